@@ -1,0 +1,52 @@
+"""The `unerring` command: one file a command, each loaded only when it is called, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import typer
+import typer.core
+import typer.main
+
+from unerring.model import UnerringError
+
+COMMANDS: dict[str, str] = {
+    # name: the first line of its help. The module unerring.cli.NAME ('-' becomes '_') has a function `command`,
+    # or a typer app `app` where there are subcommands.
+}
+
+
+class Unerring(typer.core.TyperGroup):
+    """Finds a command's module by its name."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"unerring.cli.{cmd_name.replace('-', '_')}")
+        app = getattr(module, "app", None)
+        if app is None:
+            app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+            app.command(cmd_name)(module.command)
+        found = typer.main.get_command(app)
+        found.name = cmd_name
+        return found
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run one command; a mistake or a fault ends with one sentence on stderr and exit code 2."""
+    app: Any = typer.Typer(cls=Unerring, add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
+    app.callback()(_describe)
+    try:
+        app(args=arguments, prog_name="unerring")
+    except UnerringError as error:
+        sys.stderr.write(f"unerring: {error}\n")
+        raise SystemExit(2) from None
+
+
+def _describe() -> None:
+    """Events in, situations out, actions taken: each exactly once, whatever fails."""

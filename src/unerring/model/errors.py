@@ -1,0 +1,106 @@
+"""The one error tree.
+
+UnerringError
+├── CallerError             your mistake: mend the call, the file or the configuration
+│   ├── ConfigError         a bound or an option that cannot be
+│   ├── SchemaError         a stream's declaration, or an event that does not fit it
+│   ├── RuleError           a rule that is wrong as written (its name and what to change)
+│   └── ProcessError        a process graph that is wrong as written
+├── PeerError               the other side's fault: what it sent is refused, counted and reported
+│   ├── FrameError          bytes that are not a message of ours, or too many of them
+│   ├── StaleEpoch          a frame of a producer's earlier incarnation
+│   └── HandshakeError      another version, another cluster, no right to speak
+└── WorldError              disk, network, time: may go away by itself
+    ├── DiskError           a failed sync or a full disk; the replica stops
+    ├── NetworkError        nobody there, or cut off
+    └── MessageLoss         events that cannot be recovered: producer, epoch, exact range, cause
+
+InvariantBreach             we are wrong ourselves. Not an `Exception`: nothing may swallow it, the process stops.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+
+class UnerringError(Exception):
+    """Everything this package raises on purpose. The text is a sentence that says what to do."""
+
+
+class CallerError(UnerringError):
+    """The caller's mistake."""
+
+
+class ConfigError(CallerError):
+    """A configuration value that cannot be."""
+
+
+class SchemaError(CallerError):
+    """A stream declared wrongly, or an event that does not fit its stream."""
+
+
+class RuleError(CallerError):
+    """A rule that is wrong as written."""
+
+
+class ProcessError(CallerError):
+    """A process graph that is wrong as written."""
+
+
+class PeerError(UnerringError):
+    """The other side's fault."""
+
+
+class FrameError(PeerError):
+    """Bytes that are not a message of ours."""
+
+
+class StaleEpoch(PeerError):
+    """A frame of a producer's earlier incarnation."""
+
+
+class HandshakeError(PeerError):
+    """The other side may not speak with us: version, cluster or identity."""
+
+
+class WorldError(UnerringError):
+    """Disk, network or time failed us."""
+
+
+class DiskError(WorldError):
+    """Stable storage did not take what it was given. Whoever promised to keep it must stop."""
+
+
+class NetworkError(WorldError):
+    """Nobody there, refused, or cut off."""
+
+
+class MessageLoss(WorldError):
+    """Events that cannot be recovered, named exactly. `last` is None when the end is unknown (an open range)."""
+
+    def __init__(self, producer: str, epoch: int, first: int, last: int | None, cause: str) -> None:
+        self.producer = producer
+        self.epoch = epoch
+        self.first = first
+        self.last = last
+        self.cause = cause
+        until = "an unknown end" if last is None else str(last)
+        super().__init__(
+            f"lost for good: events {first} to {until} of producer {producer!r}, epoch {epoch} ({cause}); "
+            "choose a reaction with on_loss= if the application can go on without them"
+        )
+
+
+class InvariantBreach(BaseException):
+    """Something that cannot be, is. Continuing could make a wrong answer look right."""
+
+
+def invariant(condition: object, why: str) -> None:
+    """Stop unless `condition` holds; `why` says what was believed."""
+    if not condition:
+        breach(why)
+
+
+def breach(why: str) -> NoReturn:
+    """Stop: a branch that cannot be reached was."""
+    raise InvariantBreach(f"invariant broken: {why}")

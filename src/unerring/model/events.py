@@ -1,0 +1,36 @@
+"""Events: stream, stamp, key, typed payload. Primary from a producer, complex from a rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from unerring.model.stamps import Stamp
+
+Value = bool | int | float | str | bytes | None
+"""What a payload column holds. A TIME column holds microseconds."""
+
+Key = tuple[Value, ...]
+"""The values of a stream's key columns, in their declared order."""
+
+
+class Event(msgspec.Struct, frozen=True, order=False):
+    """One event. Its id is `(stream, stamp)`: the same from every replica and on every replay."""
+
+    stream: str
+    stamp: Stamp
+    key: Key
+    payload: dict[str, Any]
+
+    @property
+    def id(self) -> tuple[str, Stamp]:
+        """What tells this event from every other one."""
+        return self.stream, self.stamp
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """A stream's promise: it will send nothing at or before `time`."""
+
+    stream: str
+    time: int

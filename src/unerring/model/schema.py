@@ -1,0 +1,187 @@
+"""Streams and their schemas: declared once as a typed Python class; Arrow, Spark, SQL and wire schemas derive from it.
+
+@stream(key="machine")
+class Reading:
+    machine: str
+    celsius: float
+"""
+
+from __future__ import annotations
+
+import re
+import types
+import typing
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final, TypeVar, dataclass_transform
+
+import msgspec
+
+from unerring.model.errors import SchemaError
+from unerring.model.stamps import to_duration_us
+
+if typing.TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+RESERVED: Final = frozenset({"time", "ordinal", "stamp"})
+"""Names that every event has besides its payload; a column may not take them."""
+
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
+
+
+class ColumnType(StrEnum):
+    """The types a payload column can have. Their Arrow types are the ones written to disk."""
+
+    BOOL = "bool"
+    INT = "int"  # 64 bit, signed; overflow is an error, never a wrap
+    FLOAT = "float"  # 64 bit
+    TEXT = "text"
+    BYTES = "bytes"
+    TIME = "time"  # microseconds since 1970, UTC
+
+
+class Column(msgspec.Struct, frozen=True, order=True):
+    """One column of a stream's payload."""
+
+    name: str
+    type: ColumnType
+    nullable: bool = False
+
+
+class StreamSchema(msgspec.Struct, frozen=True):
+    """What every part of the system needs to know of a stream."""
+
+    name: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...] = ()
+    """The columns that partition the stream; empty: one partition."""
+    ordinals: bool = False
+    """Several events may carry one time; their ordinals tell them apart."""
+    max_ahead_us: int | None = None
+    """A stamp further ahead of the producer's clock than this is refused at the source."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.match(self.name):
+            raise SchemaError(f"stream name {self.name!r}: use letters, digits and _, starting with a letter")
+        seen: dict[str, Column] = {}
+        for column in self.columns:
+            if not _NAME.match(column.name) or column.name in RESERVED:
+                raise SchemaError(
+                    f"stream {self.name}: column {column.name!r} is not allowed; use letters, digits and _, "
+                    f"and none of {', '.join(sorted(RESERVED))}"
+                )
+            if column.name.lower() in seen:
+                raise SchemaError(f"stream {self.name}: column {column.name!r} stands twice (case does not count)")
+            seen[column.name.lower()] = column
+        for name in self.key:
+            if not any(column.name == name for column in self.columns):
+                raise SchemaError(f"stream {self.name}: the key names {name!r}, which is not a column; {self._has()}")
+            if self.column(name).nullable:
+                raise SchemaError(f"stream {self.name}: key column {name!r} must not be nullable")
+
+    def column(self, name: str) -> Column:
+        """The column of that name."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise SchemaError(f"stream {self.name} has no column {name!r}; {self._has()}")
+
+    def _has(self) -> str:
+        return "it has " + (", ".join(column.name for column in self.columns) or "none")
+
+    def arrow(self) -> pa.Schema:
+        """The payload as an Arrow schema."""
+        import pyarrow as pa
+
+        arrow_types = {
+            ColumnType.BOOL: pa.bool_(),
+            ColumnType.INT: pa.int64(),
+            ColumnType.FLOAT: pa.float64(),
+            ColumnType.TEXT: pa.string(),
+            ColumnType.BYTES: pa.binary(),
+            ColumnType.TIME: pa.timestamp("us", tz="UTC"),
+        }
+        return pa.schema([pa.field(c.name, arrow_types[c.type], c.nullable) for c in self.columns])
+
+
+_PYTHON_TYPES: Final[dict[object, ColumnType]] = {
+    bool: ColumnType.BOOL,
+    int: ColumnType.INT,
+    float: ColumnType.FLOAT,
+    str: ColumnType.TEXT,
+    bytes: ColumnType.BYTES,
+    datetime: ColumnType.TIME,
+}
+
+
+@dataclass_transform(frozen_default=True)
+def stream(
+    *,
+    key: str | tuple[str, ...] = (),
+    name: str | None = None,
+    ordinals: bool = False,
+    max_ahead: timedelta | int | None = None,
+) -> Callable[[type[T]], type[T]]:
+    """Declare a stream: the decorated class becomes a frozen, typed record, and `schema_of(cls)` its schema."""
+
+    def declare(cls: type[T]) -> type[T]:
+        columns, fields = _columns(cls)
+        schema = StreamSchema(
+            name=name or cls.__name__,
+            columns=columns,
+            key=(key,) if isinstance(key, str) else tuple(key),
+            ordinals=ordinals,
+            max_ahead_us=None if max_ahead is None else to_duration_us(max_ahead),
+        )
+        record = msgspec.defstruct(
+            cls.__name__,
+            fields,
+            frozen=True,
+            eq=True,
+            module=cls.__module__,
+            namespace={"__doc__": cls.__doc__},
+        )
+        record.__stream__ = schema  # type: ignore[attr-defined]
+        return typing.cast("type[T]", record)
+
+    return declare
+
+
+def schema_of(declared: object) -> StreamSchema:
+    """The schema of a declared stream class, of one of its events, or the schema itself."""
+    if isinstance(declared, StreamSchema):
+        return declared
+    found = getattr(declared, "__stream__", None)
+    if not isinstance(found, StreamSchema):
+        raise SchemaError(f"{declared!r} is not a stream; declare its class with @stream(key=...)")
+    return found
+
+
+def _columns(cls: type) -> tuple[tuple[Column, ...], list[tuple[str, Any] | tuple[str, Any, Any]]]:
+    columns: list[Column] = []
+    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+    for column_name, hint in typing.get_type_hints(cls).items():
+        inner, nullable = _unwrap_optional(hint)
+        column_type = _PYTHON_TYPES.get(inner)
+        if column_type is None:
+            raise SchemaError(
+                f"stream {cls.__name__}: column {column_name!r} has type {hint!r}; use bool, int, float, str, bytes or "
+                "datetime, each also with '| None'"
+            )
+        columns.append(Column(column_name, column_type, nullable))
+        if hasattr(cls, column_name):
+            fields.append((column_name, hint, getattr(cls, column_name)))
+        else:
+            fields.append((column_name, hint))
+    return tuple(columns), fields
+
+
+def _unwrap_optional(hint: Any) -> tuple[Any, bool]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        inner = [part for part in typing.get_args(hint) if part is not type(None)]
+        if len(inner) == 1 and len(typing.get_args(hint)) == 2:
+            return inner[0], True
+    return hint, False

@@ -1,0 +1,48 @@
+"""Stamps: event time in whole microseconds and a tie-breaker. Never a wall clock of a correlating node."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+from unerring.model.errors import SchemaError
+
+SECOND_US: Final = 1_000_000
+MILLISECOND_US: Final = 1_000
+
+TIME_MIN: Final = -(2**62)
+"""Before every event time."""
+TIME_MAX: Final = 2**62
+"""After every event time: the end of a finished input."""
+
+
+class Stamp(NamedTuple):
+    """When an event happened: `(time, ordinal)`, ordered as a tuple."""
+
+    time: int
+    ordinal: int = 0
+
+
+BEFORE_ALL: Final = Stamp(TIME_MIN, 0)
+"""The stamp that precedes every event of a stream."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_time_us(moment: datetime | int) -> int:
+    """Event time of a moment. A moment without a time zone is refused: it would mean another instant elsewhere."""
+    if isinstance(moment, int):
+        return moment
+    if moment.tzinfo is None:
+        raise SchemaError(f"{moment!r} has no time zone; use datetime(..., tzinfo=UTC) or microseconds as an int")
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def to_datetime(time_us: int) -> datetime:
+    """The moment of an event time, in UTC."""
+    return _EPOCH + timedelta(microseconds=time_us)
+
+
+def to_duration_us(duration: timedelta | int) -> int:
+    """A length of time in microseconds; a plain int is taken as microseconds already."""
+    return duration if isinstance(duration, int) else duration // timedelta(microseconds=1)

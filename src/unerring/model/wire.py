@@ -1,0 +1,39 @@
+"""Messages on a wire or disk: msgspec structs, decoded against their schema, with a size limit before decoding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from unerring.model.errors import FrameError
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+    """The base of every protocol message. Its tag is the class name; fields are positional and only ever appended."""
+
+
+class Codec:
+    """Bytes from and to the messages of one protocol."""
+
+    def __init__(self, messages: Any, bytes_max: int) -> None:
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(messages)
+        self.bytes_max = bytes_max
+
+    def encode(self, message: Message) -> bytes:
+        data = self._encoder.encode(message)
+        if len(data) > self.bytes_max:
+            raise FrameError(
+                f"{type(message).__name__} takes {len(data)} bytes, more than the limit of {self.bytes_max}; "
+                "send less at once or raise the limit on all members"
+            )
+        return data
+
+    def decode(self, data: bytes | memoryview) -> Any:
+        if len(data) > self.bytes_max:
+            raise FrameError(f"a message of {len(data)} bytes is over the limit of {self.bytes_max}")
+        try:
+            return self._decoder.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
+            raise FrameError(f"not a message of ours: {error}") from None
