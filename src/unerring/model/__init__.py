@@ -34,7 +34,7 @@ from unerring.model.errors import (
     invariant,
 )
 from unerring.model.events import Event, Key, Progress, Value
-from unerring.model.ports import Entropy, Machine, StableStorage
+from unerring.model.ports import Entropy, Inlet, Machine, Outlet, Receive, StableStorage
 from unerring.model.schema import Column, ColumnType, StreamSchema, schema_of, stream
 from unerring.model.stamps import (
     BEFORE_ALL,
@@ -72,17 +72,20 @@ __all__ = [
     "Event",
     "FrameError",
     "HandshakeError",
+    "Inlet",
     "InvariantBreach",
     "Key",
     "Machine",
     "Message",
     "MessageLoss",
     "NetworkError",
+    "Outlet",
     "PeerError",
     "Persist",
     "ProcessConfig",
     "ProcessError",
     "Progress",
+    "Receive",
     "Report",
     "RuleError",
     "SchemaError",

@@ -1,4 +1,4 @@
-"""Effects: what a machine wants done, as frozen values. A driver carries them out in order, and persists before it sends.
+"""Effects: what a machine wants done, as frozen values. A driver carries them out in order, persisting before it sends.
 
 | effect | meaning |
 |---|---|

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from unerring.model.effects import Address, Effects, Persist
@@ -44,4 +44,54 @@ class StableStorage(Protocol):
 
     def write(self, batch: Iterable[Persist]) -> None:
         """Apply in order, as one group commit, synced. Raises DiskError: the caller must then stop."""
+        ...
+
+
+Receive = Callable[[Address, bytes], None]
+"""Called with the sender's address and the bytes that came, on the event loop; must not block."""
+
+
+class Outlet(Protocol):
+    """The producer's side of an event service that gives nothing but "push bytes to all subscribers", best effort,
+    and of the direct way beside it, on which consumers reach this producer and are answered."""
+
+    @property
+    def direct(self) -> Address:
+        """Where consumers reach this producer directly. Known once open."""
+        ...
+
+    async def open(self, receive: Receive) -> None:
+        """Start; what comes in on the direct way goes to `receive`."""
+        ...
+
+    def push(self, data: bytes) -> None:
+        """To all subscribers. Never waits; may lose, repeat or reorder, as the service does."""
+        ...
+
+    def send(self, to: Address, data: bytes) -> None:
+        """Directly to one consumer. Never waits; may lose."""
+        ...
+
+    async def ready(self) -> None:
+        """Wait until a push would not overflow a bounded queue, or until patience with a slow subscriber ends."""
+        ...
+
+    async def close(self) -> None:
+        """Flush within a bound, then stop."""
+        ...
+
+
+class Inlet(Protocol):
+    """A consumer's side: pushed and direct bytes both come in through `receive`."""
+
+    async def open(self, receive: Receive) -> None:
+        """Subscribe, and re-subscribe by itself whenever the service was away."""
+        ...
+
+    def send(self, to: Address, data: bytes) -> None:
+        """Directly to a producer. Never waits; may lose."""
+        ...
+
+    async def close(self) -> None:
+        """Unsubscribe and stop."""
         ...
