@@ -1,0 +1,67 @@
+# All there is to type. `make demo` and `make test` do the set-up by themselves; it is quick when nothing is missing.
+#
+#   make install    .venv from requirements.lock, Java, and the servers that the tests need
+#   make test       format, lint, types, import contracts, tests
+#   make demo       see it work
+#   make campaign   the long searches that `make test` has no time for
+#   make bench      figures with their goals (BENCH=name for one of them)
+#   make format     write the code the way `make test` wants it
+#   make lock       requirements.lock anew from pyproject.toml (UPGRADE=1: to the newest versions)
+#
+# VENV=path uses an environment of your own; nothing is installed then. PYTHON=python3.12 chooses the interpreter.
+
+VENV ?= .venv
+BENCH ?= channels
+WORKERS ?= 2
+UPGRADE ?=
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.SUFFIXES:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+# A worktree tests its own source, whatever the environment has installed; absolute, since tests change directory.
+export PYTHONPATH := $(CURDIR)/src
+export VENV PYTHON
+
+run := "$(VENV)/bin/python" -m
+
+.PHONY: help install test lint format lock demo campaign bench clean
+
+help:
+	@sed -n 's/^#   make/  make/p' Makefile
+
+install:
+	@scripts/install
+
+lint: install
+	@echo '== format'
+	@$(run) ruff format --check --quiet . || { echo 'run: make format'; exit 1; }
+	@echo '== lint'
+	@$(run) ruff check --quiet .
+	@echo '== types'
+	@$(run) mypy --no-error-summary
+	@echo '== import contracts'
+	@scripts/contracts "$(VENV)/bin/python"
+
+test: lint
+	@echo '== tests'
+	@$(run) pytest -q -n $(WORKERS) --dist loadgroup
+
+format: install
+	@$(run) ruff check --quiet --fix-only .
+	@$(run) ruff format .
+
+demo: install
+	@$(run) unerring demo
+
+campaign: install
+	@$(run) pytest -v -p no:xdist --timeout=7200 tests/campaign
+
+bench: install
+	@$(run) unerring bench $(BENCH)
+
+lock: install
+	@scripts/lock "$(VENV)/bin/python" $(if $(UPGRADE),--upgrade)
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
