@@ -1,0 +1,93 @@
+"""The same machines on a virtual clock, network and disk. A run is a seed.
+
+A scenario builds a world of real machines, drives a workload, and ends with the checkers of `audit`:
+
+    @scenario("counter")                                    # unerring simulate counter --seeds 1000
+    class Counting(Scenario):
+        server = CounterServer                              # machine classes as attributes: canaries replace them
+        must_reach = ("server crashed with a request open",)
+
+        def build(self, world):
+            world.add("server", lambda records, entropy, now: self.server(records))
+            world.add("client", lambda records, entropy, now: Client("server", entropy))
+            world.link("client", "server", LinkSpec(datagram=True, loss=0.02))
+            world.every(10_000, lambda: world.call("client", "request"), until_us=self.faults_us)
+
+        def safety(self, world):                            # [] or violations, each with its witness
+            return check_counter([line for line in world.history if line.what == "deliver"])
+
+    canary(Counting, "answers before it has persisted", server=HastyServer)
+
+- A factory `(records, entropy, now) -> Machine` builds a node's machine at every start, after a crash from what its
+  disk holds. `now` is the node's own monotonic clock: it begins anywhere, differs between nodes, and begins anew at a
+  restart. Machines use nothing else of the world.
+- `world.call(node, method, *arguments)` calls `machine.method(*arguments, now)` and carries out the effects it answers;
+  False if the node does not run. Where a method answers more than effects: `world.machine(node)` (None if it does not
+  run), `world.node_now_us(node)`, `world.carry_out(node, effects)`.
+- What a machine delivers is a line of `world.history` (`Happened(at_us, node, "deliver", what)`) and goes to the node's
+  `on_deliver(what)` if it was added with one; that may call machines again. `world.record` adds lines of your own.
+- `world.subscribe(consumer, producer, spec)` registers who gets the producer's `Broadcast`s.
+- `world.draw` is the workload's randomness; `world.sometimes("two leaders at once")` counts rare states.
+- Faults: all of `faults.KINDS` (override `kinds`), within the budget that `limits` gives, until `faults_us`. Then they
+  all end, crashed nodes come back, and the run goes on until `settled`, at most for `calm_us`; then come `safety` and,
+  if that held, `liveness`.
+- A machine that raises ends the run as a violation, except for PeerError, which refuses one message.
+"""
+
+from unerring.simulation.disk import DiskSpec
+from unerring.simulation.faults import (
+    FOR_GOOD,
+    KINDS,
+    ClockDrift,
+    ClockJump,
+    Congestion,
+    Crash,
+    FailedSync,
+    Fault,
+    FullDisk,
+    Limit,
+    LyingDisk,
+    Partition,
+    Pause,
+    Reset,
+    SlowDisk,
+    draw_faults,
+)
+from unerring.simulation.injection import calm, inject
+from unerring.simulation.network import LinkSpec
+from unerring.simulation.scenario import Canary, Outcome, Scenario, canary, find, names, run, scenario
+from unerring.simulation.world import Bounds, Happened, World
+
+__all__ = [
+    "FOR_GOOD",
+    "KINDS",
+    "Bounds",
+    "Canary",
+    "ClockDrift",
+    "ClockJump",
+    "Congestion",
+    "Crash",
+    "DiskSpec",
+    "FailedSync",
+    "Fault",
+    "FullDisk",
+    "Happened",
+    "Limit",
+    "LinkSpec",
+    "LyingDisk",
+    "Outcome",
+    "Partition",
+    "Pause",
+    "Reset",
+    "Scenario",
+    "SlowDisk",
+    "World",
+    "calm",
+    "canary",
+    "draw_faults",
+    "find",
+    "inject",
+    "names",
+    "run",
+    "scenario",
+]

@@ -1,0 +1,223 @@
+"""Scenarios: a world built from a seed, a workload, faults for a while, calm, and then the checkers.
+
+Registered by name. A canary is the same scenario with one machine broken on purpose; it must be caught.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+from typing import Any, ClassVar, Final, TypeVar
+
+import msgspec
+
+from unerring.audit import Violation
+from unerring.model import MILLISECOND_US, SECOND_US, CallerError, ConfigError
+from unerring.simulation.faults import KINDS, Fault, Limit, draw_faults
+from unerring.simulation.injection import calm, inject
+from unerring.simulation.world import World
+
+CANARY_SEEDS_MAX: Final = 50
+_SETTLE_STEP_US: Final = 100 * MILLISECOND_US
+
+
+class Canary(msgspec.Struct, frozen=True):
+    """A scenario with one machine broken on purpose, and how many seeds may pass before it is caught."""
+
+    name: str
+    scenario: type[Scenario]
+    seeds_max: int
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What one run came to."""
+
+    scenario: str
+    seed: int
+    violations: tuple[Violation, ...]
+    phase: str
+    """What failed: "machine", "safety" or "liveness"; empty when nothing did."""
+    reached: dict[str, int]
+    """The "sometimes" of this run."""
+    messages: int
+    steps: int
+    virtual_us: int
+    digest: str
+    """Equal for equal runs: of the history and the counters, and of every step when traced."""
+
+
+class Scenario(ABC):
+    """Derive, fill in `build` and the checks, and register with `@scenario(NAME)`. One instance is one run."""
+
+    name: ClassVar[str] = ""
+    canaries: ClassVar[dict[str, Canary]] = {}
+
+    faults_us: int = 20 * SECOND_US
+    """Faults happen until then."""
+    calm_us: int = 60 * SECOND_US
+    """After them, the longest that everything may take to come to rest."""
+    kinds: Sequence[type[Fault]] = KINDS
+    must_reach: tuple[str, ...] = ()
+    """The "sometimes" that a sweep of many seeds has to reach."""
+
+    def __init_subclass__(cls, **rest: Any) -> None:
+        super().__init_subclass__(**rest)
+        cls.canaries = {}
+
+    @abstractmethod
+    def build(self, world: World) -> None:
+        """Nodes, links and workload. Take machine classes from attributes of `self`: canaries replace those."""
+
+    def faults(self, world: World, draw: Random) -> Sequence[Fault]:
+        """The schedule; by default all of `kinds` at all nodes within `limits`."""
+        return draw_faults(draw, list(world.nodes), self.faults_us, self.kinds, self.limits(world))
+
+    def limits(self, world: World) -> Sequence[Limit]:
+        """The fault budget."""
+        return ()
+
+    def settled(self, world: World) -> bool:
+        """In the calm: is everything done, so that the run may end before `calm_us`?"""
+        return False
+
+    @abstractmethod
+    def safety(self, world: World) -> Iterable[Violation]:
+        """What must hold at every moment, from the history."""
+
+    def liveness(self, world: World) -> Iterable[Violation]:
+        """What must have happened once the faults were over for `calm_us`."""
+        return ()
+
+
+S = TypeVar("S", bound=type[Scenario])
+_REGISTERED: dict[str, type[Scenario]] = {}
+
+
+def scenario(name: str) -> Callable[[S], S]:
+    """Register a scenario class. NAME or NAME-VARIANT lives in `unerring.simulation.scenarios.NAME`."""
+
+    def register(cls: S) -> S:
+        cls.name = name
+        _REGISTERED[name] = cls
+        return cls
+
+    return register
+
+
+def canary(of: type[Scenario], name: str, seeds_max: int = CANARY_SEEDS_MAX, **broken: Any) -> type[Scenario]:
+    """Register `of` with some attributes (machine classes) replaced by broken ones; caught within `seeds_max` seeds."""
+    for attribute in broken:
+        if not hasattr(of, attribute):
+            raise ConfigError(f"canary {name!r}: {of.__name__} has no attribute {attribute!r} that could be replaced")
+    if not broken or name in of.canaries:
+        raise ConfigError(f"canary {name!r} of {of.__name__}: give it a name of its own and something to break")
+    cls = type(of.__name__, (of,), {**broken, "__module__": of.__module__, "__doc__": f"Canary: {name}."})
+    of.canaries[name] = Canary(name, cls, seeds_max)
+    return cls
+
+
+def names() -> list[str]:
+    """All scenarios that come with the package."""
+    from unerring.simulation import scenarios
+
+    for module in pkgutil.iter_modules(scenarios.__path__):
+        importlib.import_module(f"{scenarios.__name__}.{module.name}")
+    return sorted(_REGISTERED)
+
+
+def find(name: str, broken_by: str = "") -> type[Scenario]:
+    """By its registered name or as MODULE:CLASS; with the name of one of its canaries, that one."""
+    found = _find_class(name)
+    if not broken_by:
+        return found
+    if broken_by not in found.canaries:
+        known = ", ".join(repr(known) for known in found.canaries) or "none"
+        raise CallerError(f"scenario {name} has no canary {broken_by!r}; it has {known}")
+    return found.canaries[broken_by].scenario
+
+
+def _find_class(name: str) -> type[Scenario]:
+    module, _, attribute = name.partition(":")
+    if attribute:
+        try:
+            found = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise CallerError(f"no scenario at {name}: {error}; write MODULE:CLASS of something importable") from None
+        if not (isinstance(found, type) and issubclass(found, Scenario)):
+            raise CallerError(f"{name} is no scenario; it must derive from unerring.simulation.Scenario")
+        found.name = name
+        return found
+    if name not in _REGISTERED and name not in names():
+        raise CallerError(f"there is no scenario {name!r}; choose one of {', '.join(names()) or 'none yet'}")
+    return _REGISTERED[name]
+
+
+def run(scenario_class: type[Scenario], seed: int, trace: Callable[[str], object] | None = None) -> Outcome:
+    """One run: build, faults, calm, checkers. The same seed gives the same outcome, digest included."""
+    hasher = hashlib.blake2b(digest_size=12)
+    collecting = gc.isenabled()
+    gc.disable()  # A run's garbage is not cyclic; the collector would walk the growing history again and again.
+    try:
+        world = World(seed, trace=None if trace is None else _hashed(trace, hasher.update))
+        played = scenario_class()
+        _play(played, world)
+        phase, violations = _judge(played, world)
+    finally:
+        if collecting:
+            gc.enable()
+    _hash_end(world, hasher.update)
+    return Outcome(
+        scenario=scenario_class.name,
+        seed=seed,
+        violations=violations,
+        phase=phase,
+        reached=world.reached,
+        messages=world.messages,
+        steps=world.steps,
+        virtual_us=world.now_us,
+        digest=hasher.hexdigest(),
+    )
+
+
+def _play(played: Scenario, world: World) -> None:
+    played.build(world)
+    inject(world, played.faults(world, Random(f"faults {world.seed}")))
+    world.run_until(played.faults_us)
+    if world.broken:
+        return
+    world.at(world.now_us, lambda: calm(world))
+    end_us = world.now_us + played.calm_us
+    while world.now_us < end_us and not world.broken:
+        world.run_until(min(world.now_us + _SETTLE_STEP_US, end_us))
+        if played.settled(world):
+            return
+
+
+def _judge(played: Scenario, world: World) -> tuple[str, tuple[Violation, ...]]:
+    if world.broken:
+        return "machine", tuple(world.broken)
+    if violations := tuple(played.safety(world)):
+        return "safety", violations
+    if violations := tuple(played.liveness(world)):
+        return "liveness", violations
+    return "", ()
+
+
+def _hashed(trace: Callable[[str], object], update: Callable[[bytes], object]) -> Callable[[str], None]:
+    def tell(line: str) -> None:
+        update(line.encode())
+        trace(line)
+
+    return tell
+
+
+def _hash_end(world: World, update: Callable[[bytes], object]) -> None:
+    update(repr((world.steps, world.messages, world.lost, sorted(world.reached.items()))).encode())
+    update(repr(world.chance.getstate()[1][-1]).encode())
+    for line in world.history:
+        update(repr(line).encode())

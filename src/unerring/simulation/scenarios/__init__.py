@@ -1,0 +1,1 @@
+"""Scenarios, one room a module; each registers itself with `@scenario(NAME)` when it is imported."""
