@@ -1,0 +1,87 @@
+"""What all tests share: scratch space outside the repository, hypothesis's settings, programs to start."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ON_CI = os.environ.get("CI") == "true"
+
+# No deadlines and no "too slow": a busy machine is not a wrong program. CI draws the same examples every time.
+settings.register_profile(
+    "unerring", deadline=None, print_blob=True, derandomize=ON_CI, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "unerring"))
+
+SCRATCH = "UNERRING_TEST_SCRATCH"
+"""One folder a run, made by the first process and inherited by pytest's workers and whatever the tests start."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Before any test module is imported: numba and Spark read these when they load.
+    if SCRATCH in os.environ:
+        return
+    scratch = tempfile.mkdtemp(prefix="unerring-tests-")
+    os.environ[SCRATCH] = scratch
+    os.environ["NUMBA_CACHE_DIR"] = f"{scratch}/numba"
+    os.environ["SPARK_LOCAL_DIRS"] = f"{scratch}/spark"
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # The same answers on every screen.
+    os.environ["COLUMNS"] = "100"
+    os.environ["NO_COLOR"] = "1"
+
+    def remove() -> None:
+        shutil.rmtree(scratch, ignore_errors=True)
+        del os.environ[SCRATCH]
+
+    config.add_cleanup(remove)
+
+
+def _find(command: str) -> Path | None:
+    places = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep)]
+    places += [Path("/usr/sbin"), Path("/sbin"), Path("/usr/local/sbin"), *Path("/usr/lib/postgresql").glob("*/bin")]
+    found = shutil.which(command, path=os.pathsep.join(str(place) for place in places))
+    return None if found is None else Path(found)
+
+
+def _absent(what: str) -> None:
+    sentence = f"{what} is not there: run `make install` as root, or install it yourself"
+    if ON_CI:
+        pytest.fail(sentence, pytrace=False)
+    pytest.skip(sentence)
+
+
+@pytest.fixture(scope="session")
+def server() -> Callable[[str], Path]:
+    """`server("nats-server")` is the path of a program named in scripts/servers; without it, CI fails."""
+
+    def path_of(command: str) -> Path:
+        found = _find(command)
+        if found is None:
+            _absent(command)
+        assert found is not None
+        return found
+
+    return path_of
+
+
+@pytest.fixture(scope="session")
+def java() -> Path:
+    """A Java that Spark can run on; without it, CI fails."""
+    home = os.environ.get("JAVA_HOME")
+    found = Path(home) / "bin/java" if home else _find("java")
+    if found is not None and found.exists():
+        told = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+        version = re.search(r'version "(\d+)', told)
+        if version and int(version[1]) >= 17:
+            return found
+    _absent("Java 17 or newer")
+    raise AssertionError("unreachable")
