@@ -92,6 +92,14 @@ class Inlet(Protocol):
         """Directly to a producer. Never waits; may lose."""
         ...
 
+    def pause_reading(self) -> None:
+        """Take nothing in for now. A service without back-pressure may lose what comes meanwhile."""
+        ...
+
+    def resume_reading(self) -> None:
+        """Go on after `pause_reading`."""
+        ...
+
     async def close(self) -> None:
         """Unsubscribe and stop."""
         ...

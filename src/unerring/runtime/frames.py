@@ -1,0 +1,232 @@
+"""Length-prefixed frames on an asyncio connection: u32 length, checked before the body is read, then the body.
+
+Work is done per buffer and per frame, never per byte; what a peer may make us hold is bounded in both directions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from unerring.model import FrameError, InvariantBreach, NetworkError, invariant
+from unerring.runtime.halt import halt
+
+HEADER: Final = struct.Struct(">I")
+HEADER_BYTES: Final = HEADER.size
+READ_BYTES: Final = 256 * 1024
+"""The read buffer of a connection; it grows with the largest frame under way..."""
+READ_BYTES_KEPT: Final = 4 * READ_BYTES
+"""...and shrinks back once it was larger than this."""
+
+
+def framed(data: bytes) -> bytes:
+    """One frame, ready to be written."""
+    return HEADER.pack(len(data)) + data
+
+
+class FramedConnection(asyncio.BufferedProtocol):
+    """One connection. `on_frame` is called on the event loop for each whole frame, `on_lost` once at the end.
+
+    `frame_bytes_max` may be raised once the peer has shown who it is.
+    """
+
+    def __init__(
+        self,
+        frame_bytes_max: int,
+        outbox_bytes_max: int,
+        on_frame: Callable[[bytes], None],
+        on_lost: Callable[[Exception | None], None],
+    ) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        self.outbox_bytes_max = outbox_bytes_max
+        self.on_frame = on_frame
+        self.on_congestion: Callable[[bool], None] | None = None
+        self.lost = asyncio.get_running_loop().create_future()
+        """Done when the connection is over; its result is the reason, or None."""
+        self.congested = False
+        self.peer = "unknown"
+        """host:port of the other side, known once connected."""
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._failure: Exception | None = None
+        self._buffer = bytearray(READ_BYTES)
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+        self._paused = False
+
+    # Writing
+
+    @property
+    def open(self) -> bool:
+        """Whether writing still makes sense."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def outbox_bytes(self) -> int:
+        """Bytes that the kernel has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def write(self, framed_bytes: bytes) -> bool:
+        """Bytes that are already framed. False: the bounded outbox has no room (or nobody is there), nothing was taken.
+
+        An empty outbox takes a frame of any size, or the largest frame could never pass.
+        """
+        if self._transport is None or self._transport.is_closing():
+            return False
+        waiting_bytes = self._transport.get_write_buffer_size()
+        if waiting_bytes and waiting_bytes + len(framed_bytes) > self.outbox_bytes_max:
+            return False
+        self._transport.write(framed_bytes)
+        return True
+
+    def send(self, data: bytes) -> bool:
+        """One frame; see `write`."""
+        return self.write(framed(data))
+
+    def pause_writing(self) -> None:
+        self.congested = True
+        if self.on_congestion is not None:
+            self.on_congestion(True)
+
+    def resume_writing(self) -> None:
+        self.congested = False
+        if self.on_congestion is not None:
+            self.on_congestion(False)
+
+    # Reading
+
+    def pause_reading(self) -> None:
+        """Stop reading: the peer's outbox fills, and its bound decides. Frames already read wait in the buffer."""
+        if not self._paused:
+            self._paused = True
+            if self.open:
+                invariant(self._transport is not None, "an open connection has a transport")
+                self._transport.pause_reading()  # type: ignore[union-attr]
+
+    def resume_reading(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._take_frames()
+            if self.open and not self._paused:
+                self._transport.resume_reading()  # type: ignore[union-attr]
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._end += nbytes
+        self._take_frames()
+
+    def _take_frames(self) -> None:
+        try:
+            self._parse()
+        except InvariantBreach as breach:
+            halt(breach)  # asyncio would log it and go on
+        self._make_room()
+
+    def _parse(self) -> None:
+        # The bytes are copied once, out of the read buffer, since whoever takes a frame may keep it.
+        view = self._view
+        on_frame = self.on_frame
+        while not self._paused:
+            start, end = self._start, self._end
+            if end - start < HEADER_BYTES:
+                return
+            (length,) = HEADER.unpack_from(view, start)
+            if length > self.frame_bytes_max:
+                self.fail(FrameError(f"a frame of {length} bytes is over the limit of {self.frame_bytes_max}"))
+                return
+            stop = start + HEADER_BYTES + length
+            if stop > end:
+                return
+            self._start = stop
+            on_frame(bytes(view[start + HEADER_BYTES : stop]))
+            if self._failure is not None:
+                return
+            on_frame = self.on_frame
+
+    def _make_room(self) -> None:
+        """Keep room to read into: move a partial frame to the front, grow only as its bytes really come."""
+        rest = self._end - self._start
+        size = len(self._buffer)
+        if rest == 0:
+            if size > READ_BYTES_KEPT:
+                self._replace_buffer(READ_BYTES)
+            self._start = self._end = 0
+        elif size - self._end < size // 4:
+            if rest <= size // 2:
+                self._view[:rest] = self._view[self._start : self._end]
+                self._start, self._end = 0, rest
+            else:
+                self._replace_buffer(size * 2)
+
+    def _replace_buffer(self, size: int) -> None:
+        rest = self._end - self._start
+        buffer = bytearray(size)
+        buffer[:rest] = self._view[self._start : self._end]
+        self._buffer, self._view = buffer, memoryview(buffer)
+        self._start, self._end = 0, rest
+
+    # Life
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        invariant(isinstance(transport, asyncio.Transport), "frames travel on stream transports")
+        self._transport = transport  # type: ignore[assignment]
+        peername = transport.get_extra_info("peername")
+        if peername:
+            self.peer = f"[{peername[0]}]:{peername[1]}" if ":" in peername[0] else f"{peername[0]}:{peername[1]}"
+        # Congested at half the bound: who waits for `resume_writing` then never loses a frame to the bound.
+        self._transport.set_write_buffer_limits(high=self.outbox_bytes_max // 2)  # type: ignore[union-attr]
+
+    def eof_received(self) -> bool:
+        if self._end > self._start and not self._paused:
+            self._failure = self._failure or FrameError("the connection ended inside a frame")
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self.congested:
+            self.resume_writing()
+        reason = self._failure or exc
+        if not self.lost.done():
+            self.lost.set_result(reason)
+        self._on_lost(reason)
+
+    def fail(self, why: Exception) -> None:
+        """The peer broke a rule: cut at once, nothing more is read or written."""
+        self._failure = self._failure or why
+        if self._transport is not None:
+            self._transport.abort()
+
+    def finish(self) -> None:
+        """Write what is queued, say that nothing follows, and let the peer close.
+
+        Closing outright would answer bytes still on their way to us with a reset, which may destroy what the peer has
+        not read yet.
+        """
+        if self._transport is None:
+            return
+        self._paused = False
+        if self._transport.can_write_eof():
+            if not self._transport.is_closing():
+                self._transport.write_eof()
+                self._transport.resume_reading()
+        else:
+            self._transport.close()
+
+    def abandon(self) -> None:
+        """Cut without a reason: nobody is interested any more."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def closed(self, within_us: int) -> None:
+        """Wait for the end; past the bound the rest of the outbox is given up."""
+        try:
+            async with asyncio.timeout(within_us / 1e6):
+                await asyncio.shield(self.lost)
+        except TimeoutError:
+            self.fail(NetworkError(f"the peer did not read the rest of its frames within {within_us / 1e6:g} s"))
+            await asyncio.shield(self.lost)

@@ -1,0 +1,233 @@
+"""Listening and dialling: the loopback rule, TLS, and redialling with a jittered, bounded pause."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import random
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from unerring.model import ConfigError, HandshakeError, NetworkError, UnerringError
+from unerring.runtime.certificates import client_context, server_context
+from unerring.runtime.reports import Reports
+
+Connection = TypeVar("Connection", bound=asyncio.BaseProtocol)
+
+BACKLOG: Final = 512
+ACCEPT_PAUSE_S: Final = 0.1
+KEEPALIVE_IDLE_S: Final = 10
+KEEPALIVE_INTERVAL_S: Final = 5
+KEEPALIVE_PROBES: Final = 3
+
+
+def split_host(address: str, default_port: int | None = None) -> tuple[str, int]:
+    """`host:port`, with an IPv6 host in brackets."""
+    host, separator, port = address.rpartition(":")
+    if not separator or "]" in port:
+        host, port = address, "" if default_port is None else str(default_port)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"{address!r} is not an address; write host:port, such as 127.0.0.1:7000 or [::1]:7000")
+    return host, int(port)
+
+
+def join_host(host: str, port: int) -> str:
+    """The inverse of `split_host`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def _listening_socket(host: str, port: int, tls: str) -> socket.socket:
+    """Without TLS only on loopback: everyone on a network could speak otherwise."""
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise NetworkError(f"cannot listen on {join_host(host, port)}: {error}") from None
+    family, kind, protocol, _, address = found[0]
+    if not tls and not ipaddress.ip_address(address[0]).is_loopback:
+        raise ConfigError(
+            f"refusing to listen on {join_host(host, port)} without TLS; use a loopback address such as 127.0.0.1, "
+            "or tls=DIR with certificates from 'unerring certs DIR'"
+        )
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise NetworkError(f"cannot listen on {join_host(host, port)}: {error.strerror}") from None
+    return listener
+
+
+class Listener:
+    """Accepts connections, each given to a protocol of its own; who fails the TLS handshake is counted and named."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        context: ssl.SSLContext | None,
+        accept: Callable[[], asyncio.BaseProtocol | None],
+        handshake_us: int,
+        handshakes_max: int,
+        reports: Reports,
+        prefix: str,
+    ) -> None:
+        self.host, self.port = listener.getsockname()[:2]
+        self._socket = listener
+        self._context = context
+        self._accept = accept
+        self._handshake_us = handshake_us
+        self._handshakes_max = handshakes_max
+        self._reports = reports
+        self._prefix = prefix
+        self._handshakes: dict[asyncio.Task[None], None] = {}
+        self._task = asyncio.create_task(self._accept_all())
+
+    async def _accept_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                peer, address = await loop.sock_accept(self._socket)
+            except OSError as error:
+                # Out of descriptors or the peer is gone already: others must still get in, later.
+                self._reports.note(f"{self._prefix}.accept_failed", f"accepting a connection failed: {error}")
+                await asyncio.sleep(ACCEPT_PAUSE_S)
+                continue
+            if len(self._handshakes) >= self._handshakes_max:
+                self._reports.note(
+                    f"{self._prefix}.refused", f"{join_host(*address[:2])}: too many handshakes under way"
+                )
+                peer.close()
+                continue
+            task = asyncio.create_task(self._welcome(peer, join_host(*address[:2])))
+            self._handshakes[task] = None
+            task.add_done_callback(self._handshakes.pop)
+
+    async def _welcome(self, peer: socket.socket, address: str) -> None:
+        loop = asyncio.get_running_loop()
+        protocol = self._accept()
+        if protocol is None:
+            self._reports.note(f"{self._prefix}.refused", f"{address}: too many connections")
+            peer.close()
+            return
+        try:
+            keep_alive(peer)
+            await loop.connect_accepted_socket(
+                lambda: protocol,
+                peer,
+                ssl=self._context,
+                ssl_handshake_timeout=self._handshake_us / 1e6 if self._context else None,
+            )
+        except OSError as error:
+            peer.close()
+            self._reports.note(f"{self._prefix}.refused", f"{address}: {explain_tls(error)}")
+
+    async def close(self) -> None:
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self._socket.close()
+        for task in list(self._handshakes):
+            task.cancel()
+        await asyncio.gather(*self._handshakes, return_exceptions=True)
+
+
+async def listen(
+    host: str,
+    port: int,
+    tls: str,
+    accept: Callable[[], asyncio.BaseProtocol | None],
+    *,
+    handshake_us: int,
+    handshakes_max: int,
+    reports: Reports,
+    prefix: str,
+) -> Listener:
+    """Start to listen; `accept` gives the protocol of each new connection, or None when there are too many."""
+    context = server_context(tls) if tls else None
+    listener = await _listening_socket(host, port, tls)
+    return Listener(listener, context, accept, handshake_us, handshakes_max, reports, prefix)
+
+
+async def dial(host: str, port: int, tls: str, within_us: int, make: Callable[[], Connection]) -> Connection:
+    """One connection, or NetworkError (nobody there) or HandshakeError (somebody there, whom TLS refuses)."""
+    loop = asyncio.get_running_loop()
+    where = join_host(host, port)
+    context = client_context(tls) if tls else None
+    try:
+        async with asyncio.timeout(within_us / 1e6):
+            transport, protocol = await loop.create_connection(make, host, port, ssl=context)
+    except TimeoutError:
+        raise NetworkError(f"{where} did not answer within {within_us / 1e6:g} s") from None
+    except ssl.SSLError as error:
+        raise HandshakeError(f"{where}: {explain_tls(error)}") from None
+    except OSError as error:
+        raise NetworkError(f"cannot reach {where}: {error.strerror or error}") from None
+    connected = transport.get_extra_info("socket")
+    if connected is not None:
+        keep_alive(connected)
+    return protocol
+
+
+def keep_alive(connection: socket.socket) -> None:
+    """A quiet peer whose host vanished is noticed in seconds, not hours."""
+    with contextlib.suppress(OSError):  # the peer is gone already; reading will say so
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+_TLS_SENTENCES: Final = (
+    ("certificate required", "it asks for a certificate and we showed none; use tls=DIR"),
+    ("did not return a certificate", "it showed no certificate; it must use tls=DIR with a certificate of our CA"),
+    ("expired", "the certificate has expired; make new ones with 'unerring certs'"),
+    ("not yet valid", "the certificate is not valid yet; look at the clocks"),
+    ("hostname mismatch", "the certificate does not name this host; make one with 'unerring certs DIR --name HOST'"),
+    ("ip address mismatch", "the certificate does not name this address; make one with 'unerring certs DIR --name IP'"),
+    ("unknown ca", "it does not trust our CA; both sides need certificates of one CA"),
+    ("certificate verify failed", "the certificate is not of our CA; both sides need certificates of one CA"),
+    ("wrong version number", "it does not speak TLS; give both sides tls=DIR or neither"),
+    ("record layer failure", "it does not speak TLS; give both sides tls=DIR or neither"),
+    ("http request", "it does not speak TLS; give both sides tls=DIR or neither"),
+)
+
+
+def explain_tls(error: OSError) -> str:
+    """A TLS failure as a sentence that says what to do."""
+    text = str(error)
+    plain = text.lower().replace("_", " ")
+    for part, sentence in _TLS_SENTENCES:
+        if part in plain:
+            return f"{sentence} ({text})"
+    if isinstance(error, TimeoutError) or "handshake is taking longer" in plain:
+        return "the TLS handshake took too long"
+    return text or type(error).__name__
+
+
+async def redial(
+    attempt: Callable[[], Awaitable[bool]],
+    pause_min_us: int,
+    pause_max_us: int,
+    failed: Callable[[UnerringError], None],
+) -> None:
+    """Call `attempt` for ever; it returns when its connection is over: True if it had been of use.
+
+    The pause doubles up to its bound and is jittered, so that many who lost one peer do not come back as one.
+    """
+    pause_us = pause_min_us
+    while True:
+        try:
+            if await attempt():
+                pause_us = pause_min_us
+        except UnerringError as error:
+            failed(error)
+        await asyncio.sleep(pause_us * random.uniform(0.5, 1.0) / 1e6)
+        pause_us = min(pause_us * 2, pause_max_us)

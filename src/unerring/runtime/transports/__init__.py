@@ -1,0 +1,55 @@
+"""Event services behind two small ports, chosen by the scheme of a URL.
+
+A further service is one file with `make_outlet` and `make_inlet`, and one line in SCHEMES. It must give nothing but
+"push bytes to all subscribers"; the conformance suite says what else is expected of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
+
+from unerring.model import ConfigError, Inlet, Outlet
+from unerring.runtime.reports import Reports
+from unerring.runtime.transports.config import TransportConfig, TransportUrl, configured, parse_url
+from unerring.runtime.transports.lossy import Faults, LossyInlet, LossyOutlet
+
+__all__ = ["SCHEMES", "Faults", "TransportConfig", "lossy_inlet", "lossy_outlet", "open_inlet", "open_outlet"]
+
+SCHEMES: Final[dict[str, str]] = {
+    # scheme: its module, imported when first used
+    "inprocess": "unerring.runtime.transports.inprocess",
+    "tcp": "unerring.runtime.transports.tcp",
+}
+
+
+def open_outlet(url: str, config: TransportConfig | None = None, reports: Reports | None = None) -> Outlet:
+    """The producer's side at `url`. It starts with `await outlet.open(receive)`."""
+    module, where, settled = _resolve(url, config)
+    outlet: Outlet = module.make_outlet(where, settled, reports or Reports())
+    return outlet
+
+
+def open_inlet(url: str, config: TransportConfig | None = None, reports: Reports | None = None) -> Inlet:
+    """A consumer's side at `url`. It starts with `await inlet.open(receive)`."""
+    module, where, settled = _resolve(url, config)
+    inlet: Inlet = module.make_inlet(where, settled, reports or Reports())
+    return inlet
+
+
+def lossy_outlet(outlet: Outlet, faults: Faults, seed: int) -> LossyOutlet:
+    """`outlet` with loss, duplication, reordering and delay injected, the same for the same seed and frames."""
+    return LossyOutlet(outlet, faults, seed)
+
+
+def lossy_inlet(inlet: Inlet, faults: Faults, seed: int) -> LossyInlet:
+    """`inlet` with faults injected in both directions; give each consumer its own seed."""
+    return LossyInlet(inlet, faults, seed)
+
+
+def _resolve(url: str, config: TransportConfig | None) -> tuple[Any, TransportUrl, TransportConfig]:
+    where = parse_url(url)
+    module_name = SCHEMES.get(where.scheme)
+    if module_name is None:
+        raise ConfigError(f"{url!r}: no transport is called {where.scheme!r}; there are {', '.join(SCHEMES)}")
+    return importlib.import_module(module_name), where, configured(config or TransportConfig(), where.options, url)

@@ -1,0 +1,86 @@
+"""The bounds of a transport, and how a URL's query sets them: tcp://127.0.0.1:7000?patience_us=100000."""
+
+from __future__ import annotations
+
+import urllib.parse
+from typing import Any, Final
+
+import msgspec
+
+from unerring.model import SECOND_US, ConfigError, ProcessConfig, check
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+COALESCE_BYTES: Final = 128 * KIB
+"""Small frames are joined to one write of at least this size, or at the end of the event loop's turn."""
+
+
+class TransportConfig(ProcessConfig, frozen=True):
+    """What one end of an event service may hold, and how long it waits."""
+
+    frame_bytes_max: int = 4 * MIB
+    """A longer frame is refused before its body is read, and its sender cut off."""
+    outbox_bytes_max: int = 16 * MIB
+    """Held for one subscriber that reads slowly. Half of it is where `ready` begins to wait: the other half takes the
+    largest frame, so that whoever waits loses nothing to this bound."""
+    patience_us: int = 5 * SECOND_US
+    """How long `ready` waits for one subscriber. Afterwards frames for it alone are dropped until it reads again."""
+    connections_max: int = 1024
+    direct_links_max: int = 16
+    """Producers that a consumer speaks to directly besides the one it subscribed to; the least used makes room."""
+    connect_us: int = 5 * SECOND_US
+    handshake_us: int = 5 * SECOND_US
+    flush_us: int = 5 * SECOND_US
+    """How long `close` waits for subscribers to read what they were sent."""
+    redial_min_us: int = 20_000
+    redial_max_us: int = 2 * SECOND_US
+    tls: str = ""
+    """A folder made by `unerring certs`: both sides then show a certificate. Empty: no TLS, loopback only."""
+
+    def __post_init__(self) -> None:
+        check(self, "frame_bytes_max", 1 * KIB, 1024 * MIB)
+        check(self, "outbox_bytes_max", 2 * (self.frame_bytes_max + COALESCE_BYTES), 4096 * MIB)
+        check(self, "patience_us", 0, 3600 * SECOND_US)
+        check(self, "connections_max", 1, 1_000_000)
+        check(self, "direct_links_max", 0, 10_000)
+        for name in ("connect_us", "handshake_us", "flush_us"):
+            check(self, name, 1_000, 3600 * SECOND_US)
+        check(self, "redial_min_us", 1_000, 3600 * SECOND_US)
+        check(self, "redial_max_us", self.redial_min_us, 3600 * SECOND_US)
+
+
+class TransportUrl(msgspec.Struct, frozen=True):
+    """A transport's address, taken apart. `place` is what follows the scheme: host:port, or a name."""
+
+    text: str
+    scheme: str
+    place: str
+    options: dict[str, str]
+
+
+def parse_url(url: str) -> TransportUrl:
+    """`scheme://place?option=value&...`"""
+    scheme, separator, rest = url.partition("://")
+    place, _, query = rest.partition("?")
+    if not separator or not scheme or not place:
+        raise ConfigError(f"{url!r} is not the URL of a transport; write scheme://place, such as tcp://127.0.0.1:7000")
+    try:
+        pairs = urllib.parse.parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []
+    except ValueError as error:
+        raise ConfigError(f"{url!r}: {error}; write options as ?name=value&name=value") from None
+    return TransportUrl(f"{scheme}://{place}", scheme, place, dict(pairs))
+
+
+def configured(config: TransportConfig, options: dict[str, str], url: str) -> TransportConfig:
+    """`config` with a URL's options in place of its own."""
+    if not options:
+        return config
+    known = config.__struct_fields__
+    for name in options:
+        if name not in known:
+            raise ConfigError(f"{url!r}: there is no option {name!r}; there are {', '.join(known)}")
+    merged: dict[str, Any] = {**msgspec.to_builtins(config), **options}
+    try:
+        return msgspec.convert(merged, type(config), strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{url!r}: {error}") from None

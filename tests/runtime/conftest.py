@@ -1,0 +1,44 @@
+"""What the runtime's tests share: one event loop a test, and waiting for a condition instead of sleeping."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from unerring.runtime.certificates import make_certificates
+
+TIMEOUT_S = 30.0
+POLL_S = 0.002
+
+
+class Wait:
+    """Run a test's coroutine within a bound; inside it, wait for conditions."""
+
+    def run(self, test: Coroutine[Any, Any, Any]) -> Any:
+        async def bounded() -> Any:
+            async with asyncio.timeout(TIMEOUT_S):
+                return await test
+
+        return asyncio.run(bounded())
+
+    async def until(self, condition: Callable[[], Any], why: str = "") -> Any:
+        deadline = asyncio.get_running_loop().time() + TIMEOUT_S / 2
+        while not (value := condition()):
+            assert asyncio.get_running_loop().time() < deadline, f"never came true: {why or condition}"
+            await asyncio.sleep(POLL_S)
+        return value
+
+
+@pytest.fixture
+def wait() -> Wait:
+    return Wait()
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("tls") / "node"
+    make_certificates(folder, ["node-a"])
+    return str(folder)
