@@ -1,0 +1,256 @@
+"""`unerring simulate`: seeded runs of a scenario on a virtual clock, network and disk."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from unerring.model import SECOND_US, CallerError
+from unerring.simulation.scenario import Outcome, Scenario, find, run
+from unerring.simulation.sweep import Catch, Tally, catch_canaries, sweep
+
+SHOWN_MAX = 3
+"""Verdicts printed whole; of further failing seeds only the numbers."""
+
+out = Console(highlight=False, soft_wrap=True)
+
+
+def command(
+    scenario: Annotated[str, typer.Argument(help="A scenario's name, or MODULE:CLASS of your own.")],
+    seed: Annotated[int | None, typer.Option(help="Run this seed alone; the same seed gives the same run.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Run so many seeds on all cores.")] = None,
+    first: Annotated[int, typer.Option("--from", min=0, help="The first of them.")] = 0,
+    canaries: Annotated[
+        bool, typer.Option("--canaries", help="Check that machines broken on purpose are caught.")
+    ] = False,
+    canary: Annotated[str, typer.Option(help="Run the scenario with this canary's broken machine.")] = "",
+    strict: Annotated[bool, typer.Option("--strict", help="Fail if a required rare state was never reached.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Print every step (with --seed).")] = False,
+    cores: Annotated[int, typer.Option(min=0, help="Processes to run on; 0: one a core.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
+) -> None:
+    """Run a scenario under seeded faults and check what must always hold. Exit code 1: it did not."""
+    if seed is not None and (seeds is not None or canaries):
+        raise CallerError("--seed runs one seed; leave it out when you use --seeds or --canaries")
+    if trace and seed is None:
+        raise CallerError("--trace prints the steps of one run; say which with --seed N")
+    if canary and canaries:
+        raise CallerError("--canary runs one broken machine, --canaries all of them; use one of the two")
+    found = find(scenario, canary)
+    if canaries and not found.canaries:
+        raise CallerError(f"scenario {scenario} has no canaries to catch")
+    if seed is not None:
+        raise typer.Exit(_one(found, scenario, canary, seed, trace, as_json))
+    if seeds is None and not canaries:
+        seeds = 100
+    raise typer.Exit(
+        _many(found, scenario, canary, range(first, first + (seeds or 0)), canaries, strict, cores, as_json)
+    )
+
+
+def _one(found: type[Scenario], name: str, canary: str, seed: int, trace: bool, as_json: bool) -> int:
+    started = time.perf_counter()
+    # Steps go out as they happen: a run that hangs or dies shows where.
+    outcome = run(found, seed, trace=(lambda line: out.print(line, markup=False)) if trace else None)
+    seconds = time.perf_counter() - started
+    if as_json:
+        _print_json({**msgspec.to_builtins(outcome), "replay": _replay(name, canary, seed)})
+    else:
+        out.print(
+            f"{name}, seed {seed}: {outcome.messages} messages and {outcome.steps} steps in "
+            f"{outcome.virtual_us / SECOND_US:.1f} s of virtual time, {seconds:.2f} s of real time; "
+            f"digest {outcome.digest}"
+        )
+        _print_reached(outcome.reached)
+        if outcome.violations:
+            _print_failure(outcome, name, canary)
+        else:
+            out.print("[green]no violation[/green]")
+    return 1 if outcome.violations else 0
+
+
+def _many(
+    found: type[Scenario],
+    name: str,
+    canary: str,
+    seeds: range,
+    canaries: bool,
+    strict: bool,
+    cores: int,
+    as_json: bool,
+) -> int:
+    tally, catches, interrupted = Tally(), list[Catch](), False
+    started = time.perf_counter()
+    seconds = 0.0
+    try:
+        if seeds:
+            for part in _watched(sweep(name, seeds, canary, cores), len(seeds), name, as_json):
+                tally.add(part)
+                seconds = time.perf_counter() - started
+        if canaries:
+            for catch in _watched_canaries(catch_canaries(name, seeds.start, cores), len(found.canaries), as_json):
+                catches.append(catch)
+    except KeyboardInterrupt:
+        interrupted = True
+    unreached = [what for what in found.must_reach if seeds and what not in tally.reached]
+    uncaught = [catch.canary for catch in catches if catch.outcome is None]
+    if as_json:
+        _print_json(_summary(name, canary, seeds, tally, seconds, unreached, catches, interrupted))
+    else:
+        if seeds:
+            _print_sweep(name, canary, seeds, tally, seconds, unreached)
+        _print_catches(catches)
+        if interrupted:
+            done = (
+                f"{tally.seeds} of {len(seeds)} seeds" if seeds else f"{len(catches)} of {len(found.canaries)} canaries"
+            )
+            out.print(f"[yellow]interrupted: {done} done[/yellow]")
+    if tally.violated or uncaught or (strict and unreached):
+        return 1
+    return 130 if interrupted else 0
+
+
+def _bar(as_json: bool) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[figures]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=as_json,
+    )
+
+
+def _watched(parts: Iterable[Tally], total: int, name: str, as_json: bool) -> Iterable[Tally]:
+    started = time.perf_counter()
+    seeds = messages = violated = 0
+    with _bar(as_json) as bar:
+        task = bar.add_task(name, total=total, figures="")
+        for part in parts:
+            seeds, messages, violated = seeds + part.seeds, messages + part.messages, violated + part.violated
+            seconds = time.perf_counter() - started
+            figures = f"{seeds / seconds:.1f} seeds/s, {messages / seconds:,.0f} messages/s, {violated} violated"
+            bar.update(task, advance=part.seeds, figures=figures)
+            yield part
+
+
+def _watched_canaries(catches: Iterable[Catch], total: int, as_json: bool) -> Iterable[Catch]:
+    with _bar(as_json) as bar:
+        task = bar.add_task("canaries", total=total, figures="")
+        for catch in catches:
+            bar.update(task, advance=1)
+            yield catch
+
+
+def _print_sweep(name: str, canary: str, seeds: range, tally: Tally, seconds: float, unreached: list[str]) -> None:
+    seconds = seconds or 1.0
+    out.print(
+        f"{name}: {tally.seeds} seeds from {seeds.start}, {tally.messages:,} messages, "
+        f"{tally.virtual_us / SECOND_US / 3600:.1f} h of virtual time in {seconds:.1f} s: "
+        f"{tally.seeds / seconds:.1f} seeds/s, {tally.messages / seconds:,.0f} messages/s"
+    )
+    _print_reached(tally.reached, tally.seeds)
+    for what in unreached:
+        out.print(f"[yellow]never reached:[/yellow] {escape(what)}")
+    for outcome in tally.failures[:SHOWN_MAX]:
+        _print_failure(outcome, name, canary)
+    if tally.violated > SHOWN_MAX:
+        more = ", ".join(str(outcome.seed) for outcome in tally.failures[SHOWN_MAX:])
+        out.print(f"{tally.violated - SHOWN_MAX} more failing seeds: {more}")
+    if tally.violated:
+        out.print(f"[red]{tally.violated} of {tally.seeds} seeds violated[/red]")
+    else:
+        out.print("[green]0 violations[/green]")
+
+
+def _print_reached(reached: dict[str, int], of: int = 0) -> None:
+    for what, number in sorted(reached.items()):
+        out.print(f"sometimes: {what}: {f'in {number} of {of} seeds' if of else f'{number} times'}", markup=False)
+
+
+def _print_failure(outcome: Outcome, name: str, canary: str) -> None:
+    out.print(f"[red]seed {outcome.seed}: {outcome.phase} violated[/red]")
+    for violation in outcome.violations[:SHOWN_MAX]:
+        out.print(f"  {violation}", markup=False)
+    if len(outcome.violations) > SHOWN_MAX:
+        out.print(f"  and {len(outcome.violations) - SHOWN_MAX} more of this run")
+    out.print(f"  replay it: {_replay(name, canary, outcome.seed)}", markup=False)
+
+
+def _print_catches(catches: list[Catch]) -> None:
+    for catch in sorted(catches, key=lambda catch: catch.canary):
+        if catch.outcome is None:
+            out.print(f"[red]canary not caught in {catch.seeds_max} seeds:[/red] {escape(catch.canary)}")
+        else:
+            promise = catch.outcome.violations[0].promise
+            out.print(
+                f"[green]canary caught[/green] by seed {catch.outcome.seed}: {escape(catch.canary)} ({escape(promise)})"
+            )
+
+
+def _summary(
+    name: str,
+    canary: str,
+    seeds: range,
+    tally: Tally,
+    seconds: float,
+    unreached: list[str],
+    catches: list[Catch],
+    interrupted: bool,
+) -> dict[str, Any]:
+    return {
+        "scenario": name,
+        "from": seeds.start,
+        "seeds": tally.seeds,
+        "violated": tally.violated,
+        "failures": [
+            {**msgspec.to_builtins(outcome), "replay": _replay(name, canary, outcome.seed)}
+            for outcome in tally.failures
+        ],
+        "reached": tally.reached,
+        "never_reached": unreached,
+        "messages": tally.messages,
+        "virtual_s": tally.virtual_us / SECOND_US,
+        "real_s": round(seconds, 3),
+        "seeds_per_s": round(tally.seeds / seconds, 1) if seconds else 0.0,
+        "messages_per_s": round(tally.messages / seconds) if seconds else 0,
+        "canaries": [
+            {
+                "canary": catch.canary,
+                "seeds_max": catch.seeds_max,
+                "caught_by": None if catch.outcome is None else catch.outcome.seed,
+                "promise": None if catch.outcome is None else catch.outcome.violations[0].promise,
+            }
+            for catch in catches
+        ],
+        "interrupted": interrupted,
+    }
+
+
+def _replay(name: str, canary: str, seed: int) -> str:
+    words = ["unerring", "simulate", name, "--seed", str(seed), *(["--canary", canary] if canary else [])]
+    return shlex.join(words)
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")

@@ -1,0 +1,144 @@
+"""Many runs on all cores. Workers are processes of their own (spawned: no thread of the caller is inherited)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing import get_context
+from types import FrameType
+from typing import Final, TypeVar
+
+import msgspec
+
+from unerring.model import CallerError
+from unerring.simulation.scenario import Outcome, find, run
+
+CHUNK_SEEDS_MAX: Final = 20
+FAILURES_MAX: Final = 100
+"""Outcomes of failing seeds that a tally keeps whole; the rest are only counted."""
+
+_stopped = threading.Event()
+
+
+class Tally(msgspec.Struct):
+    """What some runs of one scenario came to, together."""
+
+    seeds: int = 0
+    messages: int = 0
+    steps: int = 0
+    virtual_us: int = 0
+    violated: int = 0
+    """How many seeds ended with a violation."""
+    failures: list[Outcome] = msgspec.field(default_factory=list)
+    reached: dict[str, int] = msgspec.field(default_factory=dict)
+    """In how many seeds each "sometimes" was reached."""
+
+    def count(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.messages += outcome.messages
+        self.steps += outcome.steps
+        self.virtual_us += outcome.virtual_us
+        for what in outcome.reached:
+            self.reached[what] = self.reached.get(what, 0) + 1
+        if outcome.violations:
+            self.violated += 1
+            self._keep([outcome])
+
+    def add(self, other: Tally) -> None:
+        self.seeds += other.seeds
+        self.messages += other.messages
+        self.steps += other.steps
+        self.virtual_us += other.virtual_us
+        for what, number in other.reached.items():
+            self.reached[what] = self.reached.get(what, 0) + number
+        self.violated += other.violated
+        self._keep(other.failures)
+
+    def _keep(self, failures: Iterable[Outcome]) -> None:
+        self.failures = sorted([*self.failures, *failures], key=lambda outcome: outcome.seed)[:FAILURES_MAX]
+
+
+class Catch(msgspec.Struct, frozen=True):
+    """Whether a canary was caught, and by which of how many seeds."""
+
+    canary: str
+    seeds_max: int
+    outcome: Outcome | None
+
+
+def sweep(name: str, seeds: range, broken_by: str = "", cores: int = 0) -> Iterator[Tally]:
+    """Run every seed; yields a tally of each few as they are done, in no particular order."""
+    find(name, broken_by)  # A wrong name is told here, not by a worker.
+    cores = cores or len(os.sched_getaffinity(0))
+    size = max(1, min(CHUNK_SEEDS_MAX, len(seeds) // (cores * 8)))
+    chunks = [(name, broken_by, seeds[first : first + size]) for first in range(0, len(seeds), size)]
+    yield from _everywhere(run_seeds, chunks, cores)
+
+
+def catch_canaries(name: str, first: int = 0, cores: int = 0) -> Iterator[Catch]:
+    """Run each canary of a scenario until it is caught or its seeds are used up."""
+    found = find(name)
+    tasks = [(name, canary.name, canary.seeds_max, first) for canary in found.canaries.values()]
+    yield from _everywhere(catch, tasks, cores or len(os.sched_getaffinity(0)))
+
+
+def run_seeds(name: str, broken_by: str, seeds: range) -> Tally:
+    """One worker's share."""
+    tally = Tally()
+    scenario = find(name, broken_by)
+    for seed in seeds:
+        if _stopped.is_set():
+            break
+        tally.count(run(scenario, seed))
+    return tally
+
+
+def catch(name: str, canary: str, seeds_max: int, first: int) -> Catch:
+    """One canary."""
+    scenario = find(name, canary)
+    for seed in range(first, first + seeds_max):
+        outcome = run(scenario, seed)
+        if outcome.violations:
+            return Catch(canary, seeds_max, outcome)
+        if _stopped.is_set():
+            break
+    return Catch(canary, seeds_max, None)
+
+
+T = TypeVar("T")
+_Task = tuple[object, ...]
+
+
+def _everywhere(work: Callable[..., T], tasks: Sequence[_Task], cores: int) -> Iterator[T]:
+    if cores == 1 or len(tasks) <= 1:
+        for task in tasks:
+            yield work(*task)
+        return
+    left: Iterator[_Task | None] = iter(tasks)
+    with ProcessPoolExecutor(cores, mp_context=get_context("spawn"), initializer=_work_until_told) as pool:
+        running: set[Future[T]] = set()
+        try:
+            while True:
+                # A few tasks a core are enough to keep all busy; more would only have to be taken back.
+                while len(running) < cores * 3 and (task := next(left, None)) is not None:
+                    running.add(pool.submit(work, *task))
+                if not running:
+                    return
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
+        except (KeyboardInterrupt, GeneratorExit):
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        except OSError as error:
+            raise CallerError(f"a worker could not go on: {error}; try --cores 1") from None
+
+
+def _work_until_told() -> None:
+    def stop(signum: int, frame: FrameType | None) -> None:
+        _stopped.set()
+
+    signal.signal(signal.SIGINT, stop)
