@@ -117,14 +117,14 @@ def _everywhere(work: Callable[..., T], tasks: Sequence[_Task], cores: int) -> I
         for task in tasks:
             yield work(*task)
         return
-    left: Iterator[_Task | None] = iter(tasks)
+    left = iter(tasks)
     with ProcessPoolExecutor(cores, mp_context=get_context("spawn"), initializer=_work_until_told) as pool:
         running: set[Future[T]] = set()
         try:
             while True:
                 # A few tasks a core are enough to keep all busy; more would only have to be taken back.
-                while len(running) < cores * 3 and (task := next(left, None)) is not None:
-                    running.add(pool.submit(work, *task))
+                while len(running) < cores * 3 and (another := next(left, None)) is not None:
+                    running.add(pool.submit(work, *another))
                 if not running:
                     return
                 done, running = wait(running, return_when=FIRST_COMPLETED)
