@@ -64,3 +64,9 @@ def test_stamps_are_ordered_by_time_then_ordinal(time: int, ordinal: int, other_
     else:
         assert (one < other) == (ordinal < other_ordinal)
     assert one >= BEFORE_ALL
+
+
+@pytest.mark.parametrize("time_us", [TIME_MAX, TIME_MIN])
+def test_a_time_that_no_datetime_can_hold_is_named(time_us: int) -> None:
+    with pytest.raises(SchemaError, match="outside the years 1 to 9999"):
+        to_datetime(time_us)

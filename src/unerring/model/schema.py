@@ -81,6 +81,10 @@ class StreamSchema(msgspec.Struct, frozen=True):
                 raise SchemaError(f"stream {self.name}: the key names {name!r}, which is not a column; {self._has()}")
             if self.column(name).nullable:
                 raise SchemaError(f"stream {self.name}: key column {name!r} must not be nullable")
+        if len(dict.fromkeys(self.key)) < len(self.key):
+            raise SchemaError(f"stream {self.name}: the key ({', '.join(self.key)}) names a column twice")
+        if self.max_ahead_us is not None and self.max_ahead_us < 0:
+            raise SchemaError(f"stream {self.name}: max_ahead is {self.max_ahead_us} us; it must not be negative")
 
     def column(self, name: str) -> Column:
         """The column of that name."""
@@ -136,13 +140,16 @@ def stream(
             ordinals=ordinals,
             max_ahead_us=None if max_ahead is None else to_duration_us(max_ahead),
         )
+        own = {column.name for column in columns}
+        # The class's methods and properties stay; what Python keeps about the undecorated class goes.
+        kept = {word: what for word, what in vars(cls).items() if word not in own and not word.startswith("__")}
         record = msgspec.defstruct(
             cls.__name__,
             fields,
             frozen=True,
             eq=True,
             module=cls.__module__,
-            namespace={"__doc__": cls.__doc__},
+            namespace={**kept, "__doc__": cls.__doc__},
         )
         record.__stream__ = schema  # type: ignore[attr-defined]
         return typing.cast("type[T]", record)
@@ -174,6 +181,10 @@ def _columns(cls: type) -> tuple[tuple[Column, ...], list[tuple[str, Any] | tupl
         columns.append(Column(column_name, column_type, nullable))
         if hasattr(cls, column_name):
             fields.append((column_name, hint, getattr(cls, column_name)))
+        elif fields and len(fields[-1]) == 3:
+            raise SchemaError(
+                f"stream {cls.__name__}: column {column_name!r} has no default but follows one that has; put it first"
+            )
         else:
             fields.append((column_name, hint))
     return tuple(columns), fields

@@ -40,7 +40,10 @@ def to_time_us(moment: datetime | int) -> int:
 
 def to_datetime(time_us: int) -> datetime:
     """The moment of an event time, in UTC."""
-    return _EPOCH + timedelta(microseconds=time_us)
+    try:
+        return _EPOCH + timedelta(microseconds=time_us)
+    except OverflowError:
+        raise SchemaError(f"event time {time_us} us is outside the years 1 to 9999 that a datetime can hold") from None
 
 
 def to_duration_us(duration: timedelta | int) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from unerring.model.errors import FrameError
+from unerring.model.errors import FrameError, SchemaError
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -22,7 +22,10 @@ class Codec:
         self.bytes_max = bytes_max
 
     def encode(self, message: Message) -> bytes:
-        data = self._encoder.encode(message)
+        try:
+            data = self._encoder.encode(message)
+        except (TypeError, OverflowError, UnicodeEncodeError, RecursionError) as error:
+            raise SchemaError(f"{type(message).__name__} holds a value that cannot be sent: {error}") from None
         if len(data) > self.bytes_max:
             raise FrameError(
                 f"{type(message).__name__} takes {len(data)} bytes, more than the limit of {self.bytes_max}; "
