@@ -56,7 +56,8 @@ from unerring.simulation.faults import (
 from unerring.simulation.injection import calm, inject
 from unerring.simulation.network import LinkSpec
 from unerring.simulation.scenario import Canary, Outcome, Scenario, canary, find, names, run, scenario
-from unerring.simulation.world import Bounds, Happened, World
+from unerring.simulation.transport import Bounds, Happened
+from unerring.simulation.world import World
 
 __all__ = [
     "FOR_GOOD",
