@@ -1,0 +1,64 @@
+"""What an expression reads: which rows, how far around, the row at hand alone or more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+from unerring.rules.expressions import (
+    HERE,
+    Aggregate,
+    At,
+    Attribute,
+    Classifier,
+    EventOrdinal,
+    EventTime,
+    Expr,
+    MatchNumber,
+    WindowBound,
+)
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """The node and all below it, top first."""
+    yield expr
+    for field in fields(expr):  # type: ignore[arg-type]
+        yield from _walk_value(getattr(expr, field.name))
+
+
+def _walk_value(value: object) -> Iterator[Expr]:
+    if isinstance(value, Expr):
+        yield from walk(value)
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _walk_value(item)
+
+
+def positions(expr: Expr) -> Iterator[At]:
+    """The `At` of every leaf that reads a row, not those inside an aggregate's arguments."""
+    if isinstance(expr, Attribute | EventTime | EventOrdinal | Classifier):
+        yield expr.at
+    elif not isinstance(expr, Aggregate):
+        for field in fields(expr):  # type: ignore[arg-type]
+            value = getattr(expr, field.name)
+            for node in value if isinstance(value, tuple) else (value,):
+                for part in node if isinstance(node, tuple) else (node,):
+                    if isinstance(part, Expr):
+                        yield from positions(part)
+
+
+def of_row_alone(expr: Expr) -> bool:
+    """Whether the value depends on the row at hand and nothing else: such conditions run over whole columns at once."""
+    return all(at == HERE for at in positions(expr)) and not any(
+        isinstance(node, Aggregate | Classifier | MatchNumber | WindowBound) for node in walk(expr)
+    )
+
+
+def lookahead(expr: Expr) -> int:
+    """How many rows after the latest bound row it may read (NEXT)."""
+    return max((at.shift for at in positions(expr)), default=0)
+
+
+def lookback(expr: Expr) -> int:
+    """How many rows before the first bound row it may read (PREV)."""
+    return -min((at.shift for at in positions(expr)), default=0)
