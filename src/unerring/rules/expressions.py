@@ -18,7 +18,7 @@ row at hand is `At(shift=-1)`; `PREV(LAST(A.x, 2), 3)` is `At(("A",), LAST, offs
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -97,14 +97,16 @@ class Expr:
         raise RuleError(f"{type(self).__name__} is no expression")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Literal(Expr):
     """A constant. -0.0 and 0.0 are two literals, and NaN equals itself, so that plans compare by what they say."""
 
-    value: Value
+    value: Value = field(compare=False)
     literal_type: Type
+    text: str = field(init=False, repr=False, default="")
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "text", repr(self.value))
         if self.literal_type in (INT, TIME) and not INT_MIN <= int(self.value or 0) <= INT_MAX:
             raise RuleError(f"{self.value!r} does not fit 64 bits; use a float or a smaller number")
 
@@ -112,17 +114,8 @@ class Literal(Expr):
     def type(self) -> Type:
         return self.literal_type
 
-    def _identity(self) -> tuple[Type, str]:
-        return self.literal_type, repr(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Literal) and self._identity() == other._identity()
-
-    def __hash__(self) -> int:
-        return hash(self._identity())
-
     def __str__(self) -> str:
-        return "NULL" if self.value is None else f"{self.value!r}"
+        return "NULL" if self.value is None else self.text
 
 
 @dataclass(frozen=True, slots=True)
