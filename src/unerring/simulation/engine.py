@@ -57,8 +57,8 @@ class Engine(Transport):
 
     def _run(self, until_us: int) -> None:
         queue, pop = self._queue, heappop
-        steps, messages, steps_max = self.steps, self.messages, self.bounds.steps_max
-        trace, carry_out = self.trace, self._carry_out
+        steps, messages, steps_max = self.steps, 0, self.bounds.steps_max
+        trace, perform = self.trace, self._perform
         try:
             while queue and queue[0][0] <= until_us:
                 at_us, _, kind, subject, thing = pop(queue)
@@ -75,8 +75,10 @@ class Engine(Transport):
                         self._say(node.name, f"from {subject.sender}", thing)
                     now = node.now_us(at_us) if node.drift_ppm else at_us + node.offset_us
                     effects = node.handle(subject.sender, thing, now)
-                    if effects:
-                        carry_out(node, effects)
+                    if node.syncing or trace is not None:
+                        self._carry_out(node, effects)
+                    else:
+                        perform(node, effects)
                 elif kind == TIMER:
                     self._acting = subject
                     self._timer_is_up(subject, thing)
@@ -95,13 +97,20 @@ class Engine(Transport):
                     self._break("the run does not end", f"{steps} steps by {at_us} us, more than the bound")
                     return
         finally:
-            self.steps, self.messages = steps, messages
+            self.steps = steps
+            self.messages += messages
 
     def _carry_out(self, node: Node, effects: Sequence[Effect]) -> None:
-        """In order; what follows a Persist waits for its sync."""
+        """In order: behind what already waits for the disk, if anything does."""
+        if self.trace is not None and effects:
+            self._say(node.name, "  answers", effects)
         if node.syncing:
             self._wait_for_sync(node, effects)
-            return
+        else:
+            self._perform(node, effects)
+
+    def _perform(self, node: Node, effects: Sequence[Effect]) -> None:
+        """Now, in order; what follows a Persist waits for its sync."""
         delivered: list[Any] | None = None
         for index, effect in enumerate(effects):
             kind = type(effect)
@@ -142,7 +151,12 @@ class Engine(Transport):
         self._acting = node
         if self.trace is not None:
             self._say(node.name, f"from {link.sender}", message)
-        self._carry_out(node, node.handle(link.sender, message, node.now_us(self.now_us)))
+        try:
+            effects = node.handle(link.sender, message, node.now_us(self.now_us))
+        except PeerError:
+            self._count("refused", 1)  # Here, so that what queued behind it is still handed over.
+        else:
+            self._carry_out(node, effects)
 
     def release(self, link: Link) -> None:
         """What was held at a cut goes on at once, so that nothing sent later overtakes it."""
@@ -206,6 +220,7 @@ class Engine(Transport):
     # ---- disk --------------------------------------------------------------------------------------------------
 
     def _sync(self, node: Node, batch: list[Persist]) -> None:
+        """Begin a sync: one group commit, atomic."""
         node.syncing = True
         node.storage.batch = batch
         at_us = self.now_us + node.storage.sync_us(self.chance)
@@ -230,6 +245,7 @@ class Engine(Transport):
             node.state = State.STALLED
 
     def _synced(self, node: Node) -> None:
+        """The sync returns: what waited for it goes out, what came after it begins the next one."""
         why = node.storage.synced()
         if why:
             self._down(node, State.FAILED, "fail", why)
@@ -237,13 +253,10 @@ class Engine(Transport):
         released, node.before_sync = node.before_sync, node.behind_next_sync
         batch, node.next_batch, node.behind_next_sync = node.next_batch, [], []
         node.syncing = False
-        # Nothing in `released` persists, so it goes out now, before the next group commit begins.
-        self._carry_out(node, released)
-        if batch and node.machine is not None:
-            if node.syncing:  # The application, told by what was released, persisted at once.
-                node.next_batch[:0] = batch
-            else:
-                self._sync(node, batch)
+        if batch:
+            # Begun before anything is released: what the application persists in answer must come after it.
+            self._sync(node, batch)
+        self._perform(node, released)
         if node.state == State.STALLED:
             node.state = State.UP
             self.drain(node)

@@ -93,6 +93,8 @@ class Limit(msgspec.Struct, frozen=True):
 
     nodes: tuple[Address, ...]
     down_max: int
+    recovery_us: int = 0
+    """How long after its return a node still counts as down."""
 
 
 _Draw = Callable[[Random, int, Sequence[Address]], Fault]
@@ -193,13 +195,17 @@ def draw_faults(
 def _within(drawn: Sequence[Fault], limits: Sequence[Limit]) -> tuple[Fault, ...]:
     """Leave out what would exceed the budget."""
     kept: list[Fault] = []
-    down: list[Fault] = []
     for fault in drawn:
-        if isinstance(fault, _DOWN):
-            down = [other for other in down if other.at_us + other.for_us >= fault.at_us]
-            absent = {other.node for other in down} | {fault.node}
-            if any(fault.node in limit.nodes and len(absent & set(limit.nodes)) > limit.down_max for limit in limits):
-                continue
-            down.append(fault)
-        kept.append(fault)
+        if not isinstance(fault, _DOWN) or all(_affordable(fault, kept, limit) for limit in limits):
+            kept.append(fault)
     return tuple(kept)
+
+
+def _affordable(fault: Fault, kept: Sequence[Fault], limit: Limit) -> bool:
+    if fault.node not in limit.nodes:
+        return True
+    absent = {fault.node}
+    for other in kept:
+        if isinstance(other, _DOWN) and other.at_us + other.for_us + limit.recovery_us >= fault.at_us:
+            absent.add(other.node)
+    return len(absent.intersection(limit.nodes)) <= limit.down_max

@@ -167,6 +167,9 @@ def run(scenario_class: type[Scenario], seed: int, trace: Callable[[str], object
         played = scenario_class()
         _play(played, world)
         phase, violations = _judge(played, world)
+    except BaseException as error:  # The scenario itself is wrong, or interrupted: no verdict, but say where.
+        error.add_note(f"in scenario {scenario_class.name}, seed {seed}")
+        raise
     finally:
         if collecting:
             gc.enable()

@@ -93,7 +93,7 @@ class Transport:
 
     def _odd_fate(self, link: Link, message: Any, fate: int) -> None:
         if fate == LOST:
-            self.lost += 1
+            self._lose(link, message)
             return
         first_us = LOST - 1 - fate
         second_us = first_us + self.chance.randrange(1 + link.spec.delay_us + 2 * link.spec.spread_us)
@@ -130,20 +130,28 @@ class Transport:
     def _not_now(self, link: Link, node: Node, message: Any) -> None:
         """A message arrives at a cut, or at a node that takes no inputs."""
         if link.blocked >= RESET or node.state >= State.STOPPING:
-            self.lost += 1
+            self._lose(link, message)
         elif link.blocked:
-            if link.datagram:
-                self.lost += 1
-            elif len(link.held) < self.bounds.held_max:
-                link.held.append(message)
-            else:
-                self.reset(link)
+            self._at_the_cut(link, message)
         elif len(node.inbox) < self.bounds.inbox_max:
             node.inbox.append((link, message))
-        elif link.datagram:
-            self.lost += 1
         else:
+            self._lose(link, message)
+            if not link.datagram:
+                self.reset(link)
+
+    def _at_the_cut(self, link: Link, message: Any) -> None:
+        if not link.datagram and len(link.held) < self.bounds.held_max:
+            link.held.append(message)
+            return
+        self._lose(link, message)
+        if not link.datagram:
             self.reset(link)
+
+    def _lose(self, link: Link, message: Any) -> None:
+        self.lost += 1
+        if self.trace is not None:
+            self._say(link.target.name, f"  loses, from {link.sender}", message)
 
     def reset(self, link: Link) -> None:
         """The connection breaks: what was in flight is lost, what is sent from now on takes a new one."""
@@ -152,7 +160,8 @@ class Transport:
         node = self.nodes[link.sender]
         fresh = self._open(link.sender, link.target, link.spec, link.pushed)
         fresh.fates = link.fates
-        self.lost += len(link.held)
+        for message in link.held:
+            self._lose(link, message)
         link.held = []
         link.blocked = RESET
         if link.pushed:

@@ -100,8 +100,6 @@ class World(Engine):
         """Carry out what a machine's own method (publish, submit, ...) answered to the scenario."""
         node = self._node(name)
         invariant(node.state == State.UP, "only a machine that runs has effects")
-        if self.trace is not None:
-            self._say(name, "acts", effects)
         self._carry_out(node, effects)
 
     def call(self, name: Address, method: str, *arguments: Any) -> bool:
