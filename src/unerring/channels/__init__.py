@@ -1,0 +1,33 @@
+"""Reliable channels: a thin layer over any event service, after the channel paper.
+
+`Producer` and `Consumer` are machines; `ChannelCodec` is their wire format; a `Ledger` says what became of every event.
+"""
+
+from unerring.channels.codec import HEADER_BYTES, ChannelCodec
+from unerring.channels.config import ChannelConfig, ConsumerConfig, ProducerConfig, Start
+from unerring.channels.consumer import Consumer, Position
+from unerring.channels.ledger import Account, Ledger
+from unerring.channels.messages import Ack, Evicted, Frames, Heartbeat, Loss, Nack, Stale, producer_id
+from unerring.channels.producer import Producer
+
+__all__ = [
+    "HEADER_BYTES",
+    "Account",
+    "Ack",
+    "ChannelCodec",
+    "ChannelConfig",
+    "Consumer",
+    "ConsumerConfig",
+    "Evicted",
+    "Frames",
+    "Heartbeat",
+    "Ledger",
+    "Loss",
+    "Nack",
+    "Position",
+    "Producer",
+    "ProducerConfig",
+    "Stale",
+    "Start",
+    "producer_id",
+]

@@ -1,0 +1,72 @@
+"""The producer's replay buffer: consecutive frames, oldest first (paper, section 3.2). The producer bounds it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from unerring.channels.messages import Frames
+
+_COMPACT_AT = 1024
+
+
+class ReplayBuffer:
+    """Holds what was published, from `lowest` to the last one, until it is evicted."""
+
+    def __init__(self) -> None:
+        self._frames: list[Frames] = []
+        self._firsts: list[int] = []
+        self._sizes: list[int] = []
+        self._published_us: list[int] = []
+        self._head = 0
+        self.count = 0
+        self.bytes = 0
+
+    def append(self, frames: Frames, now: int) -> None:
+        size = sum(map(len, frames.payloads))
+        self._frames.append(frames)
+        self._firsts.append(frames.first)
+        self._sizes.append(size)
+        self._published_us.append(now)
+        self.count += len(frames.payloads)
+        self.bytes += size
+
+    def __bool__(self) -> bool:
+        return self._head < len(self._frames)
+
+    @property
+    def lowest(self) -> int | None:
+        """The lowest sequence still here; None when empty."""
+        return self._firsts[self._head] if self else None
+
+    @property
+    def oldest(self) -> Frames:
+        return self._frames[self._head]
+
+    @property
+    def oldest_us(self) -> int:
+        return self._published_us[self._head]
+
+    def evict_oldest(self) -> None:
+        head = self._head
+        self.count -= len(self._frames[head].payloads)
+        self.bytes -= self._sizes[head]
+        self._head = head + 1
+        if self._head >= _COMPACT_AT and self._head * 2 >= len(self._frames):
+            for column in (self._frames, self._firsts, self._sizes, self._published_us):
+                del column[: self._head]
+            self._head = 0
+        else:
+            self._frames[head] = _NOTHING  # let the payloads go now, the list's head later
+
+    def between(self, first: int, last: int) -> Iterator[Frames]:
+        """What is still here of [first, last], in order."""
+        at = max(bisect_right(self._firsts, first, self._head) - 1, self._head)
+        while at < len(self._frames) and self._firsts[at] <= last:
+            frames = self._frames[at]
+            if frames.last >= first:
+                yield frames.cut(first, last)
+            at += 1
+
+
+_NOTHING = Frames(0, 0, 0, (), ())

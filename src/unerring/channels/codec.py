@@ -1,0 +1,103 @@
+"""Bytes from and to channel messages.
+
+An event alone: 1 byte kind, 8 producer, 4 epoch, 6 sequence, 8 time, 4 ordinal = 31 bytes, then the payload.
+A batch shares one header: kind, producer, epoch, first sequence, count, flags; then times, ordinals where a stream has
+them, lengths, payloads. Everything else is a msgspec message behind a kind byte.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import accumulate, pairwise
+from typing import Any, Final
+
+from unerring.channels.config import ChannelConfig
+from unerring.channels.messages import Control, Frames
+from unerring.model import Codec, FrameError, Message
+
+SINGLE: Final = 0xE1
+BATCH: Final = 0xE2
+CONTROL: Final = 0xE3
+ORDINALS: Final = 1
+
+_SINGLE: Final = struct.Struct("<BQIIHqI")
+_BATCH: Final = struct.Struct("<BQIIHIB")
+HEADER_BYTES: Final = _SINGLE.size
+"""What the channel adds to one event."""
+
+
+class ChannelCodec:
+    """One channel's wire format; refuses what is too large before it looks inside."""
+
+    def __init__(self, config: ChannelConfig) -> None:
+        self._bytes_max = config.frame_bytes_max
+        self._control = Codec(Control, config.frame_bytes_max)
+
+    def encode(self, message: Frames | Message) -> bytes:
+        if isinstance(message, Frames):
+            return _encode_frames(message)
+        return bytes((CONTROL,)) + self._control.encode(message)
+
+    def decode(self, data: bytes) -> Any:
+        """A message, or FrameError with the reason."""
+        if len(data) > self._bytes_max:
+            raise FrameError(f"a frame of {len(data)} bytes is over the limit of {self._bytes_max}")
+        kind = data[0] if data else 0
+        if kind == BATCH:
+            return _decode_batch(data)
+        if kind == SINGLE:
+            if len(data) < HEADER_BYTES:
+                raise FrameError(f"a truncated event: {len(data)} bytes, its header alone has {HEADER_BYTES}")
+            _, producer, epoch, low, high, time, ordinal = _SINGLE.unpack_from(data)
+            return Frames(
+                producer, epoch, low | high << 32, (time,), (data[HEADER_BYTES:],), (ordinal,) if ordinal else None
+            )
+        if kind == CONTROL:
+            return self._control.decode(memoryview(data)[1:])
+        raise FrameError("not a frame of a reliable channel (another program on this service?)")
+
+
+def _encode_frames(frames: Frames) -> bytes:
+    count = len(frames.payloads)
+    first, ordinals = frames.first, frames.ordinals
+    if count == 1:
+        ordinal = ordinals[0] if ordinals else 0
+        return (
+            _SINGLE.pack(
+                SINGLE, frames.producer, frames.epoch, first & 0xFFFFFFFF, first >> 32, frames.times[0], ordinal
+            )
+            + frames.payloads[0]
+        )
+    flags = ORDINALS if ordinals else 0
+    head = [
+        _BATCH.pack(BATCH, frames.producer, frames.epoch, first & 0xFFFFFFFF, first >> 32, count, flags),
+        struct.pack(f"<{count}q", *frames.times),
+    ]
+    if ordinals:
+        head.append(struct.pack(f"<{count}I", *ordinals))
+    head.append(struct.pack(f"<{count}I", *map(len, frames.payloads)))
+    head.extend(frames.payloads)
+    return b"".join(head)
+
+
+def _decode_batch(data: bytes) -> Frames:
+    size = len(data)
+    if size < _BATCH.size:
+        raise FrameError(f"a truncated batch: {size} bytes")
+    _, producer, epoch, low, high, count, flags = _BATCH.unpack_from(data)
+    per_event = 16 if flags & ORDINALS else 12
+    start = _BATCH.size + per_event * count
+    if count < 1 or start > size or flags > ORDINALS:
+        raise FrameError(f"a batch of {count} events does not fit its {size} bytes")
+    times = struct.unpack_from(f"<{count}q", data, _BATCH.size)
+    at = _BATCH.size + 8 * count
+    ordinals = None
+    if flags & ORDINALS:
+        ordinals = struct.unpack_from(f"<{count}I", data, at)
+        at += 4 * count
+    lengths = struct.unpack_from(f"<{count}I", data, at)
+    ends = list(accumulate(lengths, initial=start))
+    if ends[-1] != size:
+        raise FrameError(f"a batch whose payloads end at byte {ends[-1]} of {size}")
+    payloads = [data[begin:end] for begin, end in pairwise(ends)]
+    return Frames(producer, epoch, low | high << 32, times, payloads, ordinals)

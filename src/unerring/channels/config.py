@@ -1,0 +1,93 @@
+"""The channels' bounds. What must be equal on both ends is small: the size of a frame."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from unerring.model import MILLISECOND_US, SECOND_US, ClusterConfig, ProcessConfig, check
+
+
+class ChannelConfig(ClusterConfig, frozen=True):
+    """Equal on both ends."""
+
+    frame_bytes_max: int = 8 * 1024 * 1024
+    """A frame over this is refused before it is decoded."""
+    payload_bytes_max: int = 1024 * 1024
+    """One event's payload over this is refused at the source."""
+
+    def __post_init__(self) -> None:
+        check(self, "frame_bytes_max", 4096, 1 << 30)
+        check(self, "payload_bytes_max", 1, self.frame_bytes_max - 1024)
+
+
+class ProducerConfig(ProcessConfig, frozen=True):
+    """A producer's own bounds."""
+
+    buffer_count_max: int = 1_000_000
+    buffer_bytes_max: int = 64 * 1024 * 1024
+    buffer_age_us_max: int = 600 * SECOND_US
+    """The replay buffer evicts its oldest frames beyond any of the three, but never what a registered consumer has
+    not acknowledged: then `publish` waits and `try_publish` says no."""
+    replay_bytes_max: int = 1024 * 1024
+    """How much one NACK is answered with at the most; the consumer asks again for the rest."""
+    registered_max: int = 64
+    """How many registered consumers at the most; another one is refused."""
+    heartbeat_idle_us: int = 50 * MILLISECOND_US
+    """How long after a burst the first heartbeat follows."""
+    heartbeat_pause_us_max: int = 5 * SECOND_US
+    """Pauses between heartbeats double up to this and then go on: heartbeats get lost too."""
+    strict_zero_overhead: bool = False
+    """No heartbeat at all. The hole this leaves: an event lost at the end of a burst is noticed only with the next
+    event."""
+
+    def __post_init__(self) -> None:
+        check(self, "buffer_count_max", 1, 1 << 40)
+        check(self, "buffer_bytes_max", 1024, 1 << 40)
+        check(self, "buffer_age_us_max", MILLISECOND_US, 1 << 50)
+        check(self, "replay_bytes_max", 1024, 1 << 30)
+        check(self, "registered_max", 0, 100_000)
+        check(self, "heartbeat_idle_us", MILLISECOND_US, 3600 * SECOND_US)
+        check(self, "heartbeat_pause_us_max", self.heartbeat_idle_us, 86_400 * SECOND_US)
+
+
+class Start(StrEnum):
+    """Where a new consumer's cut lies."""
+
+    LATEST = "latest"  # the first event it hears of
+    EARLIEST = "earliest"  # the epoch's first event; what is no longer in the producer's buffer is declared lost
+
+
+class ConsumerConfig(ProcessConfig, frozen=True):
+    """A consumer's own bounds."""
+
+    start: Start = Start.LATEST
+    registered: str = ""
+    """The name under which the producer keeps what is not acknowledged yet. Empty: as in the paper, NACK only."""
+    ack_interval_us: int = 100 * MILLISECOND_US
+    """How often a registered consumer acknowledges, cumulatively."""
+    hold_bytes_max: int = 32 * 1024 * 1024
+    hold_count_max: int = 500_000
+    """Hold-back beyond either drops the newest, which is asked for again when there is room."""
+    in_hand_max: int = 65_536
+    """Events handed to the application and not yet accepted."""
+    nack_delay_us: int = 2 * MILLISECOND_US
+    """How long a gap may close by itself (a service that reorders) before it is asked for; jittered."""
+    nack_pause_us_max: int = 1 * SECOND_US
+    """Pauses between requests for the same gap double up to this."""
+    nack_attempts_max: int = 30
+    """After so many requests without an answer the gap is declared lost."""
+    nack_ranges_max: int = 64
+    """Ranges in one request; neighbouring ranges are merged."""
+    producers_max: int = 1024
+    """Feeds at the most; frames of further producers are refused and counted."""
+
+    def __post_init__(self) -> None:
+        check(self, "ack_interval_us", MILLISECOND_US, 3600 * SECOND_US)
+        check(self, "hold_bytes_max", 1024, 1 << 40)
+        check(self, "hold_count_max", 1, 1 << 40)
+        check(self, "in_hand_max", 1, 1 << 40)
+        check(self, "nack_delay_us", 0, 3600 * SECOND_US)
+        check(self, "nack_pause_us_max", MILLISECOND_US, 3600 * SECOND_US)
+        check(self, "nack_attempts_max", 1, 1_000_000)
+        check(self, "nack_ranges_max", 1, 10_000)
+        check(self, "producers_max", 1, 1 << 20)

@@ -1,0 +1,227 @@
+"""The consumer machine: finds gaps, asks the producer for what is missing, hands events over in order and once, and
+declares exactly what is lost (paper, sections 3.1 to 3.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from unerring.channels.config import ConsumerConfig, Start
+from unerring.channels.feed import Feed
+from unerring.channels.ledger import Ledger
+from unerring.channels.messages import Ack, Evicted, Frames, Heartbeat, Nack, Stale
+from unerring.model import Address, CancelTimer, Deliver, Effects, Entropy, Report, Send, SetTimer
+
+NACK: Final = "nack/"
+ACK: Final = "ack"
+_ACCOUNTS_KEPT: Final = 64
+_CLOSED: Final = "the producer restarted without its buffer"
+_UNANSWERED: Final = "the producer did not answer"
+_EVICTED: Final = "evicted from the producer's buffer"
+
+Position = tuple[int, int]
+"""Epoch and the last accepted sequence."""
+
+
+class Consumer:
+    """One consumer of any number of producers.
+
+    `Deliver` effects carry Frames and Loss values, in order for each producer; the driver answers each with `accepted`
+    once the application has taken it.
+    """
+
+    def __init__(
+        self, entropy: Entropy, config: ConsumerConfig | None = None, positions: Mapping[int, Position] | None = None
+    ) -> None:
+        self._config = config or ConsumerConfig()
+        self._entropy = entropy
+        self._feeds: dict[int, Feed] = {}
+        self._positions = dict(positions or {})
+
+    def start(self, now: int) -> Effects:
+        return [SetTimer(ACK, now + self._config.ack_interval_us)] if self._config.registered else []
+
+    def handle(self, sender: Address, message: Any, now: int) -> Effects:
+        if isinstance(message, Frames):
+            return self._on_frames(sender, message, now)
+        if isinstance(message, Heartbeat):
+            return self._on_heartbeat(sender, message, now)
+        if isinstance(message, Evicted):
+            return self._on_evicted(message, now)
+        return [Report("channel.unexpected", f"{type(message).__name__} from {sender}: a consumer has no use for it")]
+
+    def timer(self, name: str, now: int) -> Effects:
+        if name == ACK:
+            return [*self._acks(), SetTimer(ACK, now + self._config.ack_interval_us)]
+        feed = self._feeds[int(name.removeprefix(NACK))]
+        feed.armed = False
+        return self._ask(feed, now)
+
+    def accepted(self, producer: int, epoch: int, through: int, now: int) -> Effects:
+        """The application has taken what it was handed up to here; an open-ended loss counts by its first sequence."""
+        feed = self._feeds[producer]
+        feed.accept(epoch, through)
+        effects: Effects = []
+        self._hand(feed, effects)
+        self._watch(feed, now, effects)
+        return effects
+
+    # --- what producers say
+
+    def _on_frames(self, sender: Address, frames: Frames, now: int) -> Effects:
+        feed = self._feeds.get(frames.producer)
+        if feed is None:
+            feed = self._meet(frames.producer, frames.epoch, frames.first, sender)
+            if feed is None:
+                return [Report("channel.producers_max", f"frames of one more producer from {sender} refused")]
+        effects: Effects = []
+        if frames.epoch != feed.epoch:
+            if frames.epoch < feed.epoch:
+                return [
+                    Send(sender, Stale(frames.producer, frames.epoch, feed.epoch)),
+                    Report(
+                        "channel.stale", f"frames of epoch {frames.epoch} from {sender}; epoch {feed.epoch} is current"
+                    ),
+                ]
+            # Whether the old epoch's end is known only a heartbeat tells; these frames will be asked for again.
+            feed.successor = max(feed.successor or 0, frames.epoch)
+            self._watch(feed, now, effects)
+            return effects
+        if self._full(feed) and (feed.ready or frames.first > feed.next):
+            feed.learn(frames.last)
+            return [Report("channel.hold_full", count=len(frames.payloads))]
+        feed.take(frames)
+        self._hand(feed, effects)
+        if feed.held or feed.armed or feed.next <= feed.account.known_last:
+            self._watch(feed, now, effects)
+        return effects
+
+    def _on_heartbeat(self, sender: Address, beat: Heartbeat, now: int) -> Effects:
+        feed = self._feeds.get(beat.producer)
+        if feed is None:
+            feed = self._meet(beat.producer, beat.epoch, beat.last + 1, sender)
+            if feed is None:
+                return [Report("channel.producers_max", f"a heartbeat of one more producer from {sender} refused")]
+        if beat.epoch < feed.epoch:
+            return [Send(sender, Stale(beat.producer, beat.epoch, feed.epoch))]
+        feed.name = beat.name
+        feed.address = beat.direct or sender
+        effects: Effects = []
+        if beat.epoch > feed.epoch:
+            ended = beat.previous_last if beat.previous_epoch == feed.epoch else None
+            self._succeed(feed, beat.epoch, ended)
+        feed.learn(beat.last)
+        self._hand(feed, effects)
+        self._watch(feed, now, effects)
+        return effects
+
+    def _on_evicted(self, evicted: Evicted, now: int) -> Effects:
+        feed = self._feeds.get(evicted.producer)
+        if feed is None or evicted.epoch != feed.epoch:
+            return []
+        effects: Effects = []
+        if feed.successor is None:
+            last = min(evicted.lowest - 1, feed.account.known_last)
+            feed.declare(feed.next, last, _EVICTED)
+            self._hand(feed, effects)
+        self._watch(feed, now, effects)
+        return effects
+
+    def _meet(self, producer: int, epoch: int, heard: int, address: Address) -> Feed | None:
+        """A producer not known before. The cut is where this consumer's answer for it begins."""
+        if len(self._feeds) >= self._config.producers_max:
+            return None
+        position = self._positions.get(producer)
+        if position is not None:
+            feed = Feed(producer, position[0], position[1] + 1, position[1], address)
+        elif self._config.start is Start.EARLIEST:
+            feed = Feed(producer, epoch, 1, heard - 1, address)
+        else:
+            feed = Feed(producer, epoch, heard, heard - 1, address)
+        self._feeds[producer] = feed
+        return feed
+
+    def _succeed(self, feed: Feed, epoch: int, ended: int | None) -> None:
+        feed.close_epoch(epoch, 0, ended, _CLOSED)
+        feed.forget_closed(_ACCOUNTS_KEPT)
+
+    # --- gaps
+
+    def _watch(self, feed: Feed, now: int, effects: Effects) -> None:
+        """Arm the NACK timer when something is missing and there is room for it; disarm it when nothing is."""
+        wanted = feed.successor is not None or (feed.next <= feed.account.known_last and self._may_ask(feed))
+        if wanted and not feed.armed:
+            feed.armed = True
+            effects.append(SetTimer(f"{NACK}{feed.producer}", now + self._pause_us(feed)))
+        elif not wanted and feed.armed:
+            feed.armed = False
+            feed.attempts = 0
+            effects.append(CancelTimer(f"{NACK}{feed.producer}"))
+
+    def _ask(self, feed: Feed, now: int) -> Effects:
+        """One request for all that is missing. Attempts count against the lowest gap: any repair of it starts anew."""
+        effects: Effects = []
+        if feed.successor is None and feed.next != feed.asked_for:
+            feed.asked_for = feed.next
+            feed.attempts = 0
+        if feed.attempts >= self._config.nack_attempts_max:
+            self._give_up(feed)
+            self._hand(feed, effects)
+        if feed.successor is not None:
+            feed.attempts += 1
+            effects.append(Send(feed.address, Nack(feed.producer, feed.successor, ())))
+        elif self._may_ask(feed):
+            # When hold-back is full only the lowest gap helps: it lets the rest go.
+            ranges = feed.missing(1 if self._full(feed) else self._config.nack_ranges_max)
+            if ranges:
+                feed.attempts += 1
+                effects.append(Send(feed.address, Nack(feed.producer, feed.epoch, tuple(ranges))))
+        self._watch(feed, now, effects)
+        return effects
+
+    def _give_up(self, feed: Feed) -> None:
+        if feed.successor is not None:
+            self._succeed(feed, feed.successor, None)
+        else:
+            feed.declare(feed.next, feed.account.known_last, _UNANSWERED)
+        feed.attempts = 0
+
+    def _pause_us(self, feed: Feed) -> int:
+        config = self._config
+        if feed.attempts == 0:
+            return int(config.nack_delay_us * (0.5 + self._entropy.random()))
+        pause = min(max(config.nack_delay_us, 1000) << min(feed.attempts, 20), config.nack_pause_us_max)
+        return int(pause * (0.5 + self._entropy.random()))
+
+    def _full(self, feed: Feed) -> bool:
+        config = self._config
+        return feed.kept_count >= config.hold_count_max or feed.kept_bytes >= config.hold_bytes_max
+
+    def _may_ask(self, feed: Feed) -> bool:
+        """A full hold-back whose head waits for the application needs nothing more for now."""
+        return not feed.ready or not self._full(feed)
+
+    def _hand(self, feed: Feed, effects: Effects) -> None:
+        while (segment := feed.hand(self._config.in_hand_max)) is not None:
+            effects.append(Deliver(segment))
+
+    def _acks(self) -> Effects:
+        return [
+            Send(feed.address, Ack(feed.producer, feed.epoch, self._config.registered, feed.account.accepted))
+            for feed in self._feeds.values()
+        ]
+
+    # --- what can be seen
+
+    def ledger(self) -> Ledger:
+        """Every account this consumer answers for."""
+        return Ledger(tuple(account for feed in self._feeds.values() for account in (*feed.closed, feed.account)))
+
+    def positions(self) -> dict[int, Position]:
+        """Where to go on from after a restart, by producer."""
+        return {feed.producer: feed.position for feed in self._feeds.values()}
+
+    def name_of(self, producer: int) -> str:
+        """The producer's name once a heartbeat told it, its id in hexadecimal before."""
+        feed = self._feeds.get(producer)
+        return feed.name if feed is not None and feed.name else f"{producer:016x}"

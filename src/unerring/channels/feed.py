@@ -1,0 +1,214 @@
+"""One producer as one consumer sees it: what is in hand, what is ready, what is held back, what is missing
+(paper, section 3.3)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator
+
+from unerring.channels.ledger import Account
+from unerring.channels.messages import Frames, Loss, Range
+from unerring.model import Address, invariant
+
+Segment = Frames | Loss
+
+
+class Feed:
+    """Sequences of one epoch, in four stretches:
+
+        accepted | in hand (at the application) | ready (in order, waiting for room) | held back, with gaps between
+
+    `next` is the first sequence that is not in order yet. Ready and in-hand segments may belong to an earlier epoch.
+    """
+
+    def __init__(self, producer: int, epoch: int, cut: int, known_last: int, address: Address) -> None:
+        self.producer = producer
+        self.address = address
+        self.name = ""
+        self.in_hand: deque[Segment] = deque()
+        self.in_hand_count = 0
+        self.ready: deque[Segment] = deque()
+        self.closed: list[Account] = []
+        self.successor: int | None = None
+        self.attempts = 0
+        self.asked_for = 0
+        self.armed = False
+        self._begin(epoch, cut, known_last)
+
+    def _begin(self, epoch: int, cut: int, known_last: int) -> None:
+        self.epoch = epoch
+        self.next = cut
+        self.held: list[Segment] = []
+        self.held_firsts: list[int] = []
+        self.account = Account(self.producer, epoch, cut, max(known_last, cut - 1), cut - 1)
+        self.kept_count = sum(map(_count, self.ready))
+        self.kept_bytes = sum(map(_size, self.ready))
+
+    # --- receiving
+
+    def learn(self, last: int) -> None:
+        """The producer has published up to `last`."""
+        if last > self.account.known_last:
+            self.account.known_last = last
+
+    def take(self, frames: Frames) -> None:
+        """Keep what is new of `frames`; the rest are duplicates (paper, section 3.1)."""
+        first, last = frames.first, frames.last
+        if first == self.next and not self.held:
+            self._make_ready(frames)
+            return
+        if first < self.next:
+            self.account.duplicates += min(last, self.next - 1) - first + 1
+        for gap_first, gap_last in list(self._gaps(max(first, self.next), last)):
+            part = frames.cut(gap_first, gap_last)
+            if gap_first == self.next:
+                self._make_ready(part)
+            else:
+                self._hold(part)
+        self._advance()
+
+    def declare(self, first: int, last: int, cause: str) -> None:
+        """Every missing sequence of [first, last] is lost for good."""
+        for gap_first, gap_last in list(self._gaps(max(first, self.next), last)):
+            self._hold(Loss(self.producer, self.epoch, gap_first, gap_last, cause))
+        self._advance()
+
+    def close_epoch(self, epoch: int, known_last: int, ended: int | None, cause: str) -> None:
+        """The producer goes on in a higher epoch. `ended`: where the old one ended, if anyone knows."""
+        if ended is not None:
+            self.learn(ended)
+        self.declare(self.next, self.account.known_last, cause)
+        invariant(not self.held, "a closed epoch has no gaps left")
+        if ended is None:
+            self.ready.append(Loss(self.producer, self.epoch, self.next, None, cause))
+        self.closed.append(self.account)
+        self._begin(epoch, 1, known_last)
+        self.successor = None
+        self.attempts = 0
+
+    def missing(self, most: int) -> list[Range]:
+        """The lowest gaps up to what is known to exist."""
+        found: list[Range] = []
+        for gap in self._gaps(self.next, self.account.known_last):
+            found.append(gap)
+            if len(found) == most:
+                break
+        return found
+
+    # --- the application's side
+
+    def hand(self, in_hand_max: int) -> Segment | None:
+        """The next segment for the application, when there is one and the application has room for it."""
+        if not self.ready or (self.in_hand and self.in_hand_count + _count(self.ready[0]) > in_hand_max):
+            return None
+        segment = self.ready.popleft()
+        self.kept_count -= _count(segment)
+        self.kept_bytes -= _size(segment)
+        self.in_hand.append(segment)
+        self.in_hand_count += _count(segment)
+        return segment
+
+    def accept(self, epoch: int, through: int) -> None:
+        """The application accepted everything up to (epoch, through): only now does the sequence move on."""
+        while self.in_hand and _before(self.in_hand[0], epoch, through):
+            segment = self.in_hand.popleft()
+            self.in_hand_count -= _count(segment)
+            account = self._account(segment.epoch)
+            if isinstance(segment, Loss):
+                account.lost.append(segment)
+                if segment.last is not None:
+                    account.accepted = segment.last
+            else:
+                account.delivered += segment.last - account.accepted
+                account.accepted = segment.last
+        if self.in_hand:
+            head = self.in_hand[0]
+            account = self._account(head.epoch)
+            if isinstance(head, Frames) and head.epoch == epoch and through > account.accepted:
+                account.delivered += through - account.accepted
+                account.accepted = through
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Epoch and sequence up to which everything is accepted; an earlier epoch's while any of it is not."""
+        account = self._account(self._oldest_epoch())
+        return account.epoch, account.accepted
+
+    def forget_closed(self, kept: int) -> None:
+        """Drop the oldest closed accounts beyond `kept`, never one with something still to accept."""
+        while len(self.closed) > kept and self.closed[0].epoch < self._oldest_epoch():
+            del self.closed[0]
+
+    def _oldest_epoch(self) -> int:
+        if self.in_hand:
+            return self.in_hand[0].epoch
+        return self.ready[0].epoch if self.ready else self.epoch
+
+    def _account(self, epoch: int) -> Account:
+        if epoch == self.epoch:
+            return self.account
+        return next(account for account in self.closed if account.epoch == epoch)
+
+    # --- order
+
+    def _make_ready(self, segment: Segment) -> None:
+        self.ready.append(segment)
+        self.kept_count += _count(segment)
+        self.kept_bytes += _size(segment)
+        last = segment.last
+        invariant(last is not None, "only the end of an epoch is open")
+        self.next = (last or 0) + 1
+        self.learn(last or 0)
+
+    def _hold(self, segment: Segment) -> None:
+        at = bisect_left(self.held_firsts, segment.first)
+        self.held.insert(at, segment)
+        self.held_firsts.insert(at, segment.first)
+        self.kept_count += _count(segment)
+        self.kept_bytes += _size(segment)
+        self.learn(segment.last or 0)
+
+    def _advance(self) -> None:
+        """What was held back and is now in order becomes ready."""
+        done = 0
+        for segment in self.held:
+            if segment.first != self.next:
+                break
+            self.kept_count -= _count(segment)
+            self.kept_bytes -= _size(segment)
+            self._make_ready(segment)
+            done += 1
+        if done:
+            del self.held[:done]
+            del self.held_firsts[:done]
+
+    def _gaps(self, first: int, last: int) -> Iterator[Range]:
+        """The parts of [first, last] that are not held back, in order."""
+        at = max(bisect_left(self.held_firsts, first) - 1, 0)
+        while first <= last and at < len(self.held):
+            segment = self.held[at]
+            segment_last = segment.last or 0
+            if segment_last >= first:
+                if segment.first > last:
+                    break
+                if segment.first > first:
+                    yield first, segment.first - 1
+                first = segment_last + 1
+            at += 1
+        if first <= last:
+            yield first, last
+
+
+def _count(segment: Segment) -> int:
+    return len(segment.payloads) if isinstance(segment, Frames) else 1
+
+
+def _size(segment: Segment) -> int:
+    return sum(map(len, segment.payloads)) if isinstance(segment, Frames) else 0
+
+
+def _before(segment: Segment, epoch: int, through: int) -> bool:
+    if segment.epoch != epoch:
+        return segment.epoch < epoch
+    return (segment.first if segment.last is None else segment.last) <= through

@@ -1,0 +1,112 @@
+"""What producers and consumers say to each other.
+
+| message | from → to | when |
+|---|---|---|
+| Frames | producer → all; producer → one (replay) | events were published; an answer to a NACK |
+| Heartbeat | producer → all; producer → one | a burst went idle; a first Ack; an empty NACK |
+| Nack | consumer → producer | a gap, after a short pause; repeated with growing pauses |
+| Evicted | producer → consumer | a NACK for frames that are gone: the lowest sequence still there |
+| Ack | consumer → producer | the first registers, all acknowledge: cumulative, at intervals |
+| Stale | consumer → producer | a frame of a lower epoch: its sender has been succeeded |
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+
+from unerring.model import Message
+
+Range = tuple[int, int]
+"""First and last sequence, both included."""
+
+
+def producer_id(name: str) -> int:
+    """The eight bytes that stand for a producer's name in every frame."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
+class Frames(msgspec.Struct, frozen=True, gc=False):
+    """Consecutive events of one producer: the unit on the wire, in the replay buffer and in hold-back."""
+
+    producer: int
+    epoch: int
+    first: int
+    times: Sequence[int]
+    payloads: Sequence[bytes]
+    ordinals: Sequence[int] | None = None
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.payloads) - 1
+
+    def cut(self, first: int, last: int) -> Frames:
+        """Those of its events that lie in [first, last]."""
+        low, high = max(first - self.first, 0), last - self.first + 1
+        if low == 0 and high >= len(self.payloads):
+            return self
+        return Frames(
+            self.producer,
+            self.epoch,
+            self.first + low,
+            self.times[low:high],
+            self.payloads[low:high],
+            None if self.ordinals is None else self.ordinals[low:high],
+        )
+
+
+class Heartbeat(Message, frozen=True, gc=False):
+    """The producer's name and direct address, and the last sequence it published (0: none yet)."""
+
+    producer: int
+    epoch: int
+    last: int
+    name: str
+    direct: str
+    previous_epoch: int = 0
+    previous_last: int | None = None
+    """The epoch before this one, and where it ended, if a durable mark tells."""
+
+
+class Nack(Message, frozen=True, gc=False):
+    producer: int
+    epoch: int
+    ranges: tuple[Range, ...]
+
+
+class Evicted(Message, frozen=True, gc=False):
+    """Everything below `lowest` is gone."""
+
+    producer: int
+    epoch: int
+    lowest: int
+
+
+class Ack(Message, frozen=True, gc=False):
+    """Retention for this consumer starts behind what it has accepted."""
+
+    producer: int
+    epoch: int
+    consumer: str
+    accepted: int
+
+
+class Stale(Message, frozen=True, gc=False):
+    producer: int
+    epoch: int
+    current: int
+
+
+Control = Heartbeat | Nack | Evicted | Ack | Stale
+
+
+class Loss(msgspec.Struct, frozen=True, gc=False):
+    """A range that this consumer will never deliver, in its place in the stream. `last` None: an unknown end."""
+
+    producer: int
+    epoch: int
+    first: int
+    last: int | None
+    cause: str

@@ -1,0 +1,88 @@
+"""The channel's bytes: what is encoded comes back, and nothing else is taken for a message."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unerring.channels import (
+    HEADER_BYTES,
+    Ack,
+    ChannelCodec,
+    ChannelConfig,
+    Evicted,
+    Frames,
+    Heartbeat,
+    Nack,
+    Stale,
+)
+from unerring.model import FrameError
+
+CODEC = ChannelCodec(ChannelConfig(frame_bytes_max=1 << 16, payload_bytes_max=1 << 12))
+u64 = st.integers(0, 2**64 - 1)
+u32 = st.integers(0, 2**32 - 1)
+sequences = st.integers(1, 2**48 - 1)
+events = st.lists(
+    st.tuples(st.integers(-(2**62), 2**62), st.binary(max_size=40), st.integers(0, 3)), min_size=1, max_size=20
+)
+
+
+@settings(max_examples=200)
+@given(u64, u32, sequences, events, st.booleans())
+def test_frames_come_back_as_they_were(
+    producer: int, epoch: int, first: int, given_events: list[tuple[int, bytes, int]], with_ordinals: bool
+) -> None:
+    times, payloads, ordinals = (list(column) for column in zip(*given_events, strict=True))
+    frames = Frames(producer, epoch, first, times, payloads, ordinals if with_ordinals else None)
+    back = CODEC.decode(CODEC.encode(frames))
+    assert (back.producer, back.epoch, back.first) == (producer, epoch, first)
+    assert list(back.times) == times
+    assert list(back.payloads) == payloads
+    assert list(back.ordinals or [0] * len(times)) == (ordinals if with_ordinals else [0] * len(times))
+
+
+@given(
+    st.one_of(
+        st.builds(
+            Heartbeat, u64, u32, sequences, st.text(max_size=20), st.text(max_size=20), u32, st.none() | sequences
+        ),
+        st.builds(Nack, u64, u32, st.lists(st.tuples(sequences, sequences), max_size=5).map(tuple)),
+        st.builds(Evicted, u64, u32, sequences),
+        st.builds(Ack, u64, u32, st.text(max_size=20), sequences),
+        st.builds(Stale, u64, u32, u32),
+    )
+)
+def test_control_messages_come_back_as_they_were(message: object) -> None:
+    assert CODEC.decode(CODEC.encode(message)) == message  # type: ignore[arg-type]
+
+
+def test_an_event_alone_carries_at_most_32_bytes_of_ours() -> None:
+    assert len(CODEC.encode(Frames(2**64 - 1, 2**32 - 1, 2**48 - 1, (2**62,), (b"",), (7,)))) == HEADER_BYTES <= 32
+
+
+@settings(max_examples=500)
+@given(st.binary(max_size=200))
+def test_garbage_is_refused_with_a_sentence(data: bytes) -> None:
+    for kind in (b"", b"\xe1", b"\xe2", b"\xe3"):
+        with contextlib.suppress(FrameError):  # anything else it raises is a hole
+            CODEC.decode(kind + data)
+
+
+@settings(max_examples=200)
+@given(events, st.data())
+def test_a_truncated_batch_is_never_taken_for_a_whole_one(
+    given_events: list[tuple[int, bytes, int]], data: st.DataObject
+) -> None:
+    times, payloads, _ = (list(column) for column in zip(*given_events, strict=True))
+    whole = CODEC.encode(Frames(1, 1, 1, times, payloads))
+    if len(payloads) > 1:
+        with pytest.raises(FrameError):
+            CODEC.decode(whole[: data.draw(st.integers(0, len(whole) - 1))])
+
+
+def test_an_oversized_frame_is_refused_before_it_is_decoded() -> None:
+    with pytest.raises(FrameError, match="over the limit"):
+        CODEC.decode(b"\xe1" * 70_000)
