@@ -219,7 +219,7 @@ class Consumer:
 
     def positions(self) -> dict[int, Position]:
         """Where to go on from after a restart, by producer."""
-        return {feed.producer: feed.position for feed in self._feeds.values()}
+        return {**self._positions, **{feed.producer: feed.position for feed in self._feeds.values()}}
 
     def name_of(self, producer: int) -> str:
         """The producer's name once a heartbeat told it, its id in hexadecimal before."""

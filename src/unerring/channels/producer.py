@@ -13,6 +13,7 @@ from unerring.channels.messages import Ack, Evicted, Frames, Heartbeat, Nack, St
 from unerring.model import (
     Address,
     Broadcast,
+    CallerError,
     Effects,
     HandshakeError,
     Persist,
@@ -50,6 +51,7 @@ class Producer:
         self._previous_epoch = int(records.get(_EPOCH, b"0"))
         self.epoch = max(fresh_epoch, self._previous_epoch + 1)
         self.last = 0
+        self.closed = False
         self._direct = direct
         self._config = config or ProducerConfig()
         self._channel = channel or ChannelConfig()
@@ -78,6 +80,8 @@ class Producer:
 
         SchemaError: a stamp that does not increase or a payload too large; nothing was published.
         """
+        if self.closed:
+            raise CallerError(f"producer {self.name!r} is closed: its last sequence is on record; open a new one")
         self._check(payloads, times, ordinals)
         if not self._make_room(len(payloads), sum(map(len, payloads)), now):
             return None
@@ -95,6 +99,7 @@ class Producer:
 
     def close(self, now: int) -> Effects:
         """A durable mark closes the epoch, and the last heartbeat shows the tail to those who lost it."""
+        self.closed = True
         effects: Effects = [Persist(puts=((_CLOSED_AT, b"%d" % self.last),))]
         if not self._config.strict_zero_overhead:
             effects.append(Broadcast(self._heartbeat()))

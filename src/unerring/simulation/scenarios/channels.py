@@ -1,0 +1,383 @@
+"""Channels under all faults: producers that crash into new epochs, consumers that crash and go on from their committed
+positions, services that lose, repeat and reorder. Promise 1 must hold for every consumer in every run."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from unerring.audit import Claim, Declared, Delivered, Violation, check_channel
+from unerring.channels import Consumer, ConsumerConfig, Frames, Loss, Position, Producer, ProducerConfig, Start
+from unerring.channels.feed import Feed
+from unerring.model import MILLISECOND_US, SECOND_US, Effects, Entropy
+from unerring.simulation.network import LinkSpec
+from unerring.simulation.scenario import Scenario, canary, scenario
+from unerring.simulation.world import World
+
+
+class Listener:
+    """One consumer's application: accepts what it is handed, in order, and commits its position with the effect."""
+
+    def __init__(self, name: str, config: ConsumerConfig, slowness_us: int) -> None:
+        self.name = name
+        self.config = config
+        self.slowness_us = slowness_us
+        self.told: list[Delivered | Declared] = []
+        self.positions: dict[int, Position] = {}
+        self.cuts: dict[tuple[int, int], int] = {}
+        self.waiting: deque[Frames | Loss] = deque()
+        self.incarnation = 0
+
+    def tell(self, what: Frames | Loss) -> None:
+        if isinstance(what, Loss):
+            self.told.append(Declared(what.producer, what.epoch, what.first, what.last))
+        else:
+            for sequence, payload in enumerate(what.payloads, what.first):
+                self.told.append(Delivered(what.producer, what.epoch, sequence, payload))
+
+
+@scenario("channels")
+class Channels(Scenario):
+    """One or two producers, two or three consumers, over datagrams or connections."""
+
+    producer: type[Producer] = Producer
+    consumer: type[Consumer] = Consumer
+    faults_us = 4 * SECOND_US
+    calm_us = 120 * SECOND_US
+    must_reach = (
+        "a gap was repaired",
+        "a range was declared lost",
+        "an epoch ended at an unknown sequence",
+        "an epoch's end was known by its mark",
+        "a publish had to wait",
+        "hold-back was full",
+        "a consumer crashed with events in hand",
+        "a producer was told that it is stale",
+    )
+
+    def build(self, world: World) -> None:
+        draw = world.draw
+        self.published: dict[tuple[int, int], list[bytes]] = {}
+        self.listeners: dict[str, Listener] = {}
+        datagram = draw.random() < 0.7
+        lossy = draw.choice((0.0, 0.01, 0.1)) if datagram else 0.0
+        spec = LinkSpec(datagram=datagram, loss=lossy, duplication=lossy / 2)
+        self.producer_config = ProducerConfig(
+            buffer_count_max=draw.choice((20, 300, 100_000)),
+            replay_bytes_max=draw.choice((1024, 1 << 20)),
+            heartbeat_pause_us_max=draw.choice((50, 1000)) * MILLISECOND_US,
+        )
+        producers = [f"producer{n}" for n in range(draw.randint(1, 2))]
+        for name in producers:
+            self._add_producer(world, name)
+        for n in range(draw.randint(2, 3)):
+            listener = self._draw_listener(world, f"consumer{n}")
+            self._add_consumer(world, listener)
+            for name in producers:
+                world.subscribe(listener.name, name, spec)
+                world.link(listener.name, name, spec)
+
+    def _draw_listener(self, world: World, name: str) -> Listener:
+        draw = world.draw
+        config = ConsumerConfig(
+            start=draw.choice((Start.LATEST, Start.EARLIEST)),
+            registered=name if draw.random() < 0.3 else "",
+            hold_count_max=draw.choice((5, 100, 500_000)),
+            in_hand_max=draw.choice((1, 20, 65_536)),
+            nack_attempts_max=draw.choice((4, 40)),
+            nack_pause_us_max=200 * MILLISECOND_US,
+        )
+        return Listener(name, config, slowness_us=draw.choice((0, 0, 100, 20_000)))
+
+    # --- producers
+
+    def _add_producer(self, world: World, name: str) -> None:
+        def boot(records: Mapping[str, bytes], entropy: Entropy, now: int) -> Producer:
+            machine = self.producer(name, name, records, 1, self.producer_config)
+            # An incarnation that died before its epoch was synced sent nothing: its number may be used again.
+            self.published[machine.id, machine.epoch] = []
+            return machine
+
+        world.add(name, boot)
+        period_us = world.draw.choice((1000, 5000, 20_000))
+        burst = world.draw.choice((1, 1, 4))
+        world.every(period_us, lambda: self._publish(world, name, burst), until_us=self.faults_us - SECOND_US // 2)
+        if world.draw.random() < 0.4:
+            world.at(world.draw.randrange(self.faults_us), lambda: self._restart_cleanly(world, name))
+        if world.draw.random() < 0.2:
+            world.at(world.draw.randrange(self.faults_us), lambda: self._wake_zombie(world, name))
+
+    def _publish(self, world: World, name: str, burst: int) -> None:
+        machine = world.machine(name)
+        if machine is None or machine.closed:
+            return
+        log = self.published[machine.id, machine.epoch]
+        payloads = [b"%s/%d/%d" % (name.encode(), machine.epoch, len(log) + n) for n in range(burst)]
+        times = [world.now_us * 16 + n for n in range(burst)]
+        effects = machine.publish(payloads, times, None, world.node_now_us(name))
+        if effects is None:
+            world.sometimes("a publish had to wait")
+            return
+        log.extend(payloads)
+        world.carry_out(name, effects)
+
+    def _restart_cleanly(self, world: World, name: str) -> None:
+        if world.call(name, "close"):
+            world.at(world.now_us + 50 * MILLISECOND_US, lambda: self._crash(world, name))
+            world.at(world.now_us + 150 * MILLISECOND_US, lambda: world.start(name))
+
+    def _crash(self, world: World, name: str) -> None:
+        if world.machine(name) is not None:
+            world.crash(name)
+
+    def _wake_zombie(self, world: World, name: str) -> None:
+        """A producer of an epoch long gone says one more thing."""
+        machine = world.machine(name)
+        if machine is None or machine.epoch == 1:
+            return
+        zombie = Frames(machine.id, machine.epoch - 1, 1, (1,), (b"from the dead",))
+        for listener in self.listeners.values():
+            consumer = world.machine(listener.name)
+            if consumer is not None and any(position[0] == machine.epoch for position in consumer.positions().values()):
+                world.sometimes("a producer was told that it is stale")
+                world.carry_out(listener.name, consumer.handle(name, zombie, world.node_now_us(listener.name)))
+
+    # --- consumers
+
+    def _add_consumer(self, world: World, listener: Listener) -> None:
+        self.listeners[listener.name] = listener
+
+        def boot(records: Mapping[str, bytes], entropy: Entropy, now: int) -> Consumer:
+            listener.incarnation += 1
+            listener.waiting.clear()
+            return self.consumer(entropy, listener.config, listener.positions)
+
+        world.add(listener.name, boot, on_deliver=lambda what: self._on_deliver(world, listener, what))
+
+    def _on_deliver(self, world: World, listener: Listener, what: Frames | Loss) -> None:
+        listener.waiting.append(what)
+        if len(listener.waiting) == 1:
+            self._work(world, listener, listener.incarnation)
+
+    def _work(self, world: World, listener: Listener, incarnation: int) -> None:
+        """The application takes one thing after the other, each after its own while."""
+        pause_us = world.draw.randrange(listener.slowness_us) if listener.slowness_us else 0
+        world.at(world.now_us + pause_us, lambda: self._accept(world, listener, incarnation))
+
+    def _accept(self, world: World, listener: Listener, incarnation: int) -> None:
+        if listener.incarnation != incarnation:
+            world.sometimes("a consumer crashed with events in hand")
+            return
+        machine = world.machine(listener.name)
+        if machine is None:  # paused, and the application with it; or crashed, until a new incarnation comes
+            world.at(world.now_us + MILLISECOND_US, lambda: self._accept(world, listener, incarnation))
+            return
+        what = listener.waiting[0]
+        self._note(world, listener, machine, what)
+        listener.tell(what)
+        through = what.first if what.last is None else what.last
+        world.call(listener.name, "accepted", what.producer, what.epoch, through)
+        listener.positions = machine.positions()
+        listener.waiting.popleft()
+        if listener.waiting:
+            self._work(world, listener, incarnation)
+
+    def _note(self, world: World, listener: Listener, machine: Any, what: Frames | Loss) -> None:
+        incarnation = (what.producer, what.epoch)
+        if incarnation not in listener.cuts:
+            for account in machine.ledger().accounts:
+                if (account.producer, account.epoch) == incarnation:
+                    listener.cuts[incarnation] = account.cut
+        if isinstance(what, Loss):
+            world.sometimes("a range was declared lost")
+            ended = "an epoch ended at an unknown sequence" if what.last is None else ""
+            if what.last is not None and "restarted" in what.cause:
+                ended = "an epoch's end was known by its mark"
+            if ended:
+                world.sometimes(ended)
+
+    # --- judgement
+
+    def settled(self, world: World) -> bool:
+        for listener in self.listeners.values():
+            machine = world.machine(listener.name)
+            for name in world.nodes:
+                producer = world.machine(name)
+                if isinstance(producer, Producer):
+                    wanted = (producer.epoch, producer.last)
+                    if machine is None or machine.positions().get(producer.id) != wanted:
+                        return False
+        return True
+
+    def safety(self, world: World) -> Iterable[Violation]:
+        for what in ("replayed", "hold_full"):
+            if world.reports.get(f"channel.{what}"):
+                world.sometimes("a gap was repaired" if what == "replayed" else "hold-back was full")
+        return self._check(world, finished=False)
+
+    def liveness(self, world: World) -> Iterable[Violation]:
+        return self._check(world, finished=True)
+
+    def _check(self, world: World, finished: bool) -> list[Violation]:
+        found: list[Violation] = []
+        for listener in self.listeners.values():
+            machine = world.machine(listener.name)
+            claims = [] if machine is None else self._claims(listener, machine)
+            if finished and machine is not None:
+                claims.extend(self._unmet_claims(world, listener, machine, claims))
+            found.extend(check_channel(listener.name, self.published, listener.told, claims, finished=finished))
+        return found
+
+    def _claims(self, listener: Listener, machine: Consumer) -> list[Claim]:
+        """The ledger's own figures where one incarnation saw it all; counted ones where a crash lost the ledger."""
+        claims = []
+        for account in machine.ledger().accounts:
+            incarnation = (account.producer, account.epoch)
+            delivered, lost = account.delivered, account.declared_lost
+            if listener.incarnation > 1:
+                delivered, lost = _counted(listener, incarnation)
+            cut = listener.cuts.get(incarnation, account.cut)
+            claims.append(Claim(account.producer, account.epoch, cut, account.accepted, delivered, lost))
+        return claims
+
+    def _unmet_claims(
+        self, world: World, listener: Listener, machine: Consumer, claims: list[Claim]
+    ) -> Iterable[Claim]:
+        """A consumer that has not heard of a producer's present epoch (yet, or since it restarted) answers for it."""
+        known = {(claim.producer, claim.epoch) for claim in claims}
+        for name in world.nodes:
+            producer = world.machine(name)
+            if isinstance(producer, Producer) and (producer.id, producer.epoch) not in known:
+                incarnation = (producer.id, producer.epoch)
+                epoch, accepted = machine.positions().get(producer.id, (0, 0))
+                accepted = accepted if epoch == producer.epoch else 0
+                yield Claim(*incarnation, listener.cuts.get(incarnation, 1), accepted, *_counted(listener, incarnation))
+
+
+def _counted(listener: Listener, incarnation: tuple[int, int]) -> tuple[int, int]:
+    mine = [item for item in listener.told if (item.producer, item.epoch) == incarnation]
+    delivered = len({item.sequence for item in mine if isinstance(item, Delivered)})
+    lost = {
+        n
+        for item in mine
+        if isinstance(item, Declared) and item.last is not None
+        for n in range(item.first, item.last + 1)
+    }
+    return delivered, len(lost)
+
+
+# --- canaries: each removes one rule, and must be caught
+
+
+class PositionBeforeAcceptance(Consumer):
+    """Moves the sequence on when it hands an event over."""
+
+    def positions(self) -> dict[int, Position]:
+        return {feed.producer: (feed.epoch, feed.next - 1) for feed in self._feeds.values()}
+
+
+class NoDuplicateFilter(Consumer):
+    """Hands everything over that arrives."""
+
+    def _on_frames(self, sender: str, frames: Frames, now: int) -> Effects:
+        feed = self._feeds.get(frames.producer)
+        if feed is not None and frames.epoch == feed.epoch and frames.last < feed.next:
+            feed.ready.append(frames)
+        return super()._on_frames(sender, frames, now)
+
+
+class _GaplessFeed(Feed):
+    def take(self, frames: Frames) -> None:
+        if frames.first > self.next:
+            self.next = frames.first
+        super().take(frames)
+
+
+class NoGapDetection(Consumer):
+    """Goes on with whatever comes next."""
+
+    def _meet(self, producer: int, epoch: int, heard: int, address: str) -> Feed | None:
+        feed = super()._meet(producer, epoch, heard, address)
+        if feed is not None:
+            feed.__class__ = _GaplessFeed
+        return feed
+
+
+class EpochBlind(Consumer):
+    """Takes a restarted producer's first events for old ones."""
+
+    def handle(self, sender: str, message: Any, now: int) -> Effects:
+        feed = self._feeds.get(getattr(message, "producer", 0))
+        if feed is not None and hasattr(message, "epoch"):
+            message = msgspec.structs.replace(message, epoch=feed.epoch)
+        return super().handle(sender, message, now)
+
+
+class SilentEpochEnd(Consumer):
+    """Goes over to the next epoch without a word about the old one's missing end."""
+
+    def _succeed(self, feed: Feed, epoch: int, ended: int | None) -> None:
+        super()._succeed(feed, epoch, feed.next - 1)
+        feed.account.cut = 1
+
+
+class AsksOnce(Consumer):
+    """Never repeats a request that was lost."""
+
+    def _ask(self, feed: Feed, now: int) -> Effects:
+        effects = super()._ask(feed, now)
+        feed.armed = True
+        return [effect for effect in effects if type(effect).__name__ != "SetTimer"]
+
+
+class GivesUpSilently(Consumer):
+    """Passes over a gap that nobody answers for, without declaring it."""
+
+    def _give_up(self, feed: Feed) -> None:
+        if feed.held:
+            feed.next = feed.held[0].first
+            feed._advance()
+
+
+class SameEpochAgain(Producer):
+    """A restarted producer that counts from one again in its old epoch."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.epoch = 1
+
+
+class NoHeartbeat(Producer):
+    """Leaves a loss at the end of a burst for ever unseen."""
+
+    def timer(self, name: str, now: int) -> Effects:
+        return []
+
+
+class NumbersReplayWrongly(Producer):
+    """Answers a NACK with the right frames under the wrong numbers."""
+
+    def _replay(self, sender: str, first: int, last: int, budget: int, effects: Effects) -> int:
+        before = len(effects)
+        budget = super()._replay(sender, first, last, budget, effects)
+        for at in range(before, len(effects)):
+            message = getattr(effects[at], "message", None)
+            if isinstance(message, Frames) and message.first > 1:
+                shifted = msgspec.structs.replace(message, first=message.first - 1)
+                effects[at] = msgspec.structs.replace(effects[at], message=shifted)
+        return budget
+
+
+canary(Channels, "moves on before the application accepted", consumer=PositionBeforeAcceptance)
+canary(Channels, "no duplicate filter", consumer=NoDuplicateFilter)
+canary(Channels, "no gap detection", consumer=NoGapDetection)
+canary(Channels, "blind to epochs", consumer=EpochBlind)
+canary(Channels, "ends an epoch silently", consumer=SilentEpochEnd)
+canary(Channels, "asks once", consumer=AsksOnce)
+canary(Channels, "gives up silently", consumer=GivesUpSilently, seeds_max=200)
+canary(Channels, "the same epoch again", producer=SameEpochAgain)
+canary(Channels, "no heartbeat", producer=NoHeartbeat)
+canary(Channels, "numbers a replay wrongly", producer=NumbersReplayWrongly)
