@@ -12,6 +12,7 @@ UnerringError
 │   └── HandshakeError      another version, another cluster, no right to speak
 └── WorldError              disk, network, time: may go away by itself
     ├── DiskError           a failed sync or a full disk; the replica stops
+    ├── LogError            a log that is damaged, foreign or has a gap: which file, and what to do
     ├── NetworkError        nobody there, or cut off
     └── MessageLoss         events that cannot be recovered: producer, epoch, exact range, cause
 
@@ -69,6 +70,10 @@ class WorldError(UnerringError):
 
 class DiskError(WorldError):
     """Stable storage did not take what it was given. Whoever promised to keep it must stop."""
+
+
+class LogError(WorldError):
+    """An event log that cannot be read as it lies there. Nothing in it is changed or skipped."""
 
 
 class NetworkError(WorldError):

@@ -1,0 +1,76 @@
+"""The event log of one application: a folder of streams, each with its declaration, its chain and its quarantine."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import msgspec
+
+from unerring.log.buckets import BUCKETS_MAX
+from unerring.log.chain import Chain
+from unerring.log.store import LocalStore, Store
+from unerring.model import ConfigError, LogError, SchemaError, StreamSchema
+
+BUCKETS: Final = 4
+"""Enough for eight cores with two streams' tasks each; more buckets cost a state store each, even when idle."""
+_DECLARATION: Final = "stream.json"
+
+
+class Declaration(msgspec.Struct, frozen=True):
+    """What is fixed when a stream is created, for good: readers rely on it."""
+
+    schema: StreamSchema
+    buckets: int
+
+
+class EventLog:
+    """Streams by name, in one store."""
+
+    def __init__(self, store: Store | str | os.PathLike[str]) -> None:
+        self.store: Store = LocalStore(store) if isinstance(store, str | os.PathLike) else store
+
+    def streams(self) -> list[str]:
+        """The names of all streams that were ever created here."""
+        return [name for name in self.store.names("") if self.declaration(name) is not None]
+
+    def declaration(self, name: str) -> Declaration | None:
+        """How a stream was declared when it was created."""
+        data = self.store.read(f"{name}/{_DECLARATION}")
+        if data is None:
+            return None
+        try:
+            return msgspec.json.decode(data, type=Declaration)
+        except (msgspec.DecodeError, SchemaError) as error:
+            where = self.store.locate(f"{name}/{_DECLARATION}")
+            raise LogError(f"{where} is damaged ({error}); restore it from a copy") from None
+
+    def create(self, schema: StreamSchema, buckets: int = BUCKETS) -> Chain:
+        """The chain of a stream, declared now or, the same way, before."""
+        if not 1 <= buckets <= BUCKETS_MAX:
+            raise ConfigError(f"{buckets} buckets for stream {schema.name}; take between 1 and {BUCKETS_MAX}")
+        known = self.declaration(schema.name)
+        if known is None:
+            self.store.create(f"{schema.name}/{_DECLARATION}", msgspec.json.encode(Declaration(schema, buckets)))
+            known = self.declaration(schema.name)
+        if known is None:
+            raise LogError(f"{self.store.locate(schema.name)} was created and is gone; check the disk")
+        if known.schema.columns != schema.columns or known.schema.key != schema.key:
+            raise SchemaError(
+                f"stream {schema.name} in {self.store.locate(schema.name)} was declared with other columns or "
+                f"another key ({_sketch(known.schema)}) than now ({_sketch(schema)}); give the new one a new name"
+            )
+        return Chain(self.store, schema.name, known.schema, known.buckets)
+
+    def chain(self, name: str) -> Chain:
+        """The chain of a stream that is there."""
+        known = self.declaration(name)
+        if known is None:
+            there = ", ".join(self.streams()) or "none"
+            raise LogError(f"there is no stream {name!r} in {self.store.locate('')}; it has {there}")
+        return Chain(self.store, name, known.schema, known.buckets)
+
+
+def _sketch(schema: StreamSchema) -> str:
+    columns = ", ".join(f"{c.name}: {c.type.value}{'?' if c.nullable else ''}" for c in schema.columns)
+    return f"{columns}; key {', '.join(schema.key) or 'none'}"

@@ -1,0 +1,47 @@
+"""Committed positions: up to which stamp a reader has finished with a stream."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from unerring.log.store import Store
+from unerring.model import BEFORE_ALL, ConfigError, LogError, Stamp
+
+POSITIONS: Final = "positions"
+
+
+class Positions:
+    """The positions of one stream's readers. Each reader's name belongs to one process at a time."""
+
+    def __init__(self, store: Store, folder: str) -> None:
+        self.store = store
+        self.folder = f"{folder}/{POSITIONS}"
+
+    def get(self, reader: str) -> Stamp:
+        """Where a reader goes on: everything up to this stamp is done."""
+        name = f"{self.folder}/{_checked(reader)}.json"
+        data = self.store.read(name)
+        if data is None:
+            return BEFORE_ALL
+        try:
+            time, ordinal = msgspec.json.decode(data, type=tuple[int, int])
+        except msgspec.DecodeError as error:
+            raise LogError(f"{self.store.locate(name)} is damaged ({error}); write the position again") from None
+        return Stamp(time, ordinal)
+
+    def commit(self, reader: str, stamp: Stamp) -> None:
+        """Durable once this returns."""
+        self.store.replace(f"{self.folder}/{_checked(reader)}.json", msgspec.json.encode(tuple(stamp)))
+
+    def all(self) -> dict[str, Stamp]:
+        """Every reader and its position."""
+        readers = [name.removesuffix(".json") for name in self.store.names(self.folder)]
+        return {reader: self.get(reader) for reader in readers}
+
+
+def _checked(reader: str) -> str:
+    if not reader or not all(c.isalnum() or c in "-_" for c in reader):
+        raise ConfigError(f"reader name {reader!r}: use letters, digits, - and _")
+    return reader

@@ -1,0 +1,213 @@
+"""The writer that a reliable channel feeds: holds events until size or age asks for a segment, then seals.
+
+Any number of writers may be fed the same stream at the same time. Whoever seals first extends the chain; the others
+read what it covers, drop that, and go on. A producer's events are acknowledged once they are in the chain, whoever put
+them there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from unerring.log.eventlog import BUCKETS, EventLog
+from unerring.log.quarantine import BadEvent, Quarantine, Reason
+from unerring.log.rows import columns_of, row_type
+from unerring.log.segments import Footer, with_origin
+from unerring.model import BEFORE_ALL, TIME_MAX, TIME_MIN, CallerError, ProcessConfig, Stamp, StreamSchema, check
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Mark = tuple[int, int]
+"""A producer's epoch and sequence."""
+
+
+class WriterConfig(ProcessConfig, frozen=True):
+    """When a segment is sealed, and what bounds the writer."""
+
+    rows_per_segment: int = 250_000
+    """Seal when this many are held."""
+    age_us_max: int = 200_000
+    """Seal what has been held this long, however little it is."""
+    rows_held_max: int = 1_000_000
+    """The writer is `full` then: stop feeding it until it sealed. Feeding it all the same is refused."""
+    event_bytes_max: int = 1 << 20
+    """A larger event goes to quarantine."""
+
+    def __post_init__(self) -> None:
+        check(self, "rows_per_segment", 1, 1 << 24)
+        check(self, "age_us_max", 1_000, 3_600_000_000)
+        check(self, "rows_held_max", self.rows_per_segment, 1 << 25)
+        check(self, "event_bytes_max", 64, 1 << 30)
+
+
+class _Held(msgspec.Struct, frozen=True, gc=False):
+    stamp: Stamp
+    row: Any
+    producer: str
+    mark: Mark
+
+
+class LogWriter:
+    """Feeds one stream's chain. `now` is monotonic microseconds, handed in."""
+
+    def __init__(
+        self, log: EventLog, schema: StreamSchema, config: WriterConfig | None = None, buckets: int = BUCKETS
+    ) -> None:
+        self.chain = log.create(schema, buckets)
+        self.schema = self.chain.schema
+        self.quarantine = Quarantine(log.store, self.chain.folder)
+        self.config = config or WriterConfig()
+        self._row = row_type(self.schema)
+        self._held: list[_Held] = []
+        self._bad: list[BadEvent] = []
+        self._progress_us = TIME_MIN
+        self._last = BEFORE_ALL
+        self._since_us: int | None = None
+        self._taken: dict[str, Mark] = self.chain.producers()
+        self.repeated = 0
+        """Events that came again after they were in the chain: counted, nothing else."""
+        self.quarantined = 0
+        self._catch_up()
+
+    @property
+    def full(self) -> bool:
+        """Held as much as allowed: seal before feeding more."""
+        return len(self._held) + len(self._bad) >= self.config.rows_held_max
+
+    def append(self, producer: str, mark: Mark, stamp: Stamp, payload: dict[str, Any], now: int) -> None:
+        """One event, in the order of its producer's sequence. A bad one goes to quarantine, a repeated one nowhere."""
+        if self.full:
+            raise CallerError(
+                f"the log writer of {self.schema.name} holds {len(self._held)} events, its bound; seal first"
+            )
+        if mark <= self._taken.get(producer, (-1, -1)):
+            self.repeated += 1
+            return
+        if (
+            stamp <= self._last
+            or (not self.schema.ordinals and stamp.time <= self._last.time)
+            or stamp.time <= self.chain.through_us
+        ):
+            newest = max(self._last.time, self.chain.through_us)
+            self._refuse(producer, mark, Reason.NOT_INCREASING, f"{tuple(stamp)} after {newest}", _raw(payload), now)
+            return
+        try:
+            row = msgspec.convert(payload, self._row)
+            size = len(_raw(payload))
+        except msgspec.ValidationError as error:
+            self._refuse(producer, mark, Reason.SCHEMA, str(error), _raw(payload), now)
+            return
+        if size > self.config.event_bytes_max:
+            self._refuse(producer, mark, Reason.TOO_LARGE, f"{size} bytes", _raw(payload), now)
+            return
+        self._taken[producer] = mark
+        self._last = stamp
+        self._held.append(_Held(stamp, row, producer, mark))
+        self._age(now)
+
+    def undecodable(self, producer: str, mark: Mark, raw: bytes, detail: str, now: int) -> None:
+        """Bytes of which no event could be made."""
+        if mark <= self._taken.get(producer, (-1, -1)):
+            self.repeated += 1
+            return
+        self._refuse(producer, mark, Reason.UNDECODABLE, detail, raw, now)
+
+    def progress(self, time_us: int, now: int) -> None:
+        """The stream will send nothing at or before this time."""
+        if time_us > max(self._progress_us, self.chain.through_us):
+            self._progress_us = time_us
+            self._age(now)
+
+    def end(self, now: int) -> None:
+        """The stream's producer is gone for good."""
+        self.progress(TIME_MAX, now)
+
+    def due_us(self) -> int | None:
+        """When `seal` should be called next, by age; None while nothing is held."""
+        return None if self._since_us is None else self._since_us + self.config.age_us_max
+
+    def due(self, now: int) -> bool:
+        """Is it time to seal, by size or age?"""
+        due = self.due_us()
+        return len(self._held) >= self.config.rows_per_segment or (due is not None and now >= due)
+
+    def seal(self) -> dict[str, Mark]:
+        """Make durable what can be; for each producer the mark up to which everything of its is kept now."""
+        self.quarantine.add(self._bad)
+        self._bad = []
+        while True:
+            complete = max(self._progress_us, self._last.time - 1 if self.schema.ordinals else self._last.time)
+            if complete <= self.chain.through_us:
+                break
+            ready = [held for held in self._held if held.stamp.time <= complete]
+            rest = self._held[len(ready) :]
+            sealed = self.chain.seal(complete, self._table(ready), producers=self._marks(rest))
+            if sealed.won:
+                self._held = rest
+            else:
+                self._yield_to(sealed.footer)
+        self._since_us = None
+        return self._marks(self._held)
+
+    def _yield_to(self, winner: Footer) -> None:
+        """Another writer extended the chain: what it took is done; what it passed by can no longer be placed."""
+        for producer, mark in winner.producers.items():
+            self._taken[producer] = max(mark, self._taken.get(producer, (-1, -1)))
+        kept: list[_Held] = []
+        for held in self._held:
+            if held.mark <= winner.producers.get(held.producer, (-1, -1)):
+                continue
+            if held.stamp.time <= winner.through_us:
+                raw, detail = _raw(msgspec.structs.asdict(held.row)), f"{tuple(held.stamp)} after {winner.through_us}"
+                self._bad.append(BadEvent(held.producer, *held.mark, Reason.NOT_INCREASING, detail, raw))
+                self.quarantined += 1
+            else:
+                kept.append(held)
+        self._held = kept
+        self.quarantine.add(self._bad)
+        self._bad = []
+
+    def _catch_up(self) -> None:
+        self.chain.refresh()
+        self._taken = self.chain.producers()
+
+    def _marks(self, held: list[_Held]) -> dict[str, Mark]:
+        """Up to where each producer's events are out of our hands: just before its first event still held."""
+        marks = dict(self._taken)
+        waiting: dict[str, Mark] = {}
+        for event in held:
+            waiting.setdefault(event.producer, event.mark)
+        for producer, (epoch, sequence) in waiting.items():
+            marks[producer] = (epoch, sequence - 1)
+        return marks
+
+    def _refuse(self, producer: str, mark: Mark, reason: Reason, detail: str, raw: bytes, now: int) -> None:
+        self._bad.append(BadEvent(producer, *mark, reason, detail, raw))
+        self._taken[producer] = mark
+        self.quarantined += 1
+        self._age(now)
+
+    def _age(self, now: int) -> None:
+        if self._since_us is None:
+            self._since_us = now
+
+    def _table(self, held: list[_Held]) -> pa.Table:
+        import pyarrow as pa
+
+        columns: dict[str, pa.Array] = {
+            "time": pa.array([event.stamp.time for event in held], pa.int64()),
+            "ordinal": pa.array([event.stamp.ordinal for event in held], pa.int64()),
+            **columns_of([event.row for event in held], self.schema),
+            "_producer": pa.array([event.producer for event in held], pa.string()),
+            "_epoch": pa.array([event.mark[0] for event in held], pa.int64()),
+            "_sequence": pa.array([event.mark[1] for event in held], pa.int64()),
+        }
+        return with_origin(pa.table(columns), self.schema)
+
+
+def _raw(payload: dict[str, Any]) -> bytes:
+    """A payload as bytes for quarantine, and to know its size."""
+    return msgspec.msgpack.encode(payload, enc_hook=repr)

@@ -1,0 +1,55 @@
+"""One key, one bucket: alone, in a column, and in Spark (see tests/pipeline for the last)."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unerring.log import bucket_of, buckets_of
+from unerring.model import CallerError
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(st.lists(st.tuples(INT64, st.text(max_size=40), st.floats(), st.booleans(), st.binary(max_size=9)), max_size=30))
+def test_a_column_of_keys_finds_the_same_buckets_as_each_key_alone(keys: list[tuple]) -> None:
+    columns = [
+        pa.array([key[i] for key in keys], kind)
+        for i, kind in enumerate([pa.int64(), pa.string(), pa.float64(), pa.bool_(), pa.binary()])
+    ]
+    found = buckets_of(columns, len(keys), 7)
+    assert found.tolist() == [bucket_of(key, 7) for key in keys]
+
+
+@given(st.lists(st.text(), min_size=1))
+def test_dictionary_columns_hash_as_plain_ones(words: list[str]) -> None:
+    plain = pa.array(words, pa.string())
+    assert buckets_of([plain], len(words), 5).tolist() == buckets_of([plain.dictionary_encode()], len(words), 5).tolist()
+
+
+def test_equal_values_have_one_bucket() -> None:
+    for buckets in (2, 8, 64):
+        assert bucket_of((0.0,), buckets) == bucket_of((-0.0,), buckets)
+        assert bucket_of((float("nan"),), buckets) == bucket_of((-float("nan"),), buckets)
+
+
+def test_buckets_are_known_numbers_for_good() -> None:
+    # These are what Spark's pmod(xxhash64(...), 1000) gives; a change would make every log on disk unreadable.
+    keys = [(0,), (1,), ("A",), ("machine-7", 3), (True,), (1.5,)]
+    assert [bucket_of(key, 1000) for key in keys] == [188, 418, 2, 525, 1, 366]
+
+
+def test_no_key_is_one_bucket() -> None:
+    assert bucket_of((), 8) == 0
+    assert buckets_of([], 3, 8).tolist() == [0, 0, 0]
+
+
+def test_keys_spread() -> None:
+    counts = np.bincount(buckets_of([pa.array(range(10_000), pa.int64())], 10_000, 8), minlength=8)
+    assert counts.min() > 1100
+
+
+def test_none_is_not_a_key() -> None:
+    with pytest.raises(CallerError, match="cannot be part of a key"):
+        bucket_of((None,), 4)
