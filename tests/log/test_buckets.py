@@ -25,7 +25,9 @@ def test_a_column_of_keys_finds_the_same_buckets_as_each_key_alone(keys: list[tu
 @given(st.lists(st.text(), min_size=1))
 def test_dictionary_columns_hash_as_plain_ones(words: list[str]) -> None:
     plain = pa.array(words, pa.string())
-    assert buckets_of([plain], len(words), 5).tolist() == buckets_of([plain.dictionary_encode()], len(words), 5).tolist()
+    assert (
+        buckets_of([plain], len(words), 5).tolist() == buckets_of([plain.dictionary_encode()], len(words), 5).tolist()
+    )
 
 
 def test_equal_values_have_one_bucket() -> None:

@@ -94,7 +94,9 @@ def _hash_text(array: pa.Array, seeds: np.ndarray[Any, Any]) -> np.ndarray[Any, 
     codes = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     if len(seeds) and (seeds == seeds[0]).all():
         seed = int(seeds[0])
-        hashed: np.ndarray[Any, Any] = np.array([xxhash.xxh64_intdigest(w, seed) for w in words], dtype=np.uint64)[codes]
+        hashed: np.ndarray[Any, Any] = np.array([xxhash.xxh64_intdigest(w, seed) for w in words], dtype=np.uint64)[
+            codes
+        ]
         return hashed
     pairs, where = np.unique(np.stack([codes.view(np.uint64), seeds]), axis=1, return_inverse=True)
     digests = np.array(
