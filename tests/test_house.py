@@ -313,8 +313,8 @@ def test_the_lock_names_every_dependency_and_no_host() -> None:
 
 
 def messages() -> list[type[Message]]:
-    """Every message class of the package, found by loading the protocol rooms that exist."""
-    for room in ("model", "channels", "correlation", "processes"):
+    """Every message class of the package, found by loading the rooms that may have some."""
+    for room in ("model", "channels", "correlation", "processes", "runtime"):
         if (SRC / room).is_dir():
             package = importlib.import_module(f"unerring.{room}")
             for module in pkgutil.walk_packages(package.__path__, f"unerring.{room}."):

@@ -1,0 +1,208 @@
+"""Stable storage: one table of key to bytes in SQLite, group-committed and synced, owned by one process.
+
+A failed sync is never tried again: after it the kernel may have dropped the dirty pages and report success next time.
+So the first failure is the last write; whoever promised to keep something stops, and reads back what is really there
+when it starts anew.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from unerring.model import SECOND_US, ConfigError, DiskError, Persist, ProcessConfig, check
+
+APPLICATION_ID: Final = 0x554E5231
+"""Marks a SQLite file as ours, so that another program's file is not taken for it."""
+SCHEMA_VERSION: Final = 1
+
+
+class StorageConfig(ProcessConfig, frozen=True):
+    """Bounds of a stable storage."""
+
+    checkpoint_bytes: int = 4 * 1024 * 1024
+    """After this much has been written, the write-ahead log is moved into the table and starts anew."""
+    lock_us: int = 0
+    """How long to wait for another process to let go of the file."""
+
+    def __post_init__(self) -> None:
+        check(self, "checkpoint_bytes", 4096, 1 << 40)
+        check(self, "lock_us", 0, 60 * SECOND_US)
+
+
+class MemoryStorage:
+    """For tests and for machines that need not survive their process. Same behaviour, nothing on disk."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, bytes] = {}
+        self._failure: str | None = None
+
+    def load(self, prefix: str = "") -> Mapping[str, bytes]:
+        _refuse_after(self._failure)
+        return {key: self._records[key] for key in sorted(self._records) if key.startswith(prefix)}
+
+    def write(self, batch: Iterable[Persist]) -> None:
+        _refuse_after(self._failure)
+        for persist in batch:
+            for key in persist.deletes:
+                self._records.pop(key, None)
+            self._records.update(persist.puts)
+
+    def close(self) -> None:
+        self._failure = self._failure or "it was closed"
+
+
+class SqliteStorage:
+    """See `StableStorage`. May be written from a thread other than the one that opened it."""
+
+    def __init__(self, path: str | Path, config: StorageConfig | None = None) -> None:
+        self.path = Path(path)
+        self._config = config or StorageConfig()
+        self._lock = threading.Lock()
+        self._failure: str | None = None
+        self._unmoved_bytes = 0
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(
+                self.path,
+                timeout=self._config.lock_us / 1e6,
+                isolation_level=None,  # transactions are ours to begin
+                check_same_thread=False,
+            )
+        except (OSError, sqlite3.Error) as error:
+            raise DiskError(f"cannot open stable storage {self.path}: {error}") from None
+        try:
+            self._prepare()
+        except BaseException:
+            self._database.close()
+            raise
+
+    def _prepare(self) -> None:
+        run = self._database.execute
+        try:
+            # Exclusive for as long as we live: two processes that think they are one replica would each keep promises
+            # that the other breaks. The kernel lets go when we die, however we die.
+            run("PRAGMA locking_mode=EXCLUSIVE")
+            run("BEGIN EXCLUSIVE")
+            run("COMMIT")
+            self._check_ours()
+            run("PRAGMA journal_mode=WAL")
+            run("PRAGMA synchronous=FULL")
+            run("PRAGMA wal_autocheckpoint=0")  # its errors would go unseen; see _checkpoint
+            run("BEGIN EXCLUSIVE")
+            run("CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, value BLOB NOT NULL, crc INTEGER NOT NULL)")
+            run(f"PRAGMA application_id={APPLICATION_ID}")
+            run(f"PRAGMA user_version={SCHEMA_VERSION}")
+            run("COMMIT")
+            found = run("PRAGMA quick_check(1)").fetchone()[0]
+            _sync_folder(self.path.parent)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise DiskError(
+                    f"stable storage {self.path} is in use by another process; stop that one first, or give this one "
+                    "its own folder"
+                ) from None
+            raise self._fail("opened", error) from None
+        except (OSError, sqlite3.Error) as error:
+            raise self._fail("opened", error) from None
+        if found != "ok":
+            raise self._fail("trusted", found)
+
+    def _check_ours(self) -> None:
+        tables = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        application = self._database.execute("PRAGMA application_id").fetchone()[0]
+        version = self._database.execute("PRAGMA user_version").fetchone()[0]
+        if tables and application != APPLICATION_ID:
+            raise ConfigError(f"{self.path} is a SQLite file of another program; choose another path")
+        if tables and version != SCHEMA_VERSION:
+            raise ConfigError(
+                f"{self.path} has version {version} of the storage format and this release reads {SCHEMA_VERSION}; "
+                "use the release that wrote it"
+            )
+
+    def load(self, prefix: str = "") -> Mapping[str, bytes]:
+        with self._lock:
+            _refuse_after(self._failure)
+            loaded: dict[str, bytes] = {}
+            try:
+                rows = self._database.execute(
+                    "SELECT key, value, crc FROM records WHERE key >= ? ORDER BY key", (prefix,)
+                )
+                for key, value, crc in rows:
+                    if not key.startswith(prefix):
+                        break
+                    if _crc(key, value) != crc:
+                        raise self._fail("trusted", f"record {key!r} does not match its checksum")
+                    loaded[key] = value
+            except (sqlite3.Error, TypeError, AttributeError) as error:
+                raise self._fail("read", error) from None
+            return loaded
+
+    def write(self, batch: Iterable[Persist]) -> None:
+        with self._lock:
+            _refuse_after(self._failure)
+            try:
+                self._commit(batch)
+            except BaseException as error:
+                failure = self._fail("written", error)
+                if isinstance(error, (sqlite3.Error, OSError)):
+                    raise failure from error
+                raise
+
+    def _commit(self, batch: Iterable[Persist]) -> None:
+        database = self._database
+        database.execute("BEGIN IMMEDIATE")
+        for persist in batch:
+            if persist.deletes:
+                database.executemany("DELETE FROM records WHERE key = ?", [(key,) for key in persist.deletes])
+            if persist.puts:
+                database.executemany(
+                    "INSERT INTO records (key, value, crc) VALUES (?, ?, ?) "
+                    "ON CONFLICT (key) DO UPDATE SET value = excluded.value, crc = excluded.crc",
+                    [(key, value, _crc(key, value)) for key, value in persist.puts],
+                )
+                self._unmoved_bytes += sum(len(key) + len(value) for key, value in persist.puts)
+        database.execute("COMMIT")
+        if self._unmoved_bytes >= self._config.checkpoint_bytes:
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        # By hand, since SQLite's own checkpoints keep a failed sync to themselves.
+        self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._unmoved_bytes = 0
+
+    def _fail(self, what: str, why: object) -> DiskError:
+        self._failure = f"it could not be {what}: {why}"
+        return DiskError(
+            f"stable storage {self.path} could not be {what} ({why}); this replica must stop. Mend the disk, then "
+            "start it again: everything acknowledged before is there"
+        )
+
+    def close(self) -> None:
+        """Let go of the file. What `write` took is safe already; closing adds nothing to it."""
+        with self._lock:
+            self._failure = self._failure or "it was closed"
+            self._database.close()
+
+
+def _refuse_after(failure: str | None) -> None:
+    if failure is not None:
+        raise DiskError(f"stable storage takes nothing more: {failure}")
+
+
+def _crc(key: str, value: bytes) -> int:
+    """SQLite has no checksums in its pages; a flipped bit must not become a promise we never made."""
+    return zlib.crc32(value, zlib.crc32(key.encode()))
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
