@@ -38,6 +38,8 @@ and show the name in use on a page of docs/. A name that leaves needs a reason i
 HEAVY = ["duckdb", "numba", "pandas", "pyarrow", "pyspark"]
 """What only some commands need; loading any of them would make every start slow."""
 
+SPEAKING_ROOMS = ("model", "channels", "correlation", "processes", "runtime")
+"""Those whose messages go over a real wire; the simulator's toys do not."""
 MACHINE_ROOMS = ("model", "rules", "channels", "correlation", "processes", "audit")
 # fmt: off
 WORLD = {
@@ -313,8 +315,8 @@ def test_the_lock_names_every_dependency_and_no_host() -> None:
 
 
 def messages() -> list[type[Message]]:
-    """Every message class of the package, found by loading the rooms that may have some."""
-    for room in ("model", "channels", "correlation", "processes", "runtime"):
+    """Every message class of the speaking rooms that exist, whatever else this process has loaded."""
+    for room in SPEAKING_ROOMS:
         if (SRC / room).is_dir():
             package = importlib.import_module(f"unerring.{room}")
             for module in pkgutil.walk_packages(package.__path__, f"unerring.{room}."):
@@ -324,7 +326,7 @@ def messages() -> list[type[Message]]:
     while waiting:
         for kind in waiting.pop().__subclasses__():
             waiting.append(kind)
-            if kind.__module__.startswith("unerring."):
+            if kind.__module__.startswith(tuple(f"unerring.{room}." for room in SPEAKING_ROOMS)):
                 found.append(kind)
     return sorted(found, key=lambda kind: (kind.__module__, kind.__name__))
 
