@@ -274,9 +274,12 @@ class Engine(Transport):
         self.record(node.name, what, value)
         for other in self.nodes.values():
             for link in [*other.links.values(), *other.subscribers]:
-                # What it had handed to the network may still arrive; what was on the way to it cannot.
-                if not link.datagram and (link.target is node or (other is node and self._bits(1))):
+                if not link.datagram and (link.target is node or (other is node and self._unflushed(state))):
                     self.reset(link)
+
+    def _unflushed(self, state: State) -> bool:
+        """Whether what a node that went down had handed to a connection never arrives: an orderly stop flushes."""
+        return state != State.STOPPED and self._bits(1) == 1
 
     def _aside(self, node: Node, effect: Effect) -> None:
         if isinstance(effect, Report):

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.model import MILLISECOND_US, Address, invariant
+from unerring.model import MILLISECOND_US, SECOND_US, Address, invariant
 from unerring.simulation import faults as kinds
 from unerring.simulation.faults import FOR_GOOD, Fault
 from unerring.simulation.network import Link, LinkSpec, fates
@@ -16,6 +16,8 @@ from unerring.simulation.world import World
 
 RETRANSMIT_US_MAX: Final = 200 * MILLISECOND_US
 """How long after a partition healed a connection may take to notice."""
+CONGESTED_US_MAX: Final = SECOND_US
+"""No congestion makes a link slower than this, unless it was."""
 
 
 def inject(world: World, schedule: Sequence[Fault]) -> None:
@@ -176,11 +178,12 @@ def _congestion(world: World, node: Node, fault: Any) -> _End:
 
 
 def _worse(spec: LinkSpec, fault: kinds.Congestion) -> LinkSpec:
+    delay_us_max = max(spec.delay_us_max, min(spec.delay_us_max * fault.slower, CONGESTED_US_MAX))
     slower = msgspec.structs.replace(
         spec,
-        delay_us=spec.delay_us * fault.slower,
-        spread_us=spec.spread_us * fault.slower,
-        delay_us_max=spec.delay_us_max * fault.slower,
+        delay_us=min(spec.delay_us * fault.slower, delay_us_max),
+        spread_us=min(spec.spread_us * fault.slower, delay_us_max),
+        delay_us_max=delay_us_max,
     )
     if not spec.datagram:
         return slower

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from unerring.model import Address, Codec, FrameError, breach, invariant
-from unerring.simulation.network import FATES_BITS, LOST, RESET, Link, LinkSpec
+from unerring.simulation.network import FATES, FATES_BITS, LOST, RESET, Link, LinkSpec
 from unerring.simulation.node import Node, State
 
 MESSAGE: Final = 0
@@ -19,8 +19,9 @@ TIMER: Final = 1
 SYNC: Final = 2
 CALL: Final = 3
 
-_WIRE_SAMPLE: Final = 63
-"""One message in 64 goes through its codec; a power of two less one."""
+_FATES_MASK: Final = FATES - 1
+_DRAWN_BITS: Final = FATES_BITS + 6
+"""One draw a message: the lower bits are its fate; if the upper ones are all zero (one in 64), it meets its codec."""
 
 Cut = tuple[frozenset[Address], bool]
 """One side of a partition, and whether only what leaves it is cut."""
@@ -76,7 +77,8 @@ class Transport:
         self._bits = self.chance.getrandbits
 
     def _transmit(self, link: Link, message: Any) -> None:
-        fate = link.fates[self._bits(FATES_BITS)]
+        drawn = self._bits(_DRAWN_BITS)
+        fate = link.fates[drawn & _FATES_MASK]
         at_us = self.now_us + fate
         if link.datagram:
             if fate < 0:
@@ -86,10 +88,9 @@ class Transport:
             link.last_at_us = at_us
         else:
             at_us = link.last_at_us
-        order = self._order()
-        if not order & _WIRE_SAMPLE and self.codec is not None:
+        if drawn < FATES and self.codec is not None:
             message = self._over_the_wire(self.codec, message)
-        heappush(self._queue, (at_us, order, MESSAGE, link, message))
+        heappush(self._queue, (at_us, self._order(), MESSAGE, link, message))
 
     def _odd_fate(self, link: Link, message: Any, fate: int) -> None:
         if fate == LOST:
