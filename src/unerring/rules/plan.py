@@ -72,14 +72,15 @@ class Selection(StrEnum):
     ALL = "all"
     """Every match from every start row (equal bindings once), each as soon as it is complete."""
     RECENT = "recent"
-    """When matches complete, the one with the latest start is output; matches start anew after this point."""
+    """When matches complete, the one with the latest start is output; later ones start after its last row."""
     CHRONICLE = "chronicle"
-    """When matches complete, the one with the earliest start is output and its rows are used up (passed over
-    from then on, neither bound nor absent): first in, first out."""
+    """When matches complete, the one with the earliest start is output and its rows are used up (they are not
+    bound again): first in, first out."""
     CONTINUOUS = "continuous"
     """Every start row has one match: the first that completes (of several at one point the most preferred)."""
     CUMULATIVE = "cumulative"
-    """When matches complete, all their rows are output as one match; matches start anew after this point."""
+    """When matches complete, all their rows are output as one match; later ones start after its last row. (A row that
+    they bind differently is bound as by the earliest start, most preferred.)"""
 
 
 class SkipKind(StrEnum):

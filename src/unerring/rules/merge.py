@@ -1,0 +1,118 @@
+"""Merge: several streams become one order, `(time, stream rank, ordinal)`, released in whole times.
+
+A time t is released once every stream has progressed to t. An event of a stream with strictly increasing times is
+itself progress to its time; a stream with ordinals progresses by `progress` only, up to just before its last event. The result
+depends on the streams alone, not on how they arrive.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from unerring.model import TIME_MAX, TIME_MIN, CallerError, Event, SchemaError, Stamp, StreamSchema
+from unerring.rules.outputs import Row, merge_order
+
+ROWS_MAX: Final = 1_000_000
+
+
+class _Lane:
+    """One stream's waiting events and its promises."""
+
+    __slots__ = ("last", "progress", "rank", "schema", "waiting")
+
+    def __init__(self, schema: StreamSchema, rank: int) -> None:
+        self.schema = schema
+        self.rank = rank
+        self.waiting: deque[Event] = deque()
+        self.last = Stamp(TIME_MIN, 0)
+        self.progress = TIME_MIN
+
+
+class MergeState(msgspec.Struct, frozen=True, array_like=True):
+    """What a merge holds: by stream the last stamp, the progress and the waiting events; and what was released."""
+
+    through: int
+    lanes: tuple[tuple[str, Stamp, int, tuple[Event, ...]], ...]
+
+
+class Merge:
+    """Feed `push` and `progress` in any interleaving of the streams; take whole times with `release`."""
+
+    def __init__(self, streams: Iterable[tuple[StreamSchema, int]], rows_max: int = ROWS_MAX) -> None:
+        """`streams`: each with the rank that the application gave it. `rows_max` bounds what waits, all streams taken
+        together; only the rest of a time already begun may go beyond it."""
+        self._lanes = {schema.name: _Lane(schema, rank) for schema, rank in streams}
+        self._rows_max = rows_max
+        self._waiting = 0
+        self.through = TIME_MIN
+        """All times up to here have been released."""
+        ranks = [lane.rank for lane in self._lanes.values()]
+        if len(ranks) != len(set(ranks)):
+            raise CallerError(
+                "two streams have one rank: their events of one time would have no order; give each its own"
+            )
+
+    def room(self, stream: str, time: int) -> bool:
+        """Whether an event of this time may be pushed now. At the bound a sender waits for a `release`."""
+        return self._waiting < self._rows_max or self._lane(stream).last.time == time
+
+    def push(self, event: Event) -> None:
+        """One event, above the stream's last stamp and its progress."""
+        lane = self._lane(event.stream)
+        time = event.stamp.time
+        if not self.room(event.stream, time):
+            raise CallerError(f"{self._waiting} events wait to be merged, the bound; release before you push more")
+        if event.stamp <= lane.last or time <= lane.progress:
+            raise SchemaError(
+                f"stream {event.stream}: event {tuple(event.stamp)} comes after {tuple(lane.last)} and progress to "
+                f"{lane.progress}; stamps must increase"
+            )
+        lane.last = event.stamp
+        lane.waiting.append(event)
+        self._waiting += 1
+        lane.progress = time - 1 if lane.schema.ordinals else time
+
+    def progress(self, stream: str, time: int) -> None:
+        """The stream will send nothing at or before `time`. An older promise changes nothing."""
+        lane = self._lane(stream)
+        lane.progress = max(lane.progress, time)
+
+    def end(self, stream: str) -> None:
+        """The stream is over."""
+        self.progress(stream, TIME_MAX)
+
+    def release(self) -> tuple[list[Row], int]:
+        """All rows of the times that are whole by now, in order, and the time up to which they are."""
+        through = min((lane.progress for lane in self._lanes.values()), default=TIME_MAX)
+        rows: list[Row] = []
+        for lane in self._lanes.values():
+            while lane.waiting and lane.waiting[0].stamp.time <= through:
+                rows.append(Row(lane.rank, lane.waiting.popleft()))
+        self._waiting -= len(rows)
+        self.through = max(self.through, through)
+        rows.sort(key=merge_order)
+        return rows, self.through
+
+    def state(self) -> MergeState:
+        """For a snapshot."""
+        lanes = tuple((name, lane.last, lane.progress, tuple(lane.waiting)) for name, lane in self._lanes.items())
+        return MergeState(self.through, lanes)
+
+    def restore(self, state: MergeState) -> None:
+        """Become the merge that gave this state."""
+        self.through = state.through
+        self._waiting = 0
+        for name, last, progress, waiting in state.lanes:
+            lane = self._lane(name)
+            lane.last, lane.progress, lane.waiting = last, progress, deque(waiting)
+            self._waiting += len(waiting)
+
+    def _lane(self, stream: str) -> _Lane:
+        lane = self._lanes.get(stream)
+        if lane is None:
+            raise CallerError(f"stream {stream!r} is not merged here; there are {', '.join(self._lanes)}")
+        return lane
