@@ -165,11 +165,14 @@ def check_pattern_plan(plan: PatternPlan) -> None:
             where = f"the condition of {variable.name}"
             own = {**readable, variable.name: streams[variable.name]}
             _check_pattern_condition(plan, variable.condition, where)
+            if variable.name in absent:
+                _check_no_lookahead(plan, variable.condition, where)
             _check_attributes(plan, variable.condition, streams[variable.name], own, where)
     for node in nodes(plan.pattern):
         gap = node if isinstance(node, Gap) else None
         if gap is not None and gap.until is not None:
             _check_pattern_condition(plan, gap.until, "until")
+            _check_no_lookahead(plan, gap.until, "until")
             _check_attributes(plan, gap.until, plan.inputs, readable, "until")
     timed_out = plan.timed_out.measures if plan.timed_out else ()
     for measure in (*plan.measures, *timed_out):
@@ -205,6 +208,13 @@ def _check_pattern_condition(plan: PatternPlan, condition: Expr, where: str) -> 
         wrong(plan.name, f"{where} asks for a window, which a pattern does not have")
 
 
+def _check_no_lookahead(plan: PatternPlan, condition: Expr, where: str) -> None:
+    if lookahead(condition) > 0:
+        wrong(
+            plan.name, f"{where} uses NEXT, but says what must not come before that; put NEXT into a step's condition"
+        )
+
+
 def _check_policies(plan: PatternPlan, bound: list[str]) -> None:
     from unerring.rules.plan import OutputMode, Selection, Skip, SkipKind
 
@@ -219,6 +229,11 @@ def _check_policies(plan: PatternPlan, bound: list[str]) -> None:
             wrong(plan.name, f"selection {plan.selection} has its own consumption; leave the skip out")
         if plan.mode is not OutputMode.ONE_ROW:
             wrong(plan.name, f"all rows per match go with selection preferred, not {plan.selection}")
+        if any(lookahead(measure.expr) > 0 for measure in plan.measures):
+            wrong(plan.name, f"NEXT in an output column goes with selection preferred, not {plan.selection}")
+        conditions = [variable.condition for variable in plan.variables if variable.condition is not None]
+        if any(isinstance(node, MatchNumber) for condition in conditions for node in walk(condition)):
+            wrong(plan.name, f"match_number() in a condition goes with selection preferred, not {plan.selection}")
         if can_be_empty(plan.pattern):
             wrong(
                 plan.name, f"selection {plan.selection}: the pattern can match without any event; make a step required"
@@ -376,6 +391,9 @@ def check_window_plan(plan: WindowPlan) -> None:
     for name in plan.watch:
         if name not in names:
             wrong(plan.name, f"it watches {name!r}, which is no output column; there are {_listed(names)}")
+        watched = plan.measures[names.index(name)].expr
+        if any(isinstance(node, WindowBound) for node in walk(watched)):
+            wrong(plan.name, f"it watches {name!r}, which changes with every window; watch what the rows say")
     if plan.watch and plan.emit is not Emit.CHANGE:
         wrong(plan.name, "watch goes with emit on change")
 

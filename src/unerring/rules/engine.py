@@ -1,6 +1,7 @@
 """The engine port: what runs one plan, whether interpreted, compiled or a user's own operator.
 
-An engine is fed merged rows in whole times and answers at once. It knows no clock: `through` is merged time. Any split of the same input into batches gives the same outputs and then the same snapshot bytes.
+An engine is fed merged rows in whole times and answers at once. It knows no clock: `through` is merged time. Any
+split of the same input into batches gives the same outputs and then the same snapshot bytes.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from typing import Protocol
 
 import msgspec
 
-from unerring.model import Event, RuleError, StreamSchema
+from unerring.model import Event, Key, RuleError, StreamSchema
+from unerring.rules.evaluation import Prepared, prepare
 from unerring.rules.outputs import Output, Row, canonical_key
 from unerring.rules.plan import Input, Plan
+from unerring.rules.scopes import RowScope
 
 
 class Quarantined(msgspec.Struct, frozen=True):
@@ -64,9 +67,7 @@ class Router:
     """Which rows a plan sees, and under which key: by stream, filter and key columns."""
 
     def __init__(self, plan: Plan) -> None:
-        from unerring.rules.evaluation import prepare
-
-        self._inputs: dict[str, list[tuple[Input, object]]] = {}
+        self._inputs: dict[str, list[tuple[Input, Prepared | None]]] = {}
         for source in plan.inputs:
             where = None if source.where is None else prepare(source.where)
             self._inputs.setdefault(source.schema.name, []).append((source, where))
@@ -74,13 +75,11 @@ class Router:
     def streams(self) -> tuple[str, ...]:
         return tuple(self._inputs)
 
-    def route(self, event: Event) -> list[tuple[Input, tuple[object, ...]]]:
+    def route(self, event: Event) -> list[tuple[Input, Key]]:
         """The inputs that take this event (several only where a join names one stream twice), with the rule's key."""
-        from unerring.rules.scopes import RowScope
-
-        found: list[tuple[Input, tuple[object, ...]]] = []
+        found: list[tuple[Input, Key]] = []
         for source, where in self._inputs.get(event.stream, ()):
-            if where is None or where(RowScope(event)) is True:  # type: ignore[operator]
+            if where is None or where(RowScope(event)) is True:
                 found.append((source, canonical_key(event.payload.get(name) for name in source.key)))
         return found
 

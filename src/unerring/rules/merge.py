@@ -1,8 +1,8 @@
 """Merge: several streams become one order, `(time, stream rank, ordinal)`, released in whole times.
 
 A time t is released once every stream has progressed to t. An event of a stream with strictly increasing times is
-itself progress to its time; a stream with ordinals progresses by `progress` only, up to just before its last event. The result
-depends on the streams alone, not on how they arrive.
+itself progress to its time; a stream with ordinals progresses by `progress` only, up to just before its last event. The
+result depends on the streams alone, not on how they arrive.
 """
 
 from __future__ import annotations

@@ -51,6 +51,11 @@ class Measure:
     of_row: bool = False
     """A column of the output row itself, not of the match: kept where a row is output without a match."""
 
+    @property
+    def own(self) -> bool:
+        """Whether a row of no match has a value here: its own columns and the key."""
+        return self.of_row or isinstance(self.expr, KeyValue)
+
 
 @dataclass(frozen=True, slots=True)
 class Variable:
