@@ -179,6 +179,8 @@ def draw_faults(
     for_good: bool = False,
 ) -> tuple[Fault, ...]:
     """A schedule, in the order of time, that keeps within the budget. `for_good`: some crashes are never undone."""
+    if not nodes:
+        raise ConfigError("no nodes that faults could happen to; add nodes to the world first")
     drawn: list[Fault] = []
     names = {kind.__name__: kind for kind in kinds}
     for rate in draw_rates(draw, kinds):

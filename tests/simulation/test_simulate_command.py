@@ -1,0 +1,134 @@
+"""`unerring simulate`: exit codes, replay, sweeps on all cores, canaries, JSON, and a clean Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BROKEN = "answers before it has persisted"
+
+
+@pytest.fixture
+def simulate(environment: dict[str, str]) -> Any:
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "unerring", "simulate", *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+    return call
+
+
+def test_one_seed_is_replayable(simulate: Any) -> None:
+    first, second = (simulate("counter:Counting", "--seed", "3", "--json") for _ in range(2))
+    assert first.returncode == 0
+    assert first.stdout == second.stdout
+    told = json.loads(first.stdout)
+    assert told["violations"] == []
+    assert told["messages"] > 100
+
+
+def test_a_violation_is_told_with_its_witness_and_the_command_that_replays_it(simulate: Any) -> None:
+    swept = simulate("counter:Counting", "--canary", BROKEN, "--seeds", "20", "--cores", "2")
+    assert swept.returncode == 1
+    assert "request n makes the sum n" in swept.stdout
+    [replay, *_] = [line.split("replay it: ")[1] for line in swept.stdout.splitlines() if "replay it: " in line]
+    assert shlex.split(replay)[:2] == ["unerring", "simulate"]
+    again = simulate(*shlex.split(replay)[2:])
+    assert again.returncode == 1
+    assert "request n makes the sum n" in again.stdout
+
+
+def test_a_sweep_counts_on_all_cores(simulate: Any) -> None:
+    told = [json.loads(simulate("counter:Counting", "--seeds", "40", "--json", "--cores", n).stdout) for n in "12"]
+    for one in told:
+        assert one["seeds"] == 40
+        assert one["violated"] == 0
+        assert one["messages_per_s"] > 0
+        assert one["never_reached"] == []
+    assert told[0]["messages"] == told[1]["messages"]
+    assert told[0]["reached"] == told[1]["reached"]
+
+
+def test_canaries_are_caught(simulate: Any) -> None:
+    done = simulate("counter:Counting", "--canaries", "--json")
+    assert done.returncode == 0
+    caught = json.loads(done.stdout)["canaries"]
+    assert {one["canary"] for one in caught} == {BROKEN, "counts a repeated request again", "asks once only"}
+    assert all(one["caught_by"] is not None for one in caught)
+
+
+def test_an_uncaught_canary_fails(simulate: Any, environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "harmless.py").write_text(
+        textwrap.dedent("""
+        from counter import Counting, Server
+        from unerring.simulation import canary
+        class Harmless(Counting):
+            must_reach = ("the moon",)
+        class Right(Server):
+            pass
+        canary(Harmless, "is not broken at all", seeds_max=3, server=Right)
+        """)
+    )
+    environment["PYTHONPATH"] += f":{tmp_path}"
+    done = simulate("harmless:Harmless", "--canaries")
+    assert done.returncode == 1
+    assert "canary not caught in 3 seeds: is not broken at all" in done.stdout
+    lenient = simulate("harmless:Harmless", "--seeds", "3", "--cores", "1")
+    assert (lenient.returncode, "never reached: the moon" in lenient.stdout) == (0, True)
+    assert simulate("harmless:Harmless", "--seeds", "3", "--cores", "1", "--strict").returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing"], "there is no scenario 'nothing'"),
+        (["counter:Counting", "--seed", "1", "--seeds", "2"], "--seed runs one seed"),
+        (["counter:Counting", "--trace"], "say which with --seed"),
+        (["counter:Counting", "--canary", "sings"], "has no canary 'sings'"),
+        (["counter:Counting", "--canary", BROKEN, "--canaries"], "use one of the two"),
+        (["counter:Counting", "--seeds", "0"], "--seeds"),
+    ],
+)
+def test_wrong_use_is_told(simulate: Any, arguments: list[str], said: str) -> None:
+    done = simulate(*arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_trace_shows_inputs_answers_and_faults(simulate: Any) -> None:
+    done = simulate("counter:Counting", "--seed", "5", "--trace")
+    assert "from client Add(request=1)" in done.stdout
+    assert "answers [Persist(" in done.stdout
+    assert "FAULT" in done.stdout
+
+
+def test_ctrl_c_ends_with_what_was_done(environment: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "unerring", "simulate", "counter:Counting", "--seeds", "1000000", "--cores", "2"]
+    # Its own session: the signal goes to it and its workers, as from a terminal. A line of progress says it runs.
+    forced = {**environment, "FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"}
+    with subprocess.Popen(
+        command, env=forced, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        seen = b""
+        while b"seeds/s" not in seen:
+            some = process.stderr.read1(4096)  # type: ignore[attr-defined]
+            assert some, seen
+            seen += some
+        os.killpg(process.pid, signal.SIGINT)
+        said, complained = process.communicate(timeout=60)
+    assert process.returncode == 130, complained
+    assert b"interrupted: " in said
+    assert b" of 1000000 seeds done" in said
+    assert b"0 violations" in said
+    assert b"Traceback" not in complained
