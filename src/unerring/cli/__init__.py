@@ -16,6 +16,7 @@ COMMANDS: dict[str, str] = {
     # name: the first line of its help. The module unerring.cli.NAME ('-' becomes '_') has a function `command`,
     # or a typer app `app` where there are subcommands.
     "simulate": "Run a scenario under seeded faults and check what must always hold.",
+    "certs": "Make certificates for mutual TLS (development only).",
 }
 
 

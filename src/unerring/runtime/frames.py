@@ -46,8 +46,6 @@ class FramedConnection(asyncio.BufferedProtocol):
         self.lost = asyncio.get_running_loop().create_future()
         """Done when the connection is over; its result is the reason, or None."""
         self.congested = False
-        self.peer = "unknown"
-        """host:port of the other side, known once connected."""
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._failure: Exception | None = None
@@ -117,6 +115,8 @@ class FramedConnection(asyncio.BufferedProtocol):
         return self._view[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self._failure is not None:
+            return  # read, so that closing does not reset the connection, and thrown away
         self._end += nbytes
         self._take_frames()
 
@@ -175,9 +175,6 @@ class FramedConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         invariant(isinstance(transport, asyncio.Transport), "frames travel on stream transports")
         self._transport = transport  # type: ignore[assignment]
-        peername = transport.get_extra_info("peername")
-        if peername:
-            self.peer = f"[{peername[0]}]:{peername[1]}" if ":" in peername[0] else f"{peername[0]}:{peername[1]}"
         # Congested at half the bound: who waits for `resume_writing` then never loses a frame to the bound.
         self._transport.set_write_buffer_limits(high=self.outbox_bytes_max // 2)  # type: ignore[union-attr]
 
@@ -216,6 +213,11 @@ class FramedConnection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
         else:
             self._transport.close()
+
+    def fail_after_sending(self, why: Exception) -> None:
+        """The peer broke a rule and has been told so: write that, read nothing more, and end."""
+        self._failure = self._failure or why
+        self.finish()
 
     def abandon(self) -> None:
         """Cut without a reason: nobody is interested any more."""

@@ -72,7 +72,7 @@ class Listener:
         self,
         listener: socket.socket,
         context: ssl.SSLContext | None,
-        accept: Callable[[], asyncio.BaseProtocol | None],
+        accept: Callable[[str], asyncio.Protocol | asyncio.BufferedProtocol | None],
         handshake_us: int,
         handshakes_max: int,
         reports: Reports,
@@ -111,7 +111,7 @@ class Listener:
 
     async def _welcome(self, peer: socket.socket, address: str) -> None:
         loop = asyncio.get_running_loop()
-        protocol = self._accept()
+        protocol = self._accept(address)
         if protocol is None:
             self._reports.note(f"{self._prefix}.refused", f"{address}: too many connections")
             peer.close()
@@ -126,7 +126,7 @@ class Listener:
             )
         except OSError as error:
             peer.close()
-            self._reports.note(f"{self._prefix}.refused", f"{address}: {explain_tls(error)}")
+            protocol.connection_lost(HandshakeError(explain_tls(error)))  # asyncio tells only us
 
     async def close(self) -> None:
         self._task.cancel()
@@ -142,14 +142,17 @@ async def listen(
     host: str,
     port: int,
     tls: str,
-    accept: Callable[[], asyncio.BaseProtocol | None],
+    accept: Callable[[str], asyncio.Protocol | asyncio.BufferedProtocol | None],
     *,
     handshake_us: int,
     handshakes_max: int,
     reports: Reports,
     prefix: str,
 ) -> Listener:
-    """Start to listen; `accept` gives the protocol of each new connection, or None when there are too many."""
+    """Start to listen; `accept` gives the protocol of each new connection from a host:port, or None: too many.
+
+    The protocol also learns of a TLS handshake that failed, by `connection_lost` alone.
+    """
     context = server_context(tls) if tls else None
     listener = await _listening_socket(host, port, tls)
     return Listener(listener, context, accept, handshake_us, handshakes_max, reports, prefix)
@@ -168,7 +171,8 @@ async def dial(host: str, port: int, tls: str, within_us: int, make: Callable[[]
     except ssl.SSLError as error:
         raise HandshakeError(f"{where}: {explain_tls(error)}") from None
     except OSError as error:
-        raise NetworkError(f"cannot reach {where}: {error.strerror or error}") from None
+        hint = "; it may not speak TLS" if tls and not isinstance(error, ConnectionRefusedError) else ""
+        raise NetworkError(f"cannot reach {where}: {error.strerror or error}{hint}") from None
     connected = transport.get_extra_info("socket")
     if connected is not None:
         keep_alive(connected)

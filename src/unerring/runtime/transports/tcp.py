@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from unerring.model import Address, FrameError, Receive, invariant
+from unerring.model import Address, FrameError, HandshakeError, Receive, invariant
 from unerring.runtime.frames import HEADER, FramedConnection
 from unerring.runtime.reports import Reports
 from unerring.runtime.sockets import Listener, join_host, listen, split_host
@@ -33,10 +33,11 @@ def make_inlet(url: TransportUrl, config: TransportConfig, reports: Reports) -> 
 class _Consumer:
     """One consumer's connection, as the producer sees it."""
 
-    def __init__(self, outlet: TcpOutlet) -> None:
+    def __init__(self, outlet: TcpOutlet, address: Address) -> None:
         config = outlet.config
         self.connection = FramedConnection(HELLO_BYTES_MAX, config.outbox_bytes_max, self._greeted, self._lost)
-        self.address: Address = ""
+        self.address = address
+        self.greeted = False
         self.subscribed = False
         self.dropped = 0
         self._outlet = outlet
@@ -59,12 +60,12 @@ class _Consumer:
         self.connection.frame_bytes_max = outlet.config.frame_bytes_max
         self.connection.on_frame = self._take
         self.connection.send(GREETINGS.encode(Welcome(outlet.direct)))
+        self.greeted = True
         outlet.admit(self, subscribes=hello.subscribes)
 
     def _refuse(self, why: str) -> None:
         self.connection.send(GREETINGS.encode(Refused(why)))
-        self._outlet.reports.note("tcp.refused", f"{self.where}: told that {why}")
-        self.connection.finish()
+        self.connection.fail_after_sending(HandshakeError(f"told that {why}"))
 
     def _too_late(self) -> None:
         self.connection.fail(FrameError("no greeting came in time"))
@@ -75,10 +76,6 @@ class _Consumer:
     def _lost(self, reason: Exception | None) -> None:
         self._deadline.cancel()
         self._outlet.forget(self, reason)
-
-    @property
-    def where(self) -> str:
-        return self.address or "tcp://" + self.connection.peer
 
 
 class TcpOutlet:
@@ -119,16 +116,15 @@ class TcpOutlet:
         )
         self._port = self._listener.port  # 0 asked for any free one
 
-    def _accept(self) -> FramedConnection | None:
+    def _accept(self, peer: str) -> FramedConnection | None:
         if len(self._connections) >= self.config.connections_max:
             return None
-        consumer = _Consumer(self)
+        consumer = _Consumer(self, "tcp://" + peer)
         self._connections[consumer] = None
         return consumer.connection
 
     def admit(self, consumer: _Consumer, subscribes: bool) -> None:
         """A consumer that greeted rightly."""
-        consumer.address = "tcp://" + consumer.connection.peer
         self._consumers[consumer.address] = consumer
         self.reports.count("tcp.connected")
         if subscribes:
@@ -140,9 +136,9 @@ class TcpOutlet:
     def forget(self, consumer: _Consumer, reason: Exception | None) -> None:
         """A connection that is over."""
         if isinstance(reason, FrameError):
-            self.reports.note("tcp.bad_frame", f"{consumer.where}: {reason}; cut off")
-        elif not consumer.address:
-            self.reports.note("tcp.refused", f"{consumer.where}: went away without a greeting")
+            self.reports.note("tcp.bad_frame", f"{consumer.address}: {reason}; cut off")
+        elif not consumer.greeted:
+            self.reports.note("tcp.refused", f"{consumer.address}: {reason or 'went away without a greeting'}")
         self._connections.pop(consumer, None)
         self._subscribers.pop(consumer, None)
         if self._consumers.get(consumer.address) is consumer:
@@ -207,7 +203,7 @@ class TcpOutlet:
             return
         if consumer.dropped:
             self.reports.note(
-                "tcp.resumed", f"{consumer.where}: reads again; {consumer.dropped} frames were dropped meanwhile"
+                "tcp.resumed", f"{consumer.address}: reads again; {consumer.dropped} frames were dropped meanwhile"
             )
             consumer.dropped = 0
         self._patience.forget(consumer)
@@ -215,7 +211,7 @@ class TcpOutlet:
     def _out_of_patience(self, consumer: _Consumer) -> None:
         self.reports.note(
             "tcp.stalled",
-            f"{consumer.where}: has not read for {self.config.patience_us / 1e6:g} s with its outbox half full; "
+            f"{consumer.address}: has not read for {self.config.patience_us / 1e6:g} s with its outbox half full; "
             "frames for it are dropped until it reads again",
         )
 

@@ -96,6 +96,12 @@ class _Line:
             raise HandshakeError(f"{self.address}: {explain_tls(reason)}")
         if isinstance(reason, FrameError):
             raise HandshakeError(f"{self.address} is not a producer of ours: {reason}")
+        if self._inlet.config.tls:
+            # asyncio does not send the alert that would say why.
+            raise HandshakeError(
+                f"{self.address} ended the connection after the TLS handshake: it may not trust our certificate "
+                "(another CA, or expired); its own reports say why"
+            )
         raise NetworkError(f"{self.address} closed the connection before it answered ({reason or 'no reason given'})")
 
     def _take(self, data: bytes) -> None:
