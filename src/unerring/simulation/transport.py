@@ -6,11 +6,11 @@ from collections.abc import Callable
 from heapq import heappush
 from itertools import count
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
-from unerring.model import Address, Codec, FrameError, breach, invariant
+from unerring.model import Address, FrameError, breach, invariant
 from unerring.simulation.network import FATES, FATES_BITS, LOST, RESET, Link, LinkSpec
 from unerring.simulation.node import Node, State
 
@@ -25,6 +25,14 @@ _DRAWN_BITS: Final = FATES_BITS + 6
 
 Cut = tuple[frozenset[Address], bool]
 """One side of a partition, and whether only what leaves it is cut."""
+
+
+class Wire(Protocol):
+    """A protocol's codec."""
+
+    def encode(self, message: Any) -> bytes: ...
+
+    def decode(self, data: bytes) -> Any: ...
 
 
 class Happened(msgspec.Struct, frozen=True, gc=False):
@@ -62,7 +70,7 @@ class Transport:
         self.nodes: dict[Address, Node] = {}
         self.history: list[Happened] = []
         self.reports: dict[str, int] = {}
-        self.codec: Codec | None = None
+        self.codec: Wire | None = None
         """Set it, and some messages are encoded and decoded on their way: they must come out equal."""
         self.messages = 0
         self.lost = 0
@@ -101,12 +109,13 @@ class Transport:
         heappush(self._queue, (self.now_us + first_us, self._order(), MESSAGE, link, message))
         heappush(self._queue, (self.now_us + second_us, self._order(), MESSAGE, link, message))
 
-    def _over_the_wire(self, codec: Codec, message: Any) -> Any:
+    def _over_the_wire(self, codec: Wire, message: Any) -> Any:
         try:
-            arrived = codec.decode(codec.encode(message))
+            data = codec.encode(message)
+            arrived = codec.decode(data)
         except FrameError as error:
             breach(f"a machine sent what its codec refuses: {error}")
-        invariant(arrived == message, f"what is decoded is what was sent: {message!r} became {arrived!r}")
+        invariant(codec.encode(arrived) == data, f"what is decoded was sent: {message!r} became {arrived!r}")
         return arrived
 
     def _connect(self, node: Node, to: Address) -> Link | None:

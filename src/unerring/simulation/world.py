@@ -104,11 +104,11 @@ class World(Engine):
 
     def call(self, name: Address, method: str, *arguments: Any) -> bool:
         """`machine.method(*arguments, now)`, whose effects are carried out; False if the node does not run now."""
-        machine = self.machine(name)
-        if machine is None:
+        node = self._node(name)
+        if node.state:
             return False
-        acting, self._acting = self._acting, self.nodes[name]
-        self.carry_out(name, getattr(machine, method)(*arguments, self.node_now_us(name)))
+        acting, self._acting = self._acting, node
+        self._carry_out(node, getattr(node.machine, method)(*arguments, node.now_us(self.now_us)))
         self._acting = acting
         return True
 
