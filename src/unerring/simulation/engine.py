@@ -75,6 +75,8 @@ class Engine(Transport):
                         self._say(node.name, f"from {subject.sender}", thing)
                     now = node.now_us(at_us) if node.drift_ppm else at_us + node.offset_us
                     effects = node.handle(subject.sender, thing, now)
+                    if not effects:
+                        continue
                     if node.syncing or trace is not None:
                         self._carry_out(node, effects)
                     else:
@@ -112,7 +114,7 @@ class Engine(Transport):
     def _perform(self, node: Node, effects: Sequence[Effect]) -> None:
         """Now, in order; what follows a Persist waits for its sync."""
         delivered: list[Any] | None = None
-        for index, effect in enumerate(effects):
+        for effect in effects:
             kind = type(effect)
             if kind is Send:
                 link = node.links.get(effect.to) or self._connect(node, effect.to)  # type: ignore[union-attr]
@@ -131,7 +133,7 @@ class Engine(Transport):
                 self._set_timer(node, effect)  # type: ignore[arg-type]
             elif kind is Persist:
                 self._sync(node, [effect])  # type: ignore[list-item]
-                self._wait_for_sync(node, effects[index + 1 :])
+                self._wait_for_sync(node, effects[effects.index(effect) + 1 :])  # The first Persist: found at once.
                 break
             elif kind is Stop:
                 self._stop(node, effect)  # type: ignore[arg-type]

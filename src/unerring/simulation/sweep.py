@@ -7,13 +7,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from types import FrameType
 from typing import Final, TypeVar
 
 import msgspec
 
-from unerring.model import CallerError
+from unerring.model import WorldError
 from unerring.simulation.scenario import Outcome, find, run
 
 CHUNK_SEEDS_MAX: Final = 20
@@ -133,8 +134,8 @@ def _everywhere(work: Callable[..., T], tasks: Sequence[_Task], cores: int) -> I
         except (KeyboardInterrupt, GeneratorExit):
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-        except OSError as error:
-            raise CallerError(f"a worker could not go on: {error}; try --cores 1") from None
+        except BrokenProcessPool:
+            raise WorldError("a worker process died, perhaps for lack of memory; use --cores 1 to see where") from None
 
 
 def _work_until_told() -> None:

@@ -104,11 +104,14 @@ class World(Engine):
 
     def call(self, name: Address, method: str, *arguments: Any) -> bool:
         """`machine.method(*arguments, now)`, whose effects are carried out; False if the node does not run now."""
-        node = self._node(name)
+        node = self.nodes.get(name) or self._node(name)
         if node.state:
             return False
         acting, self._acting = self._acting, node
-        self._carry_out(node, getattr(node.machine, method)(*arguments, node.now_us(self.now_us)))
+        now = node.now_us(self.now_us) if node.drift_ppm else self.now_us + node.offset_us
+        effects = getattr(node.machine, method)(*arguments, now)
+        if effects:
+            self._carry_out(node, effects)
         self._acting = acting
         return True
 
