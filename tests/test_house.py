@@ -31,7 +31,17 @@ SOURCES = sorted(SRC.rglob("*.py"))
 OUTSIDE = sorted(path for room in ("tests", "bench", "examples") for path in (ROOT / room).rglob("*.py"))
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
-PUBLIC = ["MessageLoss", "UnerringError", "stream"]
+PUBLIC = [
+    "AsyncPublisher",
+    "AsyncSubscriber",
+    "MessageLoss",
+    "OnLoss",
+    "Publisher",
+    "Received",
+    "Subscriber",
+    "UnerringError",
+    "stream",
+]
 """The product, sorted. To change it: change `unerring.__all__` and this list in one commit, give CHANGELOG.md its line,
 and show the name in use on a page of docs/. A name that leaves needs a reason in the changelog."""
 

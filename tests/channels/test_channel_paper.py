@@ -8,8 +8,8 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.channels.pair import Pair
 
+from tests.channels.pair import Pair
 from unerring.channels import Consumer, ConsumerConfig, Evicted, Frames, Heartbeat, Nack, ProducerConfig, Stale, Start
 from unerring.model import SchemaError, StaleEpoch, Stop
 

@@ -10,7 +10,7 @@ from unerring.model import MILLISECOND_US, SECOND_US, ClusterConfig, ProcessConf
 class ChannelConfig(ClusterConfig, frozen=True):
     """Equal on both ends."""
 
-    frame_bytes_max: int = 8 * 1024 * 1024
+    frame_bytes_max: int = 4 * 1024 * 1024
     """A frame over this is refused before it is decoded."""
     payload_bytes_max: int = 1024 * 1024
     """One event's payload over this is refused at the source."""

@@ -1,0 +1,210 @@
+"""The same for blocking code: an event loop in a thread of its own does the work."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, Self, TypeVar
+
+from unerring.channels import ChannelConfig, ConsumerConfig, Ledger, Position, ProducerConfig
+from unerring.model import Inlet, Outlet, StableStorage
+from unerring.runtime.channel.publisher import AsyncPublisher
+from unerring.runtime.channel.records import Received
+from unerring.runtime.channel.subscriber import AsyncSubscriber, OnLoss
+from unerring.runtime.reports import Reports
+from unerring.runtime.transports import TransportConfig
+
+V = TypeVar("V")
+R = TypeVar("R")
+
+
+class _LoopThread:
+    """One event loop for all blocking channels of this process; it ends with the process."""
+
+    _lock = threading.Lock()
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    @classmethod
+    def run(cls, work: Coroutine[Any, Any, R]) -> R:
+        """Run on the loop and wait. Ctrl-C stops the waiting and cancels the work."""
+        future = asyncio.run_coroutine_threadsafe(work, cls._started())
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    @classmethod
+    def _started(cls) -> asyncio.AbstractEventLoop:
+        with cls._lock:
+            if cls._loop is None:
+                cls._loop = asyncio.new_event_loop()
+                threading.Thread(target=cls._loop.run_forever, name="unerring-channels", daemon=True).start()
+            return cls._loop
+
+
+class Publisher(Generic[V]):
+    """Publishes events on a reliable channel.
+
+    with Publisher("tcp://127.0.0.1:7000", Reading) as out:
+        out.publish(Reading("press-1", 81.5))
+    """
+
+    def __init__(
+        self,
+        where: str | Outlet,
+        stream: type[V] | None = None,
+        *,
+        name: str = "",
+        storage: StableStorage | None = None,
+        config: ProducerConfig | None = None,
+        channel: ChannelConfig | None = None,
+        transport: TransportConfig | None = None,
+    ) -> None:
+        async def make() -> AsyncPublisher[V]:
+            return AsyncPublisher(
+                where, stream, name=name, storage=storage, config=config, channel=channel, transport=transport
+            )
+
+        self._inner = _LoopThread.run(make())
+
+    def open(self) -> Self:
+        _LoopThread.run(self._inner.open())
+        return self
+
+    def close(self) -> None:
+        _LoopThread.run(self._inner.close())
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def publish(self, value: V, *, at: datetime | int | None = None, ordinal: int = 0) -> int:
+        """One event; waits while there is no room. Returns its sequence. `at` is its event time, by default now."""
+        return _LoopThread.run(self._inner.publish(value, at=at, ordinal=ordinal))
+
+    def publish_many(self, values: Iterable[V], *, at: Sequence[datetime | int] | None = None) -> int:
+        """Many events, in order; waits while there is no room. Returns the last sequence."""
+        return _LoopThread.run(self._inner.publish_many(list(values), at=at))
+
+    def try_publish(self, value: V, *, at: datetime | int | None = None) -> bool:
+        """One event, now or not at all: False when there is no room."""
+
+        async def attempt() -> bool:
+            return self._inner.try_publish(value, at=at)
+
+        return _LoopThread.run(attempt())
+
+    @property
+    def reports(self) -> Reports:
+        return self._inner.reports
+
+    @property
+    def address(self) -> str:
+        """Where consumers reach this producer."""
+        return self._inner.address
+
+    @property
+    def last(self) -> int:
+        """The last published sequence."""
+        return self._inner.last
+
+
+class Subscriber(Generic[V]):
+    """Consumes a reliable channel: in order, once, or told exactly what is lost.
+
+    with Subscriber("tcp://127.0.0.1:7000", Reading) as events:
+        for event in events:
+            print(event.value)
+    """
+
+    def __init__(
+        self,
+        where: str | Inlet,
+        stream: type[V] | None = None,
+        *,
+        on_loss: OnLoss | str = OnLoss.RAISE,
+        positions: Mapping[int, Position] | None = None,
+        config: ConsumerConfig | None = None,
+        channel: ChannelConfig | None = None,
+        transport: TransportConfig | None = None,
+    ) -> None:
+        async def make() -> AsyncSubscriber[V]:
+            return AsyncSubscriber(
+                where,
+                stream,
+                on_loss=on_loss,
+                positions=positions,
+                config=config,
+                channel=channel,
+                transport=transport,
+            )
+
+        self._inner = _LoopThread.run(make())
+
+    def open(self) -> Self:
+        _LoopThread.run(self._inner.open())
+        return self
+
+    def close(self) -> None:
+        _LoopThread.run(self._inner.close())
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Received[V]]:
+        return self
+
+    def __next__(self) -> Received[V]:
+        event = self._inner.take_ready()
+        if event is not None:
+            return event
+
+        async def one() -> Received[V] | None:
+            return await anext(self._inner, None)
+
+        found = _LoopThread.run(one())
+        if found is None:
+            raise StopIteration
+        return found
+
+    def batches(self) -> Iterator[list[Received[V]]]:
+        """As many events at once as are there, at least one. After a loss was raised, call it again to go on."""
+        inner = self._inner.batches()
+
+        async def one() -> list[Received[V]] | None:
+            return await anext(inner, None)
+
+        while (events := _LoopThread.run(one())) is not None:
+            yield events
+
+    def ledger(self) -> Ledger:
+        """published = delivered + declared lost + pending, for every epoch of every producer."""
+
+        async def look() -> Ledger:
+            return self._inner.ledger()
+
+        return _LoopThread.run(look())
+
+    def positions(self) -> dict[int, Position]:
+        """Up to here everything is accepted; store it with the effect, and pass it as `positions` after a restart."""
+
+        async def look() -> dict[int, Position]:
+            return self._inner.positions()
+
+        return _LoopThread.run(look())
+
+    def name_of(self, producer: int) -> str:
+        """The producer's name once a heartbeat told it, its id in hexadecimal before."""
+        return self._inner.name_of(producer)
+
+    @property
+    def reports(self) -> Reports:
+        return self._inner.reports

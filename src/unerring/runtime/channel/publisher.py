@@ -1,0 +1,268 @@
+"""A producer machine on asyncio, over any event service."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final, Generic, Self, TypeVar
+
+from unerring.channels import ChannelCodec, ChannelConfig, Producer, ProducerConfig
+from unerring.model import (
+    Address,
+    Broadcast,
+    CallerError,
+    CancelTimer,
+    Effects,
+    FrameError,
+    InvariantBreach,
+    NetworkError,
+    Outlet,
+    Persist,
+    Report,
+    SchemaError,
+    Send,
+    SetTimer,
+    StableStorage,
+    Stop,
+    to_time_us,
+)
+from unerring.runtime.channel.records import Records
+from unerring.runtime.channel.timers import Timers, monotonic_us
+from unerring.runtime.halt import halt
+from unerring.runtime.reports import Reports
+from unerring.runtime.transports import TransportConfig, open_outlet
+
+V = TypeVar("V")
+
+_BATCH_COUNT_MAX: Final = 1024
+_ROOM_POLL_S: Final = 1.0
+
+
+class AsyncPublisher(Generic[V]):
+    """Publishes events on a reliable channel.
+
+    async with AsyncPublisher("tcp://127.0.0.1:7000", Reading) as out:
+        await out.publish(Reading("press-1", 81.5))
+
+    `storage` keeps the epoch and, after a clean close, the last sequence; without it every start is a new epoch whose
+    predecessor's end nobody knows.
+    """
+
+    def __init__(
+        self,
+        where: str | Outlet,
+        stream: type[V] | None = None,
+        *,
+        name: str = "",
+        storage: StableStorage | None = None,
+        config: ProducerConfig | None = None,
+        channel: ChannelConfig | None = None,
+        transport: TransportConfig | None = None,
+    ) -> None:
+        self.reports = Reports()
+        self._records = Records(stream)
+        self._name = name or (stream.__name__ if stream is not None else "producer")
+        self._storage = storage
+        self._config = config or ProducerConfig()
+        self._channel = channel or ChannelConfig()
+        self._codec = ChannelCodec(self._channel)
+        self._outlet = open_outlet(where, transport, self.reports) if isinstance(where, str) else where
+        self._timers = Timers(self._on_timer)
+        self._room = asyncio.Event()
+        self._error: BaseException | None = None
+        self._machine: Producer | None = None
+        self._last_time = 0
+        self._last_ordinal = 0
+        # Several tasks may publish at once; a batch must not be numbered while another one waits for room.
+        self._turn = asyncio.Lock()
+
+    # --- life
+
+    async def open(self) -> Self:
+        """Start listening and make the new epoch durable."""
+        await self._outlet.open(self._receive)
+        records = {} if self._storage is None else self._storage.load("channel/")
+        fresh_epoch = 1 if self._storage is not None else int(time.time())
+        self._machine = Producer(self._name, self._outlet.direct, records, fresh_epoch, self._config, self._channel)
+        self._carry_out(self._machine.start(monotonic_us()))
+        return self
+
+    async def close(self) -> None:
+        """Leave a durable mark of the last sequence, tell it to all, flush within a bound."""
+        if self._machine is not None and not self._machine.closed:
+            if self._error is None:
+                self._carry_out(self._machine.close(monotonic_us()))
+            self._machine.closed = True
+        self._timers.stop()
+        self._room.set()
+        await self._outlet.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # --- publishing
+
+    async def publish(self, value: V, *, at: datetime | int | None = None, ordinal: int = 0) -> int:
+        """One event; waits while there is no room. Returns its sequence. `at` is its event time, by default now."""
+        payload = self._records.encode(value)
+        async with self._turn:
+            stamp_time = self._stamp(at, ordinal)
+            return await self._publish([payload], [stamp_time], [ordinal] if ordinal else None)
+
+    async def publish_many(self, values: Iterable[V], *, at: Sequence[datetime | int] | None = None) -> int:
+        """Many events, in order; waits while there is no room. Returns the last sequence."""
+        payloads = [self._records.encode(value) for value in values]
+        if at is not None and len(at) != len(payloads):
+            raise SchemaError(f"{len(payloads)} events with {len(at)} times; give each its own, or none")
+        async with self._turn:
+            last = self._running().last
+            for first, count in self._chunks(payloads):
+                # A clock may give one moment twice; the second event is then a microsecond later.
+                times = self._now(count) if at is None else [to_time_us(t) for t in at[first : first + count]]
+                self._check_ahead(times[-1])
+                last = await self._publish(payloads[first : first + count], times, None)
+            return last
+
+    def try_publish(self, value: V, *, at: datetime | int | None = None) -> bool:
+        """One event, now or not at all: False when there is no room."""
+        machine = self._running()
+        payload = self._records.encode(value)
+        if self._turn.locked():
+            return False
+        effects = machine.publish([payload], [self._stamp(at, 0)], None, monotonic_us())
+        if effects is None:
+            return False
+        self._carry_out(effects)
+        return True
+
+    async def _publish(self, payloads: list[bytes], times: list[int], ordinals: list[int] | None) -> int:
+        while True:
+            await self._outlet.ready()
+            machine = self._running()
+            effects = machine.publish(payloads, times, ordinals, monotonic_us())
+            if effects is not None:
+                self._last_time = times[-1]
+                self._last_ordinal = ordinals[-1] if ordinals else 0
+                self._carry_out(effects)
+                return machine.last
+            self.reports.count("channel.publish_waited")
+            self._room.clear()
+            try:
+                async with asyncio.timeout(_ROOM_POLL_S):  # aged frames make room without any message
+                    await self._room.wait()
+            except TimeoutError:
+                continue
+
+    def _chunks(self, payloads: Sequence[bytes]) -> Iterable[tuple[int, int]]:
+        """Batches that fit a frame with room to spare."""
+        limit = self._channel.frame_bytes_max // 2
+        first = size = 0
+        for at, payload in enumerate(payloads):
+            if at > first and (at - first >= _BATCH_COUNT_MAX or size + len(payload) + 16 > limit):
+                yield first, at - first
+                first, size = at, 0
+            size += len(payload) + 16
+        if first < len(payloads):
+            yield first, len(payloads) - first
+
+    def _stamp(self, at: datetime | int | None, ordinal: int) -> int:
+        if at is None:
+            return self._now(1)[0]
+        time_us = to_time_us(at)
+        self._check_ahead(time_us)
+        return time_us
+
+    def _now(self, count: int) -> list[int]:
+        first = max(time.time_ns() // 1000, self._last_time + 1)
+        return list(range(first, first + count))
+
+    def _check_ahead(self, time_us: int) -> None:
+        schema = self._records.schema
+        if schema is None or schema.max_ahead_us is None:
+            return
+        ahead_us = time_us - time.time_ns() // 1000
+        if ahead_us > schema.max_ahead_us:
+            raise SchemaError(
+                f"stream {schema.name}: a stamp {ahead_us / 1e6:g} s ahead of this clock is refused "
+                f"(max_ahead is {schema.max_ahead_us / 1e6:g} s); mend the clock or the stamp"
+            )
+
+    # --- what can be seen
+
+    @property
+    def last(self) -> int:
+        """The last published sequence."""
+        return self._running().last
+
+    @property
+    def epoch(self) -> int:
+        return self._running().epoch
+
+    @property
+    def address(self) -> Address:
+        """Where consumers reach this producer."""
+        return self._outlet.direct
+
+    @property
+    def registered(self) -> dict[str, int]:
+        """Registered consumers and what each has accepted."""
+        return dict(self._running().registered)
+
+    def deregister(self, consumer: str) -> None:
+        """A registered consumer will not come back: stop keeping events for it."""
+        self._running().deregister(consumer)
+        self._room.set()
+
+    def _running(self) -> Producer:
+        if self._error is not None:
+            raise self._error
+        if self._machine is None:
+            raise CallerError("this publisher is not open yet; use it in a with block, or call open() first")
+        return self._machine
+
+    # --- the machine
+
+    def _receive(self, sender: Address, data: bytes) -> None:
+        try:
+            message = self._codec.decode(data)
+        except FrameError as error:
+            self.reports.note("channel.bad_frame", f"{sender}: {error}")
+            return
+        if self._machine is not None and not self._machine.closed:
+            self._guarded(lambda machine: machine.handle(sender, message, monotonic_us()))
+            self._room.set()
+
+    def _on_timer(self, name: str) -> None:
+        self._guarded(lambda machine: machine.timer(name, monotonic_us()))
+
+    def _guarded(self, step: Any) -> None:
+        try:
+            self._carry_out(step(self._machine))
+        except InvariantBreach as broken:
+            halt(broken)
+
+    def _carry_out(self, effects: Effects) -> None:
+        for effect in effects:
+            if isinstance(effect, Broadcast):
+                self._outlet.push(self._codec.encode(effect.message))
+            elif isinstance(effect, Send):
+                self._outlet.send(effect.to, self._codec.encode(effect.message))
+            elif isinstance(effect, SetTimer):
+                self._timers.set(effect)
+            elif isinstance(effect, CancelTimer):
+                self._timers.cancel(effect)
+            elif isinstance(effect, Persist):
+                if self._storage is not None:
+                    self._storage.write([effect])
+            elif isinstance(effect, Report):
+                self.reports.take(effect)
+            elif isinstance(effect, Stop):
+                self._error = effect.error or NetworkError(effect.why)
+                self._timers.stop()
+                self._room.set()
+                return

@@ -1,0 +1,268 @@
+"""A consumer machine on asyncio, over any event service."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import warnings
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from enum import StrEnum
+from typing import Any, Final, Generic, Self, TypeVar
+
+from unerring.channels import ChannelCodec, ChannelConfig, Consumer, ConsumerConfig, Frames, Ledger, Loss, Position
+from unerring.model import (
+    Address,
+    CallerError,
+    CancelTimer,
+    Deliver,
+    Effects,
+    FrameError,
+    Inlet,
+    InvariantBreach,
+    MessageLoss,
+    Report,
+    Send,
+    SetTimer,
+)
+from unerring.runtime.channel.records import BAD_RECORD, Received, Records
+from unerring.runtime.channel.timers import Timers, monotonic_us
+from unerring.runtime.halt import halt
+from unerring.runtime.reports import Reports
+from unerring.runtime.transports import TransportConfig, open_inlet
+
+V = TypeVar("V")
+
+_QUARANTINE_MAX: Final = 256
+
+
+class OnLoss(StrEnum):
+    """What an unrecoverable loss does (channel paper, section 3.4). It is in the ledger in each case."""
+
+    RAISE = "raise"
+    WARN = "warn"
+    IGNORE = "ignore"
+
+
+class LossWarning(UserWarning):
+    """Some information may not be up to date: events were lost for good."""
+
+
+class AsyncSubscriber(Generic[V]):
+    """Consumes a reliable channel: in order, once, or told exactly what is lost.
+
+    async with AsyncSubscriber("tcp://127.0.0.1:7000", Reading) as events:
+        async for event in events:
+            print(event.value)
+
+    An event counts as accepted when the next one is asked for. `positions()` is where to go on from after a restart.
+    """
+
+    def __init__(
+        self,
+        where: str | Inlet,
+        stream: type[V] | None = None,
+        *,
+        on_loss: OnLoss | str = OnLoss.RAISE,
+        positions: Mapping[int, Position] | None = None,
+        config: ConsumerConfig | None = None,
+        channel: ChannelConfig | None = None,
+        transport: TransportConfig | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.reports = Reports()
+        self.on_loss = OnLoss(on_loss)
+        self.quarantine: deque[tuple[bytes, str]] = deque(maxlen=_QUARANTINE_MAX)
+        """Payloads that are not records of the stream, with the reason; the oldest make room."""
+        self._records = Records(stream)
+        self._config = config or ConsumerConfig()
+        self._codec = ChannelCodec(channel or ChannelConfig())
+        self._inlet = open_inlet(where, transport, self.reports) if isinstance(where, str) else where
+        self._machine = Consumer(random.Random(seed), self._config, positions)
+        self._timers = Timers(self._on_timer)
+        self._queue: deque[Frames | Loss] = deque()
+        self._queued = 0
+        self._arrived = asyncio.Event()
+        self._paused = False
+        self._closed = False
+        self._current: Frames | Loss | None = None  # with the application; accepted when it asks for more
+        self._events: list[Received[V]] = []
+        self._next_event = 0
+
+    # --- life
+
+    async def open(self) -> Self:
+        """Subscribe. A producer that is away for now is waited for; one that refuses us raises."""
+        await self._inlet.open(self._receive)
+        self._carry_out(self._machine.start(monotonic_us()))
+        return self
+
+    async def close(self) -> None:
+        """Unsubscribe. What was asked for and not answered by asking for more stays unaccepted."""
+        self._closed = True
+        self._arrived.set()
+        self._timers.stop()
+        await self._inlet.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # --- consuming
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Received[V]:
+        while (event := self.take_ready()) is None:
+            self._events, self._next_event = await self._take(), 0
+        return event
+
+    def take_ready(self) -> Received[V] | None:
+        """The next event of the batch in hand, without waiting; None when it is used up."""
+        if self._next_event >= len(self._events):
+            return None
+        event = self._events[self._next_event]
+        self._next_event += 1
+        return event
+
+    async def batches(self) -> AsyncIterator[list[Received[V]]]:
+        """As many events at once as are there, at least one. After a loss was raised, call it again to go on."""
+        while True:
+            try:
+                events = self._events[self._next_event :] or await self._take()
+            except StopAsyncIteration:
+                return
+            self._events, self._next_event = [], 0
+            if events:
+                yield events
+
+    async def _take(self) -> list[Received[V]]:
+        """The next segment's events; accepts the one before. Raises at a loss if the application wants that."""
+        self._events, self._next_event = [], 0
+        self._accept_current()
+        while not self._queue:
+            if self._closed:
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+        self._current = segment = self._queue.popleft()
+        self._queued -= 1 if isinstance(segment, Loss) else len(segment.payloads)
+        if isinstance(segment, Loss):
+            self._react(segment)
+            return []
+        return self._open_frames(segment)
+
+    def _open_frames(self, frames: Frames) -> list[Received[V]]:
+        producer, epoch, decode = frames.producer, frames.epoch, self._records.decode
+        ordinals = frames.ordinals or (0,) * len(frames.payloads)
+        columns = zip(frames.times, ordinals, frames.payloads, strict=True)
+        try:
+            return [
+                Received(producer, epoch, sequence, time, ordinal, decode(payload))
+                for sequence, (time, ordinal, payload) in enumerate(columns, frames.first)
+            ]
+        except BAD_RECORD:
+            return self._open_carefully(frames, ordinals)
+
+    def _open_carefully(self, frames: Frames, ordinals: Any) -> list[Received[V]]:
+        """One payload at a time: what is not a record goes to quarantine, and the stream goes on."""
+        name = self.name_of(frames.producer)
+        events = []
+        for at, payload in enumerate(frames.payloads):
+            sequence = frames.first + at
+            try:
+                value = self._records.decode(payload)
+            except BAD_RECORD as error:
+                self.quarantine.append((payload, str(error)))
+                self.reports.note("channel.bad_record", f"{name}, epoch {frames.epoch}, sequence {sequence}: {error}")
+                continue
+            events.append(Received(frames.producer, frames.epoch, sequence, frames.times[at], ordinals[at], value))
+        return events
+
+    def _react(self, loss: Loss) -> None:
+        name = self.name_of(loss.producer)
+        error = MessageLoss(name, loss.epoch, loss.first, loss.last, loss.cause)
+        self.reports.note("channel.lost", str(error), 1 if loss.last is None else loss.last - loss.first + 1)
+        if self.on_loss is OnLoss.RAISE:
+            raise error
+        if self.on_loss is OnLoss.WARN:
+            warnings.warn(str(error), LossWarning, stacklevel=4)
+
+    def _accept_current(self) -> None:
+        segment, self._current = self._current, None
+        if segment is None:
+            return
+        through = segment.first if segment.last is None else segment.last
+        effects = self._machine.accepted(segment.producer, segment.epoch, through, monotonic_us())
+        self._carry_out(effects)
+        if self._paused and self._queued <= self._config.in_hand_max // 4:
+            self._paused = False
+            self._inlet.resume_reading()
+            self._timers.let_go()
+
+    # --- what can be seen
+
+    def name_of(self, producer: int) -> str:
+        """The producer's name once a heartbeat told it, its id in hexadecimal before."""
+        return self._machine.name_of(producer)
+
+    def ledger(self) -> Ledger:
+        """published = delivered + declared lost + pending, for every epoch of every producer."""
+        self._accept_partly()
+        return self._machine.ledger()
+
+    def positions(self) -> dict[int, Position]:
+        """Up to here everything is accepted; store it with the effect, and pass it as `positions` after a restart."""
+        self._accept_partly()
+        return self._machine.positions()
+
+    def _accept_partly(self) -> None:
+        """Of the batch in hand, all but the event that the application still works on."""
+        segment, taken = self._current, self._next_event
+        if isinstance(segment, Frames) and self._events and taken >= 2:
+            self._machine.accepted(segment.producer, segment.epoch, self._events[taken - 2].sequence, monotonic_us())
+
+    # --- the machine
+
+    def _receive(self, sender: Address, data: bytes) -> None:
+        try:
+            message = self._codec.decode(data)
+        except FrameError as error:
+            self.reports.note("channel.bad_frame", f"{sender}: {error}")
+            return
+        try:
+            self._carry_out(self._machine.handle(sender, message, monotonic_us()))
+        except InvariantBreach as broken:
+            halt(broken)
+
+    def _on_timer(self, name: str) -> None:
+        try:
+            self._carry_out(self._machine.timer(name, monotonic_us()))
+        except InvariantBreach as broken:
+            halt(broken)
+
+    def _carry_out(self, effects: Effects) -> None:
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                segment = effect.what
+                self._queue.append(segment)
+                self._queued += 1 if isinstance(segment, Loss) else len(segment.payloads)
+                self._arrived.set()
+            elif isinstance(effect, Send):
+                self._inlet.send(effect.to, self._codec.encode(effect.message))
+            elif isinstance(effect, SetTimer):
+                self._timers.set(effect)
+            elif isinstance(effect, CancelTimer):
+                self._timers.cancel(effect)
+            elif isinstance(effect, Report):
+                self.reports.take(effect)
+            else:
+                raise CallerError(f"a consumer has no effect {type(effect).__name__}")
+        if not self._paused and self._queued > self._config.in_hand_max // 2:
+            # The application is slow. Answers could not be taken in either, so nothing is asked for meanwhile.
+            self._paused = True
+            self._inlet.pause_reading()
+            self._timers.hold()
