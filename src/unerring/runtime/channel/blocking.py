@@ -11,7 +11,7 @@ from typing import Any, Generic, Self, TypeVar
 from unerring.channels import ChannelConfig, ConsumerConfig, Ledger, Position, ProducerConfig
 from unerring.model import Inlet, Outlet, StableStorage
 from unerring.runtime.channel.publisher import AsyncPublisher
-from unerring.runtime.channel.records import Received
+from unerring.runtime.channel.records import Batch, Received
 from unerring.runtime.channel.subscriber import AsyncSubscriber, OnLoss
 from unerring.runtime.reports import Reports
 from unerring.runtime.transports import TransportConfig
@@ -175,11 +175,14 @@ class Subscriber(Generic[V]):
             raise StopIteration
         return found
 
-    def batches(self) -> Iterator[list[Received[V]]]:
-        """As many events at once as are there, at least one. After a loss was raised, call it again to go on."""
+    def batches(self) -> Iterator[Batch[V]]:
+        """Events as they came together, at least one. A batch counts as accepted when the next one is asked for.
+
+        After a loss was raised, call it again to go on.
+        """
         inner = self._inner.batches()
 
-        async def one() -> list[Received[V]] | None:
+        async def one() -> Batch[V] | None:
             return await anext(inner, None)
 
         while (events := _LoopThread.run(one())) is not None:

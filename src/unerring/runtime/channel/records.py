@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
+from unerring.channels import Frames
 from unerring.model import SchemaError, Stamp, StreamSchema, schema_of
 
 V = TypeVar("V")
@@ -27,6 +28,37 @@ class Received(msgspec.Struct, Generic[V], frozen=True, gc=False):
         return Stamp(self.time, self.ordinal)
 
 
+class Batch(Sequence[Received[V]]):
+    """Consecutive events of one producer. Events are made as they are looked at; `values` are there at once."""
+
+    __slots__ = ("_frames", "sequences", "values")
+
+    def __init__(self, frames: Frames, sequences: Sequence[int], values: list[V]) -> None:
+        self._frames = frames
+        self.sequences = sequences
+        self.values = values
+
+    @property
+    def times(self) -> Sequence[int]:
+        first = self._frames.first
+        return [self._frames.times[sequence - first] for sequence in self.sequences]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @overload
+    def __getitem__(self, at: int) -> Received[V]: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Received[V]]: ...
+    def __getitem__(self, at: int | slice) -> Received[V] | list[Received[V]]:
+        if isinstance(at, slice):
+            return [self[index] for index in range(*at.indices(len(self.values)))]
+        frames, sequence = self._frames, self.sequences[at]
+        where = sequence - frames.first
+        ordinal = frames.ordinals[where] if frames.ordinals else 0
+        return Received(frames.producer, frames.epoch, sequence, frames.times[where], ordinal, self.values[at])
+
+
 class Records:
     """Encodes and decodes the values of one stream."""
 
@@ -35,6 +67,9 @@ class Records:
         self._stream = stream
         self._encode = msgspec.msgpack.Encoder().encode
         self.decode: Callable[[bytes], Any] = bytes if stream is None else msgspec.msgpack.Decoder(stream).decode
+
+    def decode_all(self, payloads: Sequence[bytes]) -> list[Any]:
+        return list(payloads) if self._stream is None else list(map(self.decode, payloads))
 
     def encode(self, value: Any) -> bytes:
         if self._stream is None:

@@ -8,7 +8,7 @@ import warnings
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from enum import StrEnum
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 from unerring.channels import ChannelCodec, ChannelConfig, Consumer, ConsumerConfig, Frames, Ledger, Loss, Position
 from unerring.model import (
@@ -25,7 +25,7 @@ from unerring.model import (
     Send,
     SetTimer,
 )
-from unerring.runtime.channel.records import BAD_RECORD, Received, Records
+from unerring.runtime.channel.records import BAD_RECORD, Batch, Received, Records
 from unerring.runtime.channel.timers import Timers, monotonic_us
 from unerring.runtime.halt import halt
 from unerring.runtime.reports import Reports
@@ -86,7 +86,7 @@ class AsyncSubscriber(Generic[V]):
         self._paused = False
         self._closed = False
         self._current: Frames | Loss | None = None  # with the application; accepted when it asks for more
-        self._events: list[Received[V]] = []
+        self._events: Batch[V] | None = None
         self._next_event = 0
 
     # --- life
@@ -122,26 +122,29 @@ class AsyncSubscriber(Generic[V]):
 
     def take_ready(self) -> Received[V] | None:
         """The next event of the batch in hand, without waiting; None when it is used up."""
-        if self._next_event >= len(self._events):
+        if self._events is None or self._next_event >= len(self._events):
             return None
         event = self._events[self._next_event]
         self._next_event += 1
         return event
 
-    async def batches(self) -> AsyncIterator[list[Received[V]]]:
-        """As many events at once as are there, at least one. After a loss was raised, call it again to go on."""
+    async def batches(self) -> AsyncIterator[Batch[V]]:
+        """Events as they came together, at least one. A batch counts as accepted when the next one is asked for.
+
+        After a loss was raised, call it again to go on.
+        """
         while True:
             try:
-                events = self._events[self._next_event :] or await self._take()
+                events = await self._take()
             except StopAsyncIteration:
                 return
-            self._events, self._next_event = [], 0
-            if events:
+            if events is not None:
+                self._events, self._next_event = None, 0
                 yield events
 
-    async def _take(self) -> list[Received[V]]:
+    async def _take(self) -> Batch[V] | None:
         """The next segment's events; accepts the one before. Raises at a loss if the application wants that."""
-        self._events, self._next_event = [], 0
+        self._events, self._next_event = None, 0
         self._accept_current()
         while not self._queue:
             if self._closed:
@@ -152,35 +155,29 @@ class AsyncSubscriber(Generic[V]):
         self._queued -= 1 if isinstance(segment, Loss) else len(segment.payloads)
         if isinstance(segment, Loss):
             self._react(segment)
-            return []
+            return None
         return self._open_frames(segment)
 
-    def _open_frames(self, frames: Frames) -> list[Received[V]]:
-        producer, epoch, decode = frames.producer, frames.epoch, self._records.decode
-        ordinals = frames.ordinals or (0,) * len(frames.payloads)
-        columns = zip(frames.times, ordinals, frames.payloads, strict=True)
+    def _open_frames(self, frames: Frames) -> Batch[V] | None:
         try:
-            return [
-                Received(producer, epoch, sequence, time, ordinal, decode(payload))
-                for sequence, (time, ordinal, payload) in enumerate(columns, frames.first)
-            ]
+            return Batch(frames, range(frames.first, frames.last + 1), self._records.decode_all(frames.payloads))
         except BAD_RECORD:
-            return self._open_carefully(frames, ordinals)
+            return self._open_carefully(frames)
 
-    def _open_carefully(self, frames: Frames, ordinals: Any) -> list[Received[V]]:
+    def _open_carefully(self, frames: Frames) -> Batch[V] | None:
         """One payload at a time: what is not a record goes to quarantine, and the stream goes on."""
         name = self.name_of(frames.producer)
-        events = []
-        for at, payload in enumerate(frames.payloads):
-            sequence = frames.first + at
+        sequences: list[int] = []
+        values: list[V] = []
+        for sequence, payload in enumerate(frames.payloads, frames.first):
             try:
-                value = self._records.decode(payload)
+                values.append(self._records.decode(payload))
             except BAD_RECORD as error:
                 self.quarantine.append((payload, str(error)))
                 self.reports.note("channel.bad_record", f"{name}, epoch {frames.epoch}, sequence {sequence}: {error}")
-                continue
-            events.append(Received(frames.producer, frames.epoch, sequence, frames.times[at], ordinals[at], value))
-        return events
+            else:
+                sequences.append(sequence)
+        return Batch(frames, sequences, values) if values else None
 
     def _react(self, loss: Loss) -> None:
         name = self.name_of(loss.producer)
