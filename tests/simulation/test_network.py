@@ -10,7 +10,7 @@ import recorder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unerring.model import Broadcast, Codec, ConfigError, FrameError, Message, Send
+from unerring.model import Broadcast, Codec, ConfigError, Effects, FrameError, Message, Send
 from unerring.simulation import Bounds, Congestion, LinkSpec, Partition, Pause, Reset, World, calm, draw_faults, inject
 from unerring.simulation.network import FATES, LOST, fates
 
@@ -195,17 +195,16 @@ def test_a_message_that_its_codec_refuses_ends_the_run() -> None:
     assert "more than the limit of 20" in on.broken[0].witness[0]
 
 
-def test_a_refused_message_is_counted_and_the_next_ones_arrive() -> None:
-    def refuse(what: str, value: object, now: int) -> list[object]:
+def test_a_machine_that_raises_on_a_message_ends_the_run_as_it_would_end_a_driver() -> None:
+    def refuse(what: str, value: object, now: int) -> Effects:
         if value == 3:
             raise FrameError("three is no message")
         return []
 
     on = World(1)
     recorder.add(on, "a")
-    b = recorder.add(on, "b", refuse)  # type: ignore[arg-type]
-    inject(on, [Pause(at_us=4_000, node="b", for_us=SECOND_US)])
+    b = recorder.add(on, "b", refuse)
     stream(on, 10_000, 700)
-    on.run_until(2 * SECOND_US)
-    assert b[0].messages() == list(range(15))
-    assert on.reports == {"refused": 1}
+    on.run_until(SECOND_US)
+    assert b[0].messages() == [0, 1, 2, 3]
+    assert on.broken[0].promise == "the machine of b raised FrameError"

@@ -31,7 +31,7 @@ A scenario builds a world of real machines, drives a workload, and ends with the
 - Faults: all of `faults.KINDS` (override `kinds`), within the budget that `limits` gives, until `faults_us`. Then they
   all end, crashed nodes come back, and the run goes on until `settled`, at most for `calm_us`; then come `safety` and,
   if that held, `liveness`.
-- A machine that raises ends the run as a violation, except for PeerError, which refuses one message.
+- A machine that raises, whatever it raises, ends the run as a violation: the production driver would end there too.
 """
 
 from unerring.simulation.disk import DiskSpec

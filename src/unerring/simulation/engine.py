@@ -14,7 +14,6 @@ from unerring.model import (
     Deliver,
     Effect,
     InvariantBreach,
-    PeerError,
     Persist,
     Report,
     Send,
@@ -40,20 +39,16 @@ class Engine(Transport):
 
     def run_until(self, until_us: int) -> None:
         """Run all steps up to a time. Stops at once, with `broken`, when a machine raises."""
-        while not self.broken:
-            try:
-                self._run(until_us)
-            except PeerError as error:
-                # A machine refuses what a peer sent: the driver counts it and goes on, as it would for bytes.
-                invariant(self._acting is not None, f"only machines refuse messages: {error}")
-                self._count("refused", 1)
-            except (Exception, InvariantBreach) as error:
-                if self._acting is None:
-                    raise
-                self._break(f"the machine of {self._acting.name} raised {type(error).__name__}", error)
-            else:
-                self.now_us = max(self.now_us, until_us)
-                return
+        if self.broken:
+            return
+        try:
+            self._run(until_us)
+        except (Exception, InvariantBreach) as error:
+            if self._acting is None:
+                raise
+            self._break(f"the machine of {self._acting.name} raised {type(error).__name__}", error)
+        else:
+            self.now_us = max(self.now_us, until_us)
 
     def _run(self, until_us: int) -> None:
         queue, pop = self._queue, heappop
@@ -153,12 +148,7 @@ class Engine(Transport):
         self._acting = node
         if self.trace is not None:
             self._say(node.name, f"from {link.sender}", message)
-        try:
-            effects = node.handle(link.sender, message, node.now_us(self.now_us))
-        except PeerError:
-            self._count("refused", 1)  # Here, so that what queued behind it is still handed over.
-        else:
-            self._carry_out(node, effects)
+        self._carry_out(node, node.handle(link.sender, message, node.now_us(self.now_us)))
 
     def release(self, link: Link) -> None:
         """What was held at a cut goes on at once, so that nothing sent later overtakes it."""
