@@ -48,7 +48,7 @@ from unerring.model.stamps import (
     to_duration_us,
     to_time_us,
 )
-from unerring.model.wire import Codec, Message
+from unerring.model.wire import Codec, Connected, Disconnected, Message
 
 __all__ = [
     "BEFORE_ALL",
@@ -65,7 +65,9 @@ __all__ = [
     "Column",
     "ColumnType",
     "ConfigError",
+    "Connected",
     "Deliver",
+    "Disconnected",
     "DiskError",
     "Effect",
     "Effects",

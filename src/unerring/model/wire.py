@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from unerring.model.effects import Address
 from unerring.model.errors import FrameError, SchemaError
 
 
@@ -40,3 +41,17 @@ class Codec:
             return self._decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
             raise FrameError(f"not a message of ours: {error}") from None
+
+
+class Connected(Message, frozen=True):
+    """A driver's word to a machine: the link to this node is up. What was sent before may be gone; send it again."""
+
+    peer: Address
+    incarnation: int
+
+
+class Disconnected(Message, frozen=True):
+    """A driver's word to a machine: the link to this node is down. What was sent and not acknowledged may be lost."""
+
+    peer: Address
+    why: str

@@ -54,6 +54,21 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._start = 0
         self._end = 0
         self._paused = False
+        self._secure = False
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+
+    @property
+    def secure(self) -> bool:
+        """Whether it began as a TLS connection."""
+        return self._secure
+
+    def certificate_names(self) -> list[str] | None:
+        """What the peer's certificate names; None without TLS."""
+        if self._transport is None or not self._secure:
+            return None
+        certificate = self._transport.get_extra_info("peercert") or {}
+        return [str(name) for _, name in certificate.get("subjectAltName", ())]
 
     # Writing
 
@@ -83,6 +98,29 @@ class FramedConnection(asyncio.BufferedProtocol):
     def send(self, data: bytes) -> bool:
         """One frame; see `write`."""
         return self.write(framed(data))
+
+    def send_soon(self, data: bytes) -> bool:
+        """One frame, joined with others of this turn of the event loop to one write; see `write`."""
+        if not self.open:
+            return False
+        waiting_bytes = self.outbox_bytes + self._pending_bytes
+        if waiting_bytes and waiting_bytes + len(data) > self.outbox_bytes_max:
+            return False
+        if not self._pending:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._pending.append(HEADER.pack(len(data)))
+        self._pending.append(data)
+        self._pending_bytes += HEADER_BYTES + len(data)
+        return True
+
+    def flush(self) -> None:
+        """Write what `send_soon` took."""
+        if self._pending:
+            joined = b"".join(self._pending)
+            self._pending.clear()
+            self._pending_bytes = 0
+            if self._transport is not None and not self._transport.is_closing():
+                self._transport.write(joined)
 
     def pause_writing(self) -> None:
         self.congested = True
@@ -175,6 +213,7 @@ class FramedConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         invariant(isinstance(transport, asyncio.Transport), "frames travel on stream transports")
         self._transport = transport  # type: ignore[assignment]
+        self._secure = transport.get_extra_info("ssl_object") is not None
         # Congested at half the bound: who waits for `resume_writing` then never loses a frame to the bound.
         self._transport.set_write_buffer_limits(high=self.outbox_bytes_max // 2)  # type: ignore[union-attr]
 
@@ -206,6 +245,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         """
         if self._transport is None:
             return
+        self.flush()
         self._paused = False
         if self._transport.can_write_eof():
             if not self._transport.is_closing():
