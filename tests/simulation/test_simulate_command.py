@@ -9,24 +9,43 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from unerring.cli import main
 
 BROKEN = "answers before it has persisted"
 
 
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Simulate = Callable[..., Done]
+
+
 @pytest.fixture
-def simulate(environment: dict[str, str]) -> Any:
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "unerring", "simulate", *arguments]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+def simulate(capsys: pytest.CaptureFixture[str]) -> Simulate:
+    """The command in this process: starting one for each call would take most of the time."""
+
+    def call(*arguments: str) -> Done:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(["simulate", *arguments])
+        said = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Done(ended.value.code, said.out, said.err)
 
     return call
 
 
-def test_one_seed_is_replayable(simulate: Any) -> None:
+def test_one_seed_is_replayable(simulate: Simulate) -> None:
     first, second = (simulate("counter:Counting", "--seed", "3", "--json") for _ in range(2))
     assert first.returncode == 0
     assert first.stdout == second.stdout
@@ -35,7 +54,7 @@ def test_one_seed_is_replayable(simulate: Any) -> None:
     assert told["messages"] > 100
 
 
-def test_a_violation_is_told_with_its_witness_and_the_command_that_replays_it(simulate: Any) -> None:
+def test_a_violation_is_told_with_its_witness_and_the_command_that_replays_it(simulate: Simulate) -> None:
     swept = simulate("counter:Counting", "--canary", BROKEN, "--seeds", "20", "--cores", "2")
     assert swept.returncode == 1
     assert "request n makes the sum n" in swept.stdout
@@ -46,7 +65,7 @@ def test_a_violation_is_told_with_its_witness_and_the_command_that_replays_it(si
     assert "request n makes the sum n" in again.stdout
 
 
-def test_a_sweep_counts_on_all_cores(simulate: Any) -> None:
+def test_a_sweep_counts_on_all_cores(simulate: Simulate) -> None:
     told = [json.loads(simulate("counter:Counting", "--seeds", "40", "--json", "--cores", n).stdout) for n in "12"]
     for one in told:
         assert one["seeds"] == 40
@@ -57,7 +76,7 @@ def test_a_sweep_counts_on_all_cores(simulate: Any) -> None:
     assert told[0]["reached"] == told[1]["reached"]
 
 
-def test_canaries_are_caught(simulate: Any) -> None:
+def test_canaries_are_caught(simulate: Simulate) -> None:
     done = simulate("counter:Counting", "--canaries", "--json")
     assert done.returncode == 0
     caught = json.loads(done.stdout)["canaries"]
@@ -65,7 +84,7 @@ def test_canaries_are_caught(simulate: Any) -> None:
     assert all(one["caught_by"] is not None for one in caught)
 
 
-def test_an_uncaught_canary_fails(simulate: Any, environment: dict[str, str], tmp_path: Path) -> None:
+def test_an_uncaught_canary_fails(simulate: Simulate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "harmless.py").write_text(
         textwrap.dedent("""
         from counter import Counting, Server
@@ -77,7 +96,7 @@ def test_an_uncaught_canary_fails(simulate: Any, environment: dict[str, str], tm
         canary(Harmless, "is not broken at all", seeds_max=3, server=Right)
         """)
     )
-    environment["PYTHONPATH"] += f":{tmp_path}"
+    monkeypatch.syspath_prepend(str(tmp_path))
     done = simulate("harmless:Harmless", "--canaries")
     assert done.returncode == 1
     assert "canary not caught in 3 seeds: is not broken at all" in done.stdout
@@ -95,16 +114,19 @@ def test_an_uncaught_canary_fails(simulate: Any, environment: dict[str, str], tm
         (["counter:Counting", "--canary", "sings"], "has no canary 'sings'"),
         (["counter:Counting", "--canary", BROKEN, "--canaries"], "use one of the two"),
         (["counter:Counting", "--seeds", "0"], "--seeds"),
+        (["counter:Counting", "--seed", "1", "--shrink", "fewest.jsonl"], "there is nothing to shrink"),
+        (["counter:Counting", "--shrink", "fewest.jsonl"], "say which with --seed"),
+        (["counter:Counting", "--seed", "1", "--faults", "/no/such/file"], "cannot read /no/such/file"),
     ],
 )
-def test_wrong_use_is_told(simulate: Any, arguments: list[str], said: str) -> None:
+def test_wrong_use_is_told(simulate: Simulate, arguments: list[str], said: str) -> None:
     done = simulate(*arguments)
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_trace_shows_inputs_answers_and_faults(simulate: Any) -> None:
+def test_a_trace_shows_inputs_answers_and_faults(simulate: Simulate) -> None:
     done = simulate("counter:Counting", "--seed", "5", "--trace")
     assert "from client Add(request=1)" in done.stdout
     assert "answers [Persist(" in done.stdout
@@ -132,3 +154,22 @@ def test_ctrl_c_ends_with_what_was_done(environment: dict[str, str]) -> None:
     assert b" of 1000000 seeds done" in said
     assert b"0 violations" in said
     assert b"Traceback" not in complained
+
+
+def test_a_failing_seed_shrinks_to_the_faults_that_matter(simulate: Simulate, tmp_path: Path) -> None:
+    fewest = tmp_path / "fewest.jsonl"
+    done = simulate("counter:Counting", "--canary", BROKEN, "--seed", "3", "--shrink", str(fewest))
+    assert done.returncode == 1
+    faults = [json.loads(line) for line in fewest.read_text().splitlines()]
+    assert 1 <= len(faults) <= 3
+    # Answering too early shows only when the server forgets.
+    assert any(fault["type"] in ("Crash", "FullDisk", "FailedSync") and fault["node"] == "server" for fault in faults)
+    [replay] = [line.split("replay it: ")[1] for line in done.stdout.splitlines() if "replay it: " in line]
+    assert simulate(*shlex.split(replay)[2:]).returncode == 1
+    fewest.write_text("")
+    assert simulate(*shlex.split(replay)[2:]).returncode == 0
+    for wrong in ("not json", '{"type": "Crash"}', '{"type": "Crash", "at_us": 1, "node": "moon"}'):
+        fewest.write_text(wrong)
+        told = simulate(*shlex.split(replay)[2:])
+        assert told.returncode == 2
+        assert "Traceback" not in told.stderr

@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -23,7 +24,8 @@ from rich.progress import (
 )
 
 from unerring.model import SECOND_US, CallerError
-from unerring.simulation.scenario import Outcome, Scenario, find, run
+from unerring.simulation.scenario import Outcome, Scenario, find, run, schedule_of
+from unerring.simulation.shrink import RUNS_MAX, decode_schedule, encode_schedule, shrink
 from unerring.simulation.sweep import Catch, Tally, catch_canaries, sweep
 
 SHOWN_MAX = 3
@@ -43,21 +45,29 @@ def command(
     canary: Annotated[str, typer.Option(help="Run the scenario with this canary's broken machine.")] = "",
     strict: Annotated[bool, typer.Option("--strict", help="Fail if a required rare state was never reached.")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="Print every step (with --seed).")] = False,
+    faults: Annotated[Path | None, typer.Option(help="Use this schedule instead of the seed's (with --seed).")] = None,
+    fewest: Annotated[
+        Path | None, typer.Option("--shrink", help="Write the fewest faults that fail (with --seed).")
+    ] = None,
     cores: Annotated[int, typer.Option(min=0, help="Processes to run on; 0: one a core.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
 ) -> None:
     """Run a scenario under seeded faults and check what must always hold. Exit code 1: it did not."""
     if seed is not None and (seeds is not None or canaries):
         raise CallerError("--seed runs one seed; leave it out when you use --seeds or --canaries")
-    if trace and seed is None:
-        raise CallerError("--trace prints the steps of one run; say which with --seed N")
+    if (trace or faults or fewest) and seed is None:
+        raise CallerError("--trace, --faults and --shrink are about one run; say which with --seed N")
+    if fewest and (faults or trace):
+        raise CallerError("--shrink searches by itself; use --faults or --trace with the schedule that it writes")
     if canary and canaries:
         raise CallerError("--canary runs one broken machine, --canaries all of them; use one of the two")
     found = find(scenario, canary)
     if canaries and not found.canaries:
         raise CallerError(f"scenario {scenario} has no canaries to catch")
+    if seed is not None and fewest is not None:
+        raise typer.Exit(_shrink(found, scenario, canary, seed, fewest))
     if seed is not None:
-        raise typer.Exit(_one(found, scenario, canary, seed, trace, as_json))
+        raise typer.Exit(_one(found, scenario, canary, seed, faults, trace, as_json))
     if seeds is None and not canaries:
         seeds = 100
     raise typer.Exit(
@@ -65,13 +75,16 @@ def command(
     )
 
 
-def _one(found: type[Scenario], name: str, canary: str, seed: int, trace: bool, as_json: bool) -> int:
+def _one(
+    found: type[Scenario], name: str, canary: str, seed: int, faults: Path | None, trace: bool, as_json: bool
+) -> int:
+    schedule = None if faults is None else decode_schedule(_read(faults))
     started = time.perf_counter()
     # Steps go out as they happen: a run that hangs or dies shows where.
-    outcome = run(found, seed, trace=(lambda line: out.print(line, markup=False)) if trace else None)
+    outcome = run(found, seed, (lambda line: out.print(line, markup=False)) if trace else None, schedule)
     seconds = time.perf_counter() - started
     if as_json:
-        _print_json({**msgspec.to_builtins(outcome), "replay": _replay(name, canary, seed)})
+        _print_json({**msgspec.to_builtins(outcome), "replay": _replay(name, canary, seed, faults)})
     else:
         out.print(
             f"{name}, seed {seed}: {outcome.messages} messages and {outcome.steps} steps in "
@@ -80,10 +93,34 @@ def _one(found: type[Scenario], name: str, canary: str, seed: int, trace: bool, 
         )
         _print_reached(outcome.reached)
         if outcome.violations:
-            _print_failure(outcome, name, canary)
+            _print_failure(outcome, name, canary, faults)
         else:
             out.print("[green]no violation[/green]")
     return 1 if outcome.violations else 0
+
+
+def _shrink(found: type[Scenario], name: str, canary: str, seed: int, path: Path) -> int:
+    with _bar(False) as bar:
+        task = bar.add_task(f"shrinking seed {seed}", total=RUNS_MAX, figures="")
+        outcome, fewest = shrink(
+            found, seed, tried=lambda runs, left: bar.update(task, completed=runs, figures=f"{left} faults left")
+        )
+    try:
+        path.write_bytes(encode_schedule(fewest))
+    except OSError as error:
+        raise CallerError(f"cannot write {path}: {error.strerror}; give --shrink a file that can be written") from None
+    out.print(f"{len(fewest)} of {len(schedule_of(found, seed))} faults are enough, now in {path}:", markup=False)
+    for fault in fewest:
+        out.print(f"  {fault}", markup=False)
+    _print_failure(outcome, name, canary, path)
+    return 1
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CallerError(f"cannot read {path}: {error.strerror}; --faults needs what --shrink wrote") from None
 
 
 def _many(
@@ -188,13 +225,13 @@ def _print_reached(reached: dict[str, int], of: int = 0) -> None:
         out.print(f"sometimes: {what}: {f'in {number} of {of} seeds' if of else f'{number} times'}", markup=False)
 
 
-def _print_failure(outcome: Outcome, name: str, canary: str) -> None:
+def _print_failure(outcome: Outcome, name: str, canary: str, faults: Path | None = None) -> None:
     out.print(f"[red]seed {outcome.seed}: {outcome.phase} violated[/red]")
     for violation in outcome.violations[:SHOWN_MAX]:
         out.print(f"  {violation}", markup=False)
     if len(outcome.violations) > SHOWN_MAX:
         out.print(f"  and {len(outcome.violations) - SHOWN_MAX} more of this run")
-    out.print(f"  replay it: {_replay(name, canary, outcome.seed)}", markup=False)
+    out.print(f"  replay it: {_replay(name, canary, outcome.seed, faults)}", markup=False)
 
 
 def _print_catches(catches: list[Catch]) -> None:
@@ -247,8 +284,10 @@ def _summary(
     }
 
 
-def _replay(name: str, canary: str, seed: int) -> str:
-    words = ["unerring", "simulate", name, "--seed", str(seed), *(["--canary", canary] if canary else [])]
+def _replay(name: str, canary: str, seed: int, faults: Path | None = None) -> str:
+    words = ["unerring", "simulate", name, "--seed", str(seed)]
+    words += ["--canary", canary] if canary else []
+    words += ["--faults", str(faults)] if faults else []
     return shlex.join(words)
 
 

@@ -18,7 +18,7 @@ FOR_GOOD: Final = 2**62
 """A crash without a return."""
 
 
-class Fault(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+class Fault(msgspec.Struct, frozen=True, tag=True, kw_only=True, forbid_unknown_fields=True):
     """Something that goes wrong at a time, at a node, for a while."""
 
     at_us: int
@@ -79,6 +79,22 @@ class Congestion(Fault, frozen=True, kw_only=True):
     slower: int
     loss: float = 0.0
     duplication: float = 0.0
+
+
+AnyFault = (
+    Crash
+    | Pause
+    | ClockJump
+    | ClockDrift
+    | SlowDisk
+    | FullDisk
+    | FailedSync
+    | LyingDisk
+    | Partition
+    | Reset
+    | Congestion
+)
+"""For decoding."""
 
 
 class Rate(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.model import MILLISECOND_US, SECOND_US, Address, invariant
+from unerring.model import MILLISECOND_US, SECOND_US, Address, ConfigError
 from unerring.simulation import faults as kinds
 from unerring.simulation.faults import FOR_GOOD, Fault
 from unerring.simulation.network import Link, LinkSpec, fates
@@ -23,6 +23,9 @@ CONGESTED_US_MAX: Final = SECOND_US
 def inject(world: World, schedule: Sequence[Fault]) -> None:
     """Queue every fault of a schedule, and its end."""
     for fault in schedule:
+        for name in (fault.node, *(fault.others if isinstance(fault, kinds.Partition) else ())):
+            if name not in world.nodes:
+                raise ConfigError(f"{fault} needs a node {name!r}; the world has {', '.join(world.nodes)}")
         world.at(fault.at_us, lambda fault=fault: _begin(world, fault))  # type: ignore[misc]
 
 
@@ -47,7 +50,6 @@ def calm(world: World) -> None:
 def _begin(world: World, fault: Fault) -> None:
     if not world.faults_on:
         return
-    invariant(fault.node in world.nodes, f"a fault needs a node of the world, and {fault.node!r} is none")
     if world.trace is not None:
         world.trace(f"{world.now_us:>12} FAULT {fault!r}")
     node = world.nodes[fault.node]

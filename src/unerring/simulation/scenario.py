@@ -157,15 +157,34 @@ def _find_class(name: str) -> type[Scenario]:
     return _REGISTERED[name]
 
 
-def run(scenario_class: type[Scenario], seed: int, trace: Callable[[str], object] | None = None) -> Outcome:
-    """One run: build, faults, calm, checkers. The same seed gives the same outcome, digest included."""
+def schedule_of(scenario_class: type[Scenario], seed: int) -> Sequence[Fault]:
+    """The faults that a seed draws."""
+    world, played = World(seed), scenario_class()
+    played.build(world)
+    return _schedule(played, world)
+
+
+def _schedule(played: Scenario, world: World) -> Sequence[Fault]:
+    return played.faults(world, Random(f"faults {world.seed}"))
+
+
+def run(
+    scenario_class: type[Scenario],
+    seed: int,
+    trace: Callable[[str], object] | None = None,
+    schedule: Sequence[Fault] | None = None,
+) -> Outcome:
+    """One run: build, faults, calm, checkers. The same seed gives the same outcome, digest included.
+
+    `schedule` replaces the faults that the seed would draw.
+    """
     hasher = hashlib.blake2b(digest_size=12)
     collecting = gc.isenabled()
     gc.disable()  # A run's garbage is not cyclic; the collector would walk the growing history again and again.
     try:
         world = World(seed, trace=None if trace is None else _hashed(trace, hasher.update))
         played = scenario_class()
-        _play(played, world)
+        _play(played, world, schedule)
         phase, violations = _judge(played, world)
     except BaseException as error:  # The scenario itself is wrong, or interrupted: no verdict, but say where.
         error.add_note(f"in scenario {scenario_class.name}, seed {seed}")
@@ -187,9 +206,9 @@ def run(scenario_class: type[Scenario], seed: int, trace: Callable[[str], object
     )
 
 
-def _play(played: Scenario, world: World) -> None:
+def _play(played: Scenario, world: World, schedule: Sequence[Fault] | None) -> None:
     played.build(world)
-    inject(world, played.faults(world, Random(f"faults {world.seed}")))
+    inject(world, _schedule(played, world) if schedule is None else schedule)
     world.run_until(played.faults_us)
     if world.broken:
         return
