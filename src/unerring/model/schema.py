@@ -152,9 +152,36 @@ def stream(
             namespace={**kept, "__doc__": cls.__doc__},
         )
         record.__stream__ = schema  # type: ignore[attr-defined]
+        for column in columns:
+            setattr(record, column.name, _ColumnAttribute(schema, column.name, getattr(record, column.name)))
         return typing.cast("type[T]", record)
 
     return declare
+
+
+Reference = Callable[[StreamSchema, str], Any]
+_references: list[Reference] = []
+
+
+def refer_with(reference: Reference) -> None:
+    """Say what `Reading.celsius` is when it stands in a rule. The rules room does, once; the model knows no rules."""
+    _references[:] = [reference]
+
+
+class _ColumnAttribute:
+    """On an event the column's value; on the class a reference to the column."""
+
+    __slots__ = ("_member", "_name", "_schema")
+
+    def __init__(self, schema: StreamSchema, name: str, member: Any) -> None:
+        self._schema = schema
+        self._name = name
+        self._member = member
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        if instance is not None:
+            return self._member.__get__(instance, owner)
+        return _references[0](self._schema, self._name) if _references else self
 
 
 def schema_of(declared: object) -> StreamSchema:

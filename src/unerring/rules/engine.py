@@ -67,6 +67,8 @@ class Router:
     """Which rows a plan sees, and under which key: by stream, filter and key columns."""
 
     def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._refused: list[Quarantined] = []
         self._inputs: dict[str, list[tuple[Input, Prepared | None]]] = {}
         for source in plan.inputs:
             where = None if source.where is None else prepare(source.where)
@@ -80,8 +82,20 @@ class Router:
         found: list[tuple[Input, Key]] = []
         for source, where in self._inputs.get(event.stream, ()):
             if where is None or where(RowScope(event)) is True:
-                found.append((source, canonical_key(event.payload.get(name) for name in source.key)))
+                key = canonical_key(event.payload.get(name) for name in source.key)
+                if None in key and not self._may_be_null(source, key):
+                    reason = f"its key {source.key} is NULL in part; the stream says that it never is"
+                    self._refused.append(Quarantined(self._plan.name, event, reason))
+                else:
+                    found.append((source, key))
         return found
+
+    def _may_be_null(self, source: Input, key: Key) -> bool:
+        return all(source.schema.column(n).nullable for n, value in zip(source.key, key, strict=True) if value is None)
+
+    def take_refused(self) -> list[Quarantined]:
+        refused, self._refused = self._refused, []
+        return refused
 
 
 def schemas_of(plan: Plan) -> dict[str, StreamSchema]:
