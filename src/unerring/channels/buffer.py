@@ -16,20 +16,17 @@ class ReplayBuffer:
     def __init__(self) -> None:
         self._frames: list[Frames] = []
         self._firsts: list[int] = []
-        self._sizes: list[int] = []
         self._published_us: list[int] = []
         self._head = 0
         self.count = 0
         self.bytes = 0
 
     def append(self, frames: Frames, now: int) -> None:
-        size = sum(map(len, frames.payloads))
         self._frames.append(frames)
         self._firsts.append(frames.first)
-        self._sizes.append(size)
         self._published_us.append(now)
         self.count += len(frames.payloads)
-        self.bytes += size
+        self.bytes += frames.size
 
     def __bool__(self) -> bool:
         return self._head < len(self._frames)
@@ -50,10 +47,10 @@ class ReplayBuffer:
     def evict_oldest(self) -> None:
         head = self._head
         self.count -= len(self._frames[head].payloads)
-        self.bytes -= self._sizes[head]
+        self.bytes -= self._frames[head].size
         self._head = head + 1
         if self._head >= _COMPACT_AT and self._head * 2 >= len(self._frames):
-            for column in (self._frames, self._firsts, self._sizes, self._published_us):
+            for column in (self._frames, self._firsts, self._published_us):
                 del column[: self._head]
             self._head = 0
         else:

@@ -49,9 +49,9 @@ class ChannelCodec:
             if len(data) < HEADER_BYTES:
                 raise FrameError(f"a truncated event: {len(data)} bytes, its header alone has {HEADER_BYTES}")
             _, producer, epoch, low, high, time, ordinal = _SINGLE.unpack_from(data)
-            return Frames(
-                producer, epoch, low | high << 32, (time,), (data[HEADER_BYTES:],), (ordinal,) if ordinal else None
-            )
+            payload = data[HEADER_BYTES:]
+            ordinals = (ordinal,) if ordinal else None
+            return Frames(producer, epoch, low | high << 32, (time,), (payload,), ordinals, len(payload))
         if kind == CONTROL:
             return self._control.decode(memoryview(data)[1:])
         raise FrameError("not a frame of a reliable channel (another program on this service?)")
@@ -100,4 +100,4 @@ def _decode_batch(data: bytes) -> Frames:
     if ends[-1] != size:
         raise FrameError(f"a batch whose payloads end at byte {ends[-1]} of {size}")
     payloads = [data[begin:end] for begin, end in pairwise(ends)]
-    return Frames(producer, epoch, low | high << 32, times, payloads, ordinals)
+    return Frames(producer, epoch, low | high << 32, times, payloads, ordinals, size - start)

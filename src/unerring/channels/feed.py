@@ -205,7 +205,7 @@ def _count(segment: Segment) -> int:
 
 
 def _size(segment: Segment) -> int:
-    return sum(map(len, segment.payloads)) if isinstance(segment, Frames) else 0
+    return segment.size if isinstance(segment, Frames) else 0
 
 
 def _before(segment: Segment, epoch: int, through: int) -> bool:

@@ -37,6 +37,8 @@ class Frames(msgspec.Struct, frozen=True, gc=False):
     times: Sequence[int]
     payloads: Sequence[bytes]
     ordinals: Sequence[int] | None = None
+    size: int = 0
+    """Bytes of all payloads: counted once, where the frames are made."""
 
     @property
     def last(self) -> int:
@@ -47,13 +49,15 @@ class Frames(msgspec.Struct, frozen=True, gc=False):
         low, high = max(first - self.first, 0), last - self.first + 1
         if low == 0 and high >= len(self.payloads):
             return self
+        payloads = self.payloads[low:high]
         return Frames(
             self.producer,
             self.epoch,
             self.first + low,
             self.times[low:high],
-            self.payloads[low:high],
+            payloads,
             None if self.ordinals is None else self.ordinals[low:high],
+            sum(map(len, payloads)),
         )
 
 

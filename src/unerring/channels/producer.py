@@ -82,10 +82,10 @@ class Producer:
         """
         if self.closed:
             raise CallerError(f"producer {self.name!r} is closed: its last sequence is on record; open a new one")
-        self._check(payloads, times, ordinals)
-        if not self._make_room(len(payloads), sum(map(len, payloads)), now):
+        size = self._check(payloads, times, ordinals)
+        if not self._make_room(len(payloads), size, now):
             return None
-        frames = Frames(self.id, self.epoch, self.last + 1, times, payloads, ordinals)
+        frames = Frames(self.id, self.epoch, self.last + 1, times, payloads, ordinals, size)
         self._buffer.append(frames, now)
         self.last += len(payloads)
         self._last_stamp = (times[-1], ordinals[-1] if ordinals else 0)
@@ -165,7 +165,9 @@ class Producer:
                 break
         if payloads:
             kept = ordinals if any(ordinals) else None
-            effects.append(Send(sender, Frames(self.id, self.epoch, first, times, payloads, kept)))
+            effects.append(
+                Send(sender, Frames(self.id, self.epoch, first, times, payloads, kept, sum(map(len, payloads))))
+            )
             effects.append(Report("channel.replayed", count=len(payloads)))
         return budget
 
@@ -237,18 +239,20 @@ class Producer:
             buffer.evict_oldest()
         return True
 
-    def _check(self, payloads: Sequence[bytes], times: Sequence[int], ordinals: Sequence[int] | None) -> None:
+    def _check(self, payloads: Sequence[bytes], times: Sequence[int], ordinals: Sequence[int] | None) -> int:
+        """Refuse what cannot be published; the bytes of all payloads otherwise."""
         if not payloads or len(times) != len(payloads) or (ordinals is not None and len(ordinals) != len(payloads)):
             raise SchemaError(f"{len(payloads)} payloads with {len(times)} times: each event needs exactly one stamp")
-        largest = max(map(len, payloads))
+        sizes = list(map(len, payloads))
+        largest, size = max(sizes), sum(sizes)
         if largest > self._channel.payload_bytes_max:
             raise SchemaError(
                 f"a payload of {largest} bytes is over payload_bytes_max={self._channel.payload_bytes_max}"
             )
-        if sum(map(len, payloads)) + 16 * len(payloads) + 64 > self._channel.frame_bytes_max:
+        if size + 16 * len(payloads) + 64 > self._channel.frame_bytes_max:
             raise SchemaError(f"a batch over frame_bytes_max={self._channel.frame_bytes_max}; publish fewer at once")
         if ordinals is None:
-            rising = all(map(lt, times, times[1:]))
+            rising = times.step > 0 if isinstance(times, range) else all(map(lt, times, times[1:]))
             first = (times[0], 0)
         else:
             stamps = list(zip(times, ordinals, strict=True))
@@ -260,6 +264,7 @@ class Producer:
                 if rising
                 else f"producer {self.name!r}: stamps must strictly increase within a batch too"
             )
+        return size
 
     # --- heartbeat
 

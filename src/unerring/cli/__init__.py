@@ -13,6 +13,7 @@ import typer.main
 from unerring.model import UnerringError
 
 COMMANDS: dict[str, str] = {
+    "bench": "Figures with their goals, measured now.",
     # name: the first line of its help. The module unerring.cli.NAME ('-' becomes '_') has a function `command`,
     # or a typer app `app` where there are subcommands.
     "simulate": "Run a scenario under seeded faults and check what must always hold.",

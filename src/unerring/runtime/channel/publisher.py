@@ -116,14 +116,16 @@ class AsyncPublisher(Generic[V]):
 
     async def publish_many(self, values: Iterable[V], *, at: Sequence[datetime | int] | None = None) -> int:
         """Many events, in order; waits while there is no room. Returns the last sequence."""
-        payloads = [self._records.encode(value) for value in values]
+        payloads = self._records.encode_all(list(values))
         if at is not None and len(at) != len(payloads):
             raise SchemaError(f"{len(payloads)} events with {len(at)} times; give each its own, or none")
         async with self._turn:
             last = self._running().last
             for first, count in self._chunks(payloads):
                 # A clock may give one moment twice; the second event is then a microsecond later.
-                times = self._now(count) if at is None else [to_time_us(t) for t in at[first : first + count]]
+                times: Sequence[int] = self._now(count)
+                if at is not None:
+                    times = [to_time_us(moment) for moment in at[first : first + count]]
                 self._check_ahead(times[-1])
                 last = await self._publish(payloads[first : first + count], times, None)
             return last
@@ -140,7 +142,7 @@ class AsyncPublisher(Generic[V]):
         self._carry_out(effects)
         return True
 
-    async def _publish(self, payloads: list[bytes], times: list[int], ordinals: list[int] | None) -> int:
+    async def _publish(self, payloads: list[bytes], times: Sequence[int], ordinals: list[int] | None) -> int:
         while True:
             await self._outlet.ready()
             machine = self._running()
@@ -161,6 +163,9 @@ class AsyncPublisher(Generic[V]):
     def _chunks(self, payloads: Sequence[bytes]) -> Iterable[tuple[int, int]]:
         """Batches that fit a frame with room to spare."""
         limit = self._channel.frame_bytes_max // 2
+        if 0 < len(payloads) <= _BATCH_COUNT_MAX and sum(map(len, payloads)) + 16 * len(payloads) <= limit:
+            yield 0, len(payloads)
+            return
         first = size = 0
         for at, payload in enumerate(payloads):
             if at > first and (at - first >= _BATCH_COUNT_MAX or size + len(payload) + 16 > limit):
@@ -177,9 +182,9 @@ class AsyncPublisher(Generic[V]):
         self._check_ahead(time_us)
         return time_us
 
-    def _now(self, count: int) -> list[int]:
+    def _now(self, count: int) -> range:
         first = max(time.time_ns() // 1000, self._last_time + 1)
-        return list(range(first, first + count))
+        return range(first, first + count)
 
     def _check_ahead(self, time_us: int) -> None:
         schema = self._records.schema

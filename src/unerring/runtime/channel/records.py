@@ -71,6 +71,12 @@ class Records:
     def decode_all(self, payloads: Sequence[bytes]) -> list[Any]:
         return list(payloads) if self._stream is None else list(map(self.decode, payloads))
 
+    def encode_all(self, values: list[Any]) -> list[bytes]:
+        wanted = bytes if self._stream is None else self._stream
+        if set(map(type, values)) - {wanted}:
+            return [self.encode(value) for value in values]  # says which one is wrong
+        return values if self._stream is None else list(map(self._encode, values))
+
     def encode(self, value: Any) -> bytes:
         if self._stream is None:
             if type(value) is not bytes:
