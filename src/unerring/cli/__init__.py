@@ -13,9 +13,10 @@ import typer.main
 from unerring.model import UnerringError
 
 COMMANDS: dict[str, str] = {
-    "bench": "Figures with their goals, measured now.",
     # name: the first line of its help. The module unerring.cli.NAME ('-' becomes '_') has a function `command`,
     # or a typer app `app` where there are subcommands.
+    "demo": "See it work: failures in, and a verdict at the end.",
+    "bench": "Figures with their goals, measured now.",
     "simulate": "Run a scenario under seeded faults and check what must always hold.",
     "certs": "Make certificates for mutual TLS (development only).",
 }

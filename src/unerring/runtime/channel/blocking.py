@@ -175,6 +175,14 @@ class Subscriber(Generic[V]):
             raise StopIteration
         return found
 
+    def accept(self, event: Received[V]) -> None:
+        """Everything up to this event is done with, without asking for the next one."""
+
+        async def accept() -> None:
+            self._inner.accept(event)
+
+        _LoopThread.run(accept())
+
     def batches(self) -> Iterator[Batch[V]]:
         """Events as they came together, at least one. A batch counts as accepted when the next one is asked for.
 

@@ -128,6 +128,11 @@ class AsyncSubscriber(Generic[V]):
         self._next_event += 1
         return event
 
+    def accept(self, event: Received[V]) -> None:
+        """Everything up to this event is done with, without asking for the next one."""
+        now = monotonic_us()
+        self._carry_out(self._machine.accepted(event.producer, event.epoch, event.sequence, now))
+
     async def batches(self) -> AsyncIterator[Batch[V]]:
         """Events as they came together, at least one. A batch counts as accepted when the next one is asked for.
 

@@ -1,0 +1,1 @@
+"""What an application is, and running it."""

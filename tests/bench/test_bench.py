@@ -1,0 +1,39 @@
+"""Benchmarks run, small: what they say is figures with goals. How fast they are is nobody's business here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "unerring", "bench", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240)
+
+
+@pytest.mark.parametrize("name", ["channels"])
+def test_a_benchmark_gives_one_json_object_a_figure(name: str) -> None:
+    ran = bench(name, "--quick", "--json")
+    assert ran.returncode == 0, ran.stderr
+    figures = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert figures
+    for figure in figures:
+        assert figure.keys() == {"bench", "figure", "value", "unit", "goal", "met"}
+        assert figure["bench"] == name
+        assert (figure["goal"] is None) == (figure["met"] is None)
+    if name == "channels":
+        said = {figure["figure"]: figure["value"] for figure in figures}
+        assert said["added_messages_per_event"] == 0
+        assert said["header_bytes"] <= 32
+
+
+def test_an_unknown_benchmark_or_option_is_answered_with_a_sentence() -> None:
+    ran = bench("nothing")
+    assert ran.returncode == 2
+    assert "there is no benchmark 'nothing'; there are" in ran.stderr
+    ran = bench("channels", "--against", "flink")
+    assert ran.returncode == 2
+    assert "benchmark channels has no --against" in ran.stderr
