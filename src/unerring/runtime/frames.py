@@ -224,11 +224,12 @@ class FramedConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self.lost.done():
+            return
         if self.congested:
             self.resume_writing()
         reason = self._failure or exc
-        if not self.lost.done():
-            self.lost.set_result(reason)
+        self.lost.set_result(reason)
         self._on_lost(reason)
 
     def fail(self, why: Exception) -> None:
@@ -263,6 +264,11 @@ class FramedConnection(asyncio.BufferedProtocol):
         """Cut without a reason: nobody is interested any more."""
         if self._transport is not None:
             self._transport.abort()
+
+    async def gone(self) -> None:
+        """Wait until asyncio has let go of the socket, if it ever had it."""
+        if self._transport is not None:
+            await asyncio.shield(self.lost)
 
     async def closed(self, within_us: int) -> None:
         """Wait for the end; past the bound the rest of the outbox is given up."""

@@ -202,6 +202,7 @@ class Links:
             finally:
                 self._connections.pop(connection, None)
                 connection.abandon()
+                await connection.gone()
 
         def failed(error: Exception) -> None:
             peer.trouble = str(error)
@@ -305,8 +306,9 @@ class Links:
 
     async def close(self) -> None:
         """Write what is queued within a bound, then end all links."""
-        if self._listener is not None:
-            await self._listener.close()
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            await listener.close()
         tasks = [*self._incoming, *(peer.dialling for peer in self._peers.values() if peer.dialling is not None)]
         links = [peer.connection for peer in self._peers.values() if peer.connection is not None]
         for connection in links:
@@ -317,6 +319,7 @@ class Links:
         await asyncio.gather(*tasks, return_exceptions=True)
         for connection in list(self._connections):
             connection.abandon()
+            await connection.gone()
 
 
 class Post:

@@ -87,30 +87,41 @@ class Listener:
         self._reports = reports
         self._prefix = prefix
         self._handshakes: dict[asyncio.Task[None], None] = {}
-        self._task = asyncio.create_task(self._accept_all())
+        self._untouched: dict[socket.socket, None] = {}
+        """Accepted, and not yet taken over by its handshake."""
+        self._retry: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(listener, self._accept_waiting)
 
-    async def _accept_all(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
+    def _accept_waiting(self) -> None:
+        for _ in range(BACKLOG):
             try:
-                peer, address = await loop.sock_accept(self._socket)
+                peer, address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
             except OSError as error:
-                # Out of descriptors or the peer is gone already: others must still get in, later.
+                # Out of descriptors, say: others must still get in, later.
                 self._reports.note(f"{self._prefix}.accept_failed", f"accepting a connection failed: {error}")
-                await asyncio.sleep(ACCEPT_PAUSE_S)
-                continue
-            if len(self._handshakes) >= self._handshakes_max:
-                self._reports.note(
-                    f"{self._prefix}.refused", f"{join_host(*address[:2])}: too many handshakes under way"
+                self._loop.remove_reader(self._socket)
+                self._retry = self._loop.call_later(
+                    ACCEPT_PAUSE_S, self._loop.add_reader, self._socket, self._accept_waiting
                 )
-                peer.close()
-                continue
-            task = asyncio.create_task(self._welcome(peer, join_host(*address[:2])))
-            self._handshakes[task] = None
-            task.add_done_callback(self._handshakes.pop)
+                return
+            peer.setblocking(False)
+            self._begin(peer, join_host(*address[:2]))
+
+    def _begin(self, peer: socket.socket, address: str) -> None:
+        if len(self._handshakes) >= self._handshakes_max:
+            self._reports.note(f"{self._prefix}.refused", f"{address}: too many handshakes under way")
+            peer.close()
+            return
+        self._untouched[peer] = None
+        task = asyncio.create_task(self._welcome(peer, address))
+        self._handshakes[task] = None
+        task.add_done_callback(self._handshakes.pop)
 
     async def _welcome(self, peer: socket.socket, address: str) -> None:
-        loop = asyncio.get_running_loop()
+        del self._untouched[peer]
         protocol = self._accept(address)
         if protocol is None:
             self._reports.note(f"{self._prefix}.refused", f"{address}: too many connections")
@@ -118,7 +129,7 @@ class Listener:
             return
         try:
             keep_alive(peer)
-            await loop.connect_accepted_socket(
+            await self._loop.connect_accepted_socket(
                 lambda: protocol,
                 peer,
                 ssl=self._context,
@@ -127,15 +138,20 @@ class Listener:
         except OSError as error:
             peer.close()
             protocol.connection_lost(HandshakeError(explain_tls(error)))  # asyncio tells only us
+        except asyncio.CancelledError:
+            protocol.connection_lost(NetworkError("this side stopped listening"))
+            raise
 
     async def close(self) -> None:
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        self._loop.remove_reader(self._socket)
+        if self._retry is not None:
+            self._retry.cancel()
         self._socket.close()
         for task in list(self._handshakes):
             task.cancel()
         await asyncio.gather(*self._handshakes, return_exceptions=True)
+        for peer in self._untouched:
+            peer.close()
 
 
 async def listen(

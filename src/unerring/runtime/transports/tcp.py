@@ -224,10 +224,10 @@ class TcpOutlet:
             await self._patience.wait()
 
     async def close(self) -> None:
-        if self._listener is None:
+        listener, self._listener = self._listener, None
+        if listener is None:
             return
-        await self._listener.close()
-        self._listener = None
+        await listener.close()
         self._flush()
         self.receive = _nobody
         connections = [consumer.connection for consumer in self._connections]

@@ -59,6 +59,7 @@ class _Line:
         finally:
             self.connection = None
             connection.abandon()
+            await connection.gone()
 
     def _answered(self, connection: FramedConnection, answer: asyncio.Future[bytes], data: bytes) -> None:
         """The producer's first frame. What follows a welcome may already be in the same buffer."""
