@@ -266,12 +266,12 @@ class Engine(Transport):
         self.record(node.name, what, value)
         for other in self.nodes.values():
             for link in [*other.links.values(), *other.subscribers]:
-                if not link.datagram and (link.target is node or (other is node and self._unflushed(state))):
+                if link.datagram:
+                    continue
+                if link.target is node or (other is node and state != State.STOPPED and self._bits(1)):
                     self.reset(link)
-
-    def _unflushed(self, state: State) -> bool:
-        """Whether what a node that went down had handed to a connection never arrives: an orderly stop flushes."""
-        return state != State.STOPPED and self._bits(1) == 1
+                elif other is node:
+                    self.reconnect(link)  # An orderly stop flushes; after a crash the kernel may.
 
     def _aside(self, node: Node, effect: Effect) -> None:
         if isinstance(effect, Report):

@@ -70,7 +70,7 @@ class Partition(Fault, frozen=True, kw_only=True):
 
 
 class Reset(Fault, frozen=True, kw_only=True):
-    """The node's connections break, both ways; what was in flight is lost."""
+    """The node's connections break, both ways; what was in flight is lost, or arrives beside what comes after it."""
 
 
 class Congestion(Fault, frozen=True, kw_only=True):

@@ -162,7 +162,7 @@ def _retransmit(world: World, link: Link) -> None:
 def _reset(world: World, node: Node, fault: Any) -> _End:
     for link in _around(world, node.name):
         if not link.datagram:
-            world.reset(link)
+            (world.reset if world.chance.random() < 0.75 else world.reconnect)(link)
     return None
 
 

@@ -167,13 +167,23 @@ class Transport:
         """The connection breaks: what was in flight is lost, what is sent from now on takes a new one."""
         if link.blocked >= RESET:
             return
-        node = self.nodes[link.sender]
-        fresh = self._open(link.sender, link.target, link.spec, link.pushed)
-        fresh.fates = link.fates
+        self._replace(link)
         for message in link.held:
             self._lose(link, message)
         link.held = []
         link.blocked = RESET
+
+    def reconnect(self, link: Link) -> None:
+        """The sender's end is gone but what it had handed over still arrives; a new connection may overtake it."""
+        if link.blocked:
+            self.reset(link)
+        else:
+            self._replace(link)
+
+    def _replace(self, link: Link) -> None:
+        node = self.nodes[link.sender]
+        fresh = self._open(link.sender, link.target, link.spec, link.pushed)
+        fresh.fates = link.fates
         if link.pushed:
             node.subscribers = [fresh if old is link else old for old in node.subscribers]
         else:

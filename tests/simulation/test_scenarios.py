@@ -1,0 +1,30 @@
+"""Every scenario of the package on some seeds, its canaries, and seeds that once failed; `make campaign` has more."""
+
+from __future__ import annotations
+
+import pytest
+
+from unerring.simulation import find, names, run
+from unerring.simulation.sweep import catch
+
+SEEDS = 12
+
+ONCE_FAILED = [
+    ("channels", 5857),  # The run ended between a producer's crash and its start.
+]
+
+
+def cases() -> list[tuple[str, int]]:
+    return [(name, seed) for name in names() for seed in range(SEEDS)] + ONCE_FAILED
+
+
+@pytest.mark.parametrize(("name", "seed"), cases())
+def test_nothing_is_violated(name: str, seed: int) -> None:
+    outcome = run(find(name), seed)
+    assert not outcome.violations, "\n".join(map(str, outcome.violations))
+
+
+@pytest.mark.parametrize(("name", "broken_by"), [(name, broken) for name in names() for broken in find(name).canaries])
+def test_a_machine_broken_on_purpose_is_caught(name: str, broken_by: str) -> None:
+    found = catch(name, broken_by, find(name).canaries[broken_by].seeds_max, first=0)
+    assert found.outcome is not None, f"no seed below {found.seeds_max} caught it"
