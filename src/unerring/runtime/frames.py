@@ -10,8 +10,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from unerring.model import FrameError, InvariantBreach, NetworkError, invariant
-from unerring.runtime.halt import halt
+from unerring.model import FrameError, NetworkError, invariant
 
 HEADER: Final = struct.Struct(">I")
 HEADER_BYTES: Final = HEADER.size
@@ -159,10 +158,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._take_frames()
 
     def _take_frames(self) -> None:
-        try:
-            self._parse()
-        except InvariantBreach as breach:
-            halt(breach)  # asyncio would log it and go on
+        self._parse()
         self._make_room()
 
     def _parse(self) -> None:

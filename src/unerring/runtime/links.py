@@ -29,6 +29,7 @@ from unerring.model import (
 )
 from unerring.runtime.frames import FramedConnection
 from unerring.runtime.greeting import Identity, greet_acceptor, greet_dialler
+from unerring.runtime.halt import guard_loop
 from unerring.runtime.reports import Reports
 from unerring.runtime.sockets import Listener, dial, join_host, listen, redial, split_host
 
@@ -100,6 +101,7 @@ class Links:
     async def open(self, listen_on: str) -> str:
         """Listen on host:port; the answer is the real one (port 0 asks for any that is free)."""
         invariant(self._listener is None, "links are opened once")
+        guard_loop()
         host, port = split_host(listen_on)
         self._listener = await listen(
             host,
@@ -117,6 +119,7 @@ class Links:
         """Keep a link to another node. Of two nodes that join each other the lower name dials, unless told."""
         if peer == self.identity.node or "/" in peer:
             raise ConfigError(f"{peer!r} cannot be joined by {self.identity.node!r}; name another node, without '/'")
+        guard_loop()
         known = self._peer(peer)
         host, port = split_host(address)
         if (self.identity.node < peer if dials is None else dials) and known.dialling is None:

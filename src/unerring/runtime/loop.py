@@ -40,7 +40,7 @@ from unerring.model import (
     check,
     invariant,
 )
-from unerring.runtime.halt import halt
+from unerring.runtime.halt import guard_loop, halt
 from unerring.runtime.reports import Reports
 
 TURN_INPUTS_MAX: Final = 256
@@ -155,6 +155,7 @@ class Driver:
         """Start the machine and drive it. Returns its Stop; raises DiskError, or what the application raised."""
         invariant(not self._running, "a driver runs once")
         self._running = True
+        guard_loop()
         disk = ThreadPoolExecutor(1, thread_name_prefix="unerring-disk")
         self._feed(lambda: self.machine.start(self._clock()))
         handling = asyncio.create_task(self._handle_inputs())

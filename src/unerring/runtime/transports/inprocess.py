@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from unerring.model import Address, CallerError, FrameError, InvariantBreach, Receive, invariant
-from unerring.runtime.halt import halt
+from unerring.model import Address, CallerError, FrameError, Receive, invariant
+from unerring.runtime.halt import guard_loop
 from unerring.runtime.reports import Reports
 from unerring.runtime.transports.config import TransportConfig, TransportUrl
 from unerring.runtime.transports.patience import Patience
@@ -64,20 +64,19 @@ class _Mailbox:
 
     def _drain(self) -> None:
         self._due = False
-        for _ in range(len(self._frames)):  # what comes meanwhile has its own turn
-            if self.paused or not self._frames:
-                break
-            sender, data = self._frames.popleft()
-            self._bytes -= len(data)
-            try:
+        try:
+            for _ in range(len(self._frames)):  # what comes meanwhile has its own turn
+                if self.paused or not self._frames:
+                    break
+                sender, data = self._frames.popleft()
+                self._bytes -= len(data)
                 self._receive(sender, data)
-            except InvariantBreach as breach:
-                halt(breach)
-            if self._congested and self._bytes <= self._bytes_max // 8:
-                self._tell(False)
-        if not self._frames:
-            self._emptied.set()
-        self._schedule()
+                if self._congested and self._bytes <= self._bytes_max // 8:
+                    self._tell(False)
+        finally:  # whoever raised has lost one frame, not those behind it
+            if not self._frames:
+                self._emptied.set()
+            self._schedule()
 
     def _tell(self, congested: bool) -> None:
         self._congested = congested
@@ -165,6 +164,7 @@ class InprocessOutlet:
 
     async def open(self, receive: Receive) -> None:
         invariant(self._box is None, "an outlet is opened once")
+        guard_loop()
         self._service = service = _service(self._name)
         self._box = _Mailbox(service.fresh_address("producer"), receive, self._config.outbox_bytes_max)
         service.boxes[self._box.address] = self._box
@@ -244,6 +244,7 @@ class InprocessInlet:
 
     async def open(self, receive: Receive) -> None:
         invariant(self._box is None, "an inlet is opened once")
+        guard_loop()
         self._service = service = _service(self._name)
         self._box = box = _Mailbox(service.fresh_address("consumer"), receive, self._config.outbox_bytes_max)
         service.boxes[box.address] = service.subscribers[box.address] = box

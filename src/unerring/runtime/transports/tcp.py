@@ -10,6 +10,7 @@ from typing import Final
 
 from unerring.model import Address, FrameError, HandshakeError, Receive, invariant
 from unerring.runtime.frames import HEADER, FramedConnection
+from unerring.runtime.halt import guard_loop
 from unerring.runtime.reports import Reports
 from unerring.runtime.sockets import Listener, join_host, listen, split_host
 from unerring.runtime.transports.config import COALESCE_BYTES, TransportConfig, TransportUrl
@@ -103,6 +104,7 @@ class TcpOutlet:
 
     async def open(self, receive: Receive) -> None:
         invariant(self._listener is None, "an outlet is opened once")
+        guard_loop()
         self.receive = receive
         self._listener = await listen(
             self._host,

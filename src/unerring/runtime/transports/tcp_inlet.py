@@ -18,6 +18,7 @@ from unerring.model import (
     invariant,
 )
 from unerring.runtime.frames import FramedConnection, framed
+from unerring.runtime.halt import guard_loop
 from unerring.runtime.reports import Reports
 from unerring.runtime.sockets import dial, explain_tls, redial, split_host
 from unerring.runtime.transports.config import TransportConfig, TransportUrl, parse_url
@@ -147,6 +148,7 @@ class TcpInlet:
 
     async def open(self, receive: Receive) -> None:
         invariant(self._task is None, "an inlet is opened once")
+        guard_loop()
         self.receive = receive
         self._first = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(
