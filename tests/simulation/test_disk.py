@@ -110,6 +110,39 @@ def test_what_the_application_answers_comes_after_what_it_was_told_by() -> None:
     assert list(on.nodes["a"].storage.records) == ["k", "first", "second"]
 
 
+def test_the_application_is_told_in_the_order_of_delivery() -> None:
+    on = world()
+    told: list[object] = []
+
+    def tell(what: object) -> None:
+        told.append(what)
+        if what == "first":
+            on.call("a", "do", [Deliver("third")])
+
+    recorder.add(on, "a", on_deliver=tell)
+    on.run_until(0)
+    do(on, "a", Deliver("first"), Deliver("second"))
+    assert told == ["first", "second", "third"]
+    assert [line.value for line in on.history if line.what == "deliver"] == told
+
+
+def test_a_crash_among_deliveries_ends_them() -> None:
+    on = world()
+    told: list[object] = []
+
+    def tell(what: object) -> None:
+        told.append(what)
+        on.crash("a")
+        on.start("a")
+
+    recorder.add(on, "a", on_deliver=tell)
+    on.run_until(0)
+    do(on, "a", Deliver("first"), Deliver("second"))
+    assert told == ["first"]
+    do(on, "a", Deliver("third"))
+    assert told == ["first", "third"]
+
+
 def test_a_full_disk_stops_the_node_and_nothing_is_sent() -> None:
     on = world()
     a, b = recorder.add(on, "a"), recorder.add(on, "b")
@@ -176,6 +209,17 @@ def test_timers_do_not_wait_for_the_disk() -> None:
     do(on, "a", put("k"), SetTimer("t", on.node_now_us("a") + SYNC_US // 2))
     on.run_until(SYNC_US - 1)
     assert [what for what, _, _ in a[0].got] == ["start", "timer"]
+
+
+def test_a_stalled_node_hears_its_application_when_the_sync_returns() -> None:
+    on = world(bounds=Bounds(waiting_max=3))
+    heard: list[bool] = []
+    recorder.add(on, "a", on_deliver=lambda what: heard.append(on.call("a", "do", [])))
+    on.run_until(0)
+    do(on, "a", put("k"), *[Deliver(number) for number in range(5)])
+    assert on.machine("a") is None
+    on.run_until(2 * SYNC_US)
+    assert heard == [True] * 5
 
 
 def test_a_node_stalls_when_too_much_waits_for_its_disk_and_loses_nothing() -> None:

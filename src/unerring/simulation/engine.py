@@ -248,9 +248,11 @@ class Engine(Transport):
         if batch:
             # Begun before anything is released: what the application persists in answer must come after it.
             self._sync(node, batch)
-        self._perform(node, released)
-        if node.state == State.STALLED:
+        stalled = node.state == State.STALLED
+        if stalled:
             node.state = State.UP
+        self._perform(node, released)
+        if stalled:
             self.drain(node)
 
     # ---- seldom ------------------------------------------------------------------------------------------------
@@ -284,10 +286,14 @@ class Engine(Transport):
             invariant(False, f"{node.name} answered {effect!r}, which is no effect")
 
     def _tell_application(self, node: Node, delivered: list[Any]) -> None:
-        invariant(node.on_deliver is not None, "somebody listens")
-        for what in delivered:
-            if node.on_deliver is not None and node.machine is not None:
-                node.on_deliver(what)
+        """One after the other in the order of delivery, also when what it does in answer delivers more."""
+        node.deliveries.extend(delivered)
+        if node.telling:
+            return
+        node.telling = True
+        while node.deliveries and node.on_deliver is not None:
+            node.on_deliver(node.deliveries.popleft())
+        node.telling = False
 
     def _break(self, promise: str, error: BaseException | str) -> None:
         if isinstance(error, BaseException):

@@ -52,6 +52,7 @@ class Node:
         "_clock_base_us",
         "before_sync",
         "behind_next_sync",
+        "deliveries",
         "drift_ppm",
         "entropy",
         "factory",
@@ -70,6 +71,7 @@ class Node:
         "subscribers",
         "sync_returned",
         "syncing",
+        "telling",
         "timer",
         "timers",
     )
@@ -97,6 +99,9 @@ class Node:
         self.next_batch: list[Persist] = []
         """Records that the next sync will cover, as one group commit."""
         self.behind_next_sync: list[Effect] = []
+        self.deliveries: deque[Any] = deque()
+        """Delivered in this step, the application not yet told."""
+        self.telling = False
         self.paused_from = State.UP
         self.machine: Machine | None = None
 
@@ -139,6 +144,7 @@ class Node:
         """Forget everything that is only in memory."""
         self.timers = {}
         self.inbox.clear()
+        self.deliveries.clear()
         self.syncing = self.sync_returned = False
         self.before_sync = []
         self.next_batch = []
