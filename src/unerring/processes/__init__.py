@@ -1,0 +1,16 @@
+"""Highly available process executions: the replicated execution of a process has the effects of exactly one execution.
+
+graph.py       what a process is: a graph of actions and control vertices, as data; cuts through it
+checks.py      what a graph must fulfil before it may run
+build.py       the Python API: decorators on plain async functions, and `flow`
+grouping.py    which actions are executed between two state replications, and whether actively or passively
+messages.py    what replicas, services and partners say to each other, and what a replica keeps on disk
+execution.py   a master's (or a backup's) execution of one group
+undo.py        compensations: in reverse order, logged, repeated until done
+mailbox.py     messages of partners, stored until a decided state consumes them
+recovery.py    what a decided state excludes, and what survivors may cancel
+replica.py     one instance on one node: views, votes, acceptance, naming (`replica_views`, `replica_leads` hold its roles)
+node.py        all instances of a node: starts, heartbeats per node pair
+explain.py     a process told to a person: classes, groups and why, failover bound, what may run twice; drawing.py draws it
+spec/          the model of views, votes, naming, acceptance and compensation, for TLC
+"""

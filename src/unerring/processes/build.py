@@ -1,0 +1,259 @@
+"""The Python API: decorators on plain async functions declare actions; `flow` puts them together as a graph.
+
+order = Process("order", state=Order)
+
+@order.action(writes="reservation", write=True, compensation="release")
+async def reserve(item: str, count: int) -> str: ...
+
+@order.condition
+def large(count: int) -> bool: ...
+
+order.flow(reserve, order.xor(large, {True: [inspect], False: []}), order.both([ship], [bill]))
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from unerring.model import ProcessError, to_duration_us
+from unerring.processes.checks import check, check_condition
+from unerring.processes.graph import LOCAL, Edge, Graph, Kind, Retry, Service, Variable, Vertex
+
+F = TypeVar("F", bound=Callable[..., Any])
+Names = str | Sequence[str]
+Duration = Any
+"""A timedelta, or microseconds."""
+
+
+class Fork(msgspec.Struct, frozen=True):
+    """A split with its branches, as written in `flow`; the join is implied."""
+
+    kind: Kind
+    branches: tuple[tuple[str, tuple[Any, ...]], ...]
+    condition: str = ""
+    reads: tuple[str, ...] = ()
+
+
+class Process:
+    """A process: its graph once `flow` was called, and the code that its actions and conditions name."""
+
+    def __init__(self, name: str, *, state: type | None = None, services: Sequence[Service] = ()) -> None:
+        self.name = name
+        self.services = tuple(services)
+        self.types, self.variables = _variables(name, state)
+        self.functions: dict[str, Callable[..., Awaitable[Any]]] = {}
+        self.conditions: dict[str, Callable[..., Any]] = {}
+        self._declared: dict[str, Vertex] = {}
+        self._graph: Graph | None = None
+        self._numbers = 0
+
+    @property
+    def graph(self) -> Graph:
+        if self._graph is None:
+            raise ProcessError(f"process {self.name} has no flow yet; call {self.name}.flow(...) with its actions")
+        return self._graph
+
+    @classmethod
+    def of(cls, graph: Graph, conditions: Mapping[str, Callable[..., Any]], types: Mapping[str, Any]) -> Process:
+        """A process from a graph that was built as data."""
+        process = cls(graph.name, services=graph.services)
+        process.conditions = dict(conditions)
+        process.types = dict(types)
+        process.variables = graph.state
+        for vertex in graph.vertices:
+            if vertex.kind is Kind.XOR_SPLIT:
+                if vertex.condition not in process.conditions:
+                    raise ProcessError(f"process {graph.name}: condition {vertex.condition!r} is not defined")
+                check_condition(graph.name, vertex.condition, process.conditions[vertex.condition], process.types)
+        process._graph = check(graph)
+        return process
+
+    def action(
+        self,
+        *,
+        name: str | None = None,
+        service: str = LOCAL,
+        operation: str | None = None,
+        writes: Names = (),
+        write: bool = False,
+        deterministic: bool = False,
+        compensable: bool = True,
+        compensation: str | Callable[..., Any] | None = None,
+        cost: int | None = None,
+        time: Duration = 1_000,
+        retry: Retry | None = None,
+        alone: bool = False,
+        kind: Kind = Kind.CALL,
+    ) -> Callable[[F], F]:
+        """Declare an action. Its parameters are the state it reads; what it returns goes to `writes`."""
+
+        def declare(function: F) -> F:
+            if not inspect.iscoroutinefunction(function):
+                raise ProcessError(
+                    f"process {self.name}: action {function.__name__} is not async; write 'async def {function.__name__}'"
+                )
+            called = name or function.__name__
+            undo = compensation if isinstance(compensation, str) else getattr(compensation, "__name__", "")
+            if callable(compensation):
+                self.functions[undo] = compensation
+            self.functions[called] = function
+            parameters = [p for p in inspect.signature(function).parameters if p != "interaction"]
+            self._declare(
+                Vertex(
+                    name=called,
+                    kind=kind,
+                    service=service,
+                    operation=operation or function.__name__,
+                    reads=tuple(parameters),
+                    writes=_names(writes),
+                    write=write or kind is Kind.SEND,
+                    deterministic=deterministic,
+                    compensable=compensable,
+                    compensation=undo,
+                    cost=cost if cost is not None else int(write or kind is Kind.SEND),
+                    time_us=to_duration_us(time),
+                    retry=retry or Retry(),
+                    alone=alone,
+                )
+            )
+            return function
+
+        return declare
+
+    def send(self, **options: Any) -> Callable[[F], F]:
+        """Declare a message to a partner: a write whose reply is only an acknowledgement."""
+        return self.action(kind=Kind.SEND, **options)
+
+    def receive(self, name: str, *, channel: str | None = None, writes: Names = ()) -> str:
+        """A wait for a partner's message (a signal) on a channel; its content goes to `writes`."""
+        self._declare(Vertex(name, Kind.RECEIVE, channel=channel or name, writes=_names(writes), time_us=0))
+        return name
+
+    def sleep(self, name: str, duration: Duration) -> str:
+        """A wait for a time, counted from the moment the process gets there."""
+        self._declare(Vertex(name, Kind.SLEEP, time_us=to_duration_us(duration)))
+        return name
+
+    def condition(self, function: F) -> F:
+        """Declare the deterministic choice of an XOR-split. It sees the state it names as parameters."""
+        check_condition(self.name, function.__name__, function, self.types)
+        self.conditions[function.__name__] = function
+        return function
+
+    def xor(self, condition: Callable[..., Any], branches: Mapping[Any, Sequence[Any]]) -> Fork:
+        """One of several branches. Keys are what the condition may return."""
+        name = condition.__name__
+        if self.conditions.get(name) is not condition:
+            raise ProcessError(f"process {self.name}: declare {name} with @{self.name}.condition before you use it")
+        ways = tuple((label_of(key), tuple(steps)) for key, steps in branches.items())
+        return Fork(Kind.XOR_SPLIT, ways, name, tuple(inspect.signature(condition).parameters))
+
+    def both(self, *branches: Sequence[Any]) -> Fork:
+        """All branches at the same time, on parts of the state that do not overlap."""
+        return Fork(Kind.AND_SPLIT, tuple((str(number), tuple(steps)) for number, steps in enumerate(branches)))
+
+    def flow(self, *steps: Any) -> Process:
+        """The order of everything. Actions are given as their functions or names; forks by `xor` and `both`."""
+        vertices: list[Vertex] = []
+        edges: list[Edge] = []
+        ends = self._chain(steps, [("", "")], vertices, edges)
+        edges += [Edge(source, "", label) for source, label in ends]
+        used = dict.fromkeys(vertex.name for vertex in vertices)
+        for name in self._declared:
+            if name not in used:
+                raise ProcessError(f"process {self.name}: {name} is declared but not in the flow; add it or take it out")
+        self._graph = check(Graph(self.name, tuple(vertices), tuple(edges), self.variables, self.services))
+        return self
+
+    def _declare(self, vertex: Vertex) -> None:
+        if vertex.name in self._declared:
+            raise ProcessError(f"process {self.name}: {vertex.name} is declared twice; give one of them another name")
+        self._declared[vertex.name] = vertex
+
+    def _chain(
+        self, steps: Sequence[Any], ends: list[tuple[str, str]], vertices: list[Vertex], edges: list[Edge]
+    ) -> list[tuple[str, str]]:
+        for step in steps:
+            if isinstance(step, Fork):
+                ends = self._fork(step, ends, vertices, edges)
+                continue
+            name = step if isinstance(step, str) else getattr(step, "__name__", repr(step))
+            if name not in self._declared:
+                raise ProcessError(f"process {self.name}: flow() names {name}, which is not a declared action of it")
+            vertices.append(self._declared[name])
+            edges += [Edge(source, name, label) for source, label in ends]
+            ends = [(name, "")]
+        return ends
+
+    def _fork(
+        self, fork: Fork, ends: list[tuple[str, str]], vertices: list[Vertex], edges: list[Edge]
+    ) -> list[tuple[str, str]]:
+        self._numbers += 1
+        kind = "xor" if fork.kind is Kind.XOR_SPLIT else "and"
+        split, join = f"{kind}-{self._numbers}", f"{kind}-{self._numbers}-join"
+        vertices.append(Vertex(split, fork.kind, condition=fork.condition, reads=fork.reads))
+        edges += [Edge(source, split, label) for source, label in ends]
+        for label, steps in fork.branches:
+            ends = self._chain(steps, [(split, label)], vertices, edges)
+            edges += [Edge(source, join, way) for source, way in ends]
+        vertices.append(Vertex(join, Kind.XOR_JOIN if fork.kind is Kind.XOR_SPLIT else Kind.AND_JOIN))
+        return [(join, "")]
+
+    def initial(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The first state: defaults, and what the starter gave, checked against the declared types."""
+        state = {variable.name: variable.default for variable in self.variables}
+        for name, value in given.items():
+            if name not in state:
+                has = ", ".join(state) or "nothing"
+                raise ProcessError(f"process {self.name}: start gives {name!r}; the state has {has}")
+            state[name] = self.fit(name, value)
+        return state
+
+    def fit(self, name: str, value: Any) -> Any:
+        """`value` as the declared type of a variable, in builtin types; ProcessError when it does not fit."""
+        try:
+            return msgspec.to_builtins(msgspec.convert(msgspec.to_builtins(value), self.types.get(name, Any)))
+        except (msgspec.ValidationError, TypeError, ValueError) as error:
+            raise ProcessError(f"process {self.name}: {name!r} cannot be {value!r}: {error}") from None
+
+    def choose(self, vertex: Vertex, state: Mapping[str, Any]) -> str:
+        """The label of the branch that an XOR-split takes in that state."""
+        function = self.conditions[vertex.condition]
+        values = {name: state[name] for name in inspect.signature(function).parameters}
+        return label_of(function(**values))
+
+
+def label_of(value: Any) -> str:
+    """How a branch's key is written on its edge."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _names(names: Names) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _variables(process: str, state: type | None) -> tuple[dict[str, Any], tuple[Variable, ...]]:
+    if state is None:
+        return {}, ()
+    types = typing.get_type_hints(state)
+    variables = []
+    for name, hint in types.items():
+        default = getattr(state, name, None) if not issubclass(state, msgspec.Struct) else _struct_default(state, name)
+        try:
+            default = msgspec.to_builtins(default)
+        except TypeError as error:
+            raise ProcessError(f"process {process}: the default of {name!r} cannot be stored: {error}") from None
+        variables.append(Variable(name, getattr(hint, "__name__", str(hint)), default))
+    return types, tuple(variables)
+
+
+def _struct_default(state: type[msgspec.Struct], name: str) -> Any:
+    for field in msgspec.structs.fields(state):
+        if field.name == name:
+            return None if field.default is msgspec.NODEFAULT else field.default
+    return None

@@ -1,0 +1,180 @@
+"""What a graph must fulfil before it may run; each failure is a sentence that says what to change."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from unerring.model import ProcessError
+from unerring.processes.graph import ACTIONS, Graph, Kind, Vertex
+
+NOT_DETERMINISTIC: Final = frozenset(
+    "time random uuid secrets os socket datetime threading asyncio open input id hash object globals".split()
+)
+"""Names that a condition may not use: what they give differs between replicas or between two calls."""
+
+
+def check(graph: Graph) -> Graph:
+    """The graph itself, if it may run."""
+    _names(graph)
+    _edges(graph)
+    graph.order  # noqa: B018  (raises when there is a cycle)
+    _reachable(graph)
+    for vertex in graph.vertices:
+        if vertex.kind in ACTIONS:
+            _action(graph, vertex)
+    _concurrency(graph)
+    return graph
+
+
+def _wrong(graph: Graph, sentence: str) -> ProcessError:
+    return ProcessError(f"process {graph.name}: {sentence}")
+
+
+def _names(graph: Graph) -> None:
+    seen: dict[str, Vertex] = {}
+    for vertex in graph.vertices:
+        if not vertex.name or any(c in vertex.name for c in "/@~ "):
+            raise _wrong(graph, f"{vertex.name!r} is not a name for a vertex; leave out '/', '@', '~' and spaces")
+        if vertex.name in seen:
+            raise _wrong(graph, f"two vertices are called {vertex.name!r}; give one of them another name")
+        seen[vertex.name] = vertex
+    if not graph.vertices:
+        raise _wrong(graph, "it has no vertex; give flow() at least one action")
+
+
+def _edges(graph: Graph) -> None:
+    for edge in graph.edges:
+        for end in (edge.source, edge.target):
+            if end and end not in graph.by_name:
+                raise _wrong(graph, f"an edge names {end!r}, which is no vertex of it")
+    if len(graph.outgoing[""]) != 1 or len(graph.incoming[""]) != 1:
+        raise _wrong(graph, "there must be exactly one edge from the start and one to the end")
+    for vertex in graph.vertices:
+        comes, goes = len(graph.incoming[vertex.name]), len(graph.outgoing[vertex.name])
+        if vertex.kind not in (Kind.XOR_JOIN, Kind.AND_JOIN) and comes > 1:
+            raise _wrong(graph, f"{comes} edges lead to {vertex.name}; put a join in front of it")
+        if vertex.kind not in (Kind.XOR_SPLIT, Kind.AND_SPLIT) and goes > 1:
+            raise _wrong(graph, f"{goes} edges leave {vertex.name}; put a split behind it")
+        if goes == 0:
+            raise _wrong(graph, f"nothing follows {vertex.name}; let it lead to another vertex or to the end")
+        if vertex.kind is Kind.XOR_SPLIT:
+            labels = [graph.edges[number].label for number in graph.outgoing[vertex.name]]
+            if len(dict.fromkeys(labels)) < len(labels) or not all(labels):
+                raise _wrong(graph, f"the branches of XOR-split {vertex.name} need labels that differ")
+            if not vertex.condition:
+                raise _wrong(graph, f"XOR-split {vertex.name} has no condition")
+
+
+def _reachable(graph: Graph) -> None:
+    found = dict.fromkeys([graph.edges[graph.outgoing[""][0]].target])
+    todo = list(found)
+    while todo:
+        for number in graph.outgoing[todo.pop()]:
+            target = graph.edges[number].target
+            if target and target not in found:
+                found[target] = None
+                todo.append(target)
+    for vertex in graph.vertices:
+        if vertex.name not in found:
+            raise _wrong(graph, f"{vertex.name} is never reached from the start; connect it or take it out")
+
+
+def _action(graph: Graph, vertex: Vertex) -> None:
+    known = [variable.name for variable in graph.state]
+    for use, names in (("reads", vertex.reads), ("writes", vertex.writes)):
+        for name in names:
+            if name not in known:
+                has = ", ".join(known) or "nothing"
+                raise _wrong(graph, f"action {vertex.name} {use} {name!r}, which the state lacks; it has {has}")
+    if vertex.service not in graph.service_by_name:
+        raise _wrong(graph, f"action {vertex.name} calls service {vertex.service!r}, which is not declared; add it")
+    service = graph.service_by_name[vertex.service]
+    if vertex.write and vertex.compensable and not vertex.compensation and not service.cancels:
+        raise _wrong(
+            graph,
+            f"action {vertex.name} writes, but nothing says how to undo it: give it a compensation, use a service "
+            "that cancels by interaction id, or mark it compensable=False",
+        )
+    if vertex.final and not service.filters and vertex.service != "local":
+        raise _wrong(
+            graph,
+            f"action {vertex.name} cannot be compensated, so its service {vertex.service!r} must filter repeated "
+            "interaction ids; put the filter in front of it",
+        )
+    if vertex.kind is Kind.RECEIVE and not vertex.channel:
+        raise _wrong(graph, f"receive {vertex.name} names no channel")
+    if vertex.waits and vertex.write:
+        raise _wrong(graph, f"{vertex.name} waits, so it cannot write external state as well")
+    if vertex.time_us < 0 or vertex.cost < 0:
+        raise _wrong(graph, f"action {vertex.name}: time and cost cannot be negative")
+    if vertex.retry.attempts_max < 1 or vertex.retry.occurrences_max < 1 or vertex.retry.attempt_us < 1:
+        raise _wrong(graph, f"action {vertex.name}: retry needs at least one attempt, one occurrence and some time")
+
+
+def _concurrency(graph: Graph) -> None:
+    """Concurrent branches work on disjoint parts of the state."""
+    acting = [vertex for vertex in graph.vertices if vertex.acts or vertex.kind is Kind.XOR_SPLIT]
+    for index, one in enumerate(acting):
+        for other in acting[index + 1 :]:
+            if not concurrent(graph, one.name, other.name):
+                continue
+            clash = [v for v in one.writes if v in other.writes or v in other.reads]
+            clash += [v for v in other.writes if v in one.reads and v not in clash]
+            if clash:
+                raise _wrong(
+                    graph,
+                    f"{one.name} and {other.name} run at the same time and both touch {clash[0]!r}; let one follow "
+                    "the other, or give each a variable of its own and merge them after the join",
+                )
+
+
+def concurrent(graph: Graph, one: str, other: str) -> bool:
+    """Whether both may be under way at once: neither comes before the other, and an AND-split parts them."""
+    if one in graph.before[other] or other in graph.before[one]:
+        return False
+    shared = graph.before[one] & graph.before[other]
+    # The last split that both come after decides: XOR-parted branches never run in one execution.
+    splits = [name for name in shared if graph.by_name[name].kind in (Kind.XOR_SPLIT, Kind.AND_SPLIT)]
+    parting = [name for name in splits if _parts(graph, name, one, other)]
+    return bool(parting) and all(graph.by_name[name].kind is Kind.AND_SPLIT for name in parting)
+
+
+def _parts(graph: Graph, split: str, one: str, other: str) -> bool:
+    """Whether one and other are on different edges of `split`, and no edge leads to both."""
+    ways = []
+    for number in graph.outgoing[split]:
+        target = graph.edges[number].target
+        leads = [name for name in (one, other) if target == name or (target and target in graph.before[name])]
+        ways.append(leads)
+    return [one] in ways and [other] in ways and [one, other] not in ways
+
+
+def check_condition(process: str, name: str, function: Callable[..., Any], known: Mapping[str, Any]) -> None:
+    """Refuse conditions that could answer differently on another replica."""
+    if inspect.iscoroutinefunction(function):
+        raise ProcessError(
+            f"process {process}: condition {name} is async; a condition must not wait or ask anyone. Do that in an "
+            "action before the split and decide on its result"
+        )
+    for used in _used_names(function.__code__):
+        if used in NOT_DETERMINISTIC:
+            raise ProcessError(
+                f"process {process}: condition {name} uses {used!r}, so replicas could take different branches. Do "
+                "that in an action before the split and decide on its result"
+            )
+    for parameter in inspect.signature(function).parameters:
+        if parameter not in known:
+            has = ", ".join(known) or "nothing"
+            raise ProcessError(f"process {process}: condition {name} reads {parameter!r}; the state has {has}")
+
+
+def _used_names(code: types.CodeType) -> list[str]:
+    names = [i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME", "IMPORT_NAME")]
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names += _used_names(constant)
+    return [str(name).split(".")[0] for name in names]

@@ -1,0 +1,218 @@
+"""A process as data: a directed acyclic graph P = (V, E, Σ) of actions and control vertices with typed state.
+
+A cut through the graph is the set of marked edges: a vector with one position for each concurrent branch. A vertex
+is enabled when its incoming edge is marked (an AND-join: all of them); firing it moves the marks to its outgoing edges.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+
+from unerring.model import ProcessError, invariant
+
+Cut = tuple[int, ...]
+"""Numbers of marked edges, ascending."""
+
+LOCAL: Final = "local"
+"""The service of actions that are async functions inside the node itself."""
+
+
+class Kind(StrEnum):
+    """What a vertex does."""
+
+    CALL = "call"  # request and reply
+    SEND = "send"  # a message to a partner; its acknowledgement is all that comes back
+    RECEIVE = "receive"  # waits for a partner's message
+    SLEEP = "sleep"  # waits for a time
+    XOR_SPLIT = "xor-split"
+    XOR_JOIN = "xor-join"
+    AND_SPLIT = "and-split"
+    AND_JOIN = "and-join"
+
+
+ACTIONS: Final = (Kind.CALL, Kind.SEND, Kind.RECEIVE, Kind.SLEEP)
+WAITS: Final = (Kind.RECEIVE, Kind.SLEEP)
+
+
+class Retry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How patient an action is with its service. An attempt that times out is repeated under the same IID."""
+
+    attempt_us: int = 2_000_000
+    attempts_max: int = 5
+    backoff_us: int = 100_000
+    backoff_max_us: int = 5_000_000
+    occurrences_max: int = 2
+    """After a recorded refusal the request may be made again as a new occurrence, this often in all."""
+
+
+class Vertex(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One vertex. The fields after `kind` describe actions; a control vertex has a condition (XOR-split) or nothing."""
+
+    name: str
+    kind: Kind
+    service: str = LOCAL
+    operation: str = ""
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    write: bool = False
+    """It may change external state."""
+    deterministic: bool = False
+    """The same request always has the same reply."""
+    compensable: bool = True
+    compensation: str = ""
+    """The operation that undoes it, where the service cannot cancel by IID."""
+    cost: int = 0
+    """What compensating it costs."""
+    time_us: int = 1_000
+    """How long it is expected to take."""
+    retry: Retry = Retry()
+    channel: str = ""
+    """Of a receive: which of the partner's messages."""
+    condition: str = ""
+    """Of an XOR-split: the name of the deterministic function that picks the branch."""
+    alone: bool = False
+    """A group of its own, by the designer's wish."""
+
+    @property
+    def acts(self) -> bool:
+        return self.kind in ACTIONS
+
+    @property
+    def waits(self) -> bool:
+        return self.kind in WAITS
+
+    @property
+    def final(self) -> bool:
+        """A write that nothing can undo."""
+        return self.write and not self.compensable
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """From vertex to vertex; the empty name is the start as a source and the end as a target."""
+
+    source: str
+    target: str
+    label: str = ""
+
+
+class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a service promises about interaction ids."""
+
+    name: str
+    filters: bool = True
+    """It answers a repeated IID with the recorded reply, and has the effect once."""
+    cancels: bool = True
+    """It undoes by IID, leaves a tombstone for what has not come yet, and fences lower views."""
+
+
+class Variable(msgspec.Struct, frozen=True):
+    name: str
+    type: str
+    default: Any = None
+
+
+class Graph(msgspec.Struct, frozen=True, dict=True):
+    """P = (V, E, Σ), with the services it uses."""
+
+    name: str
+    vertices: tuple[Vertex, ...]
+    edges: tuple[Edge, ...]
+    state: tuple[Variable, ...] = ()
+    services: tuple[Service, ...] = ()
+
+    @cached_property
+    def by_name(self) -> dict[str, Vertex]:
+        return {vertex.name: vertex for vertex in self.vertices}
+
+    @cached_property
+    def service_by_name(self) -> dict[str, Service]:
+        known = {service.name: service for service in self.services}
+        known.setdefault(LOCAL, Service(LOCAL, filters=False, cancels=False))
+        return known
+
+    @cached_property
+    def incoming(self) -> dict[str, tuple[int, ...]]:
+        return self._touching(lambda edge: edge.target)
+
+    @cached_property
+    def outgoing(self) -> dict[str, tuple[int, ...]]:
+        return self._touching(lambda edge: edge.source)
+
+    def _touching(self, side: Any) -> dict[str, tuple[int, ...]]:
+        found: dict[str, list[int]] = {vertex.name: [] for vertex in self.vertices}
+        found[""] = []
+        for number, edge in enumerate(self.edges):
+            found.setdefault(side(edge), []).append(number)
+        return {name: tuple(numbers) for name, numbers in found.items()}
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """All vertices in a topological order that depends on the declaration alone."""
+        waiting = {name: len([n for n in numbers if self.edges[n].source]) for name, numbers in self.incoming.items()}
+        ready = [vertex.name for vertex in self.vertices if waiting[vertex.name] == 0]
+        ordered: list[str] = []
+        while ready:
+            name = ready.pop(0)
+            ordered.append(name)
+            for number in self.outgoing[name]:
+                target = self.edges[number].target
+                if target:
+                    waiting[target] -= 1
+                    if waiting[target] == 0:
+                        ready.append(target)
+        if len(ordered) < len(self.vertices):
+            stuck = [vertex.name for vertex in self.vertices if vertex.name not in ordered]
+            raise ProcessError(f"process {self.name}: there is a cycle through {', '.join(stuck)}; a process has none")
+        return tuple(ordered)
+
+    @cached_property
+    def rank(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.order)}
+
+    @cached_property
+    def start(self) -> Cut:
+        return tuple(number for number, edge in enumerate(self.edges) if not edge.source)
+
+    @cached_property
+    def version(self) -> str:
+        """A digest of the whole graph: an instance stays with the version it was started with."""
+        return hashlib.blake2b(msgspec.msgpack.encode(self), digest_size=8).hexdigest()
+
+    def ended(self, cut: Cut) -> bool:
+        return bool(cut) and all(not self.edges[number].target for number in cut)
+
+    def enabled(self, cut: Cut) -> Iterator[Vertex]:
+        """Vertices that may fire, in topological order."""
+        marked = dict.fromkeys(cut)
+        seen = dict.fromkeys(self.edges[number].target for number in cut)
+        for name in sorted((name for name in seen if name), key=self.rank.__getitem__):
+            vertex = self.by_name[name]
+            if vertex.kind is Kind.AND_JOIN and not all(number in marked for number in self.incoming[name]):
+                continue
+            yield vertex
+
+    def fire(self, cut: Cut, vertex: Vertex, label: str = "") -> Cut:
+        """The cut after `vertex`; an XOR-split takes the edge with that label."""
+        came = self.incoming[vertex.name]
+        left = [number for number in cut if number not in came]
+        invariant(len(left) < len(cut), f"{vertex.name} fires only when it is enabled")
+        goes = self.outgoing[vertex.name]
+        if vertex.kind is Kind.XOR_SPLIT:
+            goes = tuple(number for number in goes if self.edges[number].label == label)
+            invariant(len(goes) == 1, f"XOR-split {vertex.name} has exactly one branch {label!r}")
+        return tuple(sorted([*left, *goes]))
+
+    @cached_property
+    def before(self) -> dict[str, frozenset[str]]:
+        """For each vertex, every vertex on some way to it."""
+        found: dict[str, frozenset[str]] = {}
+        for name in self.order:
+            sources = [self.edges[number].source for number in self.incoming[name] if self.edges[number].source]
+            found[name] = frozenset(sources).union(*(found[source] for source in sources))
+        return found
