@@ -1,6 +1,18 @@
 """Pure checkers: from a history to a list of violations, each with its witness. No I/O, no clock, no randomness."""
 
 from unerring.audit.loss_ledger import Claim, Declared, Delivered, check_channel
+from unerring.audit.one_copy import Acted, Did, Model, check_agreement, check_one_copy
 from unerring.audit.verdict import Violation
 
-__all__ = ["Claim", "Declared", "Delivered", "Violation", "check_channel"]
+__all__ = [
+    "Acted",
+    "Claim",
+    "Declared",
+    "Delivered",
+    "Did",
+    "Model",
+    "Violation",
+    "check_agreement",
+    "check_channel",
+    "check_one_copy",
+]

@@ -9,8 +9,9 @@ execution.py   a master's (or a backup's) execution of one group
 undo.py        compensations: in reverse order, logged, repeated until done
 mailbox.py     messages of partners, stored until a decided state consumes them
 recovery.py    what a decided state excludes, and what survivors may cancel
-replica.py     one instance on one node: views, votes, acceptance, naming (`replica_views`, `replica_leads` hold its roles)
+replica.py     one instance on one node: recovery, time; its roles are in replica_views.py and replica_leads.py
 node.py        all instances of a node: starts, heartbeats per node pair
-explain.py     a process told to a person: classes, groups and why, failover bound, what may run twice; drawing.py draws it
+explain.py     a process told to a person: classes, groups and why, failover bound, what may run twice
+drawing.py     the graph as SVG
 spec/          the model of views, votes, naming, acceptance and compensation, for TLC
 """

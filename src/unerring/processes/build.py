@@ -94,9 +94,7 @@ class Process:
 
         def declare(function: F) -> F:
             if not inspect.iscoroutinefunction(function):
-                raise ProcessError(
-                    f"process {self.name}: action {function.__name__} is not async; write 'async def {function.__name__}'"
-                )
+                raise ProcessError(f"process {self.name}: action {function.__name__} is not async; write 'async def'")
             called = name or function.__name__
             undo = compensation if isinstance(compensation, str) else getattr(compensation, "__name__", "")
             if callable(compensation):
@@ -166,7 +164,9 @@ class Process:
         used = dict.fromkeys(vertex.name for vertex in vertices)
         for name in self._declared:
             if name not in used:
-                raise ProcessError(f"process {self.name}: {name} is declared but not in the flow; add it or take it out")
+                raise ProcessError(
+                    f"process {self.name}: {name} is declared but not in the flow; add it or take it out"
+                )
         self._graph = check(Graph(self.name, tuple(vertices), tuple(edges), self.variables, self.services))
         return self
 

@@ -12,7 +12,23 @@ from unerring.model import ProcessError
 from unerring.processes.graph import ACTIONS, Graph, Kind, Vertex
 
 NOT_DETERMINISTIC: Final = frozenset(
-    "time random uuid secrets os socket datetime threading asyncio open input id hash object globals".split()
+    [
+        "time",
+        "random",
+        "uuid",
+        "secrets",
+        "os",
+        "socket",
+        "datetime",
+        "threading",
+        "asyncio",
+        "open",
+        "input",
+        "id",
+        "hash",
+        "object",
+        "globals",
+    ]
 )
 """Names that a condition may not use: what they give differs between replicas or between two calls."""
 

@@ -1,0 +1,313 @@
+"""Promise 3, processes: a replicated execution has the effects of exactly one execution (one-copy consistency).
+
+Definition 2 of the process paper by way of Definition 3: the decided execution is a walk through the process model, its
+effective writes are exactly those in the services' journals, and everything else that was done has been undone, in
+reverse causal order. The model is replayed here by itself, from the graph's vertices and edges and the recorded
+replies: if each request is what the model asks after those replies, the causal reply histories agree (Theorem 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from unerring.audit.verdict import Violation
+from unerring.model import CallerError
+
+ONCE = "an interaction has its effect at most once"
+UNDO_ONCE = "an interaction is undone at most once, after it was done"
+CONFORMS = "the decided execution follows the process model (Definition 3.1)"
+COMPLETE = "the decided execution is a whole execution of the model (Definition 3.2)"
+KEPT = "no write of the decided execution is undone or missing (Definition 3.3)"
+UNDONE = "every write outside the decided execution is undone (Definition 3.4)"
+REVERSE = "an action is undone only after everything that built on it (Definition 3.4)"
+ORDER = "effective writes happen in the model's order (Definition 2.1)"
+ONE = "all replicas know the same decided execution"
+
+_WITNESSES_MAX = 10
+
+
+class VertexLike(Protocol):
+    """What the checker reads of a vertex."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def reads(self) -> tuple[str, ...]: ...
+    @property
+    def writes(self) -> tuple[str, ...]: ...
+    @property
+    def write(self) -> bool: ...
+    @property
+    def compensable(self) -> bool: ...
+
+
+class EdgeLike(Protocol):
+    @property
+    def source(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+    @property
+    def label(self) -> str: ...
+
+
+class Model(msgspec.Struct, frozen=True):
+    """The process model, with the code of its conditions and types."""
+
+    vertices: Sequence[Any]
+    """Of `VertexLike`."""
+    edges: Sequence[Any]
+    """Of `EdgeLike`."""
+    initial: Mapping[str, Any]
+    choose: Callable[[Any, Mapping[str, Any]], str]
+    fit: Callable[[str, Any], Any]
+
+
+class Did(msgspec.Struct, frozen=True):
+    """One line of the services' journals, all of them in the order in which things happened."""
+
+    what: str
+    """do or undo"""
+    iid: str
+    action: str
+    group: int
+    view: int
+    """−1 for interactions whose id has no view."""
+    basis: tuple[int, ...]
+    """The executing views of the groups that it builds on."""
+    request: Any = None
+    reply: Any = None
+
+
+class Acted(msgspec.Struct, frozen=True):
+    """One action of the decided execution."""
+
+    action: str
+    iid: str
+    request: Any
+    reply: Any
+    write: bool
+
+
+def check_one_copy(
+    instance: str, model: Model, status: str, acted: Sequence[Acted], journal: Sequence[Did], *, finished: bool = True
+) -> list[Violation]:
+    """All violations of one instance. `status` is completed, running, cancelled, failed or parked; `finished` says that
+    everything has come to rest, so that what is outside the decided execution must be undone by now."""
+    found: list[Violation] = []
+    found += _once(instance, journal)
+    found += _reverse(instance, model, journal)
+    if status in ("running", "completed", "parked"):
+        found += _kept(instance, model, status, acted, journal)
+        found += _replay(instance, model, status, acted)
+    if finished:
+        found += _undone(instance, model, status, acted, journal)
+        if status == "completed":
+            found += _order(instance, model, acted, journal)
+    return found[:_WITNESSES_MAX]
+
+
+def _broken(promise: str, line: str) -> Violation:
+    return Violation(promise, (line,))
+
+
+def _once(instance: str, journal: Sequence[Did]) -> Iterable[Violation]:
+    done: dict[str, Did] = {}
+    undone: dict[str, Did] = {}
+    for line in journal:
+        if line.what == "do":
+            if line.iid in done:
+                yield _broken(ONCE, f"{instance}: {line.iid} was done twice: {done[line.iid]} and {line}")
+            done[line.iid] = line
+        else:
+            if line.iid in undone:
+                yield _broken(UNDO_ONCE, f"{instance}: {line.iid} was undone twice")
+            if line.iid not in done:
+                yield _broken(UNDO_ONCE, f"{instance}: {line.iid} was undone, but had not been done")
+            undone[line.iid] = line
+
+
+def _effective(journal: Sequence[Did]) -> dict[str, Did]:
+    gone = {line.iid for line in journal if line.what == "undo"}
+    return {line.iid: line for line in journal if line.what == "do" and line.iid not in gone}
+
+
+def _standing(model: Model, status: str, acted: Sequence[Acted]) -> list[Acted]:
+    """The writes that must have their effect at the end: all; none once undone; up to the last non-compensable one when
+    parked."""
+    writes = [action for action in acted if action.write]
+    if status in ("completed", "running"):
+        return writes
+    final = {vertex.name for vertex in model.vertices if vertex.write and not vertex.compensable}
+    last = max((at for at, action in enumerate(writes) if action.action in final), default=-1)
+    return writes[: last + 1]
+
+
+def _kept(
+    instance: str, model: Model, status: str, acted: Sequence[Acted], journal: Sequence[Did]
+) -> Iterable[Violation]:
+    effective = _effective(journal)
+    for action in _standing(model, status, acted):
+        line = effective.get(action.iid)
+        if line is None:
+            yield _broken(KEPT, f"{instance}: {action.iid} is in the decided execution, but has no effect")
+        elif line.request != action.request:
+            yield _broken(
+                KEPT, f"{instance}: {action.iid} was done with {line.request!r}, decided with {action.request!r}"
+            )
+        elif line.reply != action.reply:
+            yield _broken(
+                KEPT, f"{instance}: {action.iid} answered {line.reply!r}, but the execution used {action.reply!r}"
+            )
+
+
+def _undone(
+    instance: str, model: Model, status: str, acted: Sequence[Acted], journal: Sequence[Did]
+) -> Iterable[Violation]:
+    standing = {action.iid for action in _standing(model, status, acted)}
+    for iid, line in _effective(journal).items():
+        if iid not in standing:
+            yield _broken(UNDONE, f"{instance}: {iid} has an effect outside the decided execution: {line}")
+
+
+class _Ways:
+    """Which vertex comes before which."""
+
+    def __init__(self, model: Model) -> None:
+        self.sources: dict[str, list[str]] = {}
+        for edge in model.edges:
+            self.sources.setdefault(edge.target, []).append(edge.source)
+        self._before: dict[str, frozenset[str]] = {}
+
+    def before(self, name: str) -> frozenset[str]:
+        if name not in self._before:
+            direct = [source for source in self.sources.get(name, []) if source]
+            self._before[name] = frozenset(direct).union(*(self.before(source) for source in direct))
+        return self._before[name]
+
+
+def _reverse(instance: str, model: Model, journal: Sequence[Did]) -> Iterable[Violation]:
+    ways = _Ways(model)
+    undone_at = {line.iid: at for at, line in enumerate(journal) if line.what == "undo"}
+    done = [line for line in journal if line.what == "do"]
+    for first in done:
+        if first.iid not in undone_at:
+            continue
+        for second in done:
+            if _builds_on(ways, first, second) and undone_at.get(second.iid, len(journal)) > undone_at[first.iid]:
+                yield _broken(REVERSE, f"{instance}: {first.iid} was undone before {second.iid}, which built on it")
+
+
+def _builds_on(ways: _Ways, first: Did, second: Did) -> bool:
+    if first.view < 0 or first.iid == second.iid:
+        return False
+    if second.group == first.group and second.view == first.view:
+        return first.action in ways.before(second.action)
+    return second.group > first.group and second.basis[first.group - 1] == first.view
+
+
+def _order(instance: str, model: Model, acted: Sequence[Acted], journal: Sequence[Did]) -> Iterable[Violation]:
+    ways = _Ways(model)
+    at = {line.iid: number for number, line in enumerate(journal) if line.what == "do"}
+    writes = [action for action in acted if action.write and action.iid in at]
+    for first in writes:
+        for second in writes:
+            if first.action in ways.before(second.action) and at[first.iid] > at[second.iid]:
+                yield _broken(ORDER, f"{instance}: {second.iid} happened before {first.iid}, which it follows")
+
+
+class _Walk:
+    """The model, executed without replicas, with the recorded replies."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.vertices = {vertex.name: vertex for vertex in model.vertices}
+        self.marks = [edge for edge in model.edges if not edge.source]
+        self.state = dict(model.initial)
+
+    def _control(self) -> bool:
+        """Fire one control vertex, if one is enabled."""
+        for edge in self.marks:
+            vertex = self.vertices.get(edge.target)
+            if vertex is None or vertex.kind in ("call", "send", "receive", "sleep"):
+                continue
+            into = [other for other in self.model.edges if other.target == vertex.name]
+            if vertex.kind == "and-join" and not all(other in self.marks for other in into):
+                continue
+            out = [other for other in self.model.edges if other.source == vertex.name]
+            if vertex.kind == "xor-split":
+                label = self.model.choose(vertex, self.state)
+                out = [other for other in out if other.label == label]
+            self.marks = [mark for mark in self.marks if mark.target != vertex.name] + out
+            return True
+        return False
+
+    def _pass_sleep(self, target: str) -> bool:
+        """Sleeps leave no trace: they have ended when something behind them was done."""
+        for edge in self.marks:
+            vertex = self.vertices.get(edge.target)
+            if vertex is not None and vertex.kind == "sleep":
+                out = [other for other in self.model.edges if other.source == vertex.name]
+                self.marks = [mark for mark in self.marks if mark is not edge] + out
+                return True
+        return False
+
+    def act(self, action: Acted) -> str:
+        """Take the action; what is wrong with it, or nothing."""
+        while True:
+            while self._control():
+                pass
+            if any(mark.target == action.action for mark in self.marks):
+                break
+            if not self._pass_sleep(action.action):
+                return f"{action.action} was executed, but the model was at {[mark.target for mark in self.marks]}"
+        vertex = self.vertices[action.action]
+        asked = {name: self.state[name] for name in vertex.reads}
+        if vertex.kind != "receive" and asked != action.request:
+            return f"{action.iid} asked {action.request!r}; after those replies the model asks {asked!r}"
+        names = vertex.writes
+        replies = {names[0]: action.reply} if len(names) == 1 else {name: action.reply.get(name) for name in names}
+        try:
+            self.state.update({name: self.model.fit(name, value) for name, value in replies.items()})
+        except CallerError as error:
+            return f"{action.iid} went on with a reply that does not fit: {error}"
+        out = [other for other in self.model.edges if other.source == vertex.name]
+        self.marks = [mark for mark in self.marks if mark.target != vertex.name] + out
+        return ""
+
+    def ended(self) -> bool:
+        while self._control() or self._pass_sleep(""):
+            pass
+        return bool(self.marks) and all(not mark.target for mark in self.marks)
+
+
+def _replay(instance: str, model: Model, status: str, acted: Sequence[Acted]) -> Iterable[Violation]:
+    walk = _Walk(model)
+    if status == "parked":  # what came after the last non-compensable action was undone again
+        standing = _standing(model, status, acted)
+        last = max((at for at, action in enumerate(acted) if standing and action.iid == standing[-1].iid), default=-1)
+        acted = acted[: last + 1]
+    for at, action in enumerate(acted, 1):
+        wrong = walk.act(action)
+        if wrong and not (status == "parked" and at == len(acted) and "does not fit" in wrong):
+            yield _broken(CONFORMS, f"{instance}: {wrong}")
+            return
+    if status == "completed" and not walk.ended():
+        yield _broken(COMPLETE, f"{instance}: the model was at {[mark.target for mark in walk.marks]} at the end")
+
+
+def check_agreement(instance: str, lineages: Mapping[str, tuple[int, ...]]) -> list[Violation]:
+    """Decided lineages of different replicas extend one another."""
+    found = []
+    names = list(lineages)
+    for at, one in enumerate(names):
+        for other in names[at + 1 :]:
+            a, b = lineages[one], lineages[other]
+            shorter = min(len(a), len(b))
+            if a[:shorter] != b[:shorter]:
+                found.append(_broken(ONE, f"{instance}: {one} knows {a}, {other} knows {b}"))
+    return found[:_WITNESSES_MAX]

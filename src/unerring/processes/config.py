@@ -1,0 +1,56 @@
+"""Bounds and pauses of process nodes."""
+
+from __future__ import annotations
+
+from unerring.model import MILLISECOND_US, SECOND_US, ClusterConfig, ConfigError, ProcessConfig
+from unerring.model.config import check
+
+
+class ProcessesConfig(ProcessConfig, frozen=True):
+    """One node's own choice."""
+
+    tick_us: int = 20 * MILLISECOND_US
+    heartbeat_us: int = 50 * MILLISECOND_US
+    suspect_us: int = 200 * MILLISECOND_US
+    """t_h: a master that was not heard for so long is suspected."""
+    backoff_us: int = 150 * MILLISECOND_US
+    """t_b: at most so much longer, by chance, so that suspicions do not collide."""
+    resend_us: int = 60 * MILLISECOND_US
+    sweep_patience_us: int = 2 * SECOND_US
+    """How long survivors wait for a master to undo its own work before they cancel it where they can."""
+    abort_views_max: int = 3
+    """After so many view changes for aborted executions of one group, the process fails."""
+    undo_attempt_us: int = 2 * SECOND_US
+    undo_attempts_max: int = 8
+    """A compensation that failed so often is parked: shown, and tried again at the slowest pace for ever."""
+    undo_pause_us_max: int = 10 * SECOND_US
+    leads_max: int = 1_000
+    """Instances a heartbeat speaks of; more take several messages."""
+    instances_max: int = 100_000
+    finished_max: int = 100_000
+    """Outcomes kept for idempotent starts; the oldest go first."""
+    naming: str = "self"
+    """Who is named master of the next group: "self" keeps the planner, "rotate" goes round the replicas."""
+
+    def __post_init__(self) -> None:
+        check(self, "tick_us", 100, SECOND_US)
+        check(self, "heartbeat_us", self.tick_us, 60 * SECOND_US)
+        check(self, "suspect_us", 2 * self.heartbeat_us, 600 * SECOND_US)
+        check(self, "abort_views_max", 1, 1_000)
+        check(self, "leads_max", 1, 100_000)
+        if self.naming not in ("self", "rotate"):
+            raise ConfigError(f"ProcessesConfig.naming is {self.naming!r}; it must be 'self' or 'rotate'")
+
+
+class ClusterBounds(ClusterConfig, frozen=True):
+    """Equal on all replicas: they decide what is refused."""
+
+    f: int = 1
+    state_bytes_max: int = 1 << 20
+    mail_max: int = 1_000
+    """Partner messages stored for one instance and not yet consumed; more are not acknowledged until there is room."""
+
+    def __post_init__(self) -> None:
+        check(self, "f", 0, 16)
+        check(self, "state_bytes_max", 1_000, 64 << 20)
+        check(self, "mail_max", 1, 1_000_000)

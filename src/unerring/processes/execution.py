@@ -1,0 +1,297 @@
+"""A master's execution of one group (or a backup's of its active part): fed with replies, it asks and in the end has a
+state. It knows nothing of views and votes.
+
+Rules: the intent of a write is on disk before its request is sent; a timeout is an unknown outcome, never an abort; a
+refusal counts only if the service recorded it; every reply is on disk before the next write's intent, so that a
+restarted master resumes with the very replies it had.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from unerring.model import ProcessError, invariant
+from unerring.processes.build import Process
+from unerring.processes.graph import Kind, Vertex
+from unerring.processes.messages import (
+    Answer,
+    GroupLog,
+    Intent,
+    Mail,
+    Outcome,
+    Reply,
+    Request,
+    State,
+    Status,
+    Step,
+    Taken,
+    iid_of,
+)
+
+
+class Attempt:
+    """One request under way."""
+
+    __slots__ = ("count", "due_us", "request", "sent_us", "vertex")
+
+    def __init__(self, request: Request, vertex: Vertex, now: int) -> None:
+        self.request = request
+        self.vertex = vertex
+        self.count = 0
+        self.due_us = now
+        self.sent_us = now
+
+
+class Execution:
+    """Progress through one group. `view` is None for a backup."""
+
+    def __init__(
+        self,
+        process: Process,
+        state: State,
+        view: int | None,
+        vertices: tuple[str, ...],
+        mail: dict[str, Mail],
+        tag: str = "",
+    ) -> None:
+        self.process = process
+        self.graph = process.graph
+        self.input = state
+        self.view = view
+        self.tag = tag
+        self.vertices = vertices
+        self.mail = mail
+        self.cut = state.cut
+        self.variables = dict(state.variables)
+        self.taken: list[Taken] = []
+        self.consumed: list[str] = []
+        self.intents: dict[str, Intent] = {}
+        self.outcomes: list[Outcome] = []
+        self.open: dict[str, Attempt] = {}
+        """Requests under way, by IID."""
+        self.aborted = ""
+        self.permanent = False
+        self.fenced = False
+        self.dirty = False
+        """Something happened that has to be on disk before the next write's intent or the state."""
+        self._scope = dict.fromkeys(vertices)
+
+    @property
+    def group(self) -> int:
+        return self.input.group + 1
+
+    @property
+    def finished(self) -> bool:
+        return not self.open and not self.aborted and not self.fenced
+
+    @property
+    def stopped(self) -> bool:
+        """No further request will be made for this group by this execution."""
+        return bool(self.aborted) or self.fenced
+
+    def log(self) -> GroupLog:
+        """What goes to disk."""
+        invariant(self.view is not None, "a backup keeps another log")
+        view = -1 if self.view is None else self.view
+        return GroupLog(
+            view,
+            self.group,
+            self.input.views,
+            self.vertices,
+            self.mail,
+            tuple(self.intents.values()),
+            tuple(self.outcomes),
+            abandoned=bool(self.aborted),
+        )
+
+    @property
+    def wrote(self) -> bool:
+        """An intent of a write exists: from here on the log must be on disk."""
+        return any(self.graph.by_name[intent.vertex].write for intent in self.intents.values())
+
+    def resume(self, intents: tuple[Intent, ...], outcomes: tuple[Outcome, ...]) -> None:
+        """Take up a log: the intents are repeated under their IIDs, the replies count as they came."""
+        for intent in intents:
+            self.intents[intent.vertex] = intent
+        self.outcomes = list(outcomes)
+
+    def advance(self, now: int) -> list[Request]:
+        """Fire everything that can fire; new requests to send."""
+        started: list[Request] = []
+        moved = True
+        while moved and not self.stopped:
+            moved = False
+            for vertex in list(self.graph.enabled(self.cut)):
+                if vertex.name not in self._scope:
+                    continue
+                if self._step(vertex, now, started):
+                    moved = True
+        return started
+
+    def _step(self, vertex: Vertex, now: int, started: list[Request]) -> bool:
+        if self.stopped:
+            return False
+        if vertex.kind is Kind.XOR_SPLIT:
+            return self._choose(vertex)
+        if not vertex.acts:
+            self.cut = self.graph.fire(self.cut, vertex)
+            return True
+        if vertex.kind is Kind.SLEEP:
+            self.cut = self.graph.fire(self.cut, vertex)
+            return True
+        if vertex.kind is Kind.RECEIVE:
+            mail = self.mail[vertex.name]
+            self.consumed.append(mail.id)
+            return self._apply(vertex, mail.id, None, mail.payload)
+        occurrence, done = self._history(vertex)
+        if done is not None:
+            iid = self._iid(vertex, occurrence)
+            request = self.intents[vertex.name].request if vertex.name in self.intents else self._request(vertex)
+            return self._apply(vertex, iid, request, done.value)
+        if self.stopped or any(attempt.vertex is vertex for attempt in self.open.values()):
+            return False
+        self._ask(vertex, occurrence, now, started)
+        return False
+
+    def _history(self, vertex: Vertex) -> tuple[int, Outcome | None]:
+        """The occurrence that is to be tried or was done, from the replies so far."""
+        occurrence = self.input.occurrence if vertex.final else 0
+        for outcome in self.outcomes:
+            if outcome.vertex != vertex.name:
+                continue
+            if outcome.answer == Answer.DONE:
+                return outcome.occurrence, outcome
+            if outcome.answer == Answer.FENCED:
+                self.fenced = True
+            else:
+                occurrence = outcome.occurrence + 1
+                self._refused(vertex, outcome)
+        return occurrence, None
+
+    def _refused(self, vertex: Vertex, outcome: Outcome) -> None:
+        last = outcome.occurrence + 1 >= vertex.retry.occurrences_max
+        if outcome.answer == Answer.FINAL or last or vertex.final:
+            self.permanent = outcome.answer == Answer.FINAL or (vertex.final and last)
+            self.aborted = f"{vertex.service} refused {vertex.name}: {outcome.value}"
+
+    def _choose(self, vertex: Vertex) -> bool:
+        try:
+            label = self.process.choose(vertex, self.variables)
+            if label not in [self.graph.edges[number].label for number in self.graph.outgoing[vertex.name]]:
+                raise ProcessError(f"there is no branch for {label!r}")
+        except Exception as error:
+            self.aborted, self.permanent = f"condition {vertex.condition} failed: {error!r}", True
+            return False
+        self.cut = self.graph.fire(self.cut, vertex, label)
+        return True
+
+    def _apply(self, vertex: Vertex, iid: str, request: Any, reply: Any) -> bool:
+        """A reply changes the internal state. One that does not fit is an abort: the effect, if any, will be undone."""
+        self.taken.append(Taken(vertex.name, iid, request, reply, vertex.write, self.group, self._view_of(vertex)))
+        try:
+            values = self._values(vertex, reply)
+        except ProcessError as error:
+            self.aborted = f"{vertex.name} answered what cannot be used: {error}"
+            self.permanent = vertex.final  # it was done, so it must not be tried again
+            return False
+        self.variables.update(values)
+        self.cut = self.graph.fire(self.cut, vertex)
+        return True
+
+    def _values(self, vertex: Vertex, reply: Any) -> dict[str, Any]:
+        if not vertex.writes:
+            return {}
+        if len(vertex.writes) == 1:
+            return {vertex.writes[0]: self.process.fit(vertex.writes[0], reply)}
+        if not isinstance(reply, dict) or any(name not in reply for name in vertex.writes):
+            raise ProcessError(f"the reply must have {', '.join(vertex.writes)}, but it is {reply!r}")
+        return {name: self.process.fit(name, reply[name]) for name in vertex.writes}
+
+    def _view_of(self, vertex: Vertex) -> int:
+        return -1 if vertex.final or self.view is None else self.view
+
+    def _iid(self, vertex: Vertex, occurrence: int) -> str:
+        if self.view is None:
+            return iid_of(self.input.instance, vertex.name, occurrence, None) + self.tag
+        return iid_of(self.input.instance, vertex.name, occurrence, None if vertex.final else self.view)
+
+    def _request(self, vertex: Vertex) -> dict[str, Any]:
+        return {name: self.variables[name] for name in vertex.reads}
+
+    def _ask(self, vertex: Vertex, occurrence: int, now: int, started: list[Request]) -> None:
+        request = self._request(vertex)
+        self.intents[vertex.name] = Intent(vertex.name, occurrence, request)
+        self.dirty = True
+        asked = Request(
+            self.input.instance,
+            self._iid(vertex, occurrence),
+            vertex.service,
+            vertex.operation,
+            request,
+            view=self._view_of(vertex) if vertex.write else -1,
+            group=self.group,
+            basis=self.input.views,
+        )
+        self.open[asked.iid] = self._attempt(asked, vertex, now)
+        started.append(asked)
+
+    def _attempt(self, asked: Request, vertex: Vertex, now: int) -> Attempt:
+        attempt = Attempt(asked, vertex, now)
+        attempt.count = 1
+        attempt.due_us = now + vertex.retry.attempt_us
+        return attempt
+
+    def reply(self, reply: Reply, now: int) -> list[Request]:
+        """A service answered. Late, repeated or unrecorded answers change nothing."""
+        attempt = self.open.get(reply.iid)
+        if attempt is None or reply.mode != "do":
+            return []
+        if reply.answer == Answer.UNKNOWN:
+            attempt.due_us = min(attempt.due_us, now + _pause_us(attempt))
+            return []
+        del self.open[reply.iid]
+        occurrence = self.intents[attempt.vertex.name].occurrence
+        self.outcomes.append(Outcome(attempt.vertex.name, occurrence, reply.answer, reply.value))
+        self.dirty = True
+        return self.advance(now)
+
+    def tick(self, now: int) -> list[Request]:
+        """Repeat what got no answer, under the same IID. Patience ends in an abort with an unknown outcome."""
+        again: list[Request] = []
+        for attempt in list(self.open.values()):
+            if now < attempt.due_us:
+                continue
+            retry = attempt.vertex.retry
+            if attempt.count >= retry.attempts_max and not attempt.vertex.final:
+                self.aborted = f"{attempt.vertex.service} did not answer {attempt.vertex.name}"
+                self.dirty = True
+                return []
+            attempt.count += 1
+            attempt.due_us = now + retry.attempt_us + _pause_us(attempt)
+            again.append(attempt.request)
+        return again
+
+    def next_state(self) -> State:
+        """The state after the group."""
+        invariant(self.finished and self.view is not None, "only a master's finished group has a state")
+        view = 0 if self.view is None else self.view
+        done = self.graph.ended(self.cut)
+        return msgspec.structs.replace(
+            self.input,
+            group=self.group,
+            lineage=(*self.input.lineage, Step(view, self.cut)),
+            cut=self.cut,
+            variables=self.variables,
+            taken=(*self.input.taken, *self.taken),
+            consumed=(*self.input.consumed, *self.consumed),
+            announced="",
+            occurrence=0,
+            status=Status.COMPLETED if done else Status.RUNNING,
+        )
+
+
+def _pause_us(attempt: Attempt) -> int:
+    retry = attempt.vertex.retry
+    return int(min(retry.backoff_us << min(attempt.count - 1, 20), retry.backoff_max_us))

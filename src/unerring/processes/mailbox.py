@@ -1,0 +1,44 @@
+"""Messages of partners. Stored on disk before they are acknowledged, handed on in votes, and consumed only by a decided
+state; a message that came is never lost with the replica that stored it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from unerring.processes.messages import CANCEL, Mail
+
+
+class Mailbox:
+    """What this replica has stored for one instance, in the order of arrival."""
+
+    def __init__(self, mail: Iterable[Mail], most: int) -> None:
+        self._mail = {item.id: item for item in mail}
+        self._most = most
+
+    @property
+    def mail(self) -> tuple[Mail, ...]:
+        return tuple(self._mail.values())
+
+    def store(self, mail: Mail) -> bool | None:
+        """True if it is new, False if it was there, None if there is no room."""
+        if mail.id in self._mail:
+            return False
+        if len(self._mail) >= self._most and mail.channel != CANCEL:
+            return None
+        self._mail[mail.id] = mail
+        return True
+
+    def waiting(self, channel: str, consumed: Iterable[str], besides: Iterable[str] = ()) -> Mail | None:
+        """The first message of a channel that no decided state has consumed."""
+        gone = dict.fromkeys([*consumed, *besides])
+        for item in self._mail.values():
+            if item.channel == channel and item.id not in gone:
+                return item
+        return None
+
+    def drop(self, consumed: Iterable[str]) -> list[str]:
+        """Forget what a decided state consumed; the ids that were here."""
+        dropped = [id for id in consumed if id in self._mail]
+        for id in dropped:
+            del self._mail[id]
+        return dropped

@@ -1,0 +1,369 @@
+"""What replicas, services and partners say to each other, and what a replica keeps on disk. Data only."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from unerring.model import Codec, Message
+from unerring.processes.graph import Cut
+
+# ---- interaction ids -------------------------------------------------------------------------------------------------
+
+
+def iid_of(instance: str, action: str, occurrence: int, view: int | None) -> str:
+    """The id of an interaction. Without a view where repeating must never be a second effect: non-compensable ones."""
+    return f"{instance}/{action}/{occurrence}" + ("" if view is None else f"@{view}")
+
+
+def iid_of_undo(iid: str) -> str:
+    """The id of a compensation derives from what it undoes, whoever sends it."""
+    return iid + "~"
+
+
+# ---- states ----------------------------------------------------------------------------------------------------------
+
+
+class Status:
+    """Where an instance is. Strings on the wire; the last five are final."""
+
+    RUNNING: Final = "running"
+    UNDOING: Final = "undoing"
+    COMPLETED: Final = "completed"
+    CANCELLED: Final = "cancelled"  # undone because somebody asked
+    FAILED: Final = "failed"  # undone because it could not go on
+    PARKED: Final = "parked"  # could not go on, and something non-compensable had been done
+
+
+FINAL: Final = (Status.COMPLETED, Status.CANCELLED, Status.FAILED, Status.PARKED)
+
+
+class Step(msgspec.Struct, frozen=True, array_like=True):
+    """One group of the lineage: the view that executed it, and the cut after it."""
+
+    view: int
+    cut: Cut
+
+
+class Taken(msgspec.Struct, frozen=True, array_like=True):
+    """One executed action: what was asked under which IID, what came back, and how to undo it if it wrote."""
+
+    vertex: str
+    iid: str
+    request: Any
+    reply: Any
+    write: bool
+    group: int
+    view: int
+    unknown: bool = False
+    """The request may or may not have had its effect."""
+
+
+class State(msgspec.Struct, frozen=True, array_like=True):
+    """A state of the execution. (group, executed_in) is its identity."""
+
+    instance: str
+    process: str
+    version: str
+    group: int
+    lineage: tuple[Step, ...]
+    cut: Cut
+    variables: dict[str, Any]
+    taken: tuple[Taken, ...] = ()
+    consumed: tuple[str, ...] = ()
+    """Partner messages that this state has consumed."""
+    announced: str = ""
+    """A non-compensable action that is promised."""
+    occurrence: int = 0
+    """Its occurrence: it rises with each refusal that its service recorded."""
+    due: dict[str, int] = {}
+    """When sleeps end, in wall microseconds."""
+    status: str = Status.RUNNING
+    reason: str = ""
+    swept: int = 0
+    """Executions of lower views outside the lineage are undone."""
+
+    @property
+    def executed_in(self) -> int:
+        return self.lineage[-1].view if self.lineage else 0
+
+    @property
+    def final(self) -> bool:
+        return self.status in FINAL
+
+    @property
+    def views(self) -> tuple[int, ...]:
+        return tuple(step.view for step in self.lineage)
+
+
+# ---- between replicas ------------------------------------------------------------------------------------------------
+
+
+class Start(Message, frozen=True):
+    """From a client, or forwarded to the first replica."""
+
+    instance: str
+    process: str
+    given: dict[str, Any]
+
+
+class Started(Message, frozen=True):
+    """The instance exists on a majority. `same` is False when its id was started before with other input."""
+
+    instance: str
+    same: bool = True
+
+
+class Replicate(Message, frozen=True):
+    """The master's or planner's state of a view, to be accepted in that view."""
+
+    view: int
+    state: State
+
+
+class Ack(Message, frozen=True):
+    instance: str
+    view: int
+    group: int
+
+
+class Reject(Message, frozen=True):
+    """A higher view is known here."""
+
+    instance: str
+    view: int
+
+
+class RequestView(Message, frozen=True):
+    instance: str
+    view: int
+
+
+class Vote(Message, frozen=True):
+    instance: str
+    view: int
+    accepted_in: int
+    state: State | None
+    mail: tuple[Mail, ...]
+    aborts: int
+
+
+class Name(Message, frozen=True):
+    """The planner of a view names the master of the next group; the state is decided."""
+
+    view: int
+    state: State
+
+
+class Named(Message, frozen=True):
+    instance: str
+    view: int
+    group: int
+
+
+class Decided(Message, frozen=True):
+    """A state that a majority accepted in `view`."""
+
+    view: int
+    state: State
+
+
+class Fetch(Message, frozen=True):
+    """Tell me the decided state if it is beyond this."""
+
+    instance: str
+    view: int
+    group: int
+
+
+class Lead(msgspec.Struct, frozen=True, array_like=True):
+    """One instance that the sender of a heartbeat leads: its view, the last decided group, and a question."""
+
+    instance: str
+    view: int
+    group: int
+    ask_clean: bool
+
+
+class Heartbeat(Message, frozen=True):
+    leads: tuple[Lead, ...]
+
+
+class Clean(Message, frozen=True):
+    """Nothing of mine outside the decided lineage of this view has an effect, or will have one; and the state up to
+    this group is on my disk."""
+
+    instance: str
+    view: int
+    group: int
+
+
+class Settled(Message, frozen=True):
+    """All replicas are clean: only the outcome need be kept."""
+
+    instance: str
+
+
+# ---- partners --------------------------------------------------------------------------------------------------------
+
+
+class Mail(msgspec.Struct, frozen=True, array_like=True):
+    """A partner's message. The channel `!cancel` asks to cancel the process."""
+
+    id: str
+    channel: str
+    payload: Any
+
+
+class Post(Message, frozen=True):
+    """From a partner to all replicas; acknowledged once f+1 have stored it."""
+
+    instance: str
+    mail: Mail
+
+
+class Stored(Message, frozen=True):
+    instance: str
+    id: str
+
+
+class AskMail(Message, frozen=True):
+    instance: str
+
+
+class MailBag(Message, frozen=True):
+    instance: str
+    mail: tuple[Mail, ...]
+
+
+CANCEL: Final = "!cancel"
+
+# ---- services --------------------------------------------------------------------------------------------------------
+
+
+class Request(Message, frozen=True):
+    """To a service. `mode` is do, or cancel: undo what that IID did, or leave a tombstone."""
+
+    instance: str
+    iid: str
+    service: str
+    operation: str
+    payload: Any
+    mode: str = "do"
+    view: int = -1
+    """Writes of a lower view than the service has seen for the instance are refused; −1 passes the fence."""
+    group: int = 0
+    basis: tuple[int, ...] = ()
+    """The lineage this request builds on: what an audit needs to judge the order of compensations."""
+
+
+class Answer:
+    """What a service answers."""
+
+    DONE: Final = "done"
+    REFUSED: Final = "refused"  # recorded under the IID; the same IID will be refused again
+    FINAL: Final = "final"  # recorded, and any later occurrence would be refused as well
+    FENCED: Final = "fenced"  # a higher view is at work, or this IID was cancelled
+    UNKNOWN: Final = "unknown"  # it failed and recorded nothing
+
+
+class Reply(Message, frozen=True):
+    instance: str
+    iid: str
+    mode: str
+    answer: str
+    value: Any = None
+
+
+# ---- on disk ---------------------------------------------------------------------------------------------------------
+
+
+class Promise(msgspec.Struct, frozen=True, array_like=True):
+    view: int
+    voted_for: str
+
+
+class Accepted(msgspec.Struct, frozen=True, array_like=True):
+    view: int
+    state: State
+    mine: bool
+    """This replica made it: it may go on replicating it after a restart."""
+
+
+class Naming(msgspec.Struct, frozen=True, array_like=True):
+    view: int
+    group: int
+    master: str
+
+
+class Intent(msgspec.Struct, frozen=True, array_like=True):
+    vertex: str
+    occurrence: int
+    request: Any
+
+
+class Outcome(msgspec.Struct, frozen=True, array_like=True):
+    vertex: str
+    occurrence: int
+    answer: str
+    value: Any
+
+
+class GroupLog(msgspec.Struct, frozen=True, array_like=True):
+    """What a master did of one group in one view: enough to resume it or to undo it."""
+
+    view: int
+    group: int
+    basis: tuple[int, ...]
+    vertices: tuple[str, ...]
+    mail: dict[str, Mail]
+    intents: tuple[Intent, ...]
+    outcomes: tuple[Outcome, ...]
+    abandoned: bool = False
+    undone: tuple[str, ...] = ()
+
+
+class BackupLog(msgspec.Struct, frozen=True, array_like=True):
+    """A backup execution: no view, but the lineage of its input."""
+
+    basis: tuple[int, ...]
+    outcomes: tuple[Outcome, ...]
+
+
+class Outline(msgspec.Struct, frozen=True, array_like=True):
+    """What is kept of a settled instance."""
+
+    process: str
+    status: str
+    reason: str
+    variables: dict[str, Any]
+
+
+MESSAGES = (
+    Start
+    | Started
+    | Replicate
+    | Ack
+    | Reject
+    | RequestView
+    | Vote
+    | Name
+    | Named
+    | Decided
+    | Fetch
+    | Heartbeat
+    | Clean
+    | Settled
+    | Post
+    | Stored
+    | AskMail
+    | MailBag
+    | Request
+    | Reply
+)
+
+
+def codec(bytes_max: int = 4 << 20) -> Codec:
+    """The wire of this protocol."""
+    return Codec(MESSAGES, bytes_max)

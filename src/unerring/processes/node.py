@@ -1,0 +1,362 @@
+"""All instances of a node behind one machine: starts by id, heartbeats per node pair, replies and messages to the right
+instance."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from unerring.model import Address, CallerError, Effects, Entropy, ProcessError, SetTimer
+from unerring.processes.build import Process
+from unerring.processes.config import ClusterBounds, ProcessesConfig
+from unerring.processes.graph import Kind
+from unerring.processes.grouping import Grouping
+from unerring.processes.messages import (
+    CANCEL,
+    Ack,
+    AskMail,
+    Clean,
+    Decided,
+    Fetch,
+    Heartbeat,
+    Lead,
+    Mail,
+    MailBag,
+    Name,
+    Named,
+    Outline,
+    Post,
+    Reject,
+    Replicate,
+    Reply,
+    RequestView,
+    Settled,
+    Start,
+    Started,
+    State,
+    Stored,
+    Vote,
+)
+from unerring.processes.out import Out
+from unerring.processes.replica import Replica, clean_message, outline_of
+from unerring.processes.replica_views import Shared
+
+TICK = "tick"
+
+
+def replica_set(instance: str, nodes: tuple[Address, ...], f: int) -> tuple[Address, ...]:
+    """The 2f+1 replicas of an instance: a function of its id and the configured nodes, so that all starters agree."""
+    if len(nodes) < 2 * f + 1:
+        raise ProcessError(f"f = {f} needs {2 * f + 1} nodes, but there are {len(nodes)}; add nodes or lower f")
+
+    def weight(node: Address) -> bytes:
+        return hashlib.blake2b(f"{instance}\0{node}".encode(), digest_size=8).digest()
+
+    return tuple(sorted(nodes, key=weight)[: 2 * f + 1])
+
+
+class ProcessNode:
+    """The machine of a process node."""
+
+    replica: type[Replica] = Replica
+
+    def __init__(
+        self,
+        me: Address,
+        nodes: tuple[Address, ...],
+        processes: Mapping[str, Process],
+        records: Mapping[str, bytes],
+        entropy: Entropy,
+        now: int,
+        bounds: ClusterBounds | None = None,
+        config: ProcessesConfig | None = None,
+        grouping: Grouping | None = None,
+        wall_offset_us: int = 0,
+    ) -> None:
+        self.me = me
+        self.nodes = nodes
+        self.peers = tuple(node for node in nodes if node != me)
+        self.processes = dict(processes)
+        self.bounds = bounds or ClusterBounds()
+        self.config = config or ProcessesConfig()
+        self.out = Out()
+        versions = {f"{p.name}@{p.graph.version}": p for p in self.processes.values()}
+        self.shared = Shared(
+            me,
+            versions,
+            grouping or Grouping(),
+            self.bounds,
+            self.config,
+            entropy,
+            self.out,
+            {},
+            wall_offset_us,
+        )
+        self.instances: dict[str, Replica] = {}
+        self.finished: dict[str, Outline] = {}
+        self.starters: dict[str, list[tuple[Address, Start]]] = {}
+        self._next_heartbeat_us = 0
+        self._load(records, now)
+
+    def _load(self, records: Mapping[str, bytes], now: int) -> None:
+        kept: dict[str, dict[str, bytes]] = {}
+        for key, data in records.items():
+            instance, _, rest = key.rpartition("|")
+            if rest == "outline":
+                self.finished[instance] = msgspec.msgpack.decode(data, type=Outline)
+            else:
+                kept.setdefault(instance, {})[rest] = data
+        for instance, rest_of in kept.items():
+            if instance not in self.finished:
+                members = replica_set(instance, self.nodes, self.bounds.f)
+                self.instances[instance] = self.replica(self.shared, instance, members, rest_of, now)
+
+    # ---- the machine -------------------------------------------------------------------------------------------
+
+    def start(self, now: int) -> Effects:
+        for replica in self.instances.values():
+            replica.start(now)
+        return [*self.out.take(), SetTimer(TICK, now + self.config.tick_us)]
+
+    def timer(self, name: str, now: int) -> Effects:
+        for replica in list(self.instances.values()):
+            replica.tick(now)
+            self._after(replica)
+        if now >= self._next_heartbeat_us:
+            self._next_heartbeat_us = now + self.config.heartbeat_us
+            self._heartbeat()
+        self._forward_starts(now)
+        return [*self.out.take(), SetTimer(TICK, now + self.config.tick_us)]
+
+    def handle(self, sender: Address, message: Any, now: int) -> Effects:
+        self.shared.heard[sender] = now
+        if isinstance(message, Heartbeat):
+            for lead in message.leads:
+                self._on_lead(sender, lead, now)
+        elif isinstance(message, Start):
+            self._on_start(sender, message, now)
+        elif isinstance(message, Started):
+            self.starters.pop(message.instance, None)
+        else:
+            self._to_instance(sender, message, now)
+        return self.out.take()
+
+    def _to_instance(self, sender: Address, message: Any, now: int) -> None:
+        carries = isinstance(message, Replicate | Name | Decided)
+        instance = message.state.instance if carries else message.instance
+        if instance in self.finished:
+            self._on_finished(sender, instance, message)
+            return
+        replica = self.instances.get(instance)
+        if replica is None:
+            if not isinstance(message, Replicate | Name | Decided | RequestView | Post):
+                return
+            replica = self._create(instance, now)
+            if replica is None:
+                return
+        self._dispatch(replica, sender, message, now)
+        self._after(replica)
+
+    def _dispatch(self, replica: Replica, sender: Address, message: Any, now: int) -> None:
+        match message:
+            case Reply():
+                replica.on_reply(message, now)
+            case Replicate():
+                replica.on_replicate(sender, message, now)
+            case Ack():
+                replica.on_ack(sender, message, now)
+            case Reject():
+                replica.on_reject(message, now)
+            case RequestView():
+                replica.on_request_view(sender, message, now)
+            case Vote():
+                replica.on_vote(sender, message, now)
+            case Name():
+                replica.on_name(sender, message, now)
+            case Decided():
+                replica.learn(message.view, message.state, now)
+            case Fetch():
+                replica.on_fetch(sender, message)
+            case Clean():
+                replica.on_clean(sender, message)
+            case Settled():
+                self._settled(replica)
+            case Post():
+                replica.on_post(sender, message, now)
+            case AskMail():
+                replica.on_ask_mail(sender, message)
+            case MailBag():
+                replica.on_mail_bag(message, now)
+            case Named():
+                replica.led(now)
+
+    # ---- instances ---------------------------------------------------------------------------------------------
+
+    def _create(self, instance: str, now: int) -> Replica | None:
+        members = replica_set(instance, self.nodes, self.bounds.f)
+        if self.me not in members:
+            return None
+        if len(self.instances) >= self.config.instances_max:
+            self.out.report("instances_full", f"{instance} is not taken: there are {len(self.instances)} instances")
+            return None
+        self.instances[instance] = self.replica(self.shared, instance, members, {}, now)
+        return self.instances[instance]
+
+    def _after(self, replica: Replica) -> None:
+        """After each step of an instance: answer starters; settle what has ended."""
+        if replica.decided is None:
+            return
+        for client, start in self.starters.pop(replica.instance, ()):
+            self.out.send(client, Started(replica.instance, self._same(replica.decided[1], start)))
+        view, state = replica.decided
+        if state.final and replica.planning and replica.is_clean() and replica.all_clean(view, state.group):
+            for member in replica.others:
+                self.out.send(member, Settled(replica.instance))
+            self._settled(replica)
+
+    def _same(self, state: State, start: Start) -> bool:
+        return state.process == start.process
+
+    def _settled(self, replica: Replica) -> None:
+        """Nothing is left to undo anywhere: keep the outcome, forget the rest."""
+        if replica.decided is None and replica.accepted is not None and replica.accepted.state.final:
+            # It was decided and this node had said that it is clean; only the memory of that is gone.
+            replica.learn(replica.accepted.view, replica.accepted.state, 0)
+        if replica.decided is None or not replica.decided[1].final or not replica.is_clean():
+            return
+        outline = outline_of(replica.decided[1])
+        del self.instances[replica.instance]
+        for key in ("promise", "accepted", "naming", "aborts", "proposal", "backup"):
+            replica.forget(key)
+        for mail in replica.mailbox.mail:
+            replica.forget(f"mail/{mail.id}")
+        for view, group in replica.logs:
+            replica.forget(f"group/{view}/{group}")
+        self.finished[replica.instance] = outline
+        replica.keep("outline", outline)
+        while len(self.finished) > self.config.finished_max:
+            oldest = next(iter(self.finished))
+            del self.finished[oldest]
+            self.out.forget(f"{oldest}|outline")
+
+    def _on_finished(self, sender: Address, instance: str, message: Any) -> None:
+        """Somebody speaks of an instance that is settled: all were clean, so only the outcome is left to tell."""
+        if isinstance(message, Post):
+            self.out.send(sender, Stored(instance, message.mail.id))
+        elif sender in self.nodes and not isinstance(message, Reply | Settled | Clean):
+            self.out.send(sender, Settled(instance))
+
+    # ---- heartbeats --------------------------------------------------------------------------------------------
+
+    def _heartbeat(self) -> None:
+        leads: dict[Address, list[Lead]] = {peer: [] for peer in self.peers}
+        for replica in self.instances.values():
+            lead = replica.lead()
+            if lead is not None:
+                for member in replica.others:
+                    leads[member].append(lead)
+        for peer, mine in leads.items():
+            for at in range(0, max(len(mine), 1), self.config.leads_max):
+                self.out.send(peer, Heartbeat(tuple(mine[at : at + self.config.leads_max])))
+
+    def _on_lead(self, sender: Address, lead: Lead, now: int) -> None:
+        if lead.instance in self.finished:
+            self.out.send(sender, Clean(lead.instance, lead.view, lead.group))
+            return
+        replica = self.instances.get(lead.instance) or self._create(lead.instance, now)
+        if replica is None:
+            return
+        replica.on_lead(sender, lead, now)
+        if lead.ask_clean and replica.decided is not None and replica.decided[0] >= lead.view:
+            clean = clean_message(replica)
+            if clean is not None:
+                self.out.send(sender, clean)
+
+    # ---- starts and clients ------------------------------------------------------------------------------------
+
+    def initial(self, start: Start, now: int) -> State:
+        """The first state of an instance. Raises ProcessError when the process is unknown or the input does not fit."""
+        process = self.processes.get(start.process)
+        if process is None:
+            known = ", ".join(self.processes) or "none"
+            raise ProcessError(f"there is no process {start.process!r} on this node; it has {known}")
+        if not start.instance or any(c in start.instance for c in "/|@~"):
+            raise ProcessError(f"{start.instance!r} is no instance id; leave out '/', '|', '@' and '~'")
+        graph = process.graph
+        wall_us = now + self.shared.wall_offset_us
+        due = {v.name: wall_us + v.time_us for v in graph.enabled(graph.start) if v.kind is Kind.SLEEP}
+        variables = process.initial(start.given)
+        return State(start.instance, graph.name, graph.version, 0, (), graph.start, variables, due=due)
+
+    def _on_start(self, sender: Address, message: Start, now: int) -> None:
+        outline = self.finished.get(message.instance)
+        if outline is not None:
+            self.out.send(sender, Started(message.instance, outline.process == message.process))
+            return
+        replica = self.instances.get(message.instance)
+        if replica is not None and replica.decided is not None:
+            self.out.send(sender, Started(message.instance, self._same(replica.decided[1], message)))
+            return
+        members = replica_set(message.instance, self.nodes, self.bounds.f)
+        waiting = self.starters.setdefault(message.instance, [])
+        if sender not in [client for client, _ in waiting]:
+            waiting.append((sender, message))
+        if self.me not in members:
+            return
+        try:
+            state = self.initial(message, now)
+        except CallerError as error:
+            del self.starters[message.instance]
+            self.out.report("start_refused", str(error))
+            return
+        replica = replica or self._create(message.instance, now)
+        if replica is not None:
+            replica.propose_start(state, members[0] == self.me, now)
+            self._after(replica)
+
+    def _forward_starts(self, now: int) -> None:
+        """A start that is not yet decided goes on to the first replica, and to all if this node has no part in it."""
+        for instance, waiting in list(self.starters.items()):
+            members = replica_set(instance, self.nodes, self.bounds.f)
+            targets = members[:1] if self.me in members else members
+            for member in targets:
+                if member != self.me and waiting and waiting[0][0] != member:
+                    self.out.send(member, waiting[0][1])
+
+    def begin(self, start: Start, now: int) -> Effects:
+        """A start by the application of this very node; raises ProcessError if it cannot be."""
+        self.initial(start, now)
+        self._on_start(self.me, start, now)
+        return self.out.take()
+
+    def post(self, instance: str, mail: Mail, now: int) -> Effects:
+        """A message or a wish to cancel from this node's application: to all replicas."""
+        for member in replica_set(instance, self.nodes, self.bounds.f):
+            if member == self.me:
+                self._to_instance(self.me, Post(instance, mail), now)
+            else:
+                self.out.send(member, Post(instance, mail))
+        return self.out.take()
+
+    def cancel(self, instance: str, id: str, now: int) -> Effects:
+        """Ask for cancellation with compensation."""
+        return self.post(instance, Mail(id, CANCEL, None), now)
+
+    def query(self, instance: str) -> dict[str, Any]:
+        """What this node knows of an instance."""
+        if instance in self.finished:
+            done = self.finished[instance]
+            return {
+                "instance": instance,
+                "status": done.status,
+                "reason": done.reason,
+                "variables": done.variables,
+                "clean": True,
+            }
+        replica = self.instances.get(instance)
+        if replica is None:
+            raise ProcessError(f"this node knows no instance {instance!r}; ask one of its replicas or start it")
+        return replica.query()

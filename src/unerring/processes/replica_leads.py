@@ -1,0 +1,427 @@
+"""Planner and master: what a replica does in a view that it leads.
+
+A planner names the master of the next group, once for each (view, group): the slot is on disk before anybody else hears
+of it, and cancelling takes the same slot. A master executes the group, then replicates its state and is planner again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from unerring.model import Address, invariant
+from unerring.processes.build import Process
+from unerring.processes.execution import Execution
+from unerring.processes.graph import Kind
+from unerring.processes.grouping import Group, group_at
+from unerring.processes.messages import (
+    CANCEL,
+    Answer,
+    AskMail,
+    BackupLog,
+    GroupLog,
+    Mail,
+    Name,
+    Named,
+    Naming,
+    Outcome,
+    Request,
+    State,
+    Status,
+    Step,
+    Taken,
+    iid_of,
+)
+from unerring.processes.replica_views import Shared, Views
+from unerring.processes.undo import Undo, steps_of_taken
+
+
+class Leads(Views):
+    """Adds the roles of planner and master."""
+
+    def __init__(
+        self, shared: Shared, instance: str, members: tuple[Address, ...], records: Mapping[str, bytes], now: int
+    ) -> None:
+        super().__init__(shared, instance, members, records, now)
+        self.logs: dict[tuple[int, int], GroupLog] = {}
+        """Own executions by (view, group) that are not yet settled."""
+        for key, data in records.items():
+            if key.startswith("group/"):
+                log = msgspec.msgpack.decode(data, type=GroupLog)
+                self.logs[log.view, log.group] = log
+        self.backup_log: BackupLog | None = self._read(records, "backup", BackupLog)
+        # Memory only.
+        self.planning = False
+        """Planner of a decided state, waiting for something that lets the process go on."""
+        self.execution: Execution | None = None
+        self.undo: Undo | None = None
+        """Undoing the process."""
+        self.handing: tuple[Address, State] | None = None
+        """A naming of another master that has not shown yet that it leads."""
+        self.backup: Execution | None = None
+        self.decided_us = 0
+        self.asked_mail_us = 0
+
+    @property
+    def leading(self) -> bool:
+        return (
+            self.replicating is not None or self.planning or self.execution is not None or self.undo is not None
+        ) and self.view >= 0
+
+    def step_down(self) -> None:
+        super().step_down()
+        self.planning, self.execution, self.undo, self.handing = False, None, None, None
+
+    # ---- planner -----------------------------------------------------------------------------------------------
+
+    def on_decided(self, now: int) -> None:
+        self.decided_us = now
+        self.planning = True
+        self.tell_decided()
+        self.plan(now)
+
+    def tell_decided(self) -> None:
+        """Followers learn from heartbeats what is decided; the end they are told at once."""
+
+    def plan(self, now: int) -> None:
+        """What comes next after the decided state."""
+        if not self.planning or self.decided is None:
+            return
+        state = self.decided[1]
+        process = self.process_of(state)
+        if process is None or state.final:
+            return
+        if state.status == Status.UNDOING:
+            self._undo(process, state, now)
+            return
+        if (self.view, state.group + 1) in self.logs:  # the slot is in use: this group goes on or is given up
+            self._begin(process, state, Group(()), {}, now)
+            return
+        if not state.announced and self._cancelled(process, state, now):
+            return
+        waits = self._ended_waits(process, state, now)
+        group = group_at(process.graph, state.cut, tuple(waits), state.announced, self.shared.grouping)
+        if group.empty:
+            self._ask_mail(now)
+            return
+        if group.announce:
+            self.propose(msgspec.structs.replace(state, announced=group.announce, occurrence=0), now)
+            return
+        self._name(process, state, group, waits, now)
+
+    def _cancelled(self, process: Process, state: State, now: int) -> bool:
+        """A wish to cancel is granted at a decided state, unless something was done that cannot be undone."""
+        wish = self.mailbox.waiting(CANCEL, state.consumed)
+        if wish is None:
+            return False
+        consumed = (*state.consumed, wish.id)
+        if any(process.graph.by_name[action.vertex].final for action in state.taken):
+            self.out.report("cancel_refused", f"{self.instance}: something was done that cannot be undone")
+            self.propose(msgspec.structs.replace(state, consumed=consumed), now)
+        else:
+            undoing = msgspec.structs.replace(state, consumed=consumed, status=Status.UNDOING, reason="cancelled")
+            self.propose(undoing, now)
+        return True
+
+    def _ended_waits(self, process: Process, state: State, now: int) -> dict[str, Mail | None]:
+        """Waits at this cut that have ended: a message is there, or the time has come."""
+        ended: dict[str, Mail | None] = {}
+        used: list[str] = []
+        for vertex in process.graph.enabled(state.cut):
+            if vertex.kind is Kind.SLEEP and now + self.shared.wall_offset_us >= state.due.get(vertex.name, 0):
+                ended[vertex.name] = None
+            elif vertex.kind is Kind.RECEIVE:
+                mail = self.mailbox.waiting(vertex.channel, state.consumed, used)
+                if mail is not None:
+                    ended[vertex.name] = mail
+                    used.append(mail.id)
+        return ended
+
+    def _ask_mail(self, now: int) -> None:
+        """A partner's message may be stored by others only."""
+        if now - self.asked_mail_us >= self.shared.config.heartbeat_us * 4:
+            self.asked_mail_us = now
+            for member in self.others:
+                self.out.send(member, AskMail(self.instance))
+
+    def _slot_taken(self, group: int) -> bool:
+        return self.naming is not None and (self.naming.view, self.naming.group) >= (self.view, group)
+
+    def _take_slot(self, group: int, master: Address) -> None:
+        """On disk before another replica hears of it. A slot that this replica uses itself is closed on disk by what it
+        writes there: the log before the first write's request, or the state."""
+        invariant(not self._slot_taken(group), "one naming for each view and group")
+        self.naming = Naming(self.view, group, master)
+        if master != self.me:
+            self.keep("naming", self.naming)
+
+    def propose(self, state: State, now: int) -> None:
+        """A state made by the planner itself (an announcement, a cancellation): it takes the naming slot."""
+        group = state.group + 1
+        if not self._slot_taken(group):
+            self._take_slot(group, self.me)
+        elif self.naming != Naming(self.view, group, self.me):
+            return
+        self.planning, self.undo = False, None
+        step = Step(self.view, state.cut)
+        self.replicate(msgspec.structs.replace(state, group=group, lineage=(*state.lineage, step)), now)
+
+    def _name(self, process: Process, state: State, group: Group, waits: Mapping[str, Mail | None], now: int) -> None:
+        number = state.group + 1
+        if self._slot_taken(number):
+            invariant(self.naming is not None, "a taken slot has a naming")
+            if self.naming is not None and self.naming.master == self.me:
+                self._begin(process, state, group, waits, now)
+            elif self.naming is not None:
+                self._hand_over(self.naming.master, state, now)
+            return
+        master = self._choose_master(now)
+        self._take_slot(number, master)
+        if master == self.me:
+            self._begin(process, state, group, waits, now)
+        else:
+            self._hand_over(master, state, now)
+
+    def _choose_master(self, now: int) -> Address:
+        if self.shared.config.naming == "self" or not self.others:
+            return self.me
+        at = self.members.index(self.me)
+        for member in (*self.members[at + 1 :], *self.members[:at]):
+            if now - self.shared.heard.get(member, -(1 << 60)) < self.shared.config.suspect_us:
+                return member
+        return self.me
+
+    def _hand_over(self, master: Address, state: State, now: int) -> None:
+        self.planning = False
+        self.handing = (master, state)
+        self.led(now)
+        self.resend_us = now + self.shared.config.resend_us
+        self.out.send(master, Name(self.view, state))
+
+    # ---- master ------------------------------------------------------------------------------------------------
+
+    def on_name(self, sender: Address, message: Name, now: int) -> None:
+        """Named master by the planner of that view; the state is decided (Fig. 5, III)."""
+        if message.view < self.view:
+            return
+        self.raise_view(message.view)
+        self.out.send(sender, Named(self.instance, message.view, message.state.group + 1))
+        if self.leading or self.rank > (message.view, message.state.group):
+            return
+        self.learn(message.view, message.state, now)
+        self.led(now)
+        process = self.process_of(message.state)
+        if process is None:
+            self.out.report("unknown_version", f"{self.instance}: no {message.state.process}@{message.state.version}")
+            return
+        # The naming is the slot: this replica may now use it itself, for a group or for a cancellation.
+        slot = Naming(message.view, message.state.group + 1, self.me)
+        if self._slot_taken(slot.group) and self.naming != slot:
+            return
+        self.naming = slot
+        self.out.report("named", f"{self.instance}: {sender} named {self.me}")
+        self.planning = True
+        self.decided_us = now
+        self.plan(now)
+
+    def _begin(self, process: Process, state: State, group: Group, waits: Mapping[str, Mail | None], now: int) -> None:
+        key = (self.view, state.group + 1)
+        log = self.logs.get(key)
+        if log is not None and log.abandoned:
+            self.planning = False
+            return
+        self.planning = False
+        if log is not None:
+            self.execution = Execution(process, state, self.view, log.vertices, log.mail)
+            self.execution.resume(log.intents, log.outcomes)
+        else:
+            mail = {name: item for name, item in waits.items() if item is not None and name in group.vertices}
+            self.execution = Execution(process, state, self.view, group.vertices, mail)
+            self.execution.resume((), self._adopt(state, group))
+        self._go_on(self.execution.advance(now), now)
+
+    def _adopt(self, state: State, group: Group) -> tuple[Outcome, ...]:
+        """This replica's own backup execution counts for the new view, if its input is the decided state."""
+        log = self.backup_log
+        self.backup = None
+        if log is None or not self.same_input(log, state):
+            return ()
+        done = [o for o in log.outcomes if o.answer == Answer.DONE and o.vertex in group.active]
+        if done:
+            self.out.report("adopted", f"{self.instance}: a backup execution of {len(done)} actions")
+        return tuple(done)
+
+    def same_input(self, log: BackupLog, state: State) -> bool:
+        return log.basis == state.views
+
+    def _go_on(self, requests: list[Request], now: int) -> None:
+        """After any progress of the execution: keep what must be kept, send, and see whether it is over."""
+        execution = self.execution
+        if execution is None:
+            return
+        if execution.dirty and execution.wrote:
+            self._keep_log(execution)
+        for request in requests:
+            self.out.send(f"service:{request.service}", request)
+        if execution.aborted:
+            self._abort(execution, now)
+        elif execution.fenced:
+            self.execution = None
+            self.out.report("fenced", f"{self.instance}: a higher view is at work")
+        elif execution.finished:
+            self._finish(execution, now)
+
+    def _keep_log(self, execution: Execution) -> None:
+        log = execution.log()
+        execution.dirty = False
+        self.logs[log.view, log.group] = log
+        self.keep(f"group/{log.view}/{log.group}", log)
+
+    def _finish(self, execution: Execution, now: int) -> None:
+        self.execution = None
+        state = self._with_due(execution, execution.next_state(), now)
+        if len(msgspec.msgpack.encode(state)) > self.shared.bounds.state_bytes_max:
+            most = self.shared.bounds.state_bytes_max
+            self._fail(execution, f"its state takes more than {most} bytes; store less in it", now)
+            return
+        if self.naming is None or (self.naming.view, self.naming.group) < (self.view, state.group):
+            self.naming = Naming(self.view, state.group, self.me)
+        self.replicate(state, now)
+
+    def _with_due(self, execution: Execution, state: State, now: int) -> State:
+        wall_us = now + self.shared.wall_offset_us
+        due = {
+            vertex.name: state.due.get(vertex.name, wall_us + vertex.time_us)
+            for vertex in execution.graph.enabled(state.cut)
+            if vertex.kind is Kind.SLEEP
+        }
+        return msgspec.structs.replace(state, due=due) if due != state.due else state
+
+    # ---- when it cannot go on ----------------------------------------------------------------------------------
+
+    def _abort(self, execution: Execution, now: int) -> None:
+        """A service refused for good, or did not answer. Another master may have more luck, in a new view; after
+        enough of those the process fails."""
+        self.execution = None
+        self.out.report("aborted", f"{self.instance}: {execution.aborted}")
+        vertex = execution.graph.by_name.get(execution.input.announced)
+        if vertex is not None and not execution.permanent:
+            again = msgspec.structs.replace(execution.input, occurrence=execution.input.occurrence + 1)
+            self._keep_log(execution)
+            self._promise_again(again, now)
+            return
+        count = (self.aborts[1] if self.aborts[0] == execution.group else 0) + 1
+        if execution.permanent or count >= self.shared.config.abort_views_max:
+            self._fail(execution, execution.aborted, now)
+            return
+        self._count_aborts(execution.group, count)
+        if execution.wrote:
+            self._keep_log(execution)
+        self.ask_view(now, execution.aborted)
+
+    def _promise_again(self, state: State, now: int) -> None:
+        """A recorded refusal of an announced action: the next occurrence is announced as a new state."""
+        step = Step(self.view, state.cut)
+        self.replicate(msgspec.structs.replace(state, group=state.group + 1, lineage=(*state.lineage, step)), now)
+
+    def _fail(self, execution: Execution, why: str, now: int) -> None:
+        """The process fails: a state that says so, with what this group did, so that all of it is undone."""
+        state = execution.input
+        if execution.wrote:
+            self._keep_log(execution)
+        step = Step(self.view, state.cut)
+        failed = msgspec.structs.replace(
+            state,
+            group=execution.group,
+            lineage=(*state.lineage, step),
+            taken=(*state.taken, *_partly_taken(execution)),
+            announced="",
+            status=Status.UNDOING,
+            reason=why,
+        )
+        self.out.report("failed", f"{self.instance}: {why}")
+        self.replicate(failed, now)
+
+    def _undo(self, process: Process, state: State, now: int) -> None:
+        """Undo the process: after everything outside the lineage is undone, in reverse order."""
+        if self.undo is None:
+            if not self.may_undo(now):
+                return
+            steps = steps_of_taken(process.graph, self.instance, state.taken, state.views)
+            self.undo = Undo(process.graph, steps, self.view, self.shared.config)
+        self._undo_on(now)
+
+    def may_undo(self, now: int) -> bool:
+        """Whether every execution outside the lineage is known to be undone."""
+        return True
+
+    def _undo_on(self, now: int) -> None:
+        if self.undo is None or self.decided is None:
+            return
+        if not self.undo.finished:
+            request = self.undo.tick(now)
+            if request is not None:
+                self.out.send(f"service:{request.service}", request)
+                if self.undo.parked:
+                    self.out.report("undo_parked", f"{self.instance}: {request.service} does not undo {request.iid}")
+            return
+        state = self.decided[1]
+        graph = self.undo.graph
+        pivot = any(graph.by_name[action.vertex].final for action in state.taken)
+        status = Status.PARKED if pivot else Status.CANCELLED if state.reason == "cancelled" else Status.FAILED
+        self.propose(msgspec.structs.replace(state, status=status), now)
+
+    # ---- backups -----------------------------------------------------------------------------------------------
+
+    def on_accepted(self, now: int) -> None:
+        """Work ahead on the active part of the next group: non-writes, which count only if their input does."""
+        self.backup, self.handing = None, None
+        if self.accepted is None:
+            return
+        state = self.accepted.state
+        process = self.process_of(state)
+        if process is None or state.status != Status.RUNNING or state.announced:
+            return
+        group = group_at(process.graph, state.cut, (), "", self.shared.grouping)
+        if not group.active:
+            return
+        self.backup = Execution(process, state, None, group.active, {}, tag=f"@b{self.members.index(self.me)}")
+        self._backup_on(self.backup.advance(now))
+
+    def _backup_on(self, requests: list[Request]) -> None:
+        backup = self.backup
+        if backup is None:
+            return
+        for request in requests:
+            self.out.send(f"service:{request.service}", request)
+        if backup.outcomes and backup.dirty:
+            backup.dirty = False
+            self.backup_log = BackupLog(backup.input.views, tuple(backup.outcomes))
+            if not backup.open:  # kept once it is whole; a part is not worth a sync
+                self.keep("backup", self.backup_log)
+        if backup.aborted:
+            self.backup = None
+
+
+def _partly_taken(execution: Execution) -> list[Taken]:
+    """What an unfinished group did, in order; with writes whose fate is unknown."""
+    taken: list[Taken] = []
+    applied = {action.iid: action for action in execution.taken}
+    for intent in execution.intents.values():
+        vertex = execution.graph.by_name[intent.vertex]
+        view = -1 if vertex.final else execution.view
+        iid = iid_of(execution.input.instance, vertex.name, intent.occurrence, None if vertex.final else view)
+        if iid in applied:
+            taken.append(applied[iid])
+            continue
+        answer = [o for o in execution.outcomes if (o.vertex, o.occurrence) == (intent.vertex, intent.occurrence)]
+        if not vertex.write or (answer and answer[0].answer != Answer.DONE):
+            continue
+        reply = answer[0].value if answer else None
+        taken.append(
+            Taken(
+                vertex.name, iid, intent.request, reply, True, execution.group, -1 if view is None else view, not answer
+            )
+        )
+    return taken

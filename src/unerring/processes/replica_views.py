@@ -1,0 +1,337 @@
+"""Views, votes and acceptance: the part of a replica that makes decisions stay.
+
+A view is a promise to accept nothing of a lower one. A state is decided once a majority has accepted it in one view.
+A new planner takes, of a majority's votes, the state accepted in the highest view (then the highest group), and has it
+decided again in its own view before anybody goes on from it or compensates because of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from unerring.model import Address, Entropy, invariant
+from unerring.processes.build import Process
+from unerring.processes.config import ClusterBounds, ProcessesConfig
+from unerring.processes.grouping import Grouping
+from unerring.processes.mailbox import Mailbox
+from unerring.processes.messages import (
+    Accepted,
+    Ack,
+    Clean,
+    Decided,
+    Fetch,
+    Lead,
+    Mail,
+    Naming,
+    Promise,
+    Reject,
+    Replicate,
+    RequestView,
+    State,
+    Vote,
+)
+from unerring.processes.out import Out
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """What all instances of a node have in common."""
+
+    me: Address
+    processes: Mapping[str, Process]
+    """By name and version, as `name@version`."""
+    grouping: Grouping
+    bounds: ClusterBounds
+    config: ProcessesConfig
+    entropy: Entropy
+    out: Out
+    heard: dict[Address, int]
+    """When each node was last heard."""
+    wall_offset_us: int = 0
+
+
+class Views:
+    """One instance on one replica: what it promised, accepted and knows to be decided."""
+
+    def __init__(
+        self, shared: Shared, instance: str, members: tuple[Address, ...], records: Mapping[str, bytes], now: int
+    ) -> None:
+        self.shared = shared
+        self.out = shared.out
+        self.me = shared.me
+        self.instance = instance
+        self.members = members
+        self.others = tuple(member for member in members if member != shared.me)
+        self.majority = len(members) // 2 + 1
+        promise = self._read(records, "promise", Promise)
+        self.view = promise.view if promise else 0
+        self.voted_for = promise.voted_for if promise else ""
+        self.accepted: Accepted | None = self._read(records, "accepted", Accepted)
+        self.naming: Naming | None = self._read(records, "naming", Naming)
+        self.aborts: tuple[int, int] = self._read(records, "aborts", tuple[int, int]) or (0, 0)
+        """Of which group how many executions were aborted."""
+        self.proposal: State | None = self._read(records, "proposal", State)
+        mail = [msgspec.msgpack.decode(data, type=Mail) for key, data in records.items() if key.startswith("mail/")]
+        self.mailbox = Mailbox(mail, shared.bounds.mail_max)
+        # Memory only.
+        self.decided: tuple[int, State] | None = None
+        """The furthest state known to be decided, and the view it was decided in."""
+        self.votes: dict[Address, Vote] | None = None
+        """As a candidate: the votes for this view."""
+        self.split = False
+        """Another candidate of this view was met: it may have no winner."""
+        self.replicating: State | None = None
+        """As planner or master: the state whose acknowledgements are counted."""
+        self.acks: dict[Address, None] = {}
+        self.resend_us = 0
+        self.led_us = now
+        """When a leader of the highest view was last heard."""
+        self.patience_us = self._draw_patience()
+        self.clean: dict[Address, tuple[int, int]] = {}
+        """The view and group up to which others said that they are clean."""
+
+    # ---- disk --------------------------------------------------------------------------------------------------
+
+    def _read(self, records: Mapping[str, bytes], key: str, kind: Any) -> Any:
+        return msgspec.msgpack.decode(records[key], type=kind) if key in records else None
+
+    def keep(self, key: str, record: Any) -> None:
+        self.out.keep(f"{self.instance}|{key}", record)
+
+    def forget(self, key: str) -> None:
+        self.out.forget(f"{self.instance}|{key}")
+
+    def _promise(self, view: int, voted_for: str) -> None:
+        invariant(view > self.view, "a promise only rises")
+        self.view, self.voted_for = view, voted_for
+        self.keep("promise", Promise(view, voted_for))
+        self.step_down()
+
+    def _accept(self, view: int, state: State, mine: bool) -> None:
+        self.accepted = Accepted(view, state, mine)
+        self.keep("accepted", self.accepted)
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """How far the accepted state is: votes are compared by this."""
+        return (self.accepted.view, self.accepted.state.group) if self.accepted else (-1, -1)
+
+    @property
+    def final(self) -> bool:
+        return self.decided is not None and self.decided[1].final
+
+    def process_of(self, state: State) -> Process | None:
+        return self.shared.processes.get(f"{state.process}@{state.version}")
+
+    # ---- the roles that leads.py adds ---------------------------------------------------------------------------
+
+    def step_down(self) -> None:
+        """A higher view exists: neither candidate, planner nor master any more."""
+        self.votes = None
+        self.replicating = None
+        self.acks = {}
+
+    @property
+    def leading(self) -> bool:
+        return self.replicating is not None
+
+    def on_decided(self, now: int) -> None:
+        """The replicated state has a majority: planner of what comes next."""
+
+    def settle(self, now: int) -> None:
+        """A decided state was learned: keep or undo own executions."""
+
+    # ---- suspicion ---------------------------------------------------------------------------------------------
+
+    def _draw_patience(self) -> int:
+        config = self.shared.config
+        return config.suspect_us + int(self.shared.entropy.random() * config.backoff_us)
+
+    def led(self, now: int) -> None:
+        self.led_us = now
+
+    def suspects(self, now: int) -> bool:
+        return not self.leading and now - self.led_us >= self.patience_us
+
+    def ask_view(self, now: int, why: str) -> None:
+        """Become candidate of the next view (Fig. 6, I)."""
+        self.out.report("view_change", f"{self.instance}: {self.me} asks for view {self.view + 1}: {why}")
+        self._promise(self.view + 1, self.me)
+        self.votes, self.split = {self.me: self._vote()}, False
+        self.led_us, self.patience_us = now, self._draw_patience()
+        for member in self.others:
+            self.out.send(member, RequestView(self.instance, self.view))
+        self._count_votes(now)
+
+    def ask_again(self, now: int) -> None:
+        """No majority yet. The same view will do, unless another candidate took votes in it: a replica that is cut off
+        must not run ahead and disturb the others when it comes back."""
+        if self.votes is None or self.split:
+            self.ask_view(now, "nobody leads")
+            return
+        self.led_us = now
+        for member in self.others:
+            if member not in self.votes:
+                self.out.send(member, RequestView(self.instance, self.view))
+
+    def _vote(self) -> Vote:
+        view, state = (self.accepted.view, self.accepted.state) if self.accepted else (-1, None)
+        aborts = self.aborts[1] if state is not None and self.aborts[0] == state.group + 1 else 0
+        return Vote(self.instance, self.view, view, state, self.mailbox.mail, aborts)
+
+    def on_request_view(self, sender: Address, message: RequestView, now: int) -> None:
+        """Vote once a view, for the first who asks (II)."""
+        if message.view > self.view:
+            self._promise(message.view, sender)
+            self.led(now)
+        elif message.view < self.view or self.voted_for != sender:
+            self.out.send(sender, Reject(self.instance, self.view))
+            return
+        self.out.send(sender, self._vote())
+
+    def on_vote(self, sender: Address, message: Vote, now: int) -> None:
+        if self.votes is None or message.view != self.view:
+            return
+        self.votes[sender] = message
+        self._count_votes(now)
+
+    def _count_votes(self, now: int) -> None:
+        """With a majority: choose the furthest accepted state and replicate it in this view (III, IV)."""
+        votes = self.votes
+        if votes is None or len(votes) < self.majority:
+            return
+        self.votes = None
+        for vote in votes.values():
+            for mail in vote.mail:
+                self._store(mail)
+        chosen = self._choose(votes)
+        if chosen is None:
+            return  # nobody in this majority has heard of the instance's start
+        same = [vote.aborts for vote in votes.values() if vote.state and vote.state.group == chosen.group]
+        if same and max(same) > 0:
+            self._count_aborts(chosen.group + 1, max(same))
+        self.replicate(chosen, now)
+
+    def _choose(self, votes: Mapping[Address, Vote]) -> State | None:
+        best: Vote | None = None
+        for vote in votes.values():
+            if vote.state is not None and (best is None or self.vote_rank(vote) > self.vote_rank(best)):
+                best = vote
+        return best.state if best is not None else self.proposal
+
+    def vote_rank(self, vote: Vote) -> tuple[int, int]:
+        """By accepted_in, then group. By the executing view a decided state could be revoked."""
+        return vote.accepted_in, vote.state.group if vote.state else -1
+
+    def _count_aborts(self, group: int, count: int) -> None:
+        if (group, count) > self.aborts:
+            self.aborts = (group, count)
+            self.keep("aborts", self.aborts)
+
+    def _store(self, mail: Mail) -> bool | None:
+        if self.accepted is not None and mail.id in self.accepted.state.consumed:
+            return False
+        stored = self.mailbox.store(mail)
+        if stored:
+            self.keep(f"mail/{mail.id}", mail)
+        return stored
+
+    # ---- replication -------------------------------------------------------------------------------------------
+
+    def replicate(self, state: State, now: int) -> None:
+        """Accept a state in this view and ask the others to (Fig. 5, I)."""
+        self._accept(self.view, state, mine=True)
+        self.replicating, self.acks = state, {self.me: None}
+        self._send_state(self.others, now)
+        self._count_acks(now)
+
+    def _send_state(self, members: tuple[Address, ...], now: int) -> None:
+        invariant(self.replicating is not None, "there is a state to send")
+        self.resend_us = now + self.shared.config.resend_us
+        if self.replicating is not None:
+            for member in members:
+                self.out.send(member, Replicate(self.view, self.replicating))
+
+    def on_replicate(self, sender: Address, message: Replicate, now: int) -> None:
+        """Accept what is not of a lower view, on disk before the ACK (II)."""
+        if message.view < self.view:
+            self.out.send(sender, Reject(self.instance, self.view))
+            return
+        self.raise_view(message.view)
+        self.led(now)
+        if (message.view, message.state.group) > self.rank:
+            if self.leading or self.votes is not None:
+                self.step_down()
+            self._accept(message.view, message.state, mine=False)
+            self.on_accepted(now)
+        elif (message.view, message.state.group) == self.rank and self.accepted is not None:
+            invariant(self.accepted.state.views == message.state.views, "one state for each view and group")
+        self.out.send(sender, Ack(self.instance, message.view, message.state.group))
+
+    def on_accepted(self, now: int) -> None:
+        """A state of somebody else was accepted: a backup may work ahead on it."""
+
+    def raise_view(self, view: int) -> None:
+        if view > self.view:
+            self._promise(view, "")
+
+    def on_ack(self, sender: Address, message: Ack, now: int) -> None:
+        if self.replicating is None or message.view != self.view or message.group != self.replicating.group:
+            return
+        self.acks[sender] = None
+        self._count_acks(now)
+
+    def _count_acks(self, now: int) -> None:
+        if self.replicating is not None and len(self.acks) >= self.majority:
+            state, self.replicating = self.replicating, None
+            self.decided = (self.view, state)
+            self.settle(now)
+            self.on_decided(now)
+
+    def on_reject(self, message: Reject, now: int) -> None:
+        if message.view > self.view:
+            self.raise_view(message.view)
+            self.led(now)
+        elif message.view == self.view:
+            self.split = True
+
+    # ---- learning ----------------------------------------------------------------------------------------------
+
+    def on_lead(self, sender: Address, lead: Lead, now: int) -> None:
+        """A heartbeat of the instance's leader: it says what is decided."""
+        if lead.view < self.view:
+            self.out.send(sender, Reject(self.instance, self.view))
+            return
+        self.led(now)
+        if lead.group < 0:
+            return
+        accepted = self.accepted
+        if accepted is not None and accepted.view == lead.view and accepted.state.group <= lead.group:
+            self.learn(lead.view, accepted.state, now)
+        known = (self.decided[0], self.decided[1].group) if self.decided else (-1, -1)
+        if known < (lead.view, lead.group):
+            self.out.send(sender, Fetch(self.instance, *known))
+
+    def on_fetch(self, sender: Address, message: Fetch) -> None:
+        if self.decided is not None and (message.view, message.group) < (self.decided[0], self.decided[1].group):
+            self.out.send(sender, Decided(*self.decided))
+
+    def learn(self, view: int, state: State, now: int) -> None:
+        """A state decided in `view`. Accepting it is always safe: a majority has accepted it or what follows it."""
+        if self.decided is not None and (view, state.group) <= (self.decided[0], self.decided[1].group):
+            return
+        self.raise_view(view)
+        self.decided = (view, state)
+        if (view, state.group) > self.rank:
+            if self.leading or self.votes is not None:
+                self.step_down()
+            self._accept(view, state, mine=False)
+        self.settle(now)
+
+    def on_clean(self, sender: Address, message: Clean) -> None:
+        self.clean[sender] = max((message.view, message.group), self.clean.get(sender, (-1, -1)))
+
+    def all_clean(self, view: int, group: int = -1) -> bool:
+        return all(self.clean.get(member, (-1, -1)) >= (view, group) for member in self.others)

@@ -1,0 +1,125 @@
+"""Compensations: one after the other in reverse causal order, each repeated under its own IID until the service
+confirms. A compensation that keeps failing is parked: shown, never forgotten, tried again at the slowest pace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from unerring.processes.config import ProcessesConfig
+from unerring.processes.graph import Graph
+from unerring.processes.messages import Answer, GroupLog, Reply, Request, Taken, iid_of, iid_of_undo
+
+
+class UndoStep(msgspec.Struct, frozen=True):
+    """One interaction to undo."""
+
+    instance: str
+    vertex: str
+    iid: str
+    request: Any
+    reply: Any
+    group: int
+    basis: tuple[int, ...]
+    unknown: bool
+
+
+def steps_of_log(graph: Graph, instance: str, log: GroupLog) -> list[UndoStep]:
+    """What a master may have to undo of its group: all writes it meant to make, the last first. Refused ones had no
+    effect; those without an answer may have had one."""
+    steps = []
+    for intent in reversed(log.intents):
+        vertex = graph.by_name[intent.vertex]
+        if not vertex.write or vertex.final:
+            continue
+        answers = {o.occurrence: o for o in log.outcomes if o.vertex == intent.vertex}
+        answered = answers.get(intent.occurrence)
+        if answered is not None and answered.answer in (Answer.REFUSED, Answer.FINAL):
+            continue
+        done = answered is not None and answered.answer == Answer.DONE
+        iid = iid_of(instance, intent.vertex, intent.occurrence, log.view)
+        if iid not in log.undone:
+            reply = answered.value if answered is not None else None
+            steps.append(UndoStep(instance, intent.vertex, iid, intent.request, reply, log.group, log.basis, not done))
+    return steps
+
+
+def steps_of_taken(graph: Graph, instance: str, taken: Sequence[Taken], views: tuple[int, ...]) -> list[UndoStep]:
+    """What undoing a process means: its writes, the last first, back to the last one that cannot be undone."""
+    steps = []
+    for action in reversed(taken):
+        if not action.write:
+            continue
+        if graph.by_name[action.vertex].final:
+            break
+        basis = views[: action.group - 1]
+        steps.append(
+            UndoStep(
+                instance, action.vertex, action.iid, action.request, action.reply, action.group, basis, action.unknown
+            )
+        )
+    return steps
+
+
+class Undo:
+    """Progress through a list of steps."""
+
+    def __init__(self, graph: Graph, steps: Iterable[UndoStep], view: int, config: ProcessesConfig) -> None:
+        self.graph = graph
+        self.steps = list(steps)
+        self.view = view
+        self.config = config
+        self.done: list[str] = []
+        """IIDs undone so far; whoever owns the list keeps them on disk."""
+        self.attempts = 0
+        self.due_us = 0
+        self.asked: Request | None = None
+
+    @property
+    def finished(self) -> bool:
+        return not self.steps
+
+    @property
+    def parked(self) -> bool:
+        return self.attempts > self.config.undo_attempts_max
+
+    def tick(self, now: int) -> Request | None:
+        """The next request, or the last one again."""
+        if self.finished or (self.asked is not None and now < self.due_us):
+            return None
+        if self.asked is None:
+            self.asked, self.attempts = self._ask(self.steps[0]), 0
+        self.attempts += 1
+        pause = min(self.config.undo_attempt_us << min(self.attempts - 1, 20), self.config.undo_pause_us_max)
+        self.due_us = now + pause
+        return self.asked
+
+    def _ask(self, step: UndoStep) -> Request:
+        vertex = self.graph.by_name[step.vertex]
+        base = Request(
+            step.instance, step.iid, vertex.service, vertex.operation, step.request, group=step.group, basis=step.basis
+        )
+        if self.graph.service_by_name[vertex.service].cancels:
+            return msgspec.structs.replace(base, mode="cancel", view=self.view)
+        if step.unknown:  # what happened must be known first; the filter answers a repeated IID without a second effect
+            return base
+        payload = {"request": step.request, "reply": step.reply}
+        undo = msgspec.structs.replace(base, iid=iid_of_undo(step.iid), operation=vertex.compensation, payload=payload)
+        return msgspec.structs.replace(undo, mode="undo")
+
+    def reply(self, reply: Reply) -> bool:
+        """Whether this answered the request under way, so that there is progress to keep."""
+        if self.asked is None or reply.iid != self.asked.iid or reply.mode != self.asked.mode:
+            return False
+        if reply.answer == Answer.UNKNOWN or (reply.answer != Answer.DONE and reply.mode != "do"):
+            return False
+        step = self.steps[0]
+        self.asked = None
+        if reply.mode == "do" and reply.answer == Answer.DONE:
+            self.steps[0] = msgspec.structs.replace(step, unknown=False, reply=reply.value)
+            return False
+        self.done.append(step.iid)
+        del self.steps[0]
+        return True

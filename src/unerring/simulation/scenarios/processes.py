@@ -1,0 +1,211 @@
+"""Replicated processes under all faults: random graphs of all action classes, services that refuse, hang, answer late,
+twice or garbage, f = 1 and 2, minority and majority partitions, crashes of everybody. One-copy consistency in every
+run, and an end of every instance once the faults are over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+
+from unerring.audit import Acted, Did, Model, Violation, check_agreement, check_one_copy
+from unerring.model import MILLISECOND_US, SECOND_US, Entropy
+from unerring.processes.config import ClusterBounds, ProcessesConfig
+from unerring.processes.grouping import Grouping
+from unerring.processes.messages import Mail, Start, State
+from unerring.processes.node import ProcessNode
+from unerring.processes.replica import Ended, Replica
+from unerring.simulation.faults import Fault, draw_faults
+from unerring.simulation.process_parts import Architect, Client, SimService, Temper
+from unerring.simulation.scenario import Scenario, scenario
+from unerring.simulation.world import World
+
+ENDED = "every instance comes to an end, and every replica is clean, once the faults are over"
+
+
+@scenario("processes")
+class Processes(Scenario):
+    """One random process, a few instances, 3 or 5 nodes, two services, one client."""
+
+    replica: type[Replica] = Replica
+    service: type[SimService] = SimService
+    replicas: tuple[int, ...] = (1, 1, 1, 2)
+    faults_us = 3 * SECOND_US
+    calm_us = 20 * SECOND_US
+    must_reach = (
+        "an instance completed",
+        "an instance was cancelled",
+        "an instance failed and was undone",
+        "an instance was parked",
+        "a master compensated its group",
+        "a view above 3",
+        "a backup execution was adopted",
+        "a fenced master",
+        "somebody was named by another",
+    )
+
+    def build(self, world: World) -> None:
+        draw = world.draw
+        self.f = draw.choice(self.replicas)
+        self.names = tuple(f"node{n}" for n in range(2 * self.f + 1))
+        architect = Architect(draw)
+        self.process = architect.build("p")
+        self.channels = architect.channels
+        self.ends: dict[str, dict[str, State]] = {}
+        self.config = ProcessesConfig(
+            tick_us=10 * MILLISECOND_US,
+            heartbeat_us=30 * MILLISECOND_US,
+            suspect_us=draw.choice((100, 250)) * MILLISECOND_US,
+            backoff_us=draw.choice((60, 200)) * MILLISECOND_US,
+            resend_us=40 * MILLISECOND_US,
+            sweep_patience_us=draw.choice((200, 1000, 100_000)) * MILLISECOND_US,
+            undo_attempt_us=60 * MILLISECOND_US,
+            undo_pause_us_max=400 * MILLISECOND_US,
+            naming=draw.choice(("self", "self", "rotate")),
+        )
+        self.grouping = Grouping(
+            failover_us=draw.choice((0, 100, 500, 5000)) * MILLISECOND_US,
+            view_change_us=50 * MILLISECOND_US,
+            each_alone=draw.random() < 0.15,
+        )
+        for name in self.names:
+            self._add_node(world, name)
+        self._add_services(world)
+        world.add("client", lambda records, entropy, now: Client(self.names, self.f, entropy))
+        self.instances = [f"i{n}" for n in range(draw.choice((1, 1, 2, 3)))]
+        for instance in self.instances:
+            self._workload(world, instance)
+
+    def _add_node(self, world: World, name: str) -> None:
+        kind = type("Node", (ProcessNode,), {"replica": self.replica})
+
+        def boot(records: Mapping[str, bytes], entropy: Entropy, now: int) -> ProcessNode:
+            node: ProcessNode = kind(
+                name,
+                self.names,
+                {"p": self.process},
+                records,
+                entropy,
+                now,
+                ClusterBounds(f=self.f),
+                self.config,
+                self.grouping,
+                world.now_us - now,
+            )
+            return node
+
+        world.add(name, boot, on_deliver=lambda what: self._on_deliver(name, what))
+
+    def _on_deliver(self, name: str, what: object) -> None:
+        if isinstance(what, Ended):
+            self.ends.setdefault(what.instance, {})[name] = what.state
+
+    def _add_services(self, world: World) -> None:
+        draw = world.draw
+        bad = draw.choice((0.0, 0.0, 0.05, 0.2))
+        temper = Temper(
+            work_us_max=draw.choice((1, 10, 40)) * MILLISECOND_US,
+            silent=draw.choice((0.0, bad)),
+            late=draw.choice((0.0, bad)),
+            twice=draw.choice((0.0, bad)),
+            garbage=draw.choice((0.0, 0.0, bad / 4)),
+            refuses=draw.choice((0.0, bad)),
+            refuses_for_good=draw.choice((0.0, bad / 4)),
+            undo_fails=draw.choice((0.0, bad)),
+        )
+        for name, cancels in (("bank", True), ("shop", False)):
+            world.add(
+                f"service:{name}",
+                lambda records, entropy, now, name=name, cancels=cancels: self.service(  # type: ignore[misc]
+                    name, cancels, temper, records, entropy, lambda: world.now_us
+                ),
+            )
+
+    def _workload(self, world: World, instance: str) -> None:
+        draw = world.draw
+        at_us = draw.randrange(self.faults_us // 2)
+        world.at(at_us, lambda: world.call("client", "want", Start(instance, "p", {})))
+        for channel in self.channels:
+            mail = Mail(f"{instance}-{channel}", channel, draw.randrange(1000))
+            later_us = at_us + draw.randrange(2 * SECOND_US)
+            world.at(later_us, lambda mail=mail: world.call("client", "post", instance, mail))  # type: ignore[misc]
+        if draw.random() < 0.2:
+            world.at(at_us + draw.randrange(SECOND_US), lambda: world.call("client", "cancel", instance))
+
+    def faults(self, world: World, draw: Random) -> Sequence[Fault]:
+        """Everybody but the client, and without a budget: safety may not depend on how many fail."""
+        services = ["service:bank", "service:shop"] if draw.random() < 0.4 else []
+        return draw_faults(draw, [*self.names, *services], self.faults_us, self.kinds)
+
+    # --- judgement
+
+    def settled(self, world: World) -> bool:
+        nodes = [world.machine(name) for name in self.names]
+        if any(node is None for node in nodes):
+            return False
+        return all(instance in node.finished for node in nodes for instance in self.instances)
+
+    def _journal(self, world: World, instance: str) -> list[Did]:
+        lines: list[tuple[int, Did]] = []
+        for name in ("service:bank", "service:shop"):
+            machine = world.machine(name)
+            lines += machine.journal if machine is not None else []
+        lines.sort(key=lambda line: line[0])
+        return [line for _, line in lines if line.iid.startswith(f"{instance}/")]
+
+    def safety(self, world: World) -> Iterable[Violation]:
+        self._note(world)
+        for instance in self.instances:
+            yield from self._check(world, instance, finished=False)
+
+    def _check(self, world: World, instance: str, finished: bool) -> Iterable[Violation]:
+        known: dict[str, State] = dict(self.ends.get(instance, {}))
+        for name in self.names:
+            node = world.machine(name)
+            replica = node.instances.get(instance) if node is not None else None
+            if name not in known and replica is not None and replica.decided is not None:
+                known[name] = replica.decided[1]
+        yield from check_agreement(instance, {name: state.views for name, state in known.items()})
+        if not known:
+            return
+        state = max(known.values(), key=lambda state: state.group)
+        acted = [Acted(t.vertex, t.iid, t.request, t.reply, t.write) for t in state.taken]
+        graph = self.process.graph
+        model = Model(graph.vertices, graph.edges, self.process.initial({}), self.process.choose, self.process.fit)
+        yield from check_one_copy(
+            instance, model, state.status, acted, self._journal(world, instance), finished=finished
+        )
+
+    def liveness(self, world: World) -> Iterable[Violation]:
+        for instance in self.instances:
+            for name in self.names:
+                node = world.machine(name)
+                if node is None or instance not in node.finished:
+                    known = "is down" if node is None else str(_told(node, instance))
+                    yield Violation(ENDED, (f"{name} has not settled {instance}: {known}",))
+            yield from self._check(world, instance, finished=True)
+
+    def _note(self, world: World) -> None:
+        words = {
+            "completed": "an instance completed",
+            "cancelled": "an instance was cancelled",
+            "failed": "an instance failed and was undone",
+            "parked": "an instance was parked",
+        }
+        for states in self.ends.values():
+            for state in list(states.values())[:1]:
+                world.sometimes(words[state.status])
+                if state.executed_in > 3:
+                    world.sometimes("a view above 3")
+        for report, word in (
+            ("compensating", "a master compensated its group"),
+            ("adopted", "a backup execution was adopted"),
+            ("fenced", "a fenced master"),
+            ("named", "somebody was named by another"),
+        ):
+            if world.reports.get(f"process.{report}"):
+                world.sometimes(word)
+
+
+def _told(node: ProcessNode, instance: str) -> object:
+    replica = node.instances.get(instance)
+    return "unknown" if replica is None else {k: v for k, v in replica.query().items() if k != "variables"}
