@@ -150,7 +150,7 @@ class Execution:
             iid = self._iid(vertex, occurrence)
             request = self.intents[vertex.name].request if vertex.name in self.intents else self._request(vertex)
             return self._apply(vertex, iid, request, done.value)
-        if self.stopped or any(attempt.vertex is vertex for attempt in self.open.values()):
+        if self.aborted or self.fenced or any(attempt.vertex is vertex for attempt in self.open.values()):
             return False
         self._ask(vertex, occurrence, now, started)
         return False

@@ -2,8 +2,8 @@
 
 The paper's two rules: an actively replicated group has no compensation cost; a passively replicated one is re-executed
 within the failover threshold, t_v + Σ t(v) ≤ t_f, where concurrent branches count by the longest way through them.
-Beyond the paper: a write is never active, whatever its learned cost; a non-compensable action is alone, across branches too; a
-group contains no wait.
+Beyond the paper: a write is never active, whatever its learned cost; a non-compensable action is alone, across branches
+too; a group contains no wait.
 
 The group that starts at a cut is a function of the cut alone (and of which waits have ended), so that survivors know
 what a dead master may have executed.

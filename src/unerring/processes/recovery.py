@@ -1,8 +1,8 @@
 """What a decided state says about executions outside its lineage.
 
 An execution (g, v) is excluded once a decided state, in a view above v, has another view at g or does not have g yet:
-no later lineage can contain it. In each older view at most one group is: the first whose lineage entry is above it, else
-the next one, because every earlier group of that view had been decided before its successor began.
+no later lineage can contain it. In each older view at most one group is: the first whose lineage entry is above it,
+else the next one, because every earlier group of that view had been decided before its successor began.
 """
 
 from __future__ import annotations
