@@ -15,7 +15,6 @@ from unerring.rules.plan import Plan
 from .generators import Pair
 
 Make = Callable[[Plan], Engine]
-REFUSED = "a match that cannot be skipped from"
 
 
 def texts(events: list[Event]) -> list[str]:
@@ -24,11 +23,11 @@ def texts(events: list[Event]) -> list[str]:
 
 
 def answer(pair: Pair) -> list[str] | str:
-    """The oracle's answer, or REFUSED. (Which key is refused first is no part of the meaning.)"""
+    """The oracle's answer; the sentence where it refuses."""
     try:
         return texts(oracle.run(pair.plan, pair.events, pair.ranks, pair.through))
-    except RuleError:
-        return REFUSED
+    except RuleError as error:
+        return str(error)
 
 
 def cuts_of(rows: list[Row], through: int, random: Random) -> list[int]:
@@ -54,8 +53,8 @@ def fed(make: Make, pair: Pair, cuts: list[int], restore_at: int | None = None) 
                 engine = make(pair.plan)
                 engine.restore(state)
                 assert engine.snapshot() == state, "a restored engine is another one"
-    except RuleError:
-        return REFUSED, b""
+    except RuleError as error:
+        return str(error), b""
     return texts(events), engine.snapshot()
 
 

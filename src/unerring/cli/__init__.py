@@ -15,7 +15,6 @@ from unerring.model import UnerringError
 COMMANDS: dict[str, str] = {
     # name: the first line of its help. The module unerring.cli.NAME ('-' becomes '_') has a function `command`,
     # or a typer app `app` where there are subcommands.
-    "explain": "Print a rule: its plan, how it runs and why, what it keeps, its version.",
     "demo": "See it work: failures in, and a verdict at the end.",
     "bench": "Figures with their goals, measured now.",
     "simulate": "Run a scenario under seeded faults and check what must always hold.",

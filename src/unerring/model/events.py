@@ -11,8 +11,9 @@ from unerring.model.stamps import Stamp
 Value = bool | int | float | str | bytes | None
 """What a payload column holds. A TIME column holds microseconds."""
 
-Key = tuple[Value, ...]
-"""The values of a stream's key columns, in their declared order."""
+Key = tuple[Any, ...]
+"""The values of a stream's key columns, in their declared order. (Any, for a decoder cannot tell the kinds of Value
+apart by their names; on a wire they tell themselves.)"""
 
 
 class Event(msgspec.Struct, frozen=True, order=False):

@@ -1,0 +1,107 @@
+"""Applications: where situations leave the query trees, each once.
+
+Position and effect commit together: what a situation changes (here, its own record) and the position behind it are one
+write on stable storage, and only then is it acknowledged and handed up. Handing up alone is at least once, with
+a stable id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from unerring.correlation.config import CorrelationConfig
+from unerring.correlation.incoming import Incoming, Verdict
+from unerring.correlation.intake import NEVER, Intake
+from unerring.correlation.losses import Lost, is_loss
+from unerring.correlation.messages import MEMBERSHIP, AskAcks, Batch, NotMember, Ping, Pong, ReadRecord, RecordIs
+from unerring.correlation.topology import Topology
+from unerring.model import Address, Deliver, Effects, Event, Persist, Send, SetTimer, Stamp
+
+
+class _Position(msgspec.Struct, frozen=True, array_like=True):
+    last: Stamp
+    count: int
+
+
+class Application:
+    """Takes the streams it asked for, commits, delivers."""
+
+    def __init__(self, records: Mapping[str, bytes], name: str, topology: Topology, config: CorrelationConfig) -> None:
+        self.name = name
+        self.config = config
+        self.intake = Intake(name.rpartition("/")[0], topology, config)
+        self.intake.incarnation = 1
+        self._polled_us = NEVER
+        for stream in self.intake.streams:
+            data = records.get(f"application/{stream}/position")
+            if data is not None:
+                position = msgspec.msgpack.decode(data, type=_Position)
+                self.intake.streams[stream] = Incoming(stream, position.last, position.count)
+                self.intake.consumed[stream] = position.count
+
+    def start(self, now: int) -> Effects:
+        return [SetTimer("tick", now + self.config.tick_us), Send(MEMBERSHIP, ReadRecord(0))]
+
+    def timer(self, name: str, now: int) -> Effects:
+        effects: Effects = [SetTimer(name, now + self.config.tick_us)]
+        poll_us = self.config.record_poll_us if self.intake.record.version else self.config.join_retry_us
+        if now - self._polled_us >= poll_us:
+            self._polled_us = now
+            effects.append(Send(MEMBERSHIP, ReadRecord(self.intake.record.version)))
+        return effects + self.intake.tick(now)
+
+    def handle(self, sender: Address, message: Any, now: int) -> Effects:
+        match message:
+            case Batch():
+                return self._batch(sender, message, now)
+            case RecordIs(record):
+                began = not self.intake.record.version
+                self.intake.read(record, now)
+                return self.intake.resume_all(now) if began else []
+            case AskAcks():
+                return [Send(sender, self.intake.ack(stream)) for stream in self.intake.streams]
+            case NotMember():
+                return [Send(MEMBERSHIP, ReadRecord(self.intake.record.version))]
+            case Ping(sent_us):
+                return [Send(sender, Pong(sent_us))]
+            case Pong():
+                self.intake.hear(sender, now)
+                self.intake.pong(message, now)
+        return []
+
+    def _batch(self, sender: Address, batch: Batch, now: int) -> Effects:
+        if batch.stream not in self.intake.streams:
+            return []
+        taken, effects = self.intake.take(sender, batch, now)
+        if taken.verdict is Verdict.GAP:
+            return effects
+        if taken.events:
+            incoming = self.intake.streams[batch.stream]
+            self.intake.consumed[batch.stream] = incoming.count
+            effects.append(self._commit(incoming, taken.events))
+            effects += [Deliver(Lost(event) if is_loss(event) else event) for event in taken.events]
+        if batch.events:
+            effects.append(Send(sender, self.intake.ack(batch.stream)))
+        return effects
+
+    def _commit(self, incoming: Incoming, events: tuple[Event, ...]) -> Persist:
+        position = _Position(incoming.last, incoming.count)
+        first = incoming.count - len(events)
+        puts = [(f"application/{incoming.stream}/position", msgspec.msgpack.encode(position))]
+        for at, event in enumerate(events):
+            puts.append((_key(incoming.stream, first + at), msgspec.msgpack.encode(event)))
+        return Persist(tuple(puts))
+
+
+def committed(records: Mapping[str, bytes], stream: str) -> list[Event]:
+    """What an application's stable storage says it has received, in order."""
+    prefix = f"application/{stream}/event/"
+    decoder = msgspec.msgpack.Decoder(Event)
+    return [decoder.decode(records[key]) for key in sorted(records) if key.startswith(prefix)]
+
+
+def _key(stream: str, number: int) -> str:
+    return f"application/{stream}/event/{number:012d}"

@@ -1,0 +1,60 @@
+"""Bounds and pauses of one replica, source or application. None of them changes a stamp."""
+
+from __future__ import annotations
+
+from unerring.model import MILLISECOND_US, SECOND_US, ConfigError, ProcessConfig, check
+
+
+class CorrelationConfig(ProcessConfig, frozen=True, forbid_unknown_fields=True):
+    # What may pile up.
+    window_events: int = 4096
+    """Credit: events of one stream that a receiver buffers ahead of what it has processed."""
+    outgoing_events_max: int = 16_384
+    """Events of one outgoing stream in the queue before the replica stops processing (back-pressure)."""
+    batch_events_max: int = 1024
+    """Events in one message."""
+    snapshot_part_bytes: int = 1 << 20
+    durable_snapshot_events: int = 10_000
+    """Durable mode: accepted events between two snapshots on disk."""
+
+    # How often.
+    tick_us: int = 20 * MILLISECOND_US
+    gossip_us: int = 50 * MILLISECOND_US
+    progress_pause_us: int = 2 * MILLISECOND_US
+    """Progress alone goes out at most this often."""
+    ack_repeat_us: int = 250 * MILLISECOND_US
+    """Acks and credit are repeated to all upstream replicas: nothing else repeats a lost one."""
+    record_poll_us: int = SECOND_US
+    ping_us: int = 200 * MILLISECOND_US
+
+    # How patient.
+    patience_us: int = 200 * MILLISECOND_US
+    """A stream that does not advance for so long is asked for at all upstream replicas; doubled each time."""
+    patience_us_max: int = 2 * SECOND_US
+    gap_pause_us: int = 20 * MILLISECOND_US
+    """After a gap was reported, before the same gap is reported again."""
+    lease_us: int = SECOND_US
+    """How long a normal replica serves a receiver that asked."""
+    vote_us: int = 60 * MILLISECOND_US
+    suspect_us_min: int = 120 * MILLISECOND_US
+    suspect_us_max: int = 3 * SECOND_US
+    join_retry_us: int = 200 * MILLISECOND_US
+    eviction_us: int = 2 * SECOND_US
+    """How long an eviction waits for a remaining member's confirmation before it is given up."""
+    latency_step_us: int = 1 * MILLISECOND_US
+    """Latencies that differ by less are equal for an election."""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "window_events",
+            "outgoing_events_max",
+            "batch_events_max",
+            "snapshot_part_bytes",
+            "durable_snapshot_events",
+        ):
+            check(self, name, 1, 1 << 32)
+        for name in self.__struct_fields__:
+            if name.endswith("_us"):
+                check(self, name, 1, 3600 * SECOND_US)
+        if self.patience_us_max < self.patience_us or self.suspect_us_max < self.suspect_us_min:
+            raise ConfigError("CorrelationConfig: an upper bound of patience or suspicion is below its lower one")

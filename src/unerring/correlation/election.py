@@ -1,0 +1,182 @@
+"""Leader election (Figure 3, lines 36-39 and 51-53): at least one leader eventually, and no agreement needed.
+
+Two leaders at once cost messages only. So a vote is one round without retries: the starter asks, waits for answers or
+for a while, and names the best of those that answered.
+
+| event | what happens |
+|---|---|
+| no leader seems alive, or LeaderDead | start a vote |
+| Vote from a lower starter | own vote ends; answer Candidate |
+| Vote from a higher starter while voting | not answered: the lower starter's vote prevails |
+| Candidate that leads already | the vote was needless: it ends |
+| all answered, or time is up | the best candidate is told Elected, with everybody |
+| a better leader is heard of | a leader steps down |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from unerring.correlation.config import CorrelationConfig
+from unerring.correlation.detector import Detector
+from unerring.correlation.messages import Candidate, Elected, Gossip, LeaderDead, Vote
+from unerring.model import Effects, Report, Send
+
+DEAF_US = 1 << 40
+"""The latency of a replica that hears nothing from the previous hop."""
+
+
+class _Voting(msgspec.Struct):
+    round: int
+    excluded: str
+    deadline_us: int
+    answers: dict[str, int]
+
+
+class Election:
+    """Who sends. The replica asks `leading`, and feeds what it hears."""
+
+    def __init__(self, name: str, config: CorrelationConfig) -> None:
+        self.name = name
+        self.config = config
+        self.leading = False
+        self.latency_us = 0
+        """To the previous hop, smoothed; set by the replica."""
+        self.elections = 0
+        self.fellows: tuple[str, ...] = ()
+        """The other caught-up replicas of the node."""
+        self._alive = Detector(config.suspect_us_min, config.suspect_us_max)
+        self._leaders: dict[str, bool] = {}
+        self._latencies_us: dict[str, int] = {}
+        self._round = 0
+        self._voting: _Voting | None = None
+
+    def arrange(self, fellows: Sequence[str], now: int) -> None:
+        """The record changed."""
+        for name in self.fellows:
+            if name not in fellows:
+                self._alive.forget(name)
+                self._leaders.pop(name, None)
+        self.fellows = tuple(fellows)
+        for name in fellows:
+            self._alive.expect(name, now)
+
+    def reset(self) -> None:
+        """A joiner does not lead and does not vote."""
+        self.leading = False
+        self._voting = None
+
+    def leader_seems_alive(self, now: int) -> bool:
+        """Line 38."""
+        return self.leading or any(
+            self._leaders.get(name, False) and not self._alive.suspects(name, now) for name in self.fellows
+        )
+
+    def hear(self, sender: str, gossip: Gossip, now: int) -> Effects:
+        """A fellow's sign of life; a leader steps down for a better one."""
+        self._alive.hear(sender, now)
+        self._leaders[sender] = gossip.leader
+        self._latencies_us[sender] = gossip.latency_us
+        if self.leading and gossip.leader and self._criterion(sender, gossip.latency_us) < self._mine():
+            self.leading = False
+            return [Report("correlation.stepped_down", f"{self.name} leaves the lead to {sender}")]
+        return []
+
+    def tick(self, now: int) -> Effects:
+        """Lines 36-39."""
+        voting = self._voting
+        if voting is not None:
+            return self._close(voting, now) if now >= voting.deadline_us else []
+        if not self.leader_seems_alive(now):
+            return self.start("", now)
+        return []
+
+    def leader_dead(self, leader: str, now: int) -> Effects:
+        """Lines 51-53: only if it is (believed) the leader, for a dead normal replica sends nothing anyway."""
+        if leader == self.name or not self._leaders.get(leader, False) or self._voting is not None:
+            return []
+        if self.leading:
+            return []
+        self._leaders[leader] = False
+        return self.start(leader, now)
+
+    def start(self, excluded: str, now: int) -> Effects:
+        """Ask all fellows."""
+        self._round += 1
+        self.elections += 1
+        self._voting = _Voting(self._round, excluded, now + self.config.vote_us, {self.name: self.latency_us})
+        effects: Effects = [Report("correlation.election", f"{self.name} starts a vote")]
+        asked = [name for name in self.fellows if name != excluded]
+        effects += [Send(name, Vote(self._round, excluded)) for name in asked]
+        if not asked:
+            effects += self._close(self._voting, now)
+        return effects
+
+    def vote(self, sender: str, vote: Vote, now: int) -> Effects:
+        """Of concurrent votes the lowest starter's prevails."""
+        if sender not in self.fellows or vote.excluded == self.name:
+            return []
+        if self._voting is not None:
+            if self.name < sender:
+                return []
+            self._voting = None
+        self._alive.hear(sender, now)
+        return [Send(sender, Candidate(vote.round, self.latency_us, self.leading))]
+
+    def candidate(self, sender: str, answer: Candidate, now: int) -> Effects:
+        voting = self._voting
+        if voting is None or answer.round != voting.round or sender not in self.fellows:
+            return []
+        self._alive.hear(sender, now)
+        self._latencies_us[sender] = answer.latency_us
+        if answer.leader and answer.latency_us < DEAF_US:
+            self._leaders[sender] = True
+            self._voting = None
+            return []
+        voting.answers[sender] = answer.latency_us
+        if all(name in voting.answers or name == voting.excluded for name in self.fellows):
+            return self._close(voting, now)
+        return []
+
+    def elected(self, sender: str, elected: Elected, now: int) -> Effects:
+        """The starter has chosen."""
+        if sender not in self.fellows:
+            return []
+        self._voting = None
+        if elected.leader == self.name:
+            return self._lead()
+        if elected.leader in self.fellows:
+            self._leaders[elected.leader] = True
+            self._alive.hear(elected.leader, now)
+        return []
+
+    def _close(self, voting: _Voting, now: int) -> Effects:
+        """Latency to the previous hop, then the lowest id, among those that answered."""
+        self._voting = None
+        best = min(voting.answers, key=lambda name: self._criterion(name, voting.answers[name]))
+        effects: Effects = [Send(name, Elected(voting.round, best)) for name in self.fellows if name != voting.excluded]
+        if best == self.name:
+            return effects + self._lead()
+        self._leaders[best] = True
+        self._alive.hear(best, now)
+        return effects
+
+    def _lead(self) -> Effects:
+        if self.leading:
+            return []
+        self.leading = True
+        return [Report("correlation.leader", f"{self.name} leads")]
+
+    def deaf(self) -> Effects:
+        """This leader cannot receive any more: it says so itself."""
+        if not self.leading:
+            return []
+        return [Send(name, LeaderDead(self.name)) for name in self.fellows]
+
+    def _criterion(self, name: str, latency_us: int) -> tuple[int, str]:
+        return latency_us // self.config.latency_step_us, name
+
+    def _mine(self) -> tuple[int, str]:
+        return self._criterion(self.name, self.latency_us)

@@ -1,0 +1,72 @@
+"""The engine port, for both kinds of engine.
+
+A synchronous engine is fed whole times in merge order and answers at once. An asynchronous one (Spark) reads the event
+log on its own, and hands over its outputs in stamp order later, as `Produced` messages to its replica; its snapshot is
+its own checkpoint. Both must be deterministic: the outputs are a function of the input streams alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from unerring.model import Event, Stamp, StreamSchema
+from unerring.rules import engine as rules
+from unerring.rules.outputs import Row, number
+
+
+class Fed(msgspec.Struct, frozen=True):
+    """What an engine answers: outputs in stamp order, by stream, and what it could not take."""
+
+    outputs: dict[str, list[Event]]
+    quarantined: list[rules.Quarantined] = []
+
+
+class Engine(Protocol):
+    """Fed and answers at once."""
+
+    def feed(self, rows: Sequence[Row], through: int) -> Fed:
+        """All input events up to time `through` that were not fed before, in merge order."""
+        ...
+
+    def snapshot(self) -> bytes:
+        """The whole state; the same after any split of the same input into feeds."""
+        ...
+
+    def restore(self, state: bytes) -> None:
+        """Continue from a snapshot of this or another replica."""
+        ...
+
+
+class HandOver(msgspec.Struct, frozen=True):
+    """What a replica asks of an asynchronous engine: hand over again what follows these stamps."""
+
+    after: Mapping[str, Stamp]
+
+
+class Hosting:
+    """The rules of one node as one engine: all are fed the same rows, and each makes its own streams."""
+
+    def __init__(self, engines: Sequence[rules.Engine]) -> None:
+        self.engines = list(engines)
+        self._schemas: dict[str, StreamSchema] = {}
+        for engine in self.engines:
+            self._schemas.update(rules.schemas_of(engine.plan))
+
+    def feed(self, rows: Sequence[Row], through: int) -> Fed:
+        outputs: dict[str, list[Event]] = {}
+        quarantined: list[rules.Quarantined] = []
+        for engine in self.engines:
+            for event in number(engine.feed(rows, through), self._schemas):
+                outputs.setdefault(event.stream, []).append(event)
+            quarantined += engine.take_quarantined()
+        return Fed(outputs, quarantined)
+
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode([engine.snapshot() for engine in self.engines])
+
+    def restore(self, state: bytes) -> None:
+        for engine, part in zip(self.engines, msgspec.msgpack.decode(state, type=list[bytes]), strict=True):
+            engine.restore(part)

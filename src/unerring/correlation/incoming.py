@@ -1,0 +1,81 @@
+"""The duplicate filter of one input stream (Figure 3, lines 7-18), which also sees every gap.
+
+| what arrives | what it is |
+|---|---|
+| prev = last | the next events: accepted |
+| stamp <= last | a duplicate: dropped, answered with the cumulative ack |
+| prev > last | a gap: what lies between is asked for |
+| prev < last < stamp | two replicas made different streams: a broken invariant |
+
+Space: one stamp, one count, one time for a stream, whatever passes through it.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from unerring.correlation.messages import Batch
+from unerring.model import BEFORE_ALL, TIME_MIN, Event, Stamp, invariant
+
+
+class Verdict(IntEnum):
+    NEXT = 0
+    DUPLICATE = 1
+    GAP = 2
+
+
+class Taken(NamedTuple):
+    verdict: Verdict
+    events: tuple[Event, ...]
+    advanced: bool
+    """Events or progress that were not known before."""
+
+
+class Incoming:
+    """Where one input stream stands."""
+
+    __slots__ = ("count", "last", "progress", "stream")
+
+    def __init__(self, stream: str, last: Stamp = BEFORE_ALL, count: int = 0, progress: int = TIME_MIN) -> None:
+        self.stream = stream
+        self.last = last
+        self.count = count
+        """Events accepted since the stream began."""
+        self.progress = progress
+
+    def take(self, batch: Batch) -> Taken:
+        """Judge a batch; move on if it is what comes next."""
+        if batch.prev > self.last:
+            return Taken(Verdict.GAP, (), False)
+        events = batch.events if batch.prev == self.last else self._beyond(batch)
+        if batch.events and batch.events[-1].stamp < self.last:
+            return Taken(Verdict.DUPLICATE, (), False)
+        if not batch.events and batch.prev < self.last:
+            return Taken(Verdict.DUPLICATE, (), False)
+        invariant(
+            batch.index + len(batch.events) == self.count + len(events),
+            f"stream {self.stream}: event {self.last} is number {self.count} here, and another number at the sender",
+        )
+        if events:
+            self.last = events[-1].stamp
+            self.count += len(events)
+        advanced = bool(events) or batch.progress > self.progress
+        # Progress counts only behind the event it follows: that event is `last` now.
+        self.progress = max(self.progress, batch.progress)
+        return Taken(Verdict.NEXT if advanced else Verdict.DUPLICATE, events, advanced)
+
+    def _beyond(self, batch: Batch) -> tuple[Event, ...]:
+        """The events after `last` of a batch that begins before it."""
+        known, events = self.last, batch.events
+        at = len(events)
+        while at and events[at - 1].stamp > known:
+            at -= 1
+        if at < len(events):
+            before = events[at - 1].stamp if at else batch.prev
+            invariant(
+                before == known,
+                f"stream {self.stream}: {events[at].stamp} follows {before} at the sender and {known} here; "
+                "replicas have diverged",
+            )
+        return events[at:]

@@ -1,0 +1,154 @@
+"""The receiving side: positions, acks, credit, and asking again (Figure 3, lines 7-12).
+
+An ack means received. It is cumulative, carries the receiver's incarnation, and is repeated to all upstream replicas at
+intervals, because nothing else would repeat a lost one. A stream that does not advance is asked for at *all* upstream
+replicas, whether or not a leader seems alive: that alone gives liveness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from unerring.correlation.config import CorrelationConfig
+from unerring.correlation.detector import Detector
+from unerring.correlation.incoming import Incoming, Taken, Verdict
+from unerring.correlation.messages import Ack, Batch, Ping, Pong, Resume
+from unerring.correlation.record import EMPTY, Record
+from unerring.correlation.topology import Topology
+from unerring.model import Address, Effects, Report, Send
+
+NEVER = -(1 << 62)
+
+
+class _Asking:
+    """How long one stream has been quiet, and when it was last asked for."""
+
+    __slots__ = ("advanced_us", "gap_us", "patience_us")
+
+    def __init__(self, now: int, patience_us: int) -> None:
+        self.advanced_us = now
+        self.patience_us = patience_us
+        self.gap_us = NEVER
+
+
+class Intake:
+    """All input streams of a replica or an application."""
+
+    def __init__(self, node: str, topology: Topology, config: CorrelationConfig) -> None:
+        self.config = config
+        self.incarnation = 0
+        self.record = EMPTY
+        self.streams = {schema.name: Incoming(schema.name) for schema, _ in topology.inputs(node)}
+        self.consumed = dict.fromkeys(self.streams, 0)
+        """Events processed; credit is so many more."""
+        self.latency_us = 0
+        self._makers = {stream: topology.maker(stream).name for stream in self.streams}
+        self._upstream: dict[str, tuple[Address, ...]] = dict.fromkeys(self.streams, ())
+        self._servers: dict[str, Address] = {}
+        self._announced = dict.fromkeys(self.streams, 0)
+        self._asking: dict[str, _Asking] = {}
+        self._repeated_us = NEVER
+        self._pinged_us = NEVER
+        self._heard = Detector(config.suspect_us_min, config.suspect_us_max)
+
+    def read(self, record: Record, now: int) -> None:
+        """A newer record: where streams come from."""
+        if record.version <= self.record.version:
+            return
+        self.record = record
+        for stream, maker in self._makers.items():
+            self._upstream[stream] = tuple(record.of(maker))
+            for name in self._upstream[stream]:
+                self._heard.expect(name, now)
+
+    def upstream(self) -> list[Address]:
+        """All upstream replicas, once each, in a fixed order."""
+        return list(dict.fromkeys(name for names in self._upstream.values() for name in names))
+
+    # ---- events ------------------------------------------------------------------------------------------------
+
+    def take(self, sender: Address, batch: Batch, now: int) -> tuple[Taken, Effects]:
+        """Judge a batch. The caller acknowledges what was accepted once it has kept it."""
+        taken = self.streams[batch.stream].take(batch)
+        asking = self._asking.setdefault(batch.stream, _Asking(now, self.config.patience_us))
+        if taken.verdict is Verdict.GAP:
+            if now - asking.gap_us < self.config.gap_pause_us:
+                return taken, []
+            asking.gap_us = now
+            return taken, [Report("correlation.gap"), *self.resume(batch.stream)]
+        self._servers[batch.stream] = sender
+        if taken.advanced:
+            asking.advanced_us = now
+            asking.patience_us = self.config.patience_us
+        return taken, []
+
+    def credit(self, stream: str) -> int:
+        """An absolute number, so that any leader understands it."""
+        return self.consumed[stream] + self.config.window_events
+
+    def ack(self, stream: str) -> Ack:
+        """Line 8."""
+        incoming = self.streams[stream]
+        self._announced[stream] = self.credit(stream)
+        return Ack(stream, incoming.last, incoming.count, self.incarnation, self._announced[stream])
+
+    def resume(self, stream: str) -> Effects:
+        """To all upstream replicas: send me what follows."""
+        incoming = self.streams[stream]
+        self._announced[stream] = self.credit(stream)
+        message = Resume(stream, incoming.last, incoming.count, self.incarnation, self._announced[stream])
+        return [Send(name, message) for name in self._upstream[stream]]
+
+    def resume_all(self, now: int) -> Effects:
+        """At the start, and after a snapshot."""
+        effects: Effects = []
+        for stream in self.streams:
+            self._asking[stream] = _Asking(now, self.config.patience_us)
+            effects += self.resume(stream)
+        return effects
+
+    def announce(self) -> Effects:
+        """Credit that grew without a new event of its stream: tell whoever served it last."""
+        effects: Effects = []
+        for stream in self.streams:
+            if self.credit(stream) - self._announced[stream] >= max(1, self.config.window_events // 4):
+                server = self._servers.get(stream)
+                names: Iterable[Address] = self._upstream[stream] if server is None else (server,)
+                ack = self.ack(stream)
+                effects += [Send(name, ack) for name in names]
+        return effects
+
+    # ---- regularly ---------------------------------------------------------------------------------------------
+
+    def tick(self, now: int) -> Effects:
+        """Ask for what does not move; repeat acks; measure."""
+        effects: Effects = []
+        for stream in self.streams:
+            asking = self._asking.setdefault(stream, _Asking(now, self.config.patience_us))
+            if now - asking.advanced_us >= asking.patience_us:
+                asking.advanced_us = now
+                asking.patience_us = min(2 * asking.patience_us, self.config.patience_us_max)
+                effects += [Report("correlation.asked"), *self.resume(stream)]
+        if now - self._repeated_us >= self.config.ack_repeat_us:
+            self._repeated_us = now
+            for stream in self.streams:
+                ack = self.ack(stream)
+                effects += [Send(name, ack) for name in self._upstream[stream]]
+        if now - self._pinged_us >= self.config.ping_us:
+            self._pinged_us = now
+            effects += [Send(name, Ping(now)) for name in self.upstream()]
+        return effects
+
+    def hear(self, sender: Address, now: int) -> None:
+        """Any word from an upstream replica."""
+        self._heard.hear(sender, now)
+
+    def pong(self, pong: Pong, now: int) -> None:
+        """The election's criterion."""
+        self.latency_us += (max(0, now - pong.sent_us) - self.latency_us) // 4
+
+    def deaf(self, now: int) -> bool:
+        """Whether some upstream node seems silent altogether."""
+        return any(
+            names and all(self._heard.suspects(name, now) for name in names) for names in self._upstream.values()
+        )

@@ -1,0 +1,88 @@
+"""Joining (and joining anew): enter the record, register at every upstream replica, take a snapshot, be granted.
+
+| step | why in this order |
+|---|---|
+| enter the record with a new incarnation | an upstream that joins later reads it and pins for us |
+| register at every upstream replica in it | one that has not read it pins for us from its answer on |
+| take a snapshot at or after all marks received | what we lack then is pinned at all of them |
+| ask to be caught up | granted only if every upstream then in the record has confirmed |
+
+Until then the joiner counts as failed.
+"""
+
+from __future__ import annotations
+
+from unerring.correlation.incoming import Incoming
+from unerring.correlation.messages import MEMBERSHIP, AskSnapshot, CaughtUp, Register, Registered, SnapshotPart
+from unerring.correlation.record import Record, Standing, node_of
+from unerring.correlation.snapshot import Assembly, Snapshot
+from unerring.model import Address, Effects, FrameError, Report, Send, Stamp
+
+_RETRY_NEVER = -(1 << 62)
+
+
+class Join:
+    """One attempt of one incarnation. The replica carries it on at every tick until the record says caught up."""
+
+    def __init__(self, name: str, incarnation: int, retry_us: int) -> None:
+        self.name = name
+        self.incarnation = incarnation
+        self.holding = False
+        """Whether a snapshot is in place."""
+        self._marks: dict[tuple[str, int], dict[str, Stamp]] = {}
+        """What each upstream (replica, incarnation) has confirmed."""
+        self._retry_us = retry_us
+        self._tried_us = _RETRY_NEVER
+        self._giver = -1
+        self._assembly = Assembly()
+
+    def registered(self, sender: Address, answer: Registered) -> None:
+        self._marks[sender, answer.incarnation] = dict(answer.marks)
+
+    def carry_on(
+        self, record: Record, upstream: list[Address], streams: dict[str, Incoming], now: int, at_once: bool = False
+    ) -> Effects:
+        """The next step that is not answered yet, again after a pause."""
+        if not at_once and now - self._tried_us < self._retry_us:
+            return []
+        self._tried_us = now
+        missing = [name for name in upstream if (name, record.members[name].incarnation) not in self._marks]
+        effects: Effects = [Send(name, Register(self.incarnation, record.version)) for name in missing]
+        if not self.holding or not self._at_marks(record, upstream, streams):
+            self.holding = False
+            return effects if missing else effects + self._ask(record)
+        if missing:
+            return effects
+        confirmed = tuple((name, record.members[name].incarnation) for name in upstream)
+        return [Send(MEMBERSHIP, CaughtUp(self.name, self.incarnation, confirmed))]
+
+    def _at_marks(self, record: Record, upstream: list[Address], streams: dict[str, Incoming]) -> bool:
+        """Whether the state in place is at or after every mark that counts."""
+        for name in upstream:
+            marks = self._marks.get((name, record.members[name].incarnation), {})
+            for stream, mark in marks.items():
+                if stream in streams and streams[stream].last < mark:
+                    return False
+        return True
+
+    def _ask(self, record: Record) -> Effects:
+        """One caught-up fellow after the other."""
+        fellows = [
+            name
+            for name, member in record.of(node_of(self.name)).items()
+            if name != self.name and member.standing is Standing.CAUGHT_UP
+        ]
+        if not fellows:
+            return [Report("correlation.nobody_to_join", f"{self.name}: no caught-up replica of its node is left")]
+        self._giver += 1
+        return [Send(fellows[self._giver % len(fellows)], AskSnapshot(self.incarnation))]
+
+    def part(self, part: SnapshotPart) -> tuple[Snapshot | None, Effects]:
+        """A piece arrived; the snapshot when it was the last one."""
+        if part.incarnation != self.incarnation or self.holding:
+            return None, []
+        try:
+            return self._assembly.add(part), []
+        except FrameError as error:
+            self._tried_us = _RETRY_NEVER
+            return None, [Report("correlation.snapshot_refused", f"{self.name}: {error}")]

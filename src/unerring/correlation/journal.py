@@ -1,0 +1,79 @@
+"""Durable mode: a snapshot on stable storage and, behind it, the batches accepted since.
+
+What is acknowledged is persisted first, so that a replica comes back with the incarnation and all it had acknowledged,
+and the loss of *all* replicas of a node loses nothing. Outputs are not kept: the same inputs make them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from unerring.correlation import snapshot
+from unerring.correlation.messages import Batch
+from unerring.model import Effects, Persist
+
+_STATE = "correlation/state"
+_LOG = "correlation/log/"
+
+
+class _Kept(msgspec.Struct, frozen=True, array_like=True):
+    incarnation: int
+    first: int
+    """The first batch that counts on top of the snapshot."""
+    snapshot: snapshot.Snapshot
+
+
+class Journal:
+    """What a durable replica has on disk."""
+
+    def __init__(self, records: Mapping[str, bytes], every_events: int) -> None:
+        self.incarnation = 0
+        self.snapshot: snapshot.Snapshot | None = None
+        self.batches: list[Batch] = []
+        """Accepted after the snapshot, in order."""
+        self._every_events = every_events
+        self._events = 0
+        self._first = self._next = 0
+        kept = records.get(_STATE)
+        if kept is None:
+            return
+        state = msgspec.msgpack.decode(kept, type=_Kept)
+        self.incarnation = state.incarnation
+        self.snapshot = state.snapshot
+        self._first = self._next = state.first
+        decoder = msgspec.msgpack.Decoder(Batch)
+        while (data := records.get(self._key(self._next))) is not None:
+            self.batches.append(decoder.decode(data))
+            self._next += 1
+
+    @property
+    def due(self) -> bool:
+        """Whether the log is long enough for a new snapshot."""
+        return self._events >= self._every_events
+
+    def keep(self, batch: Batch, events: int) -> Effects:
+        """One accepted batch."""
+        key = self._key(self._next)
+        self._next += 1
+        self._events += max(1, events)
+        return [Persist(((key, msgspec.msgpack.encode(batch)),))]
+
+    def replace(self, incarnation: int, whole: snapshot.Snapshot) -> Effects:
+        """A new snapshot takes the place of the log."""
+        self.incarnation = incarnation
+        deletes = tuple(self._key(number) for number in range(self._first, self._next))
+        self._first = self._next
+        self._events = 0
+        data = msgspec.msgpack.encode(_Kept(incarnation, self._first, whole))
+        return [Persist(((_STATE, data),), deletes)]
+
+    def forget(self) -> None:
+        """The incarnation is gone; the state on disk is replaced when the next one has its own."""
+        self.incarnation = 0
+        self.snapshot = None
+        self.batches = []
+
+    def _key(self, number: int) -> str:
+        return f"{_LOG}{number:012d}"

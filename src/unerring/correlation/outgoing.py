@@ -1,0 +1,294 @@
+"""The upstream side: queues, acks, pruning, credit, registrations (Figure 3, lines 19-50).
+
+A receiver here is one incarnation of one replica. Acks, credit and what was sent are kept for that incarnation alone,
+so that a replica that comes back without its memory is never taken for the one that had received something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from unerring.correlation.config import CorrelationConfig
+from unerring.correlation.messages import Ack, Batch, NotMember, Pruned, Receipt, Register, Registered, Resume
+from unerring.correlation.queue import Queue
+from unerring.correlation.record import EMPTY, Record, Standing, node_of
+from unerring.correlation.topology import Topology
+from unerring.model import BEFORE_ALL, TIME_MIN, Address, Effects, Event, Send, Stamp, invariant
+
+Receiver = tuple[str, int]
+"""A replica's name and its incarnation."""
+
+NEVER: Final = -(1 << 62)
+
+
+class Held:
+    """What is known of one receiver of one stream."""
+
+    __slots__ = ("count", "credit", "last", "progress_at_us", "progress_sent", "sent", "served_until_us")
+
+    def __init__(self, last: Stamp = BEFORE_ALL, count: int = 0, credit: int = 0) -> None:
+        self.last = last
+        self.count = count
+        self.credit = credit
+        self.sent = count
+        """Number up to which this replica has sent to it."""
+        self.progress_sent = TIME_MIN
+        self.progress_at_us = NEVER
+        self.served_until_us = NEVER
+        """A receiver that asked is served until then, leader or not."""
+
+    def learn(self, last: Stamp, count: int, credit: int) -> bool:
+        """Cumulative: late, repeated and reordered acks change nothing."""
+        self.credit = max(self.credit, credit)
+        if last <= self.last:
+            return False
+        self.last, self.count = last, count
+        self.sent = max(self.sent, count)
+        return True
+
+
+class Outgoing:
+    """All outgoing streams of a source or a replica."""
+
+    def __init__(self, name: str, topology: Topology, streams: Sequence[str], config: CorrelationConfig) -> None:
+        self.name = name
+        self.incarnation = 0
+        self.config = config
+        self.queues = {stream: Queue(stream) for stream in streams}
+        self.record = EMPTY
+        self.leading = False
+        self.registered: dict[str, tuple[int, int]] = {}
+        """By replica: the incarnation that registered, and the version it stood in the record at."""
+        self.transmissions = 0
+        """Events sent, once for each receiver."""
+        self.acked = False
+        """Whether acks came in that the fellows may not know."""
+        self._takers = {stream: topology.takers(stream) for stream in streams}
+        self._held: dict[str, dict[Receiver, Held]] = {stream: {} for stream in streams}
+        self._receivers: dict[str, list[Receiver]] = {stream: [] for stream in streams}
+
+    # ---- making events -----------------------------------------------------------------------------------------
+
+    def append(self, stream: str, events: Sequence[Event]) -> None:
+        """Lines 19-22: every replica queues."""
+        self.queues[stream].append(events)
+
+    def advance(self, progress: int) -> None:
+        """The node has processed all up to this time, so none of its streams brings anything at or before it."""
+        for queue in self.queues.values():
+            queue.advance(progress)
+
+    @property
+    def full(self) -> bool:
+        """Whether processing must wait: some receiver does not keep up."""
+        return any(len(queue) >= self.config.outgoing_events_max for queue in self.queues.values())
+
+    @property
+    def filling(self) -> bool:
+        """Whether it is time to ask receivers what they have, rather than wait for the fellows' word."""
+        return any(2 * len(queue) >= self.config.outgoing_events_max for queue in self.queues.values())
+
+    # ---- sending -----------------------------------------------------------------------------------------------
+
+    def flush(self, now: int) -> Effects:
+        """Lines 23-25: only leaders send, and whoever was asked by a receiver, to that receiver."""
+        effects: Effects = []
+        for stream, queue in self.queues.items():
+            held_by = self._held[stream]
+            batches: dict[tuple[int, int], Batch] = {}
+            for receiver in self._receivers[stream]:
+                held = held_by.get(receiver)
+                if held is None or (held.sent == queue.count and held.progress_sent >= queue.progress):
+                    continue
+                if self.leading or held.served_until_us > now:
+                    self._serve(queue, receiver[0], held, batches, now, effects)
+        return effects
+
+    def _serve(
+        self,
+        queue: Queue,
+        to: Address,
+        held: Held,
+        batches: dict[tuple[int, int], Batch],
+        now: int,
+        effects: Effects,
+    ) -> None:
+        if not queue.mark_count <= held.sent <= queue.count:
+            return  # It has more than this replica has made so far, or lacks what is pruned here: that Resume tells.
+        end = queue.allowed(held.sent, held.credit)
+        start = held.sent
+        progress = queue.progress_after(end)
+        paused = now - held.progress_at_us < self.config.progress_pause_us
+        if start == end and (paused or progress <= held.progress_sent):
+            return
+        while True:
+            stop = min(end, start + self.config.batch_events_max)
+            batch = batches.get((start, stop))
+            if batch is None:
+                batch = batches[start, stop] = queue.batch(start, stop)
+            effects.append(Send(to, batch))
+            self.transmissions += stop - start
+            start = stop
+            if start == end:
+                break
+        held.sent = end
+        held.progress_sent = progress
+        held.progress_at_us = now
+
+    @property
+    def progress_waits(self) -> bool:
+        """Whether progress was held back because other progress had just gone out."""
+        return self.leading and any(
+            held.progress_sent < queue.progress and held.sent == queue.count
+            for stream, queue in self.queues.items()
+            for held in self._held[stream].values()
+        )
+
+    def lead(self) -> None:
+        """A new leader resends what its queue holds, and repeats its progress."""
+        self.leading = True
+        for stream in self.queues:
+            for held in self._held[stream].values():
+                held.sent = held.count
+                held.progress_sent = TIME_MIN
+                held.progress_at_us = NEVER
+
+    # ---- acks --------------------------------------------------------------------------------------------------
+
+    def ack(self, sender: str, ack: Ack | Resume) -> NotMember | None:
+        """Lines 28-35. NotMember: the record read last does not know that incarnation."""
+        member = self.record.members.get(sender)
+        registered = self.registered.get(sender, (0, 0))
+        known = member.incarnation if member is not None and member.standing is not Standing.GONE else 0
+        gone = member.incarnation if member is not None else 0
+        if ack.incarnation < max(known, gone, registered[0]) or (
+            ack.incarnation == gone and not known and registered[0] != ack.incarnation
+        ):
+            return NotMember(self.record.version)
+        queue = self.queues.get(ack.stream)
+        if queue is not None:
+            invariant(
+                queue.follows(ack.last, ack.count),
+                f"stream {ack.stream}: {sender} has {ack.last} as number {ack.count}, and this replica another event",
+            )
+            self.learn(Receipt(ack.stream, sender, ack.incarnation, ack.last, ack.count, ack.credit))
+        return None
+
+    def learn(self, receipt: Receipt) -> None:
+        """An ack, direct or passed on by a fellow."""
+        held_by = self._held.get(receipt.stream)
+        if held_by is None:
+            return
+        member = self.record.members.get(receipt.receiver)
+        if member is not None and receipt.incarnation < member.incarnation:
+            return
+        held = held_by.get((receipt.receiver, receipt.incarnation))
+        if held is None:
+            held_by[receipt.receiver, receipt.incarnation] = Held(receipt.last, receipt.count, receipt.credit)
+            self.acked = True
+        elif held.learn(receipt.last, receipt.count, receipt.credit):
+            self.acked = True
+
+    def resume(self, sender: str, resume: Resume, now: int) -> Effects:
+        """A receiver misses something, or does not advance: serve it for a while, whoever leads."""
+        stranger = self.ack(sender, resume)
+        if stranger is not None:
+            return [Send(sender, stranger)]
+        queue = self.queues.get(resume.stream)
+        held = self._held.get(resume.stream, {}).get((sender, resume.incarnation))
+        if queue is None or held is None:
+            return []
+        if resume.count < queue.mark_count:
+            return [Send(sender, Pruned(resume.stream, queue.mark, self.incarnation))]
+        held.sent = max(resume.count, held.count)
+        held.progress_sent = TIME_MIN
+        held.progress_at_us = NEVER
+        held.served_until_us = now + self.config.lease_us
+        return []
+
+    def prune(self) -> None:
+        """Drop what every receiver that this replica knows of, or that registered, has acknowledged."""
+        for stream, queue in self.queues.items():
+            if not len(queue) or not self.record.version:
+                continue
+            held_by = self._held[stream]
+            floor: Stamp | None = queue.last if not self._takers[stream] else None
+            for receiver in self._receivers[stream]:
+                held = held_by.get(receiver)
+                if held is None:
+                    floor = None
+                    break
+                floor = held.last if floor is None else min(floor, held.last)
+            if floor is not None:
+                queue.prune(floor)
+
+    def receipts(self) -> tuple[Receipt, ...]:
+        """Lines 40-45: all acks held, per receiver, for the fellows: each prunes by its own membership."""
+        return tuple(
+            Receipt(stream, name, incarnation, held.last, held.count, held.credit)
+            for stream, held_by in self._held.items()
+            for (name, incarnation), held in held_by.items()
+        )
+
+    # ---- receivers ---------------------------------------------------------------------------------------------
+
+    def read(self, record: Record) -> None:
+        """A newer record: whom to serve, and what to keep for whom."""
+        if record.version <= self.record.version:
+            return
+        self.record = record
+        self._arrange()
+
+    def register(self, sender: str, register: Register) -> Registered | NotMember:
+        """A joiner's pin holds from now on, whatever this replica has read so far; older acks of it are void."""
+        member = self.record.members.get(sender)
+        if member is not None and (
+            register.incarnation < member.incarnation
+            or (register.incarnation == member.incarnation and member.standing is Standing.GONE)
+        ):
+            return NotMember(self.record.version)
+        if register.incarnation < self.registered.get(sender, (0, 0))[0]:
+            return NotMember(self.record.version)
+        self.registered[sender] = (register.incarnation, register.version)
+        self._arrange()
+        node = node_of(sender)
+        marks = tuple((s, q.mark) for s, q in self.queues.items() if node in self._takers[s])
+        return Registered(self.incarnation, marks)
+
+    def adopt(self, registered: Iterable[tuple[str, int, int]]) -> None:
+        """Registrations that a snapshot brought."""
+        for name, incarnation, version in registered:
+            if incarnation > self.registered.get(name, (0, 0))[0]:
+                self.registered[name] = (incarnation, version)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Pinned and served: whoever is in the record, and whoever registered at a version not yet read."""
+        for name, (_, version) in list(self.registered.items()):
+            if version <= self.record.version:
+                del self.registered[name]
+        for stream, takers in self._takers.items():
+            found: dict[str, int] = {}
+            for taker in takers:
+                for name, member in self.record.of(taker).items():
+                    found[name] = member.incarnation
+            pins = list(found.items())
+            for name, (incarnation, _) in self.registered.items():
+                if node_of(name) in takers and found.get(name) != incarnation:
+                    pins.append((name, incarnation))
+            self._receivers[stream] = pins
+            held_by = self._held[stream]
+            for receiver in list(held_by):
+                latest = self.record.members.get(receiver[0])
+                if latest is not None and receiver[1] < latest.incarnation and receiver not in pins:
+                    del held_by[receiver]
+
+    def receivers(self) -> list[Address]:
+        """All of them, once each, in a fixed order."""
+        return list(dict.fromkeys(name for pins in self._receivers.values() for name, _ in pins))
+
+    def behind(self, stream: str, receiver: Receiver) -> int:
+        """How many events of a stream a receiver is known to lack."""
+        held = self._held[stream].get(receiver)
+        return self.queues[stream].count - (held.count if held is not None else 0)

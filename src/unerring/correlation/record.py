@@ -1,0 +1,58 @@
+"""The membership record: who the replicas of each node are, which incarnation of each, and in what state.
+
+Versioned, small, read often and written only at failures and joins. Members that were evicted stay in it as `gone`, so
+that their incarnation is never given again and their late acks are known for what they are.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Standing(StrEnum):
+    """A member's state."""
+
+    JOINING = "joining"
+    CAUGHT_UP = "caught_up"
+    GONE = "gone"
+
+
+class Member(msgspec.Struct, frozen=True, gc=False):
+    incarnation: int
+    standing: Standing
+    token: str = ""
+    """Of the process that entered with this incarnation; empty: a founding member that nobody has claimed."""
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    version: int
+    members: dict[str, Member]
+    """By replica name; written by the membership machine in sorted order."""
+
+    def of(self, node: str) -> dict[str, Member]:
+        """The members of a node that are not gone, in the order of their names."""
+        return {
+            name: member
+            for name, member in self.members.items()
+            if node_of(name) == node and member.standing is not Standing.GONE
+        }
+
+    def holds(self, name: str, incarnation: int) -> bool:
+        """Whether that incarnation is in the record, joining or caught up."""
+        member = self.members.get(name)
+        return member is not None and member.incarnation == incarnation and member.standing is not Standing.GONE
+
+    def caught_up(self, name: str, incarnation: int) -> bool:
+        """Whether that incarnation is one the system counts on."""
+        member = self.members.get(name)
+        return member is not None and member.incarnation == incarnation and member.standing is Standing.CAUGHT_UP
+
+
+EMPTY = Record(0, {})
+
+
+def node_of(replica: str) -> str:
+    """The node a replica belongs to: names are NODE/NUMBER."""
+    return replica.rpartition("/")[0]

@@ -1,0 +1,524 @@
+"""One replica of a correlation node: Figure 3 of the correlation paper, as a machine.
+
+Safety comes from determinism and stamps alone. All replicas of a node take the same streams, merge them in the same
+order, and make the same outputs with the same stamps; only leaders send, and two leaders at once are harmless.
+
+| phase | takes events | answers receivers | may lead |
+|---|---|---|---|
+| ENTERING | no | no | no |
+| JOINING, no snapshot yet | no | no | no |
+| JOINING, snapshot in place | yes | yes | no |
+| MEMBER | yes | yes | yes |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Any
+
+from unerring.correlation import snapshot
+from unerring.correlation.config import CorrelationConfig
+from unerring.correlation.election import DEAF_US, Election
+from unerring.correlation.engine import Engine, Fed, HandOver
+from unerring.correlation.incoming import Incoming, Verdict
+from unerring.correlation.intake import NEVER, Intake
+from unerring.correlation.join import Join
+from unerring.correlation.journal import Journal
+from unerring.correlation.losses import Lost, is_loss
+from unerring.correlation.messages import (
+    ENGINE,
+    MEMBERSHIP,
+    Ack,
+    AskAcks,
+    AskConfirmation,
+    AskSnapshot,
+    Batch,
+    Candidate,
+    Confirmation,
+    Elected,
+    Enter,
+    Entered,
+    Gossip,
+    LeaderDead,
+    NotMember,
+    Ping,
+    Pong,
+    Produced,
+    Pruned,
+    ReadRecord,
+    RecordIs,
+    Refused,
+    Register,
+    Registered,
+    Resume,
+    SnapshotPart,
+    Vote,
+)
+from unerring.correlation.outgoing import Outgoing
+from unerring.correlation.record import EMPTY, Record, Standing, node_of
+from unerring.correlation.topology import Topology
+from unerring.model import Address, Deliver, Effects, Entropy, Event, Report, Send, SetTimer, Stop
+from unerring.rules.merge import Merge
+
+TICK = "tick"
+FLUSH = "flush"
+_BOUNDED_BY_CREDIT = 1 << 62
+"""What waits to be merged has no bound of its own: it is at most the credit of each stream and the rest of a time."""
+
+
+class Phase(IntEnum):
+    ENTERING = 0
+    JOINING = 1
+    MEMBER = 2
+
+
+class Replica:
+    """One of the f+1 copies of a node. `engine` makes a fresh engine; None: one that works on its own time."""
+
+    def __init__(
+        self,
+        name: str,
+        topology: Topology,
+        config: CorrelationConfig,
+        engine: Callable[[], Engine] | None,
+        entropy: Entropy,
+        records: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """`records`, given: durable mode, from what stable storage holds; None: memory only."""
+        self.name = name
+        self.node = node_of(name)
+        self.topology = topology
+        self.config = config
+        self.phase = Phase.ENTERING
+        self.incarnation = 0
+        self.record = EMPTY
+        self.election = Election(name, config)
+        self._entropy = entropy
+        self._make_engine = engine
+        self._journal = None if records is None else Journal(records, config.durable_snapshot_events)
+        self._join: Join | None = None
+        self._token = ""
+        self._entered_us = NEVER
+        self._gossiped_us = NEVER
+        self._polled_us = NEVER
+        self._asked_acks_us = NEVER
+        self._flush_set = False
+        self._begin_empty()
+        if self._journal is not None:
+            self._recover(self._journal)
+
+    def _begin_empty(self) -> None:
+        spec = self.topology.node(self.node)
+        self.intake = Intake(self.node, self.topology, self.config)
+        self.merge = Merge(self.topology.inputs(self.node), rows_max=_BOUNDED_BY_CREDIT)
+        self.outgoing = Outgoing(self.name, self.topology, spec.outputs, self.config)
+        self.engine = None if self._make_engine is None else self._make_engine()
+        self.made = {stream: Incoming(stream) for stream in spec.outputs}
+        """The duplicate filter of an asynchronous engine's outputs."""
+
+    # ---- the machine -------------------------------------------------------------------------------------------
+
+    def start(self, now: int) -> Effects:
+        self._token = f"{self._entropy.random():.17f}"
+        return [SetTimer(TICK, now + self.config.tick_us), *self._enter(now)]
+
+    def timer(self, name: str, now: int) -> Effects:
+        if name == FLUSH:
+            self._flush_set = False
+            return self._flush(now)
+        return [SetTimer(TICK, now + self.config.tick_us), *self._tick(now)]
+
+    def handle(self, sender: Address, message: Any, now: int) -> Effects:
+        if self.phase is Phase.ENTERING:
+            return self._while_entering(message, now)
+        if type(message) is Batch:
+            return self._batch(sender, message, now) if self.holding else []
+        if type(message) is Ack:
+            return self._ack(sender, message, now) if self.holding else []
+        on = _ON.get(type(message))
+        if on is None:
+            return []
+        if not self.holding and type(message) in _NEEDS_STATE:
+            return []
+        return on(self, sender, message, now)
+
+    @property
+    def holding(self) -> bool:
+        """Whether there is a state to work on."""
+        return self.phase is Phase.MEMBER or (self._join is not None and self._join.holding)
+
+    # ---- events (lines 7-27) -----------------------------------------------------------------------------------
+
+    def _batch(self, sender: Address, batch: Batch, now: int) -> Effects:
+        """Lines 7-18. The ack leaves after the event is kept: in durable mode, on disk."""
+        if batch.stream not in self.intake.streams:
+            return []
+        self.intake.hear(sender, now)
+        taken, effects = self.intake.take(sender, batch, now)
+        if taken.verdict is Verdict.GAP:
+            return effects
+        if taken.verdict is Verdict.DUPLICATE:
+            return [Send(sender, self.intake.ack(batch.stream))] if batch.events else []
+        if self._journal is not None:
+            effects += self._journal.keep(batch, len(taken.events))
+        self._push(batch.stream, taken.events)
+        effects += self._process(now)
+        if taken.events:
+            effects.append(Send(sender, self.intake.ack(batch.stream)))
+        effects += self._flush(now)
+        if self._journal is not None and self._journal.due:
+            effects += self._journal.replace(self.incarnation, self._snapshot())
+        return effects
+
+    def _push(self, stream: str, events: tuple[Event, ...]) -> None:
+        for event in events:
+            self.merge.push(event)
+        self.merge.progress(stream, self.intake.streams[stream].progress)
+
+    def _process(self, now: int) -> Effects:
+        """Lines 13-16, for all whole times that are complete, unless some receiver does not keep up."""
+        effects: Effects = []
+        if self.engine is None or self.outgoing.full:
+            return effects
+        before = self.merge.through
+        rows, through = self.merge.release()
+        if through == before:
+            return effects
+        for row in rows:
+            self.intake.consumed[row.event.stream] += 1
+        lost = [row.event for row in rows if is_loss(row.event)]
+        if lost:
+            effects += [Deliver(Lost(event)) for event in lost]
+            rows = [row for row in rows if not is_loss(row.event)]
+        self._take_outputs(self.engine.feed(rows, through), through, effects)
+        return effects + self.intake.announce()
+
+    def _take_outputs(self, fed: Fed, through: int, effects: Effects) -> None:
+        """Lines 19-22."""
+        for stream, events in fed.outputs.items():
+            self.outgoing.append(stream, events)
+        self.outgoing.advance(through)
+        for quarantined in fed.quarantined:
+            effects += [Report("correlation.quarantined", quarantined.reason), Deliver(quarantined)]
+
+    def _produced(self, sender: Address, produced: Produced, now: int) -> Effects:
+        """Outputs of an asynchronous engine pass the filter that streams pass: it may repeat itself after a restart."""
+        if sender != ENGINE:
+            return []
+        for batch in produced.batches:
+            made = self.made[batch.stream]
+            taken = made.take(batch)
+            if taken.verdict is Verdict.GAP:
+                return [Deliver(HandOver({stream: other.last for stream, other in self.made.items()}))]
+            self.outgoing.append(batch.stream, taken.events)
+            self.outgoing.queues[batch.stream].advance(made.progress)
+        return self._flush(now)
+
+    def _flush(self, now: int) -> Effects:
+        """Lines 23-25."""
+        effects = self.outgoing.flush(now)
+        if not self._flush_set and self.outgoing.progress_waits:
+            self._flush_set = True
+            effects.append(SetTimer(FLUSH, now + self.config.progress_pause_us))
+        return effects
+
+    # ---- acks (lines 28-50) ------------------------------------------------------------------------------------
+
+    def _ack(self, sender: Address, ack: Ack, now: int) -> Effects:
+        """Lines 28-35; what was pruned may make room to go on."""
+        stranger = self.outgoing.ack(sender, ack)
+        if stranger is not None:
+            return [Send(sender, stranger)]
+        return self._after_acks(now)
+
+    def _after_acks(self, now: int) -> Effects:
+        was_full = self.outgoing.full
+        self.outgoing.prune()
+        effects = self._process(now) if was_full else []
+        return effects + self._flush(now)
+
+    def _resume(self, sender: Address, resume: Resume, now: int) -> Effects:
+        effects = self.outgoing.resume(sender, resume, now)
+        if resume.incarnation > self._known_incarnation(sender):
+            effects += self._read_record()
+        return effects + self._after_acks(now)
+
+    def _gossip(self, sender: Address, gossip: Gossip, now: int) -> Effects:
+        """Lines 46-50: a fellow's acks, per receiver; this replica prunes by its own membership."""
+        if node_of(sender) != self.node or not self.record.holds(sender, gossip.incarnation):
+            return self._read_record() if gossip.version > self.record.version else []
+        effects = self._read_record() if gossip.version > self.record.version else []
+        if self.phase is Phase.MEMBER:
+            effects += self.election.hear(sender, gossip, now)
+            self._follow_election()
+        if self.holding:
+            for receipt in gossip.receipts:
+                self.outgoing.learn(receipt)
+            effects += self._after_acks(now)
+        return effects
+
+    def _ask_acks(self, sender: Address, message: AskAcks, now: int) -> Effects:
+        return [Send(sender, self.intake.ack(stream)) for stream in self.intake.streams]
+
+    def _pruned(self, sender: Address, pruned: Pruned, now: int) -> Effects:
+        """It counts only from an incarnation in the record; one caught up stops only once the record says so."""
+        if not self.record.holds(sender, pruned.incarnation) or pruned.stream not in self.intake.streams:
+            return []
+        if pruned.mark <= self.intake.streams[pruned.stream].last:
+            return []
+        return [Report("correlation.pruned", f"{self.name} lacks what {sender} has pruned"), *self._read_record()]
+
+    # ---- regularly (lines 36-39) -------------------------------------------------------------------------------
+
+    def _tick(self, now: int) -> Effects:
+        if self.phase is Phase.ENTERING:
+            return self._enter(now) if now - self._entered_us >= self.config.join_retry_us else []
+        effects: Effects = []
+        if now - self._polled_us >= self.config.record_poll_us:
+            self._polled_us = now
+            effects += self._read_record()
+        if self._join is not None:
+            effects += self._carry_on(now)
+        if not self.holding:
+            return effects
+        effects += self.intake.tick(now)
+        if self.phase is Phase.MEMBER:
+            effects += self._watch(now)
+        if now - self._gossiped_us >= self.config.gossip_us:
+            self._gossiped_us = now
+            effects += self._tell_fellows()
+        if self.outgoing.filling and now - self._asked_acks_us >= self.config.patience_us:
+            self._asked_acks_us = now
+            effects += [Send(name, AskAcks()) for name in self.outgoing.receivers()]
+        return effects + self._after_acks(now)
+
+    def _watch(self, now: int) -> Effects:
+        """Line 38, and a leader's own deafness."""
+        effects: Effects = []
+        deaf = self.intake.deaf(now)
+        if deaf and self.election.latency_us < DEAF_US:
+            effects += self.election.deaf()
+        self.election.latency_us = DEAF_US if deaf else self.intake.latency_us
+        effects += self.election.tick(now)
+        self._follow_election()
+        return effects
+
+    def _follow_election(self) -> None:
+        if self.election.leading and not self.outgoing.leading:
+            self.outgoing.lead()
+        self.outgoing.leading = self.election.leading
+
+    def _tell_fellows(self) -> Effects:
+        """Lines 37 and 40-45: at intervals, not per event."""
+        gossip = Gossip(
+            self.incarnation,
+            self.record.version,
+            self.election.leading,
+            self.election.latency_us,
+            self.outgoing.receipts(),
+        )
+        return [Send(name, gossip) for name in self.record.of(self.node) if name != self.name]
+
+    # ---- election (lines 51-53) --------------------------------------------------------------------------------
+
+    def _elect(self, sender: Address, message: Any, now: int) -> Effects:
+        if self.phase is not Phase.MEMBER:
+            return []
+        if isinstance(message, Vote):
+            effects = self.election.vote(sender, message, now)
+        elif isinstance(message, Candidate):
+            effects = self.election.candidate(sender, message, now)
+        elif isinstance(message, Elected):
+            effects = self.election.elected(sender, message, now)
+        else:
+            effects = self.election.leader_dead(message.leader, now)
+        self._follow_election()
+        return effects + self._flush(now)
+
+    def _ping(self, sender: Address, ping: Ping, now: int) -> Effects:
+        return [Send(sender, Pong(ping.sent_us))]
+
+    def _pong(self, sender: Address, pong: Pong, now: int) -> Effects:
+        self.intake.hear(sender, now)
+        self.intake.pong(pong, now)
+        return []
+
+    # ---- membership and join -----------------------------------------------------------------------------------
+
+    def _enter(self, now: int) -> Effects:
+        self._entered_us = now
+        kept = 0 if self._journal is None else self._journal.incarnation
+        return [Send(MEMBERSHIP, Enter(self.name, self._token, kept, self.topology.fingerprint()))]
+
+    def _while_entering(self, message: Any, now: int) -> Effects:
+        if isinstance(message, Refused) and message.token == self._token:
+            return [Stop(message.why)]
+        if not isinstance(message, Entered) or message.token != self._token:
+            return []
+        kept = self._journal is not None and self._journal.incarnation == message.incarnation
+        if not message.founding and not kept:
+            self._begin_empty()
+        self.incarnation = self.intake.incarnation = self.outgoing.incarnation = message.incarnation
+        self.phase = Phase.MEMBER
+        standing = message.record.members[self.name].standing
+        if not message.founding and standing is Standing.JOINING:
+            self.phase = Phase.JOINING
+            self._join = Join(self.name, self.incarnation, self.config.join_retry_us)
+            self._join.holding = kept
+        effects: Effects = []
+        if self._journal is not None and not kept and self.phase is Phase.MEMBER:
+            effects += self._journal.replace(self.incarnation, self._snapshot())
+        effects += self._read(message.record, now)
+        if self.holding:
+            effects += self.intake.resume_all(now)
+            if self.engine is None:
+                effects.append(Deliver(HandOver({stream: made.last for stream, made in self.made.items()})))
+        return effects
+
+    def _read_record(self) -> Effects:
+        return [Send(MEMBERSHIP, ReadRecord(self.record.version))]
+
+    def _record_is(self, sender: Address, message: RecordIs, now: int) -> Effects:
+        return self._read(message.record, now) if message.record.version > self.record.version else []
+
+    def _read(self, record: Record, now: int) -> Effects:
+        """Each replica prunes, sends and votes by the record it has read last."""
+        member = record.members.get(self.name)
+        if member is None or member.incarnation > self.incarnation:
+            return [Stop(f"another process has entered as {self.name}; this one is not needed any more")]
+        if member.standing is Standing.GONE:
+            return self._join_anew(now)
+        self.record = record
+        self.intake.read(record, now)
+        self.outgoing.read(record)
+        fellows = record.of(self.node).items()
+        caught_up = [name for name, m in fellows if m.standing is Standing.CAUGHT_UP and name != self.name]
+        self.election.arrange(caught_up, now)
+        if self._join is not None:
+            if member.standing is Standing.CAUGHT_UP:
+                self.phase = Phase.MEMBER
+                self._join = None
+                return [Report("correlation.caught_up", f"{self.name} is caught up")]
+            return self._carry_on(now, at_once=True)
+        return self._after_acks(now)
+
+    def _join_anew(self, now: int) -> Effects:
+        """This incarnation is gone: whatever this replica holds may have a hole that nobody can fill."""
+        self.phase = Phase.ENTERING
+        self._join = None
+        self.election.reset()
+        self.record = EMPTY
+        self._begin_empty()
+        if self._journal is not None:
+            self._journal.forget()
+        self._token = f"{self._entropy.random():.17f}"
+        return [Report("correlation.joins_anew", f"{self.name} reads that it is gone"), *self._enter(now)]
+
+    def _carry_on(self, now: int, at_once: bool = False) -> Effects:
+        join = self._join
+        if join is None:
+            return []
+        return join.carry_on(self.record, self.intake.upstream(), self.intake.streams, now, at_once)
+
+    def _registered(self, sender: Address, answer: Registered, now: int) -> Effects:
+        if self._join is None:
+            return []
+        self._join.registered(sender, answer)
+        return self._carry_on(now, at_once=True)
+
+    def _snapshot_part(self, sender: Address, part: SnapshotPart, now: int) -> Effects:
+        if self._join is None:
+            return []
+        whole, effects = self._join.part(part)
+        if whole is None:
+            return effects
+        record = self.record
+        self._begin_empty()
+        self.intake.incarnation = self.outgoing.incarnation = self.incarnation
+        self.intake.read(record, now)
+        self.outgoing.read(record)
+        self._restore(whole)
+        self._join.holding = True
+        if self._journal is not None:
+            effects += self._journal.replace(self.incarnation, self._snapshot())
+        effects += self._carry_on(now, at_once=True)
+        if self.engine is None:
+            effects.append(Deliver(HandOver({stream: made.last for stream, made in self.made.items()})))
+        return effects + (self.intake.resume_all(now) if self.holding else [])
+
+    def _register(self, sender: Address, register: Register, now: int) -> Effects:
+        answer = self.outgoing.register(sender, register)
+        effects: Effects = [Send(sender, answer)]
+        if register.version > self.record.version:
+            effects += self._read_record()
+        return effects
+
+    def _ask_snapshot(self, sender: Address, ask: AskSnapshot, now: int) -> Effects:
+        if self.phase is not Phase.MEMBER or node_of(sender) != self.node:
+            return []
+        parts = snapshot.split(snapshot.encode(self._snapshot()), self.config.snapshot_part_bytes, ask.incarnation)
+        return [Send(sender, part) for part in parts]
+
+    def _snapshot(self) -> snapshot.Snapshot:
+        engine = b"" if self.engine is None else self.engine.snapshot()
+        return snapshot.take(self.intake.streams, self.merge, engine, self.outgoing)
+
+    def _restore(self, whole: snapshot.Snapshot) -> None:
+        snapshot.put_back(whole, self.intake.streams, self.merge, self.outgoing)
+        waiting = {stream: len(events) for stream, _, _, events in whole.merge.lanes}
+        for stream, incoming in self.intake.streams.items():
+            self.intake.consumed[stream] = incoming.count - waiting.get(stream, 0)
+        if self.engine is not None:
+            self.engine.restore(whole.engine)
+        for stream, queue in self.outgoing.queues.items():
+            self.made[stream] = Incoming(stream, queue.last, queue.count, queue.progress)
+
+    def _recover(self, journal: Journal) -> None:
+        """Durable mode: the state on disk, then what was accepted after it, again."""
+        if journal.snapshot is not None:
+            self._restore(journal.snapshot)
+        for batch in journal.batches:
+            taken = self.intake.streams[batch.stream].take(batch)
+            self._push(batch.stream, taken.events)
+            self._process(0)
+
+    def _not_member(self, sender: Address, message: NotMember, now: int) -> Effects:
+        return self._read_record() if message.version > self.record.version else []
+
+    def _confirm(self, sender: Address, ask: AskConfirmation, now: int) -> Effects:
+        """Only one that is caught up may say that it remains."""
+        if self.phase is not Phase.MEMBER or ask.replica == self.name:
+            return []
+        return [Send(sender, Confirmation(ask.round, ask.replica, self.incarnation))]
+
+    def _known_incarnation(self, name: str) -> int:
+        member = self.record.members.get(name)
+        return 0 if member is None else member.incarnation
+
+
+_On = Callable[[Replica, Address, Any, int], Effects]
+
+_ON: dict[type, _On] = {
+    Resume: Replica._resume,
+    Gossip: Replica._gossip,
+    AskAcks: Replica._ask_acks,
+    Pruned: Replica._pruned,
+    Vote: Replica._elect,
+    Candidate: Replica._elect,
+    Elected: Replica._elect,
+    LeaderDead: Replica._elect,
+    Ping: Replica._ping,
+    Pong: Replica._pong,
+    Produced: Replica._produced,
+    RecordIs: Replica._record_is,
+    Register: Replica._register,
+    Registered: Replica._registered,
+    AskSnapshot: Replica._ask_snapshot,
+    SnapshotPart: Replica._snapshot_part,
+    NotMember: Replica._not_member,
+    AskConfirmation: Replica._confirm,
+}
+
+_NEEDS_STATE = (Resume, AskAcks, Register, Produced, Pruned)
+"""A joiner without a snapshot does not answer these; whoever sent them asks again."""

@@ -1,0 +1,122 @@
+"""What a joiner gets from a live replica: all of its state, as bytes, in parts, with a digest.
+
+Everything in it is needed. Without the merge buffer, events that are acknowledged would be lost; without the outgoing
+queue, those that the other replica alone could still resend; without the marks, the joiner would offer a chain with a
+hole; with one pruning position in place of per-receiver acks, it would prune what a slower receiver lacks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import msgspec
+
+from unerring.correlation.incoming import Incoming
+from unerring.correlation.messages import Receipt, SnapshotPart
+from unerring.correlation.outgoing import Outgoing
+from unerring.correlation.queue import Queue
+from unerring.model import Event, FrameError, Stamp
+from unerring.rules.merge import Merge, MergeState
+
+
+class InputState(msgspec.Struct, frozen=True, array_like=True):
+    stream: str
+    last: Stamp
+    count: int
+    progress: int
+
+
+class OutputState(msgspec.Struct, frozen=True, array_like=True):
+    stream: str
+    mark: Stamp
+    mark_count: int
+    progress: int
+    events: tuple[Event, ...]
+
+
+class Snapshot(msgspec.Struct, frozen=True, array_like=True):
+    inputs: tuple[InputState, ...]
+    merge: MergeState
+    engine: bytes
+    outputs: tuple[OutputState, ...]
+    receipts: tuple[Receipt, ...]
+    registered: tuple[tuple[str, int, int], ...]
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(Snapshot)
+
+
+def take(streams: dict[str, Incoming], merge: Merge, engine: bytes, outgoing: Outgoing) -> Snapshot:
+    """A replica's whole state."""
+    return Snapshot(
+        inputs=tuple(InputState(s, i.last, i.count, i.progress) for s, i in streams.items()),
+        merge=merge.state(),
+        engine=engine,
+        outputs=tuple(
+            OutputState(s, queue.mark, queue.mark_count, queue.progress, tuple(queue.events()))
+            for s, queue in outgoing.queues.items()
+        ),
+        receipts=outgoing.receipts(),
+        registered=tuple((name, i, version) for name, (i, version) in outgoing.registered.items()),
+    )
+
+
+def put_back(snapshot: Snapshot, streams: dict[str, Incoming], merge: Merge, outgoing: Outgoing) -> None:
+    """All but the engine's state, into fresh parts."""
+    for state in snapshot.inputs:
+        streams[state.stream] = Incoming(state.stream, state.last, state.count, state.progress)
+    merge.restore(snapshot.merge)
+    for output in snapshot.outputs:
+        outgoing.queues[output.stream] = Queue(
+            output.stream, output.mark, output.mark_count, output.events, output.progress
+        )
+    for receipt in snapshot.receipts:
+        outgoing.learn(receipt)
+    outgoing.adopt(snapshot.registered)
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    return _ENCODER.encode(snapshot)
+
+
+def decode(data: bytes) -> Snapshot:
+    try:
+        return _DECODER.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
+        raise FrameError(f"not a snapshot of ours: {error}") from None
+
+
+def split(data: bytes, part_bytes: int, incarnation: int) -> list[SnapshotPart]:
+    """Parts that fit into messages."""
+    digest = _digest(data)
+    pieces = [data[at : at + part_bytes] for at in range(0, len(data), part_bytes)] or [b""]
+    return [SnapshotPart(incarnation, n, len(pieces), digest, piece) for n, piece in enumerate(pieces)]
+
+
+class Assembly:
+    """Parts of one snapshot as they come in; a corrupt one is refused."""
+
+    def __init__(self) -> None:
+        self._digest = b""
+        self._parts: dict[int, bytes] = {}
+
+    def add(self, part: SnapshotPart) -> Snapshot | None:
+        """The snapshot once it is whole. Parts of another one begin anew."""
+        if part.digest != self._digest:
+            self._digest = part.digest
+            self._parts = {}
+        self._parts[part.number] = part.data
+        if len(self._parts) < part.parts:
+            return None
+        data = b"".join(self._parts[number] for number in range(part.parts))
+        self._parts = {}
+        self._digest = b""
+        if _digest(data) != part.digest:
+            raise FrameError("a snapshot came in corrupt; it is refused and another one is taken")
+        return decode(data)
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()

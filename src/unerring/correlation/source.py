@@ -1,0 +1,188 @@
+"""Sources: where primary streams enter the query trees, on stable storage, without replicas.
+
+An event is on disk before it is sent, so a source that restarts goes on where it was. Every promise of progress is
+covered by a bound on disk, and a restarted source begins above it: it could otherwise break a promise that it has
+forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from unerring.correlation.config import CorrelationConfig
+from unerring.correlation.losses import loss
+from unerring.correlation.messages import (
+    MEMBERSHIP,
+    Ack,
+    AskAcks,
+    Ping,
+    Pong,
+    ReadRecord,
+    RecordIs,
+    Register,
+    Resume,
+)
+from unerring.correlation.outgoing import NEVER, Outgoing
+from unerring.correlation.queue import Queue
+from unerring.correlation.topology import Topology
+from unerring.model import TIME_MAX, TIME_MIN, Address, CallerError, Effects, Event, Persist, Send, SetTimer, Stamp
+
+_BOUND_AHEAD_US = 1_000_000
+"""How far a bound on disk lies above the promise that needed it, so that few promises need one."""
+
+
+class _Kept(msgspec.Struct, frozen=True, array_like=True):
+    """What a source keeps of a stream besides its events."""
+
+    mark: Stamp
+    mark_count: int
+    bound: int
+
+
+class Source:
+    """All streams of one producer."""
+
+    def __init__(self, records: Mapping[str, bytes], name: str, topology: Topology, config: CorrelationConfig) -> None:
+        self.name = name
+        self.config = config
+        spec = topology.node(name.rpartition("/")[0])
+        self.outgoing = Outgoing(name, topology, spec.outputs, config)
+        self.outgoing.incarnation = 1
+        self.outgoing.lead()
+        self.bounds = dict.fromkeys(spec.outputs, TIME_MIN)
+        """Nothing at or before it may be published after a restart."""
+        self._oldest = dict.fromkeys(spec.outputs, 0)
+        self._kept_us = NEVER
+        self._asked_us = NEVER
+        self._polled_us = NEVER
+        self._flush_set = False
+        for stream in spec.outputs:
+            self._load(stream, records)
+
+    def _load(self, stream: str, records: Mapping[str, bytes]) -> None:
+        data = records.get(f"source/{stream}/state")
+        kept = _Kept(Queue(stream).mark, 0, TIME_MIN) if data is None else msgspec.msgpack.decode(data, type=_Kept)
+        events: list[Event] = []
+        number = kept.mark_count
+        decoder = msgspec.msgpack.Decoder(Event)
+        while (found := records.get(_key(stream, number))) is not None:
+            events.append(decoder.decode(found))
+            number += 1
+        self._oldest[stream] = kept.mark_count
+        self.bounds[stream] = kept.bound
+        progress = max(kept.bound, events[-1].stamp.time if events else TIME_MIN)
+        self.outgoing.queues[stream] = Queue(stream, kept.mark, kept.mark_count, events, progress)
+
+    # ---- the producer's own calls ------------------------------------------------------------------------------
+
+    @property
+    def full(self) -> bool:
+        """Whether the producer must wait: registered consumers slow it down rather than lose anything."""
+        return self.outgoing.full
+
+    def next_time(self, stream: str) -> int:
+        """The first time that may still be published."""
+        return self.outgoing.queues[stream].progress + 1
+
+    def publish(self, events: Sequence[Event], now: int) -> Effects:
+        """Events of one stream, in order; on disk, then sent. All of one time must come in one call."""
+        if not events:
+            return []
+        stream = events[0].stream
+        queue = self.outgoing.queues[stream]
+        if self.full:
+            raise CallerError(f"{self.name}: stream {stream} is full; wait until its receivers have caught up")
+        first = queue.count
+        if events[0].stamp.time <= queue.progress:
+            raise CallerError(
+                f"{self.name}: {events[0].stamp} on stream {stream} is not after its progress {queue.progress}"
+            )
+        queue.append(events)
+        queue.advance(events[-1].stamp.time)
+        puts = tuple((_key(stream, first + at), msgspec.msgpack.encode(event)) for at, event in enumerate(events))
+        return [Persist(puts), *self._flush(now)]
+
+    def declare_loss(self, stream: str, stamp: Stamp, cause: str, now: int) -> Effects:
+        """What was lost to all consumers becomes one record in the stream."""
+        return self.publish([loss(stream, stamp, cause)], now)
+
+    def promise(self, stream: str, time: int, now: int) -> Effects:
+        """Nothing at or before `time` will come; a bound above it is on disk before anybody is told."""
+        time = min(time, TIME_MAX)
+        queue = self.outgoing.queues[stream]
+        if time <= queue.progress:
+            return []
+        effects: Effects = []
+        if time > self.bounds[stream]:
+            self.bounds[stream] = min(time + _BOUND_AHEAD_US, TIME_MAX)
+            effects.append(self._keep(stream))
+        queue.advance(time)
+        return effects + self._flush(now)
+
+    def end(self, stream: str, now: int) -> Effects:
+        """The stream is over for good."""
+        return self.promise(stream, TIME_MAX, now)
+
+    def _keep(self, stream: str) -> Persist:
+        queue = self.outgoing.queues[stream]
+        deletes = tuple(_key(stream, number) for number in range(self._oldest[stream], queue.mark_count))
+        self._oldest[stream] = queue.mark_count
+        kept = _Kept(queue.mark, queue.mark_count, self.bounds[stream])
+        return Persist(((f"source/{stream}/state", msgspec.msgpack.encode(kept)),), deletes)
+
+    # ---- the machine -------------------------------------------------------------------------------------------
+
+    def start(self, now: int) -> Effects:
+        return [SetTimer("tick", now + self.config.tick_us), Send(MEMBERSHIP, ReadRecord(0))]
+
+    def timer(self, name: str, now: int) -> Effects:
+        if name == "flush":
+            self._flush_set = False
+            return self._flush(now)
+        effects: Effects = [SetTimer("tick", now + self.config.tick_us)]
+        poll_us = self.config.record_poll_us if self.outgoing.record.version else self.config.join_retry_us
+        if now - self._polled_us >= poll_us:
+            self._polled_us = now
+            effects.append(Send(MEMBERSHIP, ReadRecord(self.outgoing.record.version)))
+        if self.outgoing.filling and now - self._asked_us >= self.config.patience_us:
+            self._asked_us = now
+            effects += [Send(receiver, AskAcks()) for receiver in self.outgoing.receivers()]
+        self.outgoing.prune()
+        if now - self._kept_us >= self.config.record_poll_us:
+            self._kept_us = now
+            pruned = [s for s, queue in self.outgoing.queues.items() if queue.mark_count > self._oldest[s]]
+            effects += [self._keep(stream) for stream in pruned]
+        return effects + self._flush(now)
+
+    def handle(self, sender: Address, message: Any, now: int) -> Effects:
+        effects: Effects = []
+        match message:
+            case Ack():
+                stranger = self.outgoing.ack(sender, message)
+                effects = [] if stranger is None else [Send(sender, stranger)]
+            case Resume():
+                effects = self.outgoing.resume(sender, message, now)
+            case Register():
+                effects = [Send(sender, self.outgoing.register(sender, message))]
+            case RecordIs(record):
+                self.outgoing.read(record)
+            case Ping(sent_us):
+                return [Send(sender, Pong(sent_us))]
+            case _:
+                return []
+        self.outgoing.prune()
+        return effects + self._flush(now)
+
+    def _flush(self, now: int) -> Effects:
+        effects = self.outgoing.flush(now)
+        if not self._flush_set and self.outgoing.progress_waits:
+            self._flush_set = True
+            effects.append(SetTimer("flush", now + self.config.progress_pause_us))
+        return effects
+
+
+def _key(stream: str, number: int) -> str:
+    return f"source/{stream}/event/{number:012d}"

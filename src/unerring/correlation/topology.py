@@ -1,0 +1,104 @@
+"""Query trees laid over nodes: which node makes and takes which streams, and how many replicas it has."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from unerring.correlation.record import Member, Record, Standing
+from unerring.model import ClusterConfig, ConfigError, StreamSchema
+
+
+class Role(StrEnum):
+    SOURCE = "source"
+    CORRELATION = "correlation"
+    APPLICATION = "application"
+
+
+class NodeSpec(msgspec.Struct, frozen=True):
+    """One logical node. Sources and applications are durable and stand alone (f = 0)."""
+
+    name: str
+    role: Role
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    f: int = 0
+
+    @property
+    def replicas(self) -> tuple[str, ...]:
+        """The founding members."""
+        return tuple(f"{self.name}/{number}" for number in range(self.f + 1))
+
+
+class Topology(ClusterConfig, frozen=True, forbid_unknown_fields=True):
+    """All nodes of an application. Ranks are the application's, not a node's: the order of `streams`."""
+
+    nodes: tuple[NodeSpec, ...]
+    streams: tuple[StreamSchema, ...]
+    rules: str = ""
+    """Digest of the rules: two versions of them must not be replicas of each other."""
+
+    def __post_init__(self) -> None:
+        names = [node.name for node in self.nodes]
+        for name in names:
+            if names.count(name) > 1 or not name or "/" in name:
+                raise ConfigError(f"node name {name!r}: give every node a name of its own, without '/'")
+        makers = [stream for node in self.nodes for stream in node.outputs]
+        for stream in makers:
+            if makers.count(stream) > 1:
+                raise ConfigError(f"stream {stream!r} is made by two nodes; a stream has one source")
+            if all(schema.name != stream for schema in self.streams):
+                raise ConfigError(f"stream {stream!r} has no schema and rank; list it in streams")
+        for node in self.nodes:
+            for stream in node.inputs:
+                if stream not in makers:
+                    raise ConfigError(f"node {node.name!r} takes stream {stream!r}, which no node makes")
+            if node.role is not Role.CORRELATION and node.f:
+                raise ConfigError(f"{node.role} {node.name!r} cannot have replicas; only correlation nodes can")
+            if node.f < 0:
+                raise ConfigError(f"node {node.name!r}: f is {node.f}; it must be 0 or more")
+        self._check_acyclic()
+
+    def _check_acyclic(self) -> None:
+        waiting = list(self.nodes)
+        known: list[str] = []
+        while waiting:
+            ready = [node for node in waiting if all(stream in known for stream in node.inputs)]
+            if not ready:
+                circle = ", ".join(node.name for node in waiting)
+                raise ConfigError(f"the query tree has a circle among {circle}; levels must be acyclic")
+            waiting = [node for node in waiting if node not in ready]
+            known += [stream for node in ready for stream in node.outputs]
+
+    def node(self, name: str) -> NodeSpec:
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise ConfigError(f"there is no node {name!r}")
+
+    def inputs(self, name: str) -> tuple[tuple[StreamSchema, int], ...]:
+        """What a node takes, in the order of ranks, with them."""
+        taken = self.node(name).inputs
+        return tuple((schema, rank) for rank, schema in enumerate(self.streams) if schema.name in taken)
+
+    def maker(self, stream: str) -> NodeSpec:
+        """The node that a stream comes from."""
+        for node in self.nodes:
+            if stream in node.outputs:
+                return node
+        raise ConfigError(f"no node makes stream {stream!r}")
+
+    def takers(self, stream: str) -> tuple[str, ...]:
+        """The nodes that receive a stream."""
+        return tuple(node.name for node in self.nodes if stream in node.inputs)
+
+    def upstream(self, name: str) -> tuple[str, ...]:
+        """The nodes that a node receives from."""
+        inputs = self.node(name).inputs
+        return tuple(node.name for node in self.nodes if any(stream in inputs for stream in node.outputs))
+
+    def founding(self) -> Record:
+        """The record before anybody has started: all members caught up, with nothing to catch up with."""
+        names = sorted(replica for node in self.nodes for replica in node.replicas)
+        return Record(1, {name: Member(1, Standing.CAUGHT_UP) for name in names})

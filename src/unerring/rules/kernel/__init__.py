@@ -1,1 +1,0 @@
-"""The compiled kernel: columnar, specialised for each rule, the same results as the interpreter."""

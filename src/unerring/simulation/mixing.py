@@ -1,0 +1,71 @@
+"""A small engine for scenarios: every output depends on all inputs before it, in their order.
+
+One input lost, repeated, changed or out of place changes almost every output after it. It also fires deadlines, so that
+progress without events matters, and gives several outputs at one time, so that ordinals matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from unerring.correlation import Fed
+from unerring.model import TIME_MAX, TIME_MIN, Event, Stamp
+from unerring.rules.outputs import Row
+
+_PRIME = 2_147_483_647
+_QUIET = 25
+"""A deadline fires when nothing came for so long."""
+
+
+class _State(msgspec.Struct, array_like=True):
+    mixed: int = 7
+    deadline: int = TIME_MAX
+    through: int = TIME_MIN
+
+
+class Mixing:
+    """The rules of one node: one stream for each name in `outputs`."""
+
+    def __init__(self, outputs: Sequence[str]) -> None:
+        self.outputs = tuple(outputs)
+        self.state = _State()
+
+    def feed(self, rows: Sequence[Row], through: int) -> Fed:
+        made: dict[str, list[Event]] = {stream: [] for stream in self.outputs}
+        for row in rows:
+            time = row.event.stamp.time
+            self._fire(time - 1, made)
+            self._mix(time * 31 + row.rank * 7 + row.event.stamp.ordinal * 3 + row.event.payload["v"])
+            self._give(time, made)
+            self.state.deadline = time + _QUIET
+        self._fire(through, made)
+        self.state.through = through
+        return Fed(made)
+
+    def _fire(self, until: int, made: dict[str, list[Event]]) -> None:
+        deadline = self.state.deadline
+        if deadline <= until and deadline < TIME_MAX:
+            self._mix(deadline)
+            self._give(deadline, made)
+            self.state.deadline = TIME_MAX
+
+    def _mix(self, value: int) -> None:
+        self.state.mixed = (self.state.mixed * 48_271 + value) % _PRIME
+
+    def _give(self, time: int, made: dict[str, list[Event]]) -> None:
+        for number, stream in enumerate(self.outputs):
+            for _ in range(_HOW_MANY[(self.state.mixed >> (3 * number)) % len(_HOW_MANY)]):
+                events = made[stream]
+                ordinal = events[-1].stamp.ordinal + 1 if events and events[-1].stamp.time == time else 0
+                events.append(Event(stream, Stamp(time, ordinal), (), {"v": self.state.mixed % 1000}))
+
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode(self.state)
+
+    def restore(self, state: bytes) -> None:
+        self.state = msgspec.msgpack.decode(state, type=_State)
+
+
+_HOW_MANY = (0, 0, 1, 1, 1, 2, 0, 1)

@@ -1,0 +1,340 @@
+"""Correlation: three levels with a diamond, f of f+1 replicas down at every node at once, joins and evictions.
+
+    sources a, b, c -> X (a, b) -> Y (x1) -> W (y, z, v) -> application (w, v)
+                                -> Z (x2, c) -> W
+                       V (b, c) -> W, application
+
+Every node is fed by rules whose outputs depend on the whole history in its order, so one event lost, repeated or out of
+place changes everything after it. Replicas fail by a budget that counts joiners and evicted ones as failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from unerring.audit import Violation
+from unerring.audit.reference import Stage, perfect_run
+from unerring.audit.strong_reliability import check_strong_reliability
+from unerring.correlation import Application, CorrelationConfig, Membership, NodeSpec, Replica, Role, Source, Topology
+from unerring.correlation.application import committed
+from unerring.correlation.messages import MEMBERSHIP
+from unerring.correlation.record import Standing, node_of
+from unerring.model import MILLISECOND_US, SECOND_US, TIME_MAX, Column, ColumnType, Entropy, Event, Stamp, StreamSchema
+from unerring.simulation import (
+    ClockDrift,
+    ClockJump,
+    Congestion,
+    Crash,
+    FailedSync,
+    Fault,
+    FullDisk,
+    Partition,
+    Pause,
+    Reset,
+    Scenario,
+    SlowDisk,
+    World,
+    draw_faults,
+    scenario,
+)
+from unerring.simulation.mixing import Mixing
+from unerring.simulation.node import State
+
+
+def schema(name: str) -> StreamSchema:
+    return StreamSchema(name, (Column("v", ColumnType.INT),), ordinals=True)
+
+
+STREAMS = ("a", "b", "c", "x1", "x2", "v", "y", "z", "w")
+OUTPUTS = {"X": ("x1", "x2"), "V": ("v",), "Y": ("y",), "Z": ("z",), "W": ("w",)}
+SITUATIONS = ("w", "v")
+
+
+def tree(f: Mapping[str, int]) -> Topology:
+    """The query tree, with each node's own f."""
+    sources = [NodeSpec(f"source_{s}", Role.SOURCE, outputs=(s,)) for s in ("a", "b", "c")]
+    nodes = [
+        NodeSpec("X", Role.CORRELATION, ("a", "b"), OUTPUTS["X"], f["X"]),
+        NodeSpec("V", Role.CORRELATION, ("b", "c"), OUTPUTS["V"], f["V"]),
+        NodeSpec("Y", Role.CORRELATION, ("x1",), OUTPUTS["Y"], f["Y"]),
+        NodeSpec("Z", Role.CORRELATION, ("x2", "c"), OUTPUTS["Z"], f["Z"]),
+        NodeSpec("W", Role.CORRELATION, ("y", "z", "v"), OUTPUTS["W"], f["W"]),
+    ]
+    application = NodeSpec("app", Role.APPLICATION, SITUATIONS)
+    return Topology((*sources, *nodes, application), tuple(schema(name) for name in STREAMS))
+
+
+def stages(topology: Topology) -> list[Stage]:
+    """The reference system of a tree."""
+
+    def stage(node: NodeSpec) -> Stage:
+        return Stage(topology.inputs(node.name), lambda rows, time: Mixing(node.outputs).feed(rows, time).outputs)
+
+    return [stage(node) for node in topology.nodes if node.role is Role.CORRELATION]
+
+
+@scenario("correlation")
+class Correlating(Scenario):
+    """All faults within the budget; the five properties of Definition 1 at the top."""
+
+    faults_us = 6 * SECOND_US
+    calm_us = 60 * SECOND_US
+    publishing_us = 5 * SECOND_US
+    must_reach = (
+        "two leaders at once",
+        "f failed at every node at once",
+        "joins at neighbouring levels at once",
+        "an evicted replica joined anew",
+        "a replica waited for room",
+        "a gap was seen",
+        "a source refused for want of room",
+    )
+
+    replica: type[Replica] = Replica
+    source: type[Source] = Source
+    application: type[Application] = Application
+    membership: type[Membership] = Membership
+    durable = False
+
+    # ---- the world ---------------------------------------------------------------------------------------------
+
+    def build(self, world: World) -> None:
+        draw = world.draw
+        self.f = {name: draw.choice((1, 1, 2)) for name in OUTPUTS}
+        self.topology = tree(self.f)
+        self.config = CorrelationConfig(
+            window_events=draw.choice((2, 5, 20, 100)),
+            outgoing_events_max=draw.choice((4, 20, 100)),
+            batch_events_max=draw.choice((1, 3, 50)),
+            durable_snapshot_events=20,
+            snapshot_part_bytes=draw.choice((200, 5000)),
+        )
+        self.published: dict[str, list[Event]] = {name: [] for name in ("a", "b", "c")}
+        self.failures = Random(f"failures {world.seed}")
+        self.times = dict.fromkeys(self.published, 0)
+        world.add(MEMBERSHIP, self._membership)
+        for node in self.topology.nodes:
+            for name in node.replicas:
+                world.add(name, self._factory(node, name))
+        self._spares(world)
+        for stream in self.published:
+            pause_us = draw.choice((2, 5, 15)) * MILLISECOND_US
+            world.every(pause_us, lambda stream=stream: self._publish(world, stream), self.publishing_us)  # type: ignore[misc]
+        world.every(50 * MILLISECOND_US, lambda: self._end(world), self.faults_us + self.calm_us, self.publishing_us)
+        world.every(10 * MILLISECOND_US, lambda: self._observe(world), self.faults_us)
+        self._fail_now_and_then(world)
+
+    def _membership(self, records: Mapping[str, bytes], entropy: Entropy, now: int) -> Membership:
+        return self.membership(records, self.topology, self.config, entropy)
+
+    def _factory(self, node: NodeSpec, name: str) -> Any:
+        if node.role is Role.SOURCE:
+            return lambda records, entropy, now: self._source(records, name)
+        if node.role is Role.APPLICATION:
+            return lambda records, entropy, now: self.application(records, name, self.topology, self.config)
+        return lambda records, entropy, now: self.replica(
+            name,
+            self.topology,
+            self.config,
+            lambda: Mixing(node.outputs),
+            entropy,
+            records if self.durable else None,
+        )
+
+    def _source(self, records: Mapping[str, bytes], name: str) -> Source:
+        """Γ is what the sources have really published: a crash takes back what was not on disk yet."""
+        source = self.source(records, name, self.topology, self.config)
+        for stream, queue in source.outgoing.queues.items():
+            del self.published[stream][queue.count :]
+        return source
+
+    def _spares(self, world: World) -> None:
+        """Some nodes get one more replica while running."""
+        for name, f in self.f.items():
+            if world.draw.random() < 0.3:
+                at_us = world.draw.randrange(self.faults_us)
+                spare = f"{name}/{f + 1}"
+                world.add(spare, self._factory(self.topology.node(name), spare), start_us=at_us)
+
+    # ---- the workload ------------------------------------------------------------------------------------------
+
+    def _publish(self, world: World, stream: str) -> None:
+        name = f"source_{stream}/0"
+        source = world.machine(name)
+        if source is None or source.next_time(stream) > TIME_MAX:
+            return
+        draw = world.draw
+        if draw.random() < 0.3:
+            world.call(name, "promise", stream, source.next_time(stream) + draw.randrange(20))
+            return
+        if source.full:
+            world.sometimes("a source refused for want of room")
+            return
+        time = source.next_time(stream) + draw.randrange(20) if self.published[stream] else draw.randrange(20)
+        time = max(time, 0)
+        size = draw.randrange(2, 12) if draw.random() < 0.1 else 1
+        events = [Event(stream, Stamp(time, n), (), {"v": draw.randrange(1000)}) for n in range(size)]
+        self.published[stream] += events
+        world.call(name, "publish", events)
+
+    def _end(self, world: World) -> None:
+        for stream in self.published:
+            world.call(f"source_{stream}/0", "end", stream)
+
+    # ---- failures ----------------------------------------------------------------------------------------------
+
+    def faults(self, world: World, draw: Random) -> Sequence[Fault]:
+        """All nodes are slowed down, cut off and paused; what stands alone crashes and comes back with its disk."""
+        alone = [name for name in world.nodes if node_of(name) not in self.f]
+        gentle = (Pause, ClockJump, ClockDrift, Partition, Reset, Congestion)
+        drawn = [
+            *draw_faults(draw, list(world.nodes), self.faults_us, gentle),
+            *draw_faults(draw, alone, self.faults_us, (Crash, SlowDisk, FullDisk, FailedSync)),
+        ]
+        return sorted(drawn, key=lambda fault: fault.at_us)
+
+    def _fail_now_and_then(self, world: World) -> None:
+        pause_us = self.failures.choice((100, 200, 500, 2000)) * MILLISECOND_US
+
+        def again() -> None:
+            if world.faults_on:
+                self._fail(world)
+                world.at(world.now_us + 1 + self.failures.randrange(2 * pause_us), again)
+
+        world.at(self.failures.randrange(2 * pause_us), again)
+
+    def _fail(self, world: World) -> None:
+        dice = self.failures.random()
+        nodes = list(self.f)
+        if dice < 0.15:  # As many as the budget has, everywhere.
+            for node in nodes:
+                while self._crash_one(world, node):
+                    pass
+            if all(self._healthy(world, node) == 1 for node in nodes):
+                world.sometimes("f failed at every node at once")
+        elif dice < 0.75:
+            self._crash_one(world, self.failures.choice(nodes))
+        else:
+            self._evict_one(world, self.failures.choice(nodes))
+
+    def _replicas(self, world: World, node: str) -> list[str]:
+        return [name for name in world.nodes if node_of(name) == node]
+
+    def _healthy_ones(self, world: World, node: str) -> list[str]:
+        """Whom the system counts on: running, caught up with their own incarnation, not about to be evicted."""
+        membership: Any = world.nodes[MEMBERSHIP].machine
+        found = []
+        for name in self._replicas(world, node):
+            machine: Any = world.nodes[name].machine
+            if membership is None or machine is None or world.nodes[name].state >= State.STOPPING:
+                continue
+            if membership.record.caught_up(name, machine.incarnation) and name not in membership.rounds:
+                found.append(name)
+        return found
+
+    def _healthy(self, world: World, node: str) -> int:
+        return len(self._healthy_ones(world, node))
+
+    def _crash_one(self, world: World, node: str) -> bool:
+        """Any replica may crash as long as one that the system counts on remains."""
+        healthy = self._healthy_ones(world, node)
+        running = [name for name in self._replicas(world, node) if world.nodes[name].machine is not None]
+        if not running or not healthy or world.nodes[MEMBERSHIP].machine is None:
+            return False
+        victim = self.failures.choice(running)
+        if healthy == [victim]:
+            return False
+        world.crash(victim)
+        down_us = self.failures.choice((1, 20, 200, 1500)) * MILLISECOND_US
+        world.at(world.now_us + down_us, lambda: world.start(victim) if world.faults_on else None)
+        return True
+
+    def _evict_one(self, world: World, node: str) -> None:
+        membership: Any = world.machine(MEMBERSHIP)
+        if membership is None:
+            return
+        members = list(membership.record.of(node))
+        victim = self.failures.choice(members)
+        remaining = [name for name in self._healthy_ones(world, node) if name != victim]
+        if remaining and victim not in membership.rounds:
+            world.call(MEMBERSHIP, "evict", victim)
+
+    # ---- what is seen ------------------------------------------------------------------------------------------
+
+    def _observe(self, world: World) -> None:
+        joining = []
+        for node in self.f:
+            machines: list[Any] = [world.nodes[name].machine for name in self._replicas(world, node)]
+            machines = [machine for machine in machines if machine is not None]
+            if sum(machine.election.leading for machine in machines) > 1:
+                world.sometimes("two leaders at once")
+            if any(machine.outgoing.full for machine in machines):
+                world.sometimes("a replica waited for room")
+            joining.append(any(machine.phase == 1 for machine in machines))
+        x, _, y, z, w = joining
+        if (x and (y or z)) or (w and (y or z)):
+            world.sometimes("joins at neighbouring levels at once")
+
+    def settled(self, world: World) -> bool:
+        application: Any = world.machine("app/0")
+        membership: Any = world.machine(MEMBERSHIP)
+        if application is None or membership is None:
+            return False
+        if any(member.standing is Standing.JOINING for member in membership.record.members.values()):
+            return False
+        synced = not world.nodes["app/0"].syncing
+        return synced and all(incoming.progress == TIME_MAX for incoming in application.intake.streams.values())
+
+    def _streams(self, world: World) -> tuple[dict[str, list[Event]], dict[str, list[Event]]]:
+        """What was delivered, and what a perfect run of the events that were published delivers."""
+        records = world.nodes["app/0"].storage.load()
+        delivered = {stream: committed(records, stream) for stream in SITUATIONS}
+        return delivered, perfect_run(stages(self.topology), self.published)
+
+    def safety(self, world: World) -> Iterable[Violation]:
+        for report, what in (
+            ("correlation.joins_anew", "an evicted replica joined anew"),
+            ("correlation.gap", "a gap was seen"),
+        ):
+            if world.reports.get(report):
+                world.sometimes(what)
+        delivered, perfect = self._streams(world)
+        for stream in SITUATIONS:
+            yield from check_strong_reliability(delivered[stream], perfect[stream])
+        for line in world.history:
+            if line.what == "stop":
+                yield Violation("no replica stops by itself", (f"{line.at_us} us: {line.node}: {line.value}",))
+
+    def liveness(self, world: World) -> Iterable[Violation]:
+        delivered, perfect = self._streams(world)
+        for stream in SITUATIONS:
+            yield from check_strong_reliability(delivered[stream], perfect[stream], complete=True)
+        if not self.settled(world):
+            yield Violation("every stream ends once faults are over", tuple(self._standing(world)))
+        membership: Any = world.nodes[MEMBERSHIP].machine
+        for name, member in membership.record.members.items():
+            if member.standing is Standing.JOINING:
+                yield Violation("every joiner is caught up once faults are over", (f"{name} {member}",))
+
+    def _standing(self, world: World) -> Iterable[str]:
+        for name, node in world.nodes.items():
+            machine: Any = node.machine
+            if machine is None:
+                yield f"{name}: {node.state.name}"
+                continue
+            ins = getattr(machine, "intake", None)
+            outs = getattr(machine, "outgoing", None)
+            phase = getattr(machine, "phase", None)
+            told = f"{name}: {'' if phase is None else phase.name}"
+            if ins is not None:
+                told += " in " + ", ".join(
+                    f"{s} {tuple(i.last)} number {i.count} credit {ins.credit(s)} progress {i.progress}"
+                    for s, i in ins.streams.items()
+                )
+            if outs is not None:
+                told += f" {'leads' if outs.leading else ''} out " + ", ".join(
+                    f"{s} {q.mark_count}-{q.count} {q.progress}" for s, q in outs.queues.items()
+                )
+            yield told
