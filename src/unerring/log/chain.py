@@ -51,15 +51,21 @@ class Sealed(msgspec.Struct, frozen=True):
 class Chain:
     """One stream's segments in a store. Safe to use from many processes at once; not from many threads."""
 
-    def __init__(self, store: Store, folder: str, schema: StreamSchema, buckets: int) -> None:
+    def __init__(
+        self, store: Store, folder: str, schema: StreamSchema, buckets: int, known: list[Span] | None = None
+    ) -> None:
+        """`known`: segments that somebody else already found, so that nothing need be listed."""
         self.store = store
         self.folder = folder
         self.schema = schema
         self.buckets = buckets
-        self._spans: list[Span] = []
+        self._spans: list[Span] = known or []
         self._footers: dict[int, Footer] = {}
-        self.base = self._read_base()
-        self._list()
+        if known is None:
+            self.base = self._read_base()
+            self._list()
+        else:
+            self.base = Base(known[0].from_us if known else TIME_MIN)
 
     @property
     def name(self) -> str:

@@ -25,6 +25,8 @@ class Reason(StrEnum):
     NOT_INCREASING = "not increasing"
     TOO_LARGE = "too large"
     LATE = "late"
+    RULE = "rule"
+    """A rule could not digest it. Its id is then the event's: stream, time and ordinal."""
 
 
 class BadEvent(msgspec.Struct, frozen=True, order=True):

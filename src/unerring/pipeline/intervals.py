@@ -1,0 +1,127 @@
+"""The source of a level's query: intervals of merged time, whole, up to which every input chain is contiguous.
+
+The offset is a time. A micro-batch is the interval between two of them, one row for each bucket; the rows say which
+segments hold it, and the tasks read those themselves. So listing order, sealing order and batch boundaries cannot
+matter, and no event crosses between the JVM and Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+from unerring.log import Chain, Span
+from unerring.model import TIME_MIN
+from unerring.pipeline.level import Level
+from unerring.pipeline.versions import end_of
+
+SCHEMA: Final = "slot int, bucket int, from_us long, through_us long, spans binary"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where a query starts, and how much it takes at a time."""
+
+    start_us: int = TIME_MIN
+    rows_per_batch: int = 2_000_000
+    """About this many events; never less than what one segment boundary forces."""
+
+
+def next_end(chains: dict[str, Chain], from_us: int, through_us: int, rows: int) -> int:
+    """The end of the next interval: at a segment's end, with about `rows` events, never past `through_us`."""
+    ends: list[tuple[int, int]] = []
+    for chain in chains.values():
+        for span in chain.spans(from_us, through_us):
+            footer = chain.footer(span)
+            ends.append((min(footer.through_us, through_us), footer.rows))
+            if sum(count for _, count in ends) > rows * (len(chains) + 1):
+                break
+    taken = 0
+    end_us = through_us
+    for end, count in sorted(ends):
+        taken += count
+        if taken >= rows:
+            end_us = end
+            break
+    return end_us if end_us > from_us else through_us
+
+
+def spans_of(chains: dict[str, Chain], from_us: int, through_us: int) -> bytes:
+    """The segments of an interval, by stream."""
+    return msgspec.msgpack.encode({name: chain.spans(from_us, through_us) for name, chain in chains.items()})
+
+
+def read_spans(told: bytes) -> dict[str, list[Span]]:
+    return msgspec.msgpack.decode(told, type=dict[str, list[Span]])
+
+
+class Intervals(DataSource):
+    """`spark.readStream.format("unerring-intervals")`, with the level handed over by `of`."""
+
+    level: Level
+    bounds: Bounds
+    slots: tuple[int, ...]
+
+    @classmethod
+    def name(cls) -> str:
+        return "unerring-intervals"
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:
+        return _Reader(self.level, self.bounds, self.slots)
+
+    @classmethod
+    def of(cls, level: Level, bounds: Bounds, slots: tuple[int, ...]) -> type[Intervals]:
+        """A source class of its own: options are strings, a level is not."""
+        return type("Intervals", (cls,), {"level": level, "bounds": bounds, "slots": slots})
+
+
+class _Reader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in a Python process beside the driver for as long as the query runs."""
+
+    def __init__(self, level: Level, bounds: Bounds, slots: tuple[int, ...]) -> None:
+        self._level = level
+        self._bounds = bounds
+        self._slots = slots
+        self._chains = level.chains()
+        self._target_us: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        base_us = max((chain.base.from_us for chain in self._chains.values()), default=TIME_MIN)
+        return {"through_us": max(self._bounds.start_us, base_us)}
+
+    def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[Any, ...]], dict[str, int]]:
+        from_us = start["through_us"]
+        through_us = self._contiguous_us() if self._target_us is None else self._target_us
+        if through_us <= from_us:
+            return iter(()), start
+        end_us = next_end(self._chains, from_us, through_us, self._bounds.rows_per_batch)
+        return self._rows(from_us, end_us), {"through_us": end_us}
+
+    def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[tuple[Any, ...]]:
+        self._contiguous_us()
+        return self._rows(start["through_us"], end["through_us"])
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing to let go of: retention is explicit."""
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target_us = self._contiguous_us()
+
+    def _contiguous_us(self) -> int:
+        """Up to where every chain is contiguous, and no newer version of the rules has taken over."""
+        reached = min(chain.refresh() for chain in self._chains.values())
+        return min(reached, end_of(self._level))
+
+    def _rows(self, from_us: int, through_us: int) -> Iterator[tuple[Any, ...]]:
+        told = spans_of(self._chains, from_us, through_us)
+        return iter(
+            [(slot, bucket, from_us, through_us, bytearray(told)) for bucket, slot in enumerate(self._slots)]
+        )

@@ -1,0 +1,91 @@
+"""A level: the rules of one height in the query tree, run by one query over the same intervals of merged time."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from unerring.log import Chain, EventLog
+from unerring.model import RuleError, StreamSchema
+from unerring.rules import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What a task must know to run its share; plain data, so that it travels to executors."""
+
+    number: int
+    data: str
+    """The folder of the run; its `log` is the event log, on a file system that all executors see."""
+    plans: tuple[Plan, ...]
+    ranks: tuple[tuple[str, int], ...]
+    """The application's rank of every stream that is read here."""
+    buckets: int
+
+    @property
+    def inputs(self) -> tuple[StreamSchema, ...]:
+        """The streams read, each once, in the order of their ranks."""
+        found = {source.schema.name: source.schema for plan in self.plans for source in plan.inputs}
+        return tuple(found[name] for name, _ in sorted(self.ranks, key=lambda known: known[1]) if name in found)
+
+    @property
+    def outputs(self) -> tuple[StreamSchema, ...]:
+        return tuple(schema for plan in self.plans for schema in plan.outputs)
+
+    @property
+    def version(self) -> str:
+        """Two levels of one version have states that fit each other."""
+        said = repr([(plan.name, plan.version) for plan in self.plans] + [self.buckets, self.ranks])
+        return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
+
+    @property
+    def log(self) -> EventLog:
+        return EventLog(Path(self.data) / "log")
+
+    @property
+    def checkpoint(self) -> Path:
+        """Spark's checkpoint and our note beside it."""
+        return Path(self.data) / "checkpoints" / f"level-{self.number}-{self.version}"
+
+    @property
+    def staging(self) -> str:
+        return str(self.checkpoint / "staging")
+
+    def chains(self) -> dict[str, Chain]:
+        """The chains of all inputs."""
+        log = self.log
+        return {schema.name: log.chain(schema.name) for schema in self.inputs}
+
+
+def levels_of(plans: tuple[Plan, ...], sources: tuple[StreamSchema, ...], data: str, buckets: int) -> tuple[Level, ...]:
+    """The query tree, cut into levels: a rule stands one above the highest rule that it reads."""
+    maker = {schema.name: plan for plan in plans for schema in plan.outputs}
+    names = [schema.name for schema in sources] + [schema.name for plan in plans for schema in plan.outputs]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise RuleError(f"two streams are called {doubled[0]!r}; give each stream and each rule's output its own name")
+    heights: dict[str, int] = {}
+
+    def height(plan: Plan, below: tuple[str, ...]) -> int:
+        if plan.name in below:
+            raise RuleError(f"rule {plan.name} reads its own output, through {' → '.join([*below, plan.name])}")
+        if plan.name not in heights:
+            highest = 0
+            for source in plan.inputs:
+                if source.schema.name in maker:
+                    highest = max(highest, height(maker[source.schema.name], (*below, plan.name)))
+                elif source.schema.name not in names:
+                    known = ", ".join(names)
+                    raise RuleError(f"rule {plan.name} reads stream {source.schema.name!r}, which the app lacks: {known}")
+            heights[plan.name] = highest + 1
+        return heights[plan.name]
+
+    ranks = {name: rank for rank, name in enumerate(names)}
+    tops = max((height(plan, ()) for plan in plans), default=0)
+    found = []
+    for number in range(1, tops + 1):
+        members = tuple(plan for plan in plans if heights[plan.name] == number)
+        read = sorted({source.schema.name for plan in members for source in plan.inputs})
+        found.append(Level(number, data, members, tuple((name, ranks[name]) for name in read), buckets))
+    return tuple(found)

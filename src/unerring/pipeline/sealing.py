@@ -1,0 +1,111 @@
+"""The driver's part: what all buckets gave for an interval becomes numbered events, sealed once.
+
+Outputs of one time and stream are numbered in the order (deciding event's rank and ordinal, key, index). Since an
+interval holds whole times and all buckets, the numbers do not depend on where a micro-batch ended or who computed it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from unerring.log import Chain, Sealed, with_origin
+from unerring.model import InvariantBreach, RuleError, invariant
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ORDER = ("_rank", "_ordinal", "_index")
+"""Columns of staged outputs besides `time`, the key (`_key0`…) and the payload."""
+
+
+def numbered(parts: list[pa.Table]) -> pa.Table:
+    """Staged outputs of one stream and interval, in order, with their ordinals."""
+    import numpy as np
+    import pyarrow as pa
+
+    table = pa.concat_tables(parts).combine_chunks()
+    table = table.take(pa.array(_order(table)))
+    times = table.column("time").to_numpy()
+    first = np.ones(len(table), dtype=bool)
+    first[1:] = times[1:] != times[:-1]
+    starts = np.maximum.accumulate(np.where(first, np.arange(len(table)), 0))
+    own = [name for name in table.column_names if not name.startswith("_")]
+    return table.select(own).append_column("ordinal", pa.array(np.arange(len(table)) - starts))
+
+
+def _order(table: pa.Table) -> Any:
+    """Row numbers in output order; keys are only looked at where positions tie, as deadlines may."""
+    import numpy as np
+
+    columns = [table.column(name).to_numpy() for name in ("time", "_rank", "_ordinal")]
+    order = np.lexsort(columns[::-1])
+    ties = np.ones(max(len(table) - 1, 0), dtype=bool)
+    for column in columns:
+        ordered = column[order]
+        ties &= ordered[1:] == ordered[:-1]
+    if not ties.any():
+        return order
+    keys: list[Any] = []
+    for name in table.column_names:
+        if name.startswith("_key"):
+            keys += _key_ranks(table.column(name).combine_chunks())
+    return np.lexsort([table.column("_index").to_numpy(), *keys[::-1], *columns[::-1]])
+
+
+def _key_ranks(column: Any) -> list[Any]:
+    """Sortable columns for one key column: NULL first, then values, NaN last."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    null = column.is_null().to_numpy(zero_copy_only=False)
+    if pa.types.is_floating(column.type):
+        values = column.to_numpy(zero_copy_only=False)
+        nan = np.isnan(values) & ~null
+        return [np.where(null, 0, np.where(nan, 2, 1)), np.where(null | nan, 0.0, values)]
+    ranks = pc.rank(column, sort_keys="ascending", null_placement="at_start", tiebreaker="dense")
+    return [ranks.to_numpy(zero_copy_only=False).astype(np.int64)]
+
+
+def seal_interval(chain: Chain, table: pa.Table | None, through_us: int, rule: str) -> int:
+    """Extend an output chain through the interval's end; how many events that added.
+
+    Another driver may have been faster, with other batch boundaries. What it sealed is what we have, since outputs follow
+    from the inputs alone; the rest is ours to seal. Nothing is ever sealed twice, for segments are named by their start.
+    """
+    import numpy as np
+
+    added = 0
+    while chain.refresh() < through_us:
+        before_us = chain.through_us
+        rest = table
+        if table is not None:
+            rest = table.slice(int(np.searchsorted(table.column("time").to_numpy(), before_us, side="right")))
+        rows = with_origin(rest, chain.schema) if rest is not None else chain.read(through_us, through_us)
+        sealed: Sealed = chain.seal(through_us, rows, rule=rule)
+        if sealed.won:
+            added += len(rows)
+        elif sealed.footer.through_us == through_us:
+            _compare(chain, before_us, through_us, rows)
+    return added
+
+
+def _compare(chain: Chain, from_us: int, through_us: int, ours: pa.Table) -> None:
+    """Two drivers computed one interval: a difference means that the rule is not a function of its inputs."""
+    theirs = chain.read(from_us, through_us)
+    if not theirs.select(["time", "ordinal"]).equals(ours.select(["time", "ordinal"])):
+        raise RuleError(
+            f"stream {chain.name}: another run sealed ({from_us}, {through_us}] with other outputs than this one computed; "
+            "the rule is not deterministic (a clock, randomness, or an operator with hidden state), or the two runs differ"
+        )
+
+
+def check_whole(found: list[tuple[int, int, int]], buckets: int, batch: int) -> tuple[int, int]:
+    """The interval of a micro-batch, which every bucket must have answered exactly once."""
+    intervals = {(from_us, through_us) for _, from_us, through_us in found}
+    answered = sorted(bucket for bucket, _, _ in found)
+    if len(intervals) != 1 or answered != list(range(buckets)):
+        raise InvariantBreach(f"batch {batch}: buckets {answered} answered for intervals {sorted(intervals)}")
+    [(from_us, through_us)] = intervals
+    invariant(from_us < through_us, "a micro-batch covers time")
+    return from_us, through_us

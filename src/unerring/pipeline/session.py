@@ -1,0 +1,172 @@
+"""A Spark session for the pipeline: what must be set, what may be chosen, and sentences for what can be wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+import unerring
+from unerring.model import ConfigError, ProcessConfig, WorldError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MIN: Final = 17
+_MASTER: Final = re.compile(r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|spark://.+|yarn|k8s://.+")
+_STATE: Final = "spark.sql.streaming.stateStore"
+
+# What the promises rest on. Format 1 checkpoints let a zombie task's stale state win; without changelogs every
+# micro-batch would upload whole state files.
+FIXED: Final = {
+    f"{_STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
+    f"{_STATE}.checkpointFormatVersion": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.python.worker.reuse": "true",
+}
+CHOSEN: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.maxResultSize": "2g",
+    "spark.sql.streaming.pollingDelay": "20ms",
+    "spark.sql.streaming.numRecentProgressUpdates": "200",
+    # The sources keep no metrics that a missing batch would need, and an empty batch would seal an empty interval.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+
+
+class SparkConfig(ProcessConfig, frozen=True):
+    """Where Spark runs, and with how much."""
+
+    master: str = "local[*]"
+    memory: str = "2g"
+    """Of the driver's JVM; in local mode everything but Python runs in it."""
+    log: str | None = None
+    """A file for Spark's own log; None leaves it on stderr."""
+    more: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        if not _MASTER.fullmatch(self.master):
+            raise ConfigError(
+                f"master {self.master!r} is not a Spark master; use local[*], local[N], spark://HOST:PORT, yarn or k8s://…"
+            )
+        fixed = sorted(set(self.more) & set(FIXED))
+        if fixed:
+            raise ConfigError(f"{fixed[0]} cannot be chosen: exactly-once output rests on it")
+
+
+def start(config: SparkConfig, name: str = "unerring") -> SparkSession:
+    """Start (or join) the session of this process."""
+    _check_java()
+    _make_importable()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name).master(config.master).config("spark.driver.memory", config.memory)
+    options = {**CHOSEN, **config.more, **FIXED}
+    if config.log is not None:
+        options["spark.driver.extraJavaOptions"] = _quiet(Path(config.log), options.get("spark.driver.extraJavaOptions"))
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    try:
+        with _stderr_to(config.log):
+            return builder.getOrCreate()
+    except Exception as error:  # py4j and Spark raise many kinds; all mean that there is no session
+        raise WorldError(f"Spark did not start on {config.master}: {_cause(error)}{_see(config.log)}") from error
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(str(Path(home) / "bin" / "java")) if home else shutil.which("java")
+    if java is None:
+        where = f"JAVA_HOME is {home}, where there is no bin/java" if home else "there is no java on the PATH"
+        raise WorldError(f"Spark needs Java {JAVA_MIN} or newer, and {where}; install it (such as openjdk-17-jre-headless)")
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+    version = re.search(r'version "(\d+)', told)
+    if version is not None and int(version[1]) < JAVA_MIN:
+        raise WorldError(f"Spark needs Java {JAVA_MIN} or newer, and {java} is {version[1]}; install a newer one")
+
+
+def _make_importable() -> None:
+    """Spark's Python workers must find this package and the application's modules where this process finds them."""
+    own = str(Path(unerring.__file__).parent.parent)
+    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    here = [path or os.getcwd() for path in sys.path if not path.endswith(".zip")]
+    wanted = [path for path in dict.fromkeys([own, *here]) if path not in known and "site-packages" not in path]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*wanted, *filter(None, known)])
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def _quiet(log: Path, more: str | None) -> str:
+    """A log4j configuration that writes to a file, and the option that names it."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    properties = log.with_suffix(".log4j2.properties")
+    lines = {
+        "rootLogger.level": "warn",
+        "rootLogger.appenderRef.file.ref": "file",
+        "appender.file.type": "RollingFile",
+        "appender.file.name": "file",
+        "appender.file.fileName": str(log.absolute()),
+        "appender.file.filePattern": f"{log.absolute()}.%i",
+        "appender.file.layout.type": "PatternLayout",
+        "appender.file.layout.pattern": "%d %p %c{1}: %m%n%ex",
+        "appender.file.policies.type": "Policies",
+        "appender.file.policies.size.type": "SizeBasedTriggeringPolicy",
+        "appender.file.policies.size.size": "64MB",
+        "appender.file.strategy.type": "DefaultRolloverStrategy",
+        "appender.file.strategy.max": "3",
+    }
+    properties.write_text("".join(f"{key} = {value}\n" for key, value in lines.items()))
+    return f"{more or ''} -Dlog4j2.configurationFile=file:{properties.absolute()}".strip()
+
+
+class _stderr_to:
+    """The JVM inherits stderr when it starts, and says things there before its log is set up."""
+
+    def __init__(self, log: str | None) -> None:
+        self._log = log
+        self._kept: int | None = None
+
+    def __enter__(self) -> None:
+        if self._log is None:
+            return
+        sys.stderr.flush()
+        self._kept = os.dup(2)
+        target = os.open(f"{self._log}.stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(target, 2)
+        os.close(target)
+
+    def __exit__(self, *error: object) -> None:
+        if self._kept is not None:
+            os.dup2(self._kept, 2)
+            os.close(self._kept)
+
+
+def _cause(error: BaseException) -> str:
+    """The line of a long Java story that tells the most."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if re.match(r"(Caused by: )?[\w.$]+(Exception|Error): ", line)]
+    chosen = (telling or lines or [type(error).__name__])[-1 if telling else 0]
+    return chosen.removeprefix("Caused by: ")
+
+
+def _see(log: str | None) -> str:
+    return f" (more in {log})" if log else ""
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """What a query says of its last micro-batch."""
+
+    batch: int
+    batch_ms: int
+    state_rows: int
+    state_bytes: int

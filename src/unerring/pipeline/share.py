@@ -1,0 +1,132 @@
+"""One bucket's share of a level: reads its rows of an interval from the log, runs the rules over them, keeps their state.
+
+The same object runs in a streaming task, in a batch task and in a plain process; it knows nothing of Spark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from unerring.log import BadEvent, Chain, Quarantine, Reason, Span, buckets_of
+from unerring.model import TIME_MIN, RuleError, StreamSchema, invariant
+from unerring.pipeline.feeding import Feed, feed_of
+from unerring.pipeline.level import Level
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ShareState(msgspec.Struct, frozen=True, array_like=True):
+    """A share's state as bytes: canonical, since the engines' snapshots are."""
+
+    version: str
+    bucket: int
+    through_us: int
+    engines: tuple[bytes, ...]
+
+
+class Share:
+    """The rules of a level over one bucket's keys."""
+
+    def __init__(self, level: Level, bucket: int) -> None:
+        self.level = level
+        self.bucket = bucket
+        self.through_us = TIME_MIN
+        self._log = level.log
+        self._feeds: tuple[Feed, ...] = tuple(feed_of(plan, dict(level.ranks)) for plan in level.plans)
+        self._columns = _columns_read(self._feeds, level.inputs)
+
+    @property
+    def keys(self) -> int:
+        """How many keys have state."""
+        return sum(feed.keys for feed in self._feeds)
+
+    def begin(self, through_us: int) -> None:
+        """Everything up to here is as if it had never been: where a query starts."""
+        self.through_us = through_us
+
+    def advance(self, through_us: int, spans: dict[str, list[Span]]) -> dict[str, pa.Table]:
+        """Run `(through, through_us]`; the staged outputs by stream."""
+        invariant(through_us > self.through_us, f"a share only moves on: {self.through_us} to {through_us}")
+        chains = {schema.name: self._chain(schema, spans[schema.name]) for schema in self.level.inputs}
+        held: dict[tuple[str, tuple[str, ...]], pa.Table] = {}
+        outputs: dict[str, pa.Table] = {}
+        for plan, feed in zip(self.level.plans, self._feeds, strict=True):
+            tables: list[pa.Table] = []
+            for source in plan.inputs:
+                kept = (source.schema.name, source.key)
+                if kept not in held:
+                    held[kept] = self._rows(chains[source.schema.name], source.key, through_us)
+                tables.append(held[kept])
+            outputs.update(feed.feed(tables, through_us))
+            self._quarantine(plan.name, feed)
+        self.through_us = through_us
+        return outputs
+
+    def snapshot(self) -> bytes:
+        engines = tuple(feed.snapshot() for feed in self._feeds)
+        return msgspec.msgpack.encode(ShareState(self.level.version, self.bucket, self.through_us, engines))
+
+    def restore(self, state: bytes) -> None:
+        held = msgspec.msgpack.decode(state, type=ShareState)
+        if (held.version, held.bucket) != (self.level.version, self.bucket):
+            raise RuleError(
+                f"level {self.level.number}: the checkpoint's state is of other rules or another number of buckets; "
+                "start with a new --data folder, or bring the new rules in with a stamp"
+            )
+        for feed, engine in zip(self._feeds, held.engines, strict=True):
+            feed.restore(engine)
+        self.through_us = held.through_us
+
+    def _chain(self, schema: StreamSchema, spans: list[Span]) -> Chain:
+        declared = self._log.declaration(schema.name)
+        invariant(declared is not None, f"stream {schema.name} has a chain")
+        return Chain(self._log.store, schema.name, declared.schema, declared.buckets, known=spans)  # type: ignore[union-attr]
+
+    def _rows(self, chain: Chain, key: tuple[str, ...], through_us: int) -> pa.Table:
+        """This bucket's rows: straight from its row groups where the log is bucketed alike, else by hashing all."""
+        import pyarrow as pa
+
+        columns = self._columns[chain.name]
+        if key == chain.schema.key and chain.buckets == self.level.buckets:
+            return chain.read(self.through_us, through_us, self.bucket, columns)
+        if not key and self.bucket != 0:
+            return chain.read(through_us, through_us, None, columns)
+        table = chain.read(self.through_us, through_us, None, columns)
+        if not key:
+            return table
+        owner = buckets_of([_without_nulls(table.column(name)) for name in key], len(table), self.level.buckets)
+        return table.filter(pa.array(owner == self.bucket))
+
+    def _quarantine(self, rule: str, feed: Feed) -> None:
+        """What a rule could not digest is kept beside its output stream."""
+        refused = feed.take_quarantined()
+        if not refused:
+            return
+        bad = [
+            BadEvent(event.stream, event.stamp.time, event.stamp.ordinal, Reason.RULE, reason, msgspec.json.encode(event))
+            for event, reason in refused
+        ]
+        Quarantine(self._log.store, rule).add(bad)
+
+
+def _columns_read(feeds: tuple[Feed, ...], inputs: tuple[StreamSchema, ...]) -> dict[str, list[str]]:
+    """For each stream the columns that some rule of the level reads, in the stream's order."""
+    read: dict[str, set[str]] = {schema.name: set() for schema in inputs}
+    for feed in feeds:
+        for name, columns in feed.columns.items():
+            read[name] |= set(columns)
+    return {schema.name: [c.name for c in schema.columns if c.name in read[schema.name]] for schema in inputs}
+
+
+def _without_nulls(column: Any) -> Any:
+    """A NULL key belongs to some bucket, whichever: the rule refuses the event there."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not column.null_count:
+        return column
+    blank = {pa.string(): "", pa.binary(): b"", pa.bool_(): False}.get(column.type, 0)
+    return pc.fill_null(column, pa.scalar(0).cast(column.type) if blank == 0 else pa.scalar(blank, column.type))

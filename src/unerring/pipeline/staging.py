@@ -1,0 +1,55 @@
+"""Outputs on their way from a task to the driver: Arrow bytes, in the row itself or, when large, in a file aside.
+
+A staged file has a name of its own for every attempt and is read once; what a crash leaves behind is removed with the
+folder when the next run of the same query starts.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from unerring.model import DiskError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+INLINE_BYTES_MAX: Final = 4 << 20
+"""Above this a row would weigh on the JVM's heap three times (task result, fetch, collect)."""
+
+
+def stage(table: pa.Table, folder: str) -> bytes:
+    """What travels in a row: `1` and the bytes, or `2` and the name of a file that holds them."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    data = sink.getvalue()
+    if data.size <= INLINE_BYTES_MAX:
+        return b"1" + data.to_pybytes()
+    path = Path(folder) / f"{os.getpid()}-{secrets.token_hex(8)}.arrow"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise DiskError(f"cannot stage outputs in {path}: {error.strerror}; free some space and start again") from error
+    return b"2" + str(path).encode()
+
+
+def unstage(told: bytes) -> pa.Table:
+    """The table that `stage` was given."""
+    import pyarrow as pa
+
+    if told[:1] == b"1":
+        return pa.ipc.open_stream(pa.py_buffer(told[1:])).read_all()
+    path = Path(told[1:].decode())
+    try:
+        table = pa.ipc.open_stream(pa.py_buffer(path.read_bytes())).read_all()
+        path.unlink()
+    except OSError as error:
+        raise DiskError(f"staged outputs in {path} cannot be read: {error.strerror}; start again") from error
+    return table
