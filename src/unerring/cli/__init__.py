@@ -17,6 +17,7 @@ COMMANDS: dict[str, str] = {
     # or a typer app `app` where there are subcommands.
     "demo": "See it work: failures in, and a verdict at the end.",
     "bench": "Figures with their goals, measured now.",
+    "ingest": "Bring a file of events into a stream of the log, in order, once.",
     "simulate": "Run a scenario under seeded faults and check what must always hold.",
     "certs": "Make certificates for mutual TLS (development only).",
 }

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from unerring.log import Chain, Span
 from unerring.model import TIME_MIN
+from unerring.pipeline import savepoints
 from unerring.pipeline.level import Level
 from unerring.pipeline.versions import end_of
 
@@ -95,7 +96,8 @@ class _Reader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, int]:
         base_us = max((chain.base.from_us for chain in self._chains.values()), default=TIME_MIN)
-        return {"through_us": max(self._bounds.start_us, base_us)}
+        saved_us = savepoints.find(self._level)
+        return {"through_us": max(self._bounds.start_us, base_us) if saved_us is None else saved_us}
 
     def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[Any, ...]], dict[str, int]]:
         from_us = start["through_us"]
@@ -122,6 +124,4 @@ class _Reader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _rows(self, from_us: int, through_us: int) -> Iterator[tuple[Any, ...]]:
         told = spans_of(self._chains, from_us, through_us)
-        return iter(
-            [(slot, bucket, from_us, through_us, bytearray(told)) for bucket, slot in enumerate(self._slots)]
-        )
+        return iter([(slot, bucket, from_us, through_us, bytearray(told)) for bucket, slot in enumerate(self._slots)])

@@ -77,7 +77,9 @@ def levels_of(plans: tuple[Plan, ...], sources: tuple[StreamSchema, ...], data: 
                     highest = max(highest, height(maker[source.schema.name], (*below, plan.name)))
                 elif source.schema.name not in names:
                     known = ", ".join(names)
-                    raise RuleError(f"rule {plan.name} reads stream {source.schema.name!r}, which the app lacks: {known}")
+                    raise RuleError(
+                        f"rule {plan.name} reads stream {source.schema.name!r}, which the app lacks: {known}"
+                    )
             heights[plan.name] = highest + 1
         return heights[plan.name]
 

@@ -70,8 +70,8 @@ def _key_ranks(column: Any) -> list[Any]:
 def seal_interval(chain: Chain, table: pa.Table | None, through_us: int, rule: str) -> int:
     """Extend an output chain through the interval's end; how many events that added.
 
-    Another driver may have been faster, with other batch boundaries. What it sealed is what we have, since outputs follow
-    from the inputs alone; the rest is ours to seal. Nothing is ever sealed twice, for segments are named by their start.
+    Another driver may have been faster, with other batch boundaries. What it sealed is what we have, since outputs
+    follow from the inputs alone; the rest is ours to seal. Nothing is sealed twice: segments are named by their start.
     """
     import numpy as np
 
@@ -95,8 +95,8 @@ def _compare(chain: Chain, from_us: int, through_us: int, ours: pa.Table) -> Non
     theirs = chain.read(from_us, through_us)
     if not theirs.select(["time", "ordinal"]).equals(ours.select(["time", "ordinal"])):
         raise RuleError(
-            f"stream {chain.name}: another run sealed ({from_us}, {through_us}] with other outputs than this one computed; "
-            "the rule is not deterministic (a clock, randomness, or an operator with hidden state), or the two runs differ"
+            f"stream {chain.name}: another run sealed ({from_us}, {through_us}] with other outputs than this one has; "
+            "the rule is not deterministic (a clock, randomness, an operator with hidden state)"
         )
 
 

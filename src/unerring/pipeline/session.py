@@ -52,14 +52,14 @@ class SparkConfig(ProcessConfig, frozen=True):
     """Of the driver's JVM; in local mode everything but Python runs in it."""
     log: str | None = None
     """A file for Spark's own log; None leaves it on stderr."""
-    more: dict[str, str] = {}
+    more: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if not _MASTER.fullmatch(self.master):
             raise ConfigError(
                 f"master {self.master!r} is not a Spark master; use local[*], local[N], spark://HOST:PORT, yarn or k8s://…"
             )
-        fixed = sorted(set(self.more) & set(FIXED))
+        fixed = sorted(set(dict(self.more)) & set(FIXED))
         if fixed:
             raise ConfigError(f"{fixed[0]} cannot be chosen: exactly-once output rests on it")
 
@@ -71,9 +71,11 @@ def start(config: SparkConfig, name: str = "unerring") -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name).master(config.master).config("spark.driver.memory", config.memory)
-    options = {**CHOSEN, **config.more, **FIXED}
+    options = {**CHOSEN, **dict(config.more), **FIXED}
     if config.log is not None:
-        options["spark.driver.extraJavaOptions"] = _quiet(Path(config.log), options.get("spark.driver.extraJavaOptions"))
+        options["spark.driver.extraJavaOptions"] = _quiet(
+            Path(config.log), options.get("spark.driver.extraJavaOptions")
+        )
     for key, value in options.items():
         builder = builder.config(key, value)
     try:
@@ -88,7 +90,9 @@ def _check_java() -> None:
     java = shutil.which(str(Path(home) / "bin" / "java")) if home else shutil.which("java")
     if java is None:
         where = f"JAVA_HOME is {home}, where there is no bin/java" if home else "there is no java on the PATH"
-        raise WorldError(f"Spark needs Java {JAVA_MIN} or newer, and {where}; install it (such as openjdk-17-jre-headless)")
+        raise WorldError(
+            f"Spark needs Java {JAVA_MIN} or newer, and {where}; install it (such as openjdk-17-jre-headless)"
+        )
     told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
     version = re.search(r'version "(\d+)', told)
     if version is not None and int(version[1]) < JAVA_MIN:

@@ -1,4 +1,4 @@
-"""One bucket's share of a level: reads its rows of an interval from the log, runs the rules over them, keeps their state.
+"""One bucket's share of a level: reads its rows of an interval from the log, runs the rules on them, keeps their state.
 
 The same object runs in a streaming task, in a batch task and in a plain process; it knows nothing of Spark.
 """
@@ -11,8 +11,10 @@ import msgspec
 
 from unerring.log import BadEvent, Chain, Quarantine, Reason, Span, buckets_of
 from unerring.model import TIME_MIN, RuleError, StreamSchema, invariant
-from unerring.pipeline.feeding import Feed, feed_of
+from unerring.pipeline.engines import feed_of
+from unerring.pipeline.feeding import Feed
 from unerring.pipeline.level import Level
+from unerring.rules import Plan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,12 +56,11 @@ class Share:
         held: dict[tuple[str, tuple[str, ...]], pa.Table] = {}
         outputs: dict[str, pa.Table] = {}
         for plan, feed in zip(self.level.plans, self._feeds, strict=True):
-            tables: list[pa.Table] = []
-            for source in plan.inputs:
-                kept = (source.schema.name, source.key)
-                if kept not in held:
-                    held[kept] = self._rows(chains[source.schema.name], source.key, through_us)
-                tables.append(held[kept])
+            tables: dict[str, pa.Table] = {}
+            for name, key in keys_of(plan).items():
+                if (name, key) not in held:
+                    held[name, key] = self._rows(chains[name], key, through_us)
+                tables[name] = held[name, key]
             outputs.update(feed.feed(tables, through_us))
             self._quarantine(plan.name, feed)
         self.through_us = through_us
@@ -106,10 +107,24 @@ class Share:
         if not refused:
             return
         bad = [
-            BadEvent(event.stream, event.stamp.time, event.stamp.ordinal, Reason.RULE, reason, msgspec.json.encode(event))
+            BadEvent(
+                event.stream, event.stamp.time, event.stamp.ordinal, Reason.RULE, reason, msgspec.json.encode(event)
+            )
             for event, reason in refused
         ]
         Quarantine(self._log.store, rule).add(bad)
+
+
+def keys_of(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """For each input stream the columns by which its rows are spread over buckets.
+
+    A rule that reads one stream under two keys cannot be spread: each row belongs to two places. It runs in one bucket.
+    """
+    keys: dict[str, tuple[str, ...]] = {}
+    for source in plan.inputs:
+        if keys.setdefault(source.schema.name, source.key) != source.key:
+            return {known.schema.name: () for known in plan.inputs}
+    return keys
 
 
 def _columns_read(feeds: tuple[Feed, ...], inputs: tuple[StreamSchema, ...]) -> dict[str, list[str]]:

@@ -29,7 +29,7 @@ def stage(table: pa.Table, folder: str) -> bytes:
         writer.write_table(table)
     data = sink.getvalue()
     if data.size <= INLINE_BYTES_MAX:
-        return b"1" + data.to_pybytes()
+        return b"1" + bytes(data.to_pybytes())
     path = Path(folder) / f"{os.getpid()}-{secrets.token_hex(8)}.arrow"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

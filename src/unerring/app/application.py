@@ -1,0 +1,108 @@
+"""What an application is: streams, rules over them, and where the streams come from. A description; running is elsewhere.
+
+app = App("factory", rules=[overheating, storage], channels={Reading: "tcp://127.0.0.1:7101"})
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from unerring.model import CallerError, ConfigError, StreamSchema, schema_of
+
+if TYPE_CHECKING:
+    from unerring.app.situations import Situations
+    from unerring.pipeline.level import Level
+    from unerring.rules import Plan
+
+DATA: Final = "unerring-data"
+"""The folder in which a run keeps everything, unless another one is named."""
+
+
+class App:
+    """Streams and rules put together. The order of streams, then of rules, is their rank: it orders events of one time."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        rules: Sequence[Any],
+        streams: Sequence[Any] = (),
+        channels: Mapping[Any, str] | None = None,
+        buckets: int | None = None,
+    ) -> None:
+        """`rules`: built rules or plans. `streams`: declared classes; those that rules read and nobody names follow.
+        `channels`: for each stream that comes over a channel, the address of its producer."""
+        from unerring.log import BUCKETS
+
+        self.name = name
+        self.plans: tuple[Plan, ...] = tuple(getattr(rule, "plan", rule) for rule in rules)
+        if not self.plans:
+            raise ConfigError(f"app {name} has no rules; give it at least one")
+        made = {schema.name for plan in self.plans for schema in plan.outputs}
+        found = {schema.name: schema for schema in map(schema_of, streams)}
+        for plan in self.plans:
+            for source in plan.inputs:
+                if source.schema.name not in made:
+                    found.setdefault(source.schema.name, source.schema)
+        self.streams: tuple[StreamSchema, ...] = tuple(found.values())
+        self.channels: dict[str, str] = {schema_of(declared).name: url for declared, url in (channels or {}).items()}
+        unknown = sorted(set(self.channels) - set(found))
+        if unknown:
+            raise ConfigError(f"app {name}: a channel feeds {unknown[0]}, which no rule reads; add it to streams")
+        self.buckets = BUCKETS if buckets is None else buckets
+        self.levels(DATA)
+
+    def levels(self, data: str | os.PathLike[str]) -> tuple[Level, ...]:
+        """The query tree cut into levels, for a run in a folder."""
+        from unerring.pipeline.level import levels_of
+
+        return levels_of(self.plans, self.streams, str(Path(data).absolute()), self.buckets)
+
+    @property
+    def outputs(self) -> tuple[StreamSchema, ...]:
+        """The streams that the rules make."""
+        return tuple(schema for plan in self.plans for schema in plan.outputs)
+
+    def situations(
+        self, name: str, *, data: str | os.PathLike[str] = DATA, reader: str = "main", follow: bool = True
+    ) -> Situations:
+        """`for situation in app.situations("storage"): …`, going on where this reader stopped.
+
+        Without `follow` it ends with what is sealed now.
+        """
+        from unerring.app.situations import Situations
+
+        known = {schema.name: schema for schema in self.outputs}
+        if name not in known:
+            raise CallerError(f"app {self.name} has no situation {name!r}; it has {', '.join(known)}")
+        return Situations(Path(data), known[name], self.buckets, reader, follow)
+
+    def __repr__(self) -> str:
+        return f"<app {self.name}: {', '.join(plan.name for plan in self.plans)}>"
+
+
+def load(address: str) -> App:
+    """The app at `module:attribute`, as ASGI servers name theirs; the current folder may hold the module."""
+    module, colon, attribute = address.partition(":")
+    if not (module and colon and attribute):
+        raise CallerError(f"{address!r} names no app; write module:attribute, such as factory:app")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
+            raise CallerError(f"{module} could not be loaded: it needs {error.name}, which is not installed") from error
+        raise CallerError(f"there is no module {module!r} here or on PYTHONPATH; is it spelled right?") from None
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise CallerError(f"module {module} has no {attribute!r}; an app is made with unerring.App(...)")
+        found = getattr(found, part)
+    if not isinstance(found, App):
+        raise CallerError(f"{address} is a {type(found).__name__}, not an app; make one with unerring.App(...)")
+    return found

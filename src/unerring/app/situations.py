@@ -1,0 +1,84 @@
+"""A consumer of situations: in order, from where it stopped, its position committed.
+
+A situation counts as handled when the next one is asked for. The position is written at most every `commit_every_s`, and
+when the loop ends; after a crash the last few come again, with the same id, `(stream, stamp)`. Who needs an effect exactly once
+commits effect and `situation.stamp` together and gives that stamp as `after`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from unerring.log import EventLog, Positions
+from unerring.model import TIME_MAX, Event, Stamp, StreamSchema
+
+POLL_S: Final = 0.05
+COMMIT_EVERY_S: Final = 0.2
+
+
+class Situations:
+    """Iterate it; or use it as a context to commit at the end whatever happens."""
+
+    def __init__(self, data: Path, schema: StreamSchema, buckets: int, reader: str, follow: bool) -> None:
+        log = EventLog(data / "log")
+        self._chain = log.create(schema, buckets)
+        self._positions = Positions(log.store, schema.name)
+        self._reader = reader
+        self._follow = follow
+        self._done = self._positions.get(reader)
+        self._committed = self._done
+        self._committed_at_s = time.monotonic()
+
+    @property
+    def position(self) -> Stamp:
+        """Everything up to this stamp is handled."""
+        return self._done
+
+    def after(self, stamp: Stamp) -> Situations:
+        """Go on after this stamp, which the application kept together with its effects."""
+        self._done = stamp
+        return self
+
+    def __iter__(self) -> Iterator[Event]:
+        try:
+            yield from self._situations()
+        finally:
+            self.commit()
+
+    def commit(self) -> None:
+        """Write the position down now."""
+        if self._done != self._committed:
+            self._positions.commit(self._reader, self._done)
+            self._committed = self._done
+        self._committed_at_s = time.monotonic()
+
+    def __enter__(self) -> Situations:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.commit()
+
+    def _situations(self) -> Iterator[Event]:
+        from unerring.pipeline.feeding import events_of
+
+        # The position may lie inside a time, so that time is read once more and its handled ordinals passed over.
+        from_us = max(self._done.time - 1, self._chain.base.from_us)
+        while True:
+            self._chain.refresh()
+            for span in self._chain.spans(from_us, TIME_MAX):
+                for event in events_of(self._chain.read(max(from_us, span.from_us), span.through_us), self._chain.schema):
+                    if event.stamp <= self._done:
+                        continue
+                    yield event
+                    self._done = event.stamp
+                    if time.monotonic() - self._committed_at_s >= COMMIT_EVERY_S:
+                        self.commit()
+                from_us = span.through_us
+            if not self._follow or from_us >= TIME_MAX:
+                return
+            self.commit()
+            time.sleep(POLL_S)

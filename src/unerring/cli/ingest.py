@@ -1,0 +1,99 @@
+"""`unerring ingest FILE`: bring a file of events into a stream of the log."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+import typer
+
+from unerring.model import CallerError
+
+if TYPE_CHECKING:
+    from unerring.log import EventLog
+    from unerring.log.files import Times
+    from unerring.model import StreamSchema
+
+_UNITS_US: Final = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
+
+
+def command(
+    file: Annotated[Path, typer.Argument(help="A CSV, JSON-lines or Parquet file.")],
+    stream: Annotated[str, typer.Option(help="The stream's name.")],
+    time_column: Annotated[str, typer.Option(help="The column with the event time.")],
+    lateness: Annotated[str, typer.Option(help="How far out of order rows may be: 10s, 500ms, 2h.")] = "0s",
+    time_unit: Annotated[str, typer.Option(help="What numbers in the time column count: s, ms, us or ns.")] = "us",
+    zone: Annotated[str | None, typer.Option(help="The time zone of times that carry none, such as UTC.")] = None,
+    key: Annotated[str, typer.Option(help="Key columns, with commas between, for a stream that is new.")] = "",
+    app: Annotated[str | None, typer.Option(help="module:attribute of the app that declares the stream.")] = None,
+    data: Annotated[Path, typer.Option(help="The run's folder.")] = Path("unerring-data"),
+    end: Annotated[bool, typer.Option("--end", help="The stream is complete with this file.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as one JSON object.")] = False,
+) -> None:
+    """Bring a file of events into a stream of the log, in order, once.
+
+    Rows may be out of order by the stated lateness; later ones, and rows that do not fit the stream, go to its quarantine
+    with a reason. The same file a second time adds nothing; one that was cut short goes on where it stopped.
+    """
+    from rich.console import Console
+
+    from unerring.log import EventLog, IngestConfig, ingest
+    from unerring.log.files import Times
+
+    times = Times(time_column, time_unit, zone)
+    log = EventLog(data / "log")
+    schema, buckets = _declared(log, stream, app, file, key, times)
+    config = IngestConfig(lateness_us=_duration_us(lateness))
+    with Console(stderr=True).status(f"reading {file}") as status:
+        result = ingest(
+            log,
+            file,
+            schema,
+            times,
+            config,
+            end=end,
+            buckets=buckets,
+            show=lambda rows: status.update(f"reading {file}: {rows:,} rows"),
+        )
+    if as_json:
+        typer.echo(json.dumps(msgspec.to_builtins(result)))
+    elif result.already:
+        typer.echo(f"{file} is already in stream {stream}: nothing to add")
+    else:
+        typer.echo(f"{result.added:,} of {result.rows:,} rows of {file} are in stream {stream}")
+        for reason, count in result.quarantined.items():
+            typer.echo(f"{count:,} went to quarantine: {reason}")
+
+
+def _declared(
+    log: EventLog, stream: str, app: str | None, file: Path, key: str, times: Times
+) -> tuple[StreamSchema, int]:
+    """The stream as its app declares it, as the log knows it, or after the file's own columns; and its buckets."""
+    from unerring.log import BUCKETS
+    from unerring.log.files import guess_schema
+
+    if app is not None:
+        from unerring.app import load
+
+        loaded = load(app)
+        for schema in loaded.streams:
+            if schema.name == stream:
+                return schema, loaded.buckets
+        raise CallerError(f"app {app} has no stream {stream!r}; it has {', '.join(s.name for s in loaded.streams)}")
+    known = log.declaration(stream)
+    if known is not None:
+        return known.schema, known.buckets
+    if not file.is_file():
+        raise CallerError(f"{file} is not a file; give a CSV, JSON-lines or Parquet file")
+    columns = tuple(name.strip() for name in key.split(",") if name.strip())
+    return guess_schema(file, stream, columns, times), BUCKETS
+
+
+def _duration_us(text: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h)", text.strip())
+    if found is None:
+        raise CallerError(f"{text!r} is not a length of time; write a number and us, ms, s, m or h, such as 10s")
+    return round(float(found[1]) * _UNITS_US[found[2]])

@@ -1,0 +1,159 @@
+"""Between columns and engines: a bucket's rows go in as Arrow tables, staged outputs come out as Arrow tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from heapq import merge
+from typing import TYPE_CHECKING, Any, Protocol
+
+from unerring.model import ColumnType, Event, Stamp, StreamSchema
+from unerring.rules import OperatorPlan, Plan
+from unerring.rules.engine import Engine
+from unerring.rules.expressions import Attribute
+from unerring.rules.outputs import Output, Row, merge_order
+from unerring.rules.plan import key_types
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Feed(Protocol):
+    """One rule of a share, fed with columns."""
+
+    columns: dict[str, tuple[str, ...]]
+    """For each input stream the columns that the rule reads."""
+
+    @property
+    def keys(self) -> int: ...
+
+    def feed(self, tables: dict[str, pa.Table], through_us: int) -> dict[str, pa.Table]:
+        """The rows of whole times, by stream, each in stamp order; the staged outputs, by stream."""
+        ...
+
+    def snapshot(self) -> bytes: ...
+
+    def restore(self, state: bytes) -> None: ...
+
+    def take_quarantined(self) -> list[tuple[Event, str]]: ...
+
+
+def columns_of(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """For each input stream the columns that a plan can look at. A user's operator may look at all."""
+    named = {node.name for node in _attributes(plan)}
+    found: dict[str, tuple[str, ...]] = {}
+    for source in plan.inputs:
+        own = [column.name for column in source.schema.columns]
+        read = own if isinstance(plan, OperatorPlan) else [name for name in own if name in named or name in source.key]
+        found[source.schema.name] = tuple(dict.fromkeys([*found.get(source.schema.name, ()), *read]))
+    return found
+
+
+def _attributes(value: object) -> Iterator[Attribute]:
+    if isinstance(value, Attribute):
+        yield value
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _attributes(part)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from _attributes(getattr(value, field.name))
+
+
+class RowFeed:
+    """Feeds an engine event by event: for interpreted rules and users' operators."""
+
+    def __init__(self, engine: Engine, ranks: dict[str, int]) -> None:
+        self._engine = engine
+        self._ranks = ranks
+        self._schemas = {source.schema.name: source.schema for source in engine.plan.inputs}
+        self.columns = columns_of(engine.plan)
+
+    @property
+    def keys(self) -> int:
+        return self._engine.keys
+
+    def feed(self, tables: dict[str, pa.Table], through_us: int) -> dict[str, pa.Table]:
+        lanes = [self._rows(name, table) for name, table in tables.items()]
+        outputs = self._engine.feed(list(merge(*lanes, key=merge_order)), through_us)
+        return staged(self._engine.plan, outputs)
+
+    def snapshot(self) -> bytes:
+        return self._engine.snapshot()
+
+    def restore(self, state: bytes) -> None:
+        self._engine.restore(state)
+
+    def take_quarantined(self) -> list[tuple[Event, str]]:
+        return [(refused.event, refused.reason) for refused in self._engine.take_quarantined()]
+
+    def _rows(self, name: str, table: pa.Table) -> Iterator[Row]:
+        schema, rank = self._schemas[name], self._ranks[name]
+        for event in events_of(table, schema):
+            yield Row(rank, event)
+
+
+def events_of(table: pa.Table, schema: StreamSchema) -> Iterator[Event]:
+    """Rows of a log as events. Columns that were not read are not in the payload."""
+    import pyarrow as pa
+
+    names = [column.name for column in schema.columns if column.name in table.column_names]
+    columns: list[list[Any]] = []
+    for name in names:
+        column = table.column(name)
+        is_time = schema.column(name).type is ColumnType.TIME
+        columns.append((column.cast(pa.int64()) if is_time else column).to_pylist())
+    key = [names.index(name) for name in schema.key if name in names]
+    stamps = zip(table.column("time").to_pylist(), table.column("ordinal").to_pylist(), strict=True)
+    for (time, ordinal), values in zip(stamps, zip(*columns, strict=True) if columns else _nothing(), strict=False):
+        payload = dict(zip(names, values, strict=True))
+        yield Event(schema.name, Stamp(time, ordinal), tuple(values[i] for i in key), payload)
+
+
+def _nothing() -> Iterator[tuple[Any, ...]]:
+    while True:
+        yield ()
+
+
+def staged_schema(plan: Plan, output: StreamSchema) -> pa.Schema:
+    """The columns of staged outputs: position, key and payload."""
+    import pyarrow as pa
+
+    keys = StreamSchema("Key", ()).arrow()
+    for index, kind in enumerate(key_types(plan)):
+        keys = keys.append(pa.field(f"_key{index}", _arrow_type(kind)))
+    place = [pa.field(name, pa.int64()) for name in ("time", "_rank", "_ordinal", "_index")]
+    return pa.schema([*place, *keys, *output.arrow()])
+
+
+def staged(plan: Plan, outputs: list[Output]) -> dict[str, pa.Table]:
+    """Outputs of an engine as columns, by output stream."""
+    import pyarrow as pa
+
+    tables: dict[str, pa.Table] = {}
+    for schema in plan.outputs:
+        mine = [output for output in outputs if output.stream == schema.name]
+        wanted = staged_schema(plan, schema)
+        columns: list[Any] = [
+            [output.time for output in mine],
+            [output.rank for output in mine],
+            [output.ordinal for output in mine],
+            [output.index for output in mine],
+        ]
+        columns += [[output.key[index] for output in mine] for index in range(len(key_types(plan)))]
+        columns += [[output.payload[column.name] for output in mine] for column in schema.columns]
+        arrays = [_array(values, field.type) for values, field in zip(columns, wanted, strict=True)]
+        tables[schema.name] = pa.Table.from_arrays(arrays, schema=wanted)
+    return tables
+
+
+def _array(values: list[Any], kind: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.array(values, pa.int64()).cast(kind) if pa.types.is_timestamp(kind) else pa.array(values, kind)
+
+
+def _arrow_type(kind: ColumnType) -> Any:
+    from unerring.model import Column
+
+    return StreamSchema("Key", (Column("key", kind),)).arrow().field(0).type
