@@ -242,3 +242,14 @@ def test_a_disk_that_refuses_is_named_and_nothing_half_written_stays(folder: Pat
     assert os.listdir(folder / ".tmp") == []
     assert reopen(folder).through_us == 30
     assert reopen(folder).seal(10_000_000, table([31])).won
+
+
+def test_texts_may_be_read_as_codes(store: Store) -> None:
+    chain = EventLog(store).create(READING, buckets=2)
+    chain.seal(10, table([1, 2, 3]))
+    chain.seal(20, table([11, 12, 13]))
+    for bucket in (None, 0, 1):
+        coded = chain.read(0, 20, bucket, ["machine", "note"], coded=True)
+        assert pa.types.is_dictionary(coded.schema.field("machine").type)
+        plain = chain.read(0, 20, bucket, ["machine", "note"])
+        assert coded.to_pylist() == plain.to_pylist()

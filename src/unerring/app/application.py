@@ -1,4 +1,4 @@
-"""What an application is: streams, rules over them, and where the streams come from. A description; running is elsewhere.
+"""What an application is: streams, rules over them, and where the streams come from. Running it is elsewhere.
 
 app = App("factory", rules=[overheating, storage], channels={Reading: "tcp://127.0.0.1:7101"})
 """
@@ -24,7 +24,7 @@ DATA: Final = "unerring-data"
 
 
 class App:
-    """Streams and rules put together. The order of streams, then of rules, is their rank: it orders events of one time."""
+    """Streams and rules put together. Their order here, streams first, is their rank among events of one time."""
 
     def __init__(
         self,

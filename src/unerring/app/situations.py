@@ -1,7 +1,7 @@
 """A consumer of situations: in order, from where it stopped, its position committed.
 
-A situation counts as handled when the next one is asked for. The position is written at most every `commit_every_s`, and
-when the loop ends; after a crash the last few come again, with the same id, `(stream, stamp)`. Who needs an effect exactly once
+A situation counts as handled when the next one is asked for. The position is written a few times a second, and when the
+loop ends; after a crash the last few come again, with the same id, `(stream, stamp)`. Who needs an effect exactly once
 commits effect and `situation.stamp` together and gives that stamp as `after`.
 """
 
@@ -59,7 +59,9 @@ class Situations:
     def __enter__(self) -> Situations:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.commit()
 
     def _situations(self) -> Iterator[Event]:
@@ -70,7 +72,9 @@ class Situations:
         while True:
             self._chain.refresh()
             for span in self._chain.spans(from_us, TIME_MAX):
-                for event in events_of(self._chain.read(max(from_us, span.from_us), span.through_us), self._chain.schema):
+                for event in events_of(
+                    self._chain.read(max(from_us, span.from_us), span.through_us), self._chain.schema
+                ):
                     if event.stamp <= self._done:
                         continue
                     yield event

@@ -18,6 +18,7 @@ COMMANDS: dict[str, str] = {
     "demo": "See it work: failures in, and a verdict at the end.",
     "bench": "Figures with their goals, measured now.",
     "ingest": "Bring a file of events into a stream of the log, in order, once.",
+    "run": "Run an application: channels in, log, detection, situations out.",
     "simulate": "Run a scenario under seeded faults and check what must always hold.",
     "certs": "Make certificates for mutual TLS (development only).",
 }

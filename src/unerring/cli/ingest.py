@@ -35,8 +35,8 @@ def command(
 ) -> None:
     """Bring a file of events into a stream of the log, in order, once.
 
-    Rows may be out of order by the stated lateness; later ones, and rows that do not fit the stream, go to its quarantine
-    with a reason. The same file a second time adds nothing; one that was cut short goes on where it stopped.
+    Rows may be out of order by the stated lateness; later ones, and rows that do not fit the stream, go to its
+    quarantine with a reason. The same file a second time adds nothing; one that was cut short goes on where it stopped.
     """
     from rich.console import Console
 

@@ -118,16 +118,24 @@ class Chain:
         return footer
 
     def read(
-        self, from_us: int, through_us: int, bucket: int | None = None, columns: list[str] | None = None
+        self,
+        from_us: int,
+        through_us: int,
+        bucket: int | None = None,
+        columns: list[str] | None = None,
+        *,
+        coded: bool = False,
     ) -> pa.Table:
-        """The events of `(from, through]`, of one bucket or all, in stamp order."""
+        """The events of `(from, through]`, of one bucket or all, in stamp order. `coded`: texts as dictionary codes."""
         import pyarrow as pa
 
         names = arrow_schema(self.schema).names if columns is None else ["time", "ordinal", *columns]
-        parts = [self._read_span(span, from_us, through_us, bucket, names) for span in self.spans(from_us, through_us)]
+        wanted = arrow_schema(self.schema)
+        texts = tuple(name for name in names if coded and _is_text(wanted.field(name).type))
+        spans = self.spans(from_us, through_us)
+        parts = [self._read_span(span, from_us, through_us, bucket, names, texts) for span in spans]
         parts = [part for part in parts if len(part)]
         if not parts:
-            wanted = arrow_schema(self.schema)
             return pa.schema([wanted.field(name) for name in names]).empty_table()
         return pa.concat_tables(parts)
 
@@ -218,7 +226,9 @@ class Chain:
         self._remember(footer)
         return footer
 
-    def _check(self, file: Any, footer: Footer, from_us: int) -> None:
+    def _check(self, file: Any, footer: Footer, from_us: int, coded: tuple[str, ...] = ()) -> None:
+        import pyarrow as pa
+
         where = self._where(from_us)
         if footer.stream != self.name or footer.from_us != from_us or footer.through_us <= from_us:
             raise LogError(
@@ -230,10 +240,14 @@ class Chain:
                 f"{where} has {footer.buckets} buckets, its stream {self.buckets}; restore the stream's own segment"
             )
         wanted = arrow_schema(self.schema)
+        if coded:
+            wanted = pa.schema([_coded(field) if field.name in coded else field for field in wanted])
         if not file.schema_arrow.remove_metadata().equals(wanted):
             raise LogError(f"{where} has other columns than stream {self.name}: {_drift(file.schema_arrow, wanted)}")
 
-    def _read_span(self, span: Span, from_us: int, through_us: int, bucket: int | None, names: list[str]) -> pa.Table:
+    def _read_span(
+        self, span: Span, from_us: int, through_us: int, bucket: int | None, names: list[str], coded: tuple[str, ...]
+    ) -> pa.Table:
         import numpy as np
         import pyarrow as pa
 
@@ -242,8 +256,8 @@ class Chain:
         if source is None:
             raise LogError(f"{where} was there and is gone; restore it from a copy")
         with source:
-            file, footer = open_segment(source, where)
-            self._check(file, footer, span.from_us)
+            file, footer = open_segment(source, where, coded)
+            self._check(file, footer, span.from_us, coded)
             if footer.through_us != span.through_us:
                 raise LogError(self._gap(footer.through_us, span.through_us))
             table = read_rows(file, footer, bucket, names, where)
@@ -268,6 +282,18 @@ class Chain:
             f"{self.store.locate(self.folder)}: the chain of stream {self.name} ends at {end_us} and goes on at "
             f"{next_us}; {segment_name(end_us)} is missing or not the right one: restore it from a copy"
         )
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _coded(field: pa.Field) -> pa.Field:
+    import pyarrow as pa
+
+    return field.with_type(pa.dictionary(pa.int32(), field.type))
 
 
 def _bisect(spans: list[Span], from_us: int) -> int:

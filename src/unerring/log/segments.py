@@ -112,13 +112,14 @@ def encode_segment(table: pa.Table, schema: StreamSchema, buckets: int, footer: 
     return sink.getvalue().to_pybytes(), filled
 
 
-def open_segment(source: Any, where: str) -> tuple[Any, Footer]:
-    """The Parquet file and its footer; a sentence if it is not a whole segment of ours."""
+def open_segment(source: Any, where: str, coded: tuple[str, ...] = ()) -> tuple[Any, Footer]:
+    """The Parquet file and its footer; a sentence if it is not a whole segment of ours. `coded`: columns that are read
+    as dictionary codes, as they lie in the file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(source)
+        file = pq.ParquetFile(source, read_dictionary=list(coded))
     except (pa.ArrowInvalid, OSError) as error:
         raise LogError(
             f"{where} is not a whole Parquet file ({str(error).splitlines()[0]}); segments are sealed whole, so it was "

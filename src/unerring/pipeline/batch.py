@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-STAGED: Final = "interval int, stream string, outputs binary, keys long"
+STAGED: Final = "interval int, stream string, outputs binary, keys long, rows long"
 
 
 def detect_batch(
@@ -56,8 +56,8 @@ def detect_batch(
             staged = [unstage(bytes(row.outputs)) for row in rows if row.interval == index and row.stream == name]
             table = numbered(staged) if any(len(part) for part in staged) else None
             added[name] = take_over(level, chain, table, end_us, rules[name])
-        keys = sum(row.keys for row in rows if row.interval == index and row.stream == level.outputs[0].name)
-        told(Sealed(index, end_us, added, keys))
+        mine = [row for row in rows if row.interval == index and row.stream == level.outputs[0].name]
+        told(Sealed(index, end_us, added, sum(row.keys for row in mine), sum(row.rows for row in mine)))
     return steps[-1][1]
 
 
@@ -85,14 +85,15 @@ def run_steps(
         for bucket in [number for batch in batches for number in batch.column(0).to_pylist()]:
             share = savepoints.share_at(level, bucket, steps[0][0])
             for index, (_, end_us, spans) in enumerate(steps):
+                outputs = share.advance(end_us, read_spans(spans))
                 staged: list[tuple[Any, ...]] = [
-                    (index, stream, stage(table, level.staging), share.keys)
-                    for stream, table in share.advance(end_us, read_spans(spans)).items()
+                    (index, stream, stage(table, level.staging), share.keys, share.rows)
+                    for stream, table in outputs.items()
                 ]
                 columns = [
                     pa.array(column, kind) for column, kind in zip(zip(*staged, strict=True), _kinds(), strict=True)
                 ]
-                yield pa.RecordBatch.from_arrays(columns, names=["interval", "stream", "outputs", "keys"])
+                yield pa.RecordBatch.from_arrays(columns, names=["interval", "stream", "outputs", "keys", "rows"])
             savepoints.keep(level, share.through_us, bucket, share.snapshot())
 
     return run
@@ -101,4 +102,4 @@ def run_steps(
 def _kinds() -> list[Any]:
     import pyarrow as pa
 
-    return [pa.int32(), pa.string(), pa.binary(), pa.int64()]
+    return [pa.int32(), pa.string(), pa.binary(), pa.int64(), pa.int64()]

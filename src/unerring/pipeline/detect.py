@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.state import GroupState
 
-STAGED: Final = "bucket int, from_us long, through_us long, stream string, outputs binary, keys long"
+STAGED: Final = "bucket int, from_us long, through_us long, stream string, outputs binary, keys long, rows long"
 STATE: Final = "share binary"
 
 
@@ -39,6 +39,9 @@ class Sealed:
     through_us: int
     situations: dict[str, int]
     keys: int
+    """Keys that have state."""
+    rows: int
+    """Events that the rules were fed, those of several rules counted once."""
 
 
 def detect(
@@ -85,10 +88,10 @@ def run_share(level: Level) -> Callable[[Any, Iterable[pd.DataFrame], GroupState
             _keep(share)
             yield pd.DataFrame(
                 [
-                    (bucket, from_us, through_us, stream, stage(table, level.staging), share.keys)
+                    (bucket, from_us, through_us, stream, stage(table, level.staging), share.keys, share.rows)
                     for stream, table in outputs.items()
                 ],
-                columns=["bucket", "from_us", "through_us", "stream", "outputs", "keys"],
+                columns=["bucket", "from_us", "through_us", "stream", "outputs", "keys", "rows"],
             )
 
     return run
@@ -129,8 +132,9 @@ def seal_batch(level: Level, told: Callable[[Sealed], None]) -> Callable[[DataFr
             staged = [unstage(bytes(row.outputs)) for row in rows if row.stream == name]
             table = numbered(staged) if any(len(part) for part in staged) else None
             added[name] = take_over(level, chain, table, through_us, rules[name])
-        keys = {row.bucket: row.keys for row in rows}
-        told(Sealed(batch, through_us, added, sum(keys.values())))
+        sizes = {row.bucket: (row.keys, row.rows) for row in rows}
+        keys, events = (sum(column) for column in zip(*sizes.values(), strict=True))
+        told(Sealed(batch, through_us, added, keys, events))
 
     return seal
 

@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 import unerring
 from unerring.model import ConfigError, ProcessConfig, WorldError
 
@@ -155,6 +153,16 @@ class _stderr_to:
             os.close(self._kept)
 
 
+def sentence_of(error: BaseException | None) -> str:
+    """What a query says when it ended: our own sentence if one of ours ended it, else Spark's most telling line."""
+    text = str(error)
+    ours = re.findall(r"unerring\.model\.errors\.\w+: (.+)", text)
+    if ours:
+        return str(ours[-1])
+    python = re.findall(r"^(\w*(?:Error|Exception): .+)$", text, re.MULTILINE)
+    return str(python[-1]) if python else _cause(error or WorldError(text))
+
+
 def _cause(error: BaseException) -> str:
     """The line of a long Java story that tells the most."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -165,12 +173,3 @@ def _cause(error: BaseException) -> str:
 
 def _see(log: str | None) -> str:
     return f" (more in {log})" if log else ""
-
-
-class Progress(msgspec.Struct, frozen=True):
-    """What a query says of its last micro-batch."""
-
-    batch: int
-    batch_ms: int
-    state_rows: int
-    state_bytes: int

@@ -36,6 +36,8 @@ class Share:
         self.level = level
         self.bucket = bucket
         self.through_us = TIME_MIN
+        self.rows = 0
+        """How many rows the last advance read."""
         self._log = level.log
         self._feeds: tuple[Feed, ...] = tuple(feed_of(plan, dict(level.ranks)) for plan in level.plans)
         self._columns = _columns_read(self._feeds, level.inputs)
@@ -64,6 +66,7 @@ class Share:
             outputs.update(feed.feed(tables, through_us))
             self._quarantine(plan.name, feed)
         self.through_us = through_us
+        self.rows = sum(len(table) for table in held.values())
         return outputs
 
     def snapshot(self) -> bytes:

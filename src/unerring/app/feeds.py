@@ -1,0 +1,110 @@
+"""Channels into the log: one subscriber and one writer a stream, on one event loop in a thread of its own.
+
+After a restart a subscriber goes on from what the chain holds of each producer, not from what it last heard: only the
+chain is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import msgspec
+
+from unerring.log import EventLog, LogWriter, WriterConfig
+from unerring.model import Stamp, StreamSchema
+from unerring.runtime.channel import AsyncSubscriber
+from unerring.runtime.channel.timers import monotonic_us
+
+
+class Feeds:
+    """Runs until `stop`, which seals what is held. `error` is what ended it before, if anything did."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        channels: dict[str, str],
+        schemas: dict[str, StreamSchema],
+        buckets: int,
+        config: WriterConfig | None = None,
+    ) -> None:
+        self.writers = {name: LogWriter(log, schemas[name], config, buckets) for name in channels}
+        self.error: BaseException | None = None
+        self._channels = channels
+        self._loop = asyncio.new_event_loop()
+        self._stopping = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="feeds", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take nothing more, seal what is held, end."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._all())
+        except BaseException as error:
+            self.error = error
+        finally:
+            self._loop.close()
+
+    async def _all(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for name, url in self._channels.items():
+                group.create_task(self._feed(url, self.writers[name]))
+
+    async def _feed(self, url: str, writer: LogWriter) -> None:
+        positions = {int(known, 16): mark for known, mark in writer.chain.producers().items() if _is_id(known)}
+        subscriber: AsyncSubscriber[Any] = AsyncSubscriber(url, positions=positions)
+        async with subscriber:
+            taking = asyncio.create_task(self._take(subscriber, writer))
+            try:
+                while not self._stopping.is_set() and not taking.done():
+                    await self._pause(writer)
+                    if writer.due(monotonic_us()):
+                        writer.seal()
+            finally:
+                taking.cancel()
+                await asyncio.gather(taking, return_exceptions=True)
+                writer.seal()
+            if not taking.cancelled() and taking.exception() is not None:
+                raise taking.exception()  # type: ignore[misc]
+
+    async def _take(self, subscriber: AsyncSubscriber[Any], writer: LogWriter) -> None:
+        async for batch in subscriber.batches():
+            for event in batch:
+                if writer.full:
+                    writer.seal()
+                now, producer, mark = monotonic_us(), f"{event.producer:016x}", (event.epoch, event.sequence)
+                payload = self._decode(event.value, writer.schema)
+                if isinstance(payload, dict):
+                    writer.append(producer, mark, Stamp(event.time, event.ordinal), payload, now)
+                else:
+                    writer.undecodable(producer, mark, event.value, payload, now)
+            await asyncio.sleep(0)
+
+    def _decode(self, raw: bytes, schema: StreamSchema) -> dict[str, Any] | str:
+        """The payload by column, or why there is none."""
+        try:
+            found = msgspec.msgpack.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
+            return str(error)
+        if isinstance(found, list) and len(found) == len(schema.columns):
+            return {column.name: value for column, value in zip(schema.columns, found, strict=True)}
+        return found if isinstance(found, dict) else f"{type(found).__name__} where a record was expected"
+
+    async def _pause(self, writer: LogWriter) -> None:
+        """Until the writer is due, at most a writer's age."""
+        due_us = writer.due_us()
+        wait_us = writer.config.age_us_max if due_us is None else max(due_us - monotonic_us(), 0)
+        try:
+            await asyncio.wait_for(self._stopping.wait(), min(wait_us, writer.config.age_us_max) / 4_000_000)
+        except TimeoutError:
+            return
+
+
+def _is_id(known: str) -> bool:
+    return len(known) == 16 and all(c in "0123456789abcdef" for c in known)

@@ -1,0 +1,85 @@
+"""Numbers of a run in Prometheus's text format: in a file of the run's folder, and over HTTP where a port is given."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final
+
+from unerring.model import NetworkError
+
+HELP: Final = {
+    "unerring_events_total": "Events that the rules of a level were fed.",
+    "unerring_situations_total": "Situations sealed, by stream.",
+    "unerring_quarantined_total": "Events that writers put into quarantine, by stream.",
+    "unerring_repeated_total": "Events that came again after they were in the log, by stream.",
+    "unerring_progress_seconds": "Event time up to which a level has sealed.",
+    "unerring_lag_seconds": "How far a level's progress is behind the log of its inputs, in event time.",
+    "unerring_batch_seconds": "How long a level's last micro-batch took.",
+    "unerring_state_keys": "Keys that have state, by level.",
+}
+
+
+class Metrics:
+    """Counters and gauges by name and labels."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, dict[str, float]] = {name: {} for name in HELP}
+        self._lock = threading.Lock()
+
+    def add(self, name: str, value: float, **labels: object) -> None:
+        with self._lock:
+            known = self._values[name]
+            known[_labels(labels)] = known.get(_labels(labels), 0) + value
+
+    def set(self, name: str, value: float, **labels: object) -> None:
+        with self._lock:
+            self._values[name][_labels(labels)] = value
+
+    def text(self) -> str:
+        """All of them, as Prometheus reads them."""
+        lines: list[str] = []
+        with self._lock:
+            for name, values in self._values.items():
+                if values:
+                    kind = "counter" if name.endswith("_total") else "gauge"
+                    lines += [f"# HELP {name} {HELP[name]}", f"# TYPE {name} {kind}"]
+                    lines += [f"{name}{labels} {value:.17g}" for labels, value in sorted(values.items())]
+        return "\n".join([*lines, ""])
+
+
+def serve(metrics: Metrics, port: int) -> ThreadingHTTPServer:
+    """`GET /metrics` on loopback, until `shutdown`."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            known = self.path == "/metrics"
+            body = metrics.text().encode() if known else b"look at /metrics\n"
+            self.send_response(200 if known else 404)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """The screen belongs to the run."""
+
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", port), Page)
+    except OSError as error:
+        why = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror}"
+        raise NetworkError(f"port {port} for metrics {why}; choose another with --metrics-port") from error
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    return server
+
+
+def _labels(labels: dict[str, object]) -> str:
+    if not labels:
+        return ""
+    inner = ",".join(f'{name}="{_escaped(str(value))}"' for name, value in sorted(labels.items()))
+    return "{" + inner + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

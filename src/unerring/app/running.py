@@ -1,0 +1,152 @@
+"""Running an app on Spark: channels into the log, a query for each level, situations out, until it is stopped."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from unerring.app.application import App
+from unerring.app.metrics import Metrics
+from unerring.log import EventLog, LocalStore
+from unerring.model import NetworkError, UnerringError, WorldError
+from unerring.pipeline.intervals import Bounds
+from unerring.pipeline.session import SparkConfig, sentence_of, start
+from unerring.pipeline.versions import agree
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from unerring.app.feeds import Feeds
+    from unerring.pipeline.detect import Sealed
+    from unerring.pipeline.level import Level
+
+LOOK_S: Final = 0.25
+METRICS_FILE: Final = "metrics.prom"
+
+
+@dataclass
+class LevelView:
+    """What there is to see of one level."""
+
+    level: Level
+    events: int = 0
+    situations: dict[str, int] = field(default_factory=dict)
+    through_us: int | None = None
+    keys: int = 0
+    batch: int | None = None
+    batch_s: float = 0.0
+    _last_s: float = field(default_factory=time.monotonic)
+
+    def take(self, sealed: Sealed) -> None:
+        now_s = time.monotonic()
+        self.batch_s, self._last_s = now_s - self._last_s, now_s
+        self.events += sealed.rows
+        for name, count in sealed.situations.items():
+            self.situations[name] = self.situations.get(name, 0) + count
+        self.through_us, self.keys, self.batch = sealed.through_us, sealed.keys, sealed.batch
+
+
+class Run:
+    """One run of an app in one folder. A second one beside it does no harm; it only computes the same again."""
+
+    def __init__(self, app: App, data: Path, config: SparkConfig, bounds: Bounds | None = None) -> None:
+        self.app = app
+        self.data = data
+        self.config = config
+        self.bounds = bounds or Bounds()
+        self.metrics = Metrics()
+        self.views = [LevelView(level) for level in app.levels(data)]
+        self._feeds: Feeds | None = None
+        self._queries: list[StreamingQuery] = []
+        self._spark: SparkSession | None = None
+
+    def start(self, say: Callable[[str], None]) -> None:
+        """Bring everything up; `say` hears what is happening meanwhile."""
+        from unerring.app.feeds import Feeds
+        from unerring.pipeline.detect import detect
+
+        log = EventLog(self.data / "log")
+        LocalStore(self.data / "log").sweep(time.time())
+        schemas = {schema.name: schema for schema in (*self.app.streams, *self.app.outputs)}
+        for schema in schemas.values():
+            log.create(schema, self.app.buckets)
+        if self.app.channels:
+            say("subscribing to " + ", ".join(self.app.channels.values()))
+            self._feeds = Feeds(log, self.app.channels, schemas, self.app.buckets)
+        _check_master(self.config.master)
+        say(f"starting Spark on {self.config.master} (its log: {self.config.log})")
+        self._spark = start(self.config, f"unerring {self.app.name}")
+        for view in self.views:
+            say(f"starting level {view.level.number}: {', '.join(plan.name for plan in view.level.plans)}")
+            self._queries.append(detect(self._spark, view.level, self.bounds, told=self._told(view)))
+
+    def look(self) -> None:
+        """Raise, as a sentence, what ended a part of the run; write the metrics down."""
+        if self._feeds is not None:
+            for name, writer in self._feeds.writers.items():
+                self.metrics.set("unerring_quarantined_total", writer.quarantined, stream=name)
+                self.metrics.set("unerring_repeated_total", writer.repeated, stream=name)
+            if self._feeds.error is not None:
+                raise _as_sentence(self._feeds.error)
+        for query in self._queries:
+            if not query.isActive and query.exception() is not None:
+                raise WorldError(f"{query.name} stopped: {sentence_of(query.exception())}")
+        LocalStore(self.data).replace(METRICS_FILE, self.metrics.text().encode())
+
+    def stop(self) -> None:
+        """End in order: no more events, then no more batches. What is sealed stays; a new run goes on from there."""
+        if self._feeds is not None:
+            self._feeds.stop()
+        for query in self._queries:
+            query.stop()
+        if self._spark is not None:
+            self._spark.stop()
+
+    def take_over(self, after_us: int) -> None:
+        """Let these rules follow those that made the folder, from a time that they agree on."""
+        for view in self.views:
+            agree(view.level, after_us)
+
+    def _told(self, view: LevelView) -> Callable[[Sealed], None]:
+        number = view.level.number
+
+        def told(sealed: Sealed) -> None:
+            view.take(sealed)
+            self.metrics.add("unerring_events_total", sealed.rows, level=number)
+            for name, count in sealed.situations.items():
+                self.metrics.add("unerring_situations_total", count, stream=name)
+            self.metrics.set("unerring_progress_seconds", sealed.through_us / 1e6, level=number)
+            self.metrics.set("unerring_batch_seconds", view.batch_s, level=number)
+            self.metrics.set("unerring_state_keys", sealed.keys, level=number)
+            reached = min(chain.refresh() for chain in view.level.chains().values())
+            self.metrics.set("unerring_lag_seconds", max(reached - sealed.through_us, 0) / 1e6, level=number)
+
+        return told
+
+
+def _check_master(master: str) -> None:
+    """Spark tries a minute or more to reach a standalone master before it gives up; this takes seconds."""
+    if not master.startswith("spark://"):
+        return
+    for address in re.split(r",", master.removeprefix("spark://")):
+        parts = urlsplit(f"spark://{address}")
+        try:
+            with socket.create_connection((parts.hostname or "", parts.port or 7077), timeout=5):
+                return
+        except (OSError, ValueError) as error:
+            last = error
+    raise NetworkError(f"there is no Spark master at {master} ({last}); start it, or run with --master 'local[*]'")
+
+
+def _as_sentence(error: BaseException) -> UnerringError:
+    inner: Any = error
+    while isinstance(inner, BaseExceptionGroup) and inner.exceptions:
+        inner = inner.exceptions[0]
+    return inner if isinstance(inner, UnerringError) else WorldError(f"a channel failed: {inner}")

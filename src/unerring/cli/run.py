@@ -1,0 +1,108 @@
+"""`unerring run APP`: run an application."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unerring.model import CallerError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from unerring.app.running import Run
+
+
+def command(
+    app: Annotated[str, typer.Argument(help="module:attribute of the app.")],
+    engine: Annotated[str, typer.Option(help="The gear: spark.")] = "spark",
+    master: Annotated[str, typer.Option(help="The Spark master, such as local[*] or spark://HOST:PORT.")] = "local[*]",
+    data: Annotated[Path, typer.Option(help="The run's folder.")] = Path("unerring-data"),
+    memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "2g",
+    rows: Annotated[int, typer.Option(help="About how many events a micro-batch takes at most.")] = 2_000_000,
+    metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port of loopback.")] = None,
+    take_over: Annotated[
+        int | None, typer.Option(help="Event time, in microseconds, after which these rules replace the folder's.")
+    ] = None,
+) -> None:
+    """Run an application: channels in, log, detection, situations out, until Ctrl-C. A new run goes on from there."""
+    from rich.console import Console
+
+    from unerring.app import load
+    from unerring.app.metrics import serve
+    from unerring.app.running import Run
+    from unerring.pipeline.intervals import Bounds
+    from unerring.pipeline.session import SparkConfig
+
+    if engine != "spark":
+        raise CallerError(f"there is no engine {engine!r}; use spark")
+    console = Console(stderr=True)
+    loaded = load(app)
+    config = SparkConfig(master=master, memory=memory, log=str(data / "spark.log"))
+    run = Run(loaded, data, config, Bounds(rows_per_batch=rows))
+    if take_over is not None:
+        run.take_over(take_over)
+    server = None if metrics_port is None else serve(run.metrics, metrics_port)
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    try:
+        with console.status("starting") as status:
+            run.start(status.update)
+        console.print(f"{loaded.name} runs in {data}; Ctrl-C stops it")
+        _watch(run, console, stopping)
+    finally:
+        with console.status("stopping"):
+            run.stop()
+        if server is not None:
+            server.shutdown()
+    console.print(_summary(run))
+
+
+def _watch(run: Run, console: object, stopping: threading.Event) -> None:
+    from rich.live import Live
+
+    from unerring.app.running import LOOK_S
+
+    with Live(_table(run), console=console, refresh_per_second=4, transient=True) as live:  # type: ignore[arg-type]
+        while not stopping.wait(LOOK_S):
+            run.look()
+            live.update(_table(run))
+
+
+def _table(run: Run) -> Table:
+    import time
+
+    from rich.table import Table
+
+    from unerring.model import TIME_MAX, TIME_MIN, to_datetime
+
+    table = Table("level", "rules", "events", "situations", "progress", "behind", "keys", "batch")
+    for view in run.views:
+        progress, behind = "–", "–"
+        if view.through_us is not None and TIME_MIN < view.through_us < TIME_MAX:
+            progress = f"{to_datetime(view.through_us):%Y-%m-%d %H:%M:%S}"
+            behind = f"{time.time() - view.through_us / 1e6:,.1f} s"
+        elif view.through_us == TIME_MAX:
+            progress = "complete"
+        table.add_row(
+            str(view.level.number),
+            ", ".join(plan.name for plan in view.level.plans),
+            f"{view.events:,}",
+            ", ".join(f"{name} {count:,}" for name, count in view.situations.items()) or "–",
+            progress,
+            behind,
+            f"{view.keys:,}",
+            f"{view.batch_s:.1f} s" if view.batch is not None else "–",
+        )
+    return table
+
+
+def _summary(run: Run) -> str:
+    events = sum(view.events for view in run.views[:1])
+    found = ", ".join(f"{count:,} {name}" for view in run.views for name, count in view.situations.items())
+    return f"stopped: {events:,} events, {found or 'no situations yet'}; the next run goes on from here"

@@ -1,0 +1,119 @@
+"""A share and the sealing of its outputs, without Spark: any spread over buckets and any cut into intervals is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unerring.model import RuleError
+from unerring.pipeline.detect import output_chains, spread, take_over
+from unerring.pipeline.intervals import next_end, read_spans, spans_of
+from unerring.pipeline.level import Level, levels_of
+from unerring.pipeline.sealing import numbered
+from unerring.pipeline.share import Share
+from unerring.pipeline.staging import INLINE_BYTES_MAX, stage, unstage
+from unerring.pipeline.versions import enter
+from unerring.rules.oracle import run_tree
+
+from .worlds import OTHER, TYPED, missing, pair, random_events, sealed, write
+
+PLANS = (
+    pair("Pairs", TYPED, "A", "B", 40),
+    missing("Misses", TYPED, "A", "B", 15),
+    pair("Others", OTHER, "C", "D", 60),
+)
+
+
+def advance(level: Level, shares: list[Share], end_us: int) -> None:
+    """What the driver and the tasks do in one micro-batch, in this process."""
+    chains = level.chains()
+    spans = read_spans(spans_of(chains, shares[0].through_us, end_us))
+    given_back = [share.advance(end_us, spans) for share in shares]
+    for name, chain in output_chains(level).items():
+        parts = [outputs[name] for outputs in given_back]
+        take_over(level, chain, numbered(parts) if any(len(part) for part in parts) else None, end_us, "r")
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 10_000),
+    buckets=st.integers(1, 4),
+    log_buckets=st.integers(1, 4),
+    cuts=st.lists(st.integers(1, 200), max_size=6),
+    rows=st.integers(1, 60),
+    restored=st.booleans(),
+)
+def test_any_spread_and_any_cut_give_the_oracles_events(
+    tmp_path_factory: pytest.TempPathFactory,
+    seed: int,
+    buckets: int,
+    log_buckets: int,
+    cuts: list[int],
+    rows: int,
+    restored: bool,
+) -> None:
+    data = tmp_path_factory.mktemp("share")
+    events = {TYPED.name: random_events(seed, 40, 4), OTHER.name: random_events(seed + 1, 30, 3, OTHER)}
+    [level] = levels_of(PLANS, (TYPED, OTHER), str(data), buckets)
+    enter(level)
+    for schema in (TYPED, OTHER):
+        write(level.log.create(schema, log_buckets), events[schema.name], cuts, 400)
+    shares = [Share(level, bucket) for bucket in range(buckets)]
+    while shares[0].through_us < 400:
+        advance(level, shares, next_end(level.chains(), shares[0].through_us, 400, rows))
+        if restored:
+            states = [share.snapshot() for share in shares]
+            shares = [Share(level, bucket) for bucket in range(buckets)]
+            for share, state in zip(shares, states, strict=True):
+                share.restore(state)
+    wanted = run_tree(PLANS, [*events[TYPED.name], *events[OTHER.name]], dict(level.ranks), 400)
+    for plan in PLANS:
+        assert sealed(data, plan.name) == [event for event in wanted if event.stream == plan.name]
+
+
+def test_a_state_of_other_rules_is_refused(tmp_path: Path) -> None:
+    [one] = levels_of(PLANS, (TYPED, OTHER), str(tmp_path), 2)
+    [two] = levels_of((*PLANS[:2], pair("Others", OTHER, "C", "D", 61)), (TYPED, OTHER), str(tmp_path), 2)
+    with pytest.raises(RuleError, match="state is of other rules"):
+        Share(two, 0).restore(Share(one, 0).snapshot())
+    with pytest.raises(RuleError, match="state is of other rules"):
+        Share(one, 1).restore(Share(one, 0).snapshot())
+
+
+def test_keys_order_outputs_of_one_deadline() -> None:
+    """NULL first, NaN last, and everything that came before in the position counts first."""
+    nan = float("nan")
+    keys = [2.0, nan, None, 1.0, nan]
+    table = pa.table(
+        {
+            "time": [5, 5, 5, 5, 4],
+            "_rank": [7] * 5,
+            "_ordinal": [0] * 5,
+            "_index": [0] * 5,
+            "_key0": pa.array(keys, pa.float64()),
+            "x": [0, 1, 2, 3, 4],
+        }
+    )
+    found = numbered([table.slice(0, 2), table.slice(2)])
+    assert found.column("x").to_pylist() == [4, 2, 3, 0, 1]
+    assert found.column("ordinal").to_pylist() == [0, 0, 1, 2, 3]
+
+
+def test_staged_outputs_travel_inline_or_aside(tmp_path: Path) -> None:
+    small = pa.table({"x": [1, 2]})
+    assert unstage(stage(small, str(tmp_path))).equals(small)
+    assert list(tmp_path.iterdir()) == []
+    large = pa.table({"x": pa.array(range(INLINE_BYTES_MAX // 8 + 1))})
+    told = stage(large, str(tmp_path))
+    assert len(told) < 500
+    assert unstage(told).equals(large)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("buckets", [1, 2, 3, 4, 7, 8, 16])
+def test_every_bucket_gets_a_partition_of_its_own(buckets: int) -> None:
+    assert len(set(spread(buckets))) == buckets
