@@ -35,8 +35,8 @@ OTHER: StreamSchema = schema_of(Other)
 _TYPE = Attribute("type", ColumnType.TEXT)
 
 
-def variable(name: str) -> Variable:
-    return Variable(name, Comparison("=", _TYPE, literal(name)))
+def variable(name: str, wanted: str) -> Variable:
+    return Variable(name, Comparison("=", _TYPE, literal(wanted)))
 
 
 def pair(name: str, source: StreamSchema, first: str, then: str, within_us: int) -> PatternPlan:
@@ -44,12 +44,12 @@ def pair(name: str, source: StreamSchema, first: str, then: str, within_us: int)
     return PatternPlan(
         name,
         (Input(source, source.key),),
-        (variable(first), variable(then)),
-        Sequence((Step(first), Gap(), Step(then))),
+        (variable("first", first), variable("then", then)),
+        Sequence((Step("first"), Gap(), Step("then"))),
         (
             Measure("key", KeyValue(0, "key", ColumnType.INT)),
-            Measure("began", EventTime(At((first,), Which.LAST))),
-            Measure("type", Attribute("type", ColumnType.TEXT, At((then,), Which.LAST))),
+            Measure("began", EventTime(At(("first",), Which.LAST))),
+            Measure("type", Attribute("type", ColumnType.TEXT, At(("then",), Which.LAST))),
         ),
         within_us=within_us,
         selection=Selection.RECENT,
@@ -61,11 +61,11 @@ def missing(name: str, source: StreamSchema, first: str, then: str, within_us: i
     return PatternPlan(
         name,
         (Input(source, source.key),),
-        (variable(first), variable(then)),
-        Sequence((Step(first), Absence(then, within_us=within_us))),
+        (variable("first", first), variable("then", then)),
+        Sequence((Step("first"), Absence("then", within_us=within_us))),
         (
             Measure("key", KeyValue(0, "key", ColumnType.INT)),
-            Measure("began", EventTime(At((first,), Which.LAST))),
+            Measure("began", EventTime(At(("first",), Which.LAST))),
         ),
         within_us=within_us,
         selection=Selection.ALL,
