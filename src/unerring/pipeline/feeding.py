@@ -23,6 +23,8 @@ class Feed(Protocol):
 
     columns: dict[str, tuple[str, ...]]
     """For each input stream the columns that the rule reads."""
+    coded: bool
+    """Whether it would rather have texts as dictionary codes."""
 
     @property
     def keys(self) -> int: ...
@@ -62,6 +64,8 @@ def _attributes(value: object) -> Iterator[Attribute]:
 
 class RowFeed:
     """Feeds an engine event by event: for interpreted rules and users' operators."""
+
+    coded = False
 
     def __init__(self, engine: Engine, ranks: dict[str, int]) -> None:
         self._engine = engine

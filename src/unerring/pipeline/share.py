@@ -41,6 +41,7 @@ class Share:
         self._log = level.log
         self._feeds: tuple[Feed, ...] = tuple(feed_of(plan, dict(level.ranks)) for plan in level.plans)
         self._columns = _columns_read(self._feeds, level.inputs)
+        self._coded = any(feed.coded for feed in self._feeds)
 
     @property
     def keys(self) -> int:
@@ -94,11 +95,12 @@ class Share:
         import pyarrow as pa
 
         columns = self._columns[chain.name]
+        coded = self._coded
         if key == chain.schema.key and chain.buckets == self.level.buckets:
-            return chain.read(self.through_us, through_us, self.bucket, columns)
+            return chain.read(self.through_us, through_us, self.bucket, columns, coded=coded)
         if not key and self.bucket != 0:
             return chain.read(through_us, through_us, None, columns)
-        table = chain.read(self.through_us, through_us, None, columns)
+        table = chain.read(self.through_us, through_us, None, columns, coded=coded)
         if not key:
             return table
         owner = buckets_of([_without_nulls(table.column(name)) for name in key], len(table), self.level.buckets)
