@@ -11,6 +11,8 @@ import msgspec
 
 from unerring.audit import Claim, Declared, Delivered, Violation, check_channel
 from unerring.channels import Consumer, ConsumerConfig, Frames, Loss, Position, Producer, ProducerConfig, Start
+from unerring.channels.codec import ChannelCodec
+from unerring.channels.config import ChannelConfig
 from unerring.channels.feed import Feed
 from unerring.model import MILLISECOND_US, SECOND_US, Effects, Entropy
 from unerring.simulation.network import LinkSpec
@@ -60,6 +62,7 @@ class Channels(Scenario):
 
     def build(self, world: World) -> None:
         draw = world.draw
+        world.codec = ChannelCodec(ChannelConfig())
         self.published: dict[tuple[int, int], list[bytes]] = {}
         self.listeners: dict[str, Listener] = {}
         datagram = draw.random() < 0.7
