@@ -20,6 +20,7 @@ COMMANDS: dict[str, str] = {
     "ingest": "Bring a file of events into a stream of the log, in order, once.",
     "run": "Run an application: channels in, log, detection, situations out.",
     "simulate": "Run a scenario under seeded faults and check what must always hold.",
+    "query": "Run SQL with MATCH_RECOGNIZE on files and print the rows as JSON lines.",
     "certs": "Make certificates for mutual TLS (development only).",
 }
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from unerring.model import ColumnType, RuleError
+from unerring.rules.calendar import FIELDS, field_of, truncated
 
 BOOL, INT, FLOAT, TEXT, TIME = (
     ColumnType.BOOL,
@@ -202,6 +203,16 @@ def _fill() -> None:
     register("substring", Function(signature(TEXT, TEXT, INT, INT, optional=1), _substring))
     register("starts_with", Function(signature(BOOL, TEXT, TEXT), str.startswith))
     register("contains", Function(signature(BOOL, TEXT, TEXT), lambda text, part: part in text))
+    register("ltrim", Function(text, lambda x: x.lstrip(" ")))
+    register("rtrim", Function(text, lambda x: x.rstrip(" ")))
+    register("reverse", Function(text, lambda x: x[::-1]))
+    register("replace", Function(signature(TEXT, TEXT, TEXT, TEXT), str.replace))
+    register("position", Function(signature(INT, TEXT, TEXT), lambda text, part: text.find(part) + 1))
+    for name in ("sin", "cos", "tan", "asin", "acos", "atan", "log2", "degrees", "radians"):
+        register(name, Function(number_to_float, _guarded(getattr(math, name))))
+    for name in FIELDS:
+        register(name, Function(signature(INT, TIME), partial(field_of, name)))
+    register("date_trunc", Function(signature(TIME, TEXT, TIME), truncated))
 
 
 def _rounded(name: str, given: Types) -> Type:
@@ -246,6 +257,10 @@ def _larger(state: Any, value: Any) -> Any:
 
 def _by(better: Callable[[Any, Any], bool]) -> Callable[[Any, Any, Any], Any]:
     return lambda state, value, rank: (value, rank) if state is None or better(rank, state[1]) else state
+
+
+def _joined(state: str | None, value: str, separator: str) -> str:
+    return value if state is None else state + separator + value
 
 
 def _spread(state: tuple[int, float, float], value: float) -> tuple[int, float, float]:
@@ -305,6 +320,7 @@ def _fill_aggregates() -> None:
         last=AggregateFunction(_any_one, none, lambda state, value: value, same),
         min_by=AggregateFunction(_any_two, none, _by(lambda a, b: a < b), lambda s: s and s[0]),
         max_by=AggregateFunction(_any_two, none, _by(lambda a, b: a > b), lambda s: s and s[0]),
+        string_agg=AggregateFunction(signature(TEXT, TEXT, TEXT), none, _joined, same),
         count_if=AggregateFunction(signature(INT, BOOL), lambda: 0, lambda state, value: state + bool(value), same),
         bool_and=AggregateFunction(
             signature(BOOL, BOOL), none, lambda state, value: value if state is None else state and value, same

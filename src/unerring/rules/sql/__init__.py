@@ -1,0 +1,6 @@
+"""SQL's MATCH_RECOGNIZE as a front end to plans.
+
+The way of a statement: `dialect` reads it, `pattern_text` reads the pattern in it, `lowering` turns its expressions
+into a plan's, `recognition` puts the plan together. For a query on tables `statement` hands everything around
+MATCH_RECOGNIZE to an SQL engine, `arrow` brings rows in and out, and `backtrack` finds the matches.
+"""

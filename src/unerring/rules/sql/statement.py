@@ -1,0 +1,119 @@
+"""A whole statement: each MATCH_RECOGNIZE becomes a table that an SQL engine can read, and the rest is that engine's.
+
+The engine (DuckDB, Spark) describes and orders the input of each MATCH_RECOGNIZE, and runs the statement that is left.
+Inner ones come first, those in WITH before what reads them, so that the input of one may be the output of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final, Protocol
+
+from sqlglot import exp
+
+from unerring.model import ColumnType
+from unerring.rules.sql.dialect import RowPattern, parse_statement
+from unerring.rules.sql.names import columns_of
+from unerring.rules.sql.recognition import Recognition, compile_recognition
+from unerring.rules.sql.source import Source
+
+TABLE: Final = "unerring_match_"
+"""The tables that MATCH_RECOGNIZE makes are called this and a number."""
+
+
+class SqlEngine(Protocol):
+    """What runs the SQL around MATCH_RECOGNIZE."""
+
+    @property
+    def dialect(self) -> str:
+        """sqlglot's name for its SQL."""
+        ...
+
+    def describe(self, query: str) -> Sequence[tuple[str, ColumnType | None, str]]:
+        """The columns of a query: name, type in plans (None: not readable), and what the engine calls the type."""
+        ...
+
+    def recognise(self, query: str, recognition: Recognition, table: str) -> None:
+        """Run a MATCH_RECOGNIZE over the rows of a query; from now on `table` names the result."""
+        ...
+
+
+class Rewriting:
+    """A statement on its way to the engine."""
+
+    def __init__(self, text: str) -> None:
+        self.source = Source(text)
+        self.tree: exp.Expr = parse_statement(self.source)
+
+    def recognise_all(self, engine: SqlEngine) -> list[Recognition]:
+        """Run every MATCH_RECOGNIZE; afterwards the tree is plain SQL."""
+        found: list[Recognition] = []
+        for number, node in enumerate(list(_inner_first(self.tree)), 1):
+            query = self._input_query(node).sql(dialect=engine.dialect)
+            columns = columns_of(engine.describe(query))
+            recognition = compile_recognition(node, columns, self.source, f"match{number}")
+            table = f"{TABLE}{number}"
+            engine.recognise(query, recognition, table)
+            self._replace(node, table)
+            found.append(recognition)
+        return found
+
+    def sql(self, dialect: str) -> str:
+        """What is left, in an engine's dialect."""
+        return self.tree.sql(dialect=dialect)
+
+    def place_of(self, names: Collection[str]) -> str | None:
+        """Where one of these names (in small letters) first stands."""
+        found = [
+            node.meta["start"]
+            for node in self.tree.find_all(exp.Identifier, exp.Func)
+            if node.meta.get("start") is not None and (node.name or node.key).lower() in names
+        ]
+        return self.source.place(min(found)) if found else None
+
+    def _input_query(self, node: RowPattern) -> exp.Expr:
+        """`SELECT *` of the table that MATCH_RECOGNIZE reads, with all names of WITH that it can see."""
+        query: exp.Select = exp.select("*").from_(node.this.copy())
+        below: exp.Expr = node
+        above = node.parent
+        while above is not None:
+            clause = above.args.get("with_")
+            if isinstance(clause, exp.With) and above is not below:
+                visible = clause.expressions
+                own = next((cte for cte in visible if _is_within(node, cte)), None)
+                if own is not None:
+                    if clause.args.get("recursive"):
+                        raise self.source.wrong(node, "MATCH_RECOGNIZE cannot stand in a recursive WITH")
+                    visible = visible[: visible.index(own)]
+                if visible:
+                    if query.args.get("with_"):
+                        query = exp.select("*").from_(query.subquery("visible"))
+                    names = [cte.copy() for cte in visible]
+                    query.set("with_", exp.With(expressions=names, recursive=clause.args.get("recursive")))
+            below, above = above, above.parent
+        return query
+
+    def _replace(self, node: RowPattern, table: str) -> None:
+        made = exp.Table(this=exp.to_identifier(table, quoted=True), alias=node.args.get("alias"))
+        for join in node.args.get("joins") or []:
+            made.append("joins", join)
+        node.replace(made)
+
+
+def _inner_first(node: exp.Expr) -> Iterator[RowPattern]:
+    clause = node.args.get("with_")
+    children = [clause] if isinstance(clause, exp.Expr) else []
+    for key, value in node.args.items():
+        if key != "with_":
+            children += [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, exp.Expr)]
+    for child in children:
+        yield from _inner_first(child)
+    if isinstance(node, RowPattern):
+        yield node
+
+
+def _is_within(node: exp.Expr, ancestor: exp.Expr) -> bool:
+    above: exp.Expr | None = node
+    while above is not None and above is not ancestor:
+        above = above.parent
+    return above is ancestor

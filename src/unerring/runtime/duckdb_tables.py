@@ -1,0 +1,157 @@
+"""Tables in files behind DuckDB: reads CSV, JSON lines and Parquet, and runs the SQL around MATCH_RECOGNIZE."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from unerring.model import CallerError, ColumnType, RuleError
+from unerring.rules.sql.arrow import column_type, output_table, partitions_of
+from unerring.rules.sql.backtrack import STEPS_MAX
+from unerring.rules.sql.batch import BatchEngine, outputs_of
+from unerring.rules.sql.recognition import PARTITION, Recognition
+from unerring.rules.sql.statement import Rewriting
+
+if TYPE_CHECKING:
+    import duckdb
+
+FORMATS: Final = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+}
+_ARRIVAL: Final = "input_arrival"
+"""The place of a row in its file or subquery: what orders rows that ORDER BY leaves equal."""
+
+
+class DuckTables:
+    """An in-memory DuckDB with named tables, each read from a file."""
+
+    dialect = "duckdb"
+
+    def __init__(self, engine: BatchEngine = BatchEngine.BACKTRACK, steps_max: int = STEPS_MAX) -> None:
+        import duckdb
+
+        self._duckdb = duckdb
+        self._connection: duckdb.DuckDBPyConnection = duckdb.connect(":memory:")
+        self._connection.execute("SET TimeZone = 'UTC'")
+        # A name that is no table must not find a variable of this process.
+        self._connection.execute("SET python_enable_replacements = false")
+        self._engine = engine
+        self._steps_max = steps_max
+        self._source: Rewriting | None = None
+
+    # --- tables ---
+
+    def add(self, name: str, file: Path, schema: Sequence[tuple[str, str]] = ()) -> None:
+        """Read a file as a table. `schema`: names and SQL types of its columns; found out where it is empty."""
+        suffixes = [suffix.lower() for suffix in file.suffixes]
+        if suffixes and suffixes[-1] in (".gz", ".zst"):
+            suffixes.pop()
+        kind = FORMATS.get(suffixes[-1] if suffixes else "")
+        if kind is None:
+            raise CallerError(f"{file}: the name must end in {', '.join(FORMATS)} (or one of these and .gz)")
+        if not file.is_file():
+            raise CallerError(f"table {name}: there is no file {file}")
+        columns = ", ".join(f"{_quoted(column)}: {_text(declared)}" for column, declared in schema)
+        options = ""
+        if kind == "csv" and schema:
+            options = self._csv_options(file, schema, columns)
+        elif kind == "json":
+            options = ", format = 'newline_delimited'" + (f", columns = {{{columns}}}" if schema else "")
+        chosen = ", ".join(
+            f"CAST({_quoted(column)} AS {declared}) AS {_quoted(column)}" if kind == "parquet" else _quoted(column)
+            for column, declared in schema
+        )
+        self._run(
+            f"CREATE TABLE {_quoted(name)} AS SELECT {chosen or '*'} FROM read_{kind}({_text(str(file))}{options})",
+            f"table {name}, {file}",
+        )
+
+    def _csv_options(self, file: Path, schema: Sequence[tuple[str, str]], columns: str) -> str:
+        """With a head line columns are found by name, without one by place."""
+        found = self._run(
+            f"SELECT HasHeader, list_transform(Columns, c -> c.name) FROM sniff_csv({_text(str(file))})", str(file)
+        ).fetchone()
+        names = [column.lower() for column, _ in schema]
+        head = [str(column).lower() for column in found[1]] if found else []
+        if set(names) <= set(head):
+            return f", header = true, types = {{{columns}}}"
+        if found and found[0] and set(names) & set(head):
+            missing = ", ".join(column for column, _ in schema if column.lower() not in head)
+            raise CallerError(f"{file} has no column {missing}; it has {', '.join(map(str, found[1]))}")
+        return f", header = false, columns = {{{columns}}}"
+
+    # --- statements ---
+
+    def query(self, sql: str) -> Iterator[dict[str, Any]]:
+        """The rows of a statement, each with its columns in the order of SELECT."""
+        # From here on only the tables that were added can be read: no file, no network.
+        self._connection.execute("SET enable_external_access = false")
+        self._source = Rewriting(sql)
+        self._source.recognise_all(self)
+        cursor = self._run(self._source.sql(self.dialect))
+        names = [column[0] for column in cursor.description or ()]
+        for name in names:
+            if names.count(name) > 1:
+                raise RuleError(f"two columns are called {name!r}; give one of them another name with AS")
+        while rows := cursor.fetchmany(10_000):
+            for row in rows:
+                yield dict(zip(names, row, strict=True))
+
+    def describe(self, query: str) -> list[tuple[str, ColumnType | None, str]]:
+        schema = self._table(f"SELECT * FROM ({query}) LIMIT 0").schema
+        return [(field.name, column_type(field.type), str(field.type)) for field in schema]
+
+    def recognise(self, query: str, recognition: Recognition, table: str) -> None:
+        columns = ", ".join(_quoted(column.name) for column in recognition.partition)
+        partition = f"dense_rank() OVER (ORDER BY {columns}) - 1" if columns else "0"
+        keys = [
+            f"{_quoted(column.name)}{' DESC' * key.descending} NULLS {'FIRST' if key.nulls_first else 'LAST'}"
+            for column, key in recognition.order
+        ]
+        order = ", ".join([PARTITION, *keys, _ARRIVAL])
+        ordered = self._table(
+            f"SELECT *, {partition} AS {PARTITION} FROM (SELECT *, row_number() OVER () AS {_ARRIVAL} FROM ({query})) "
+            f"ORDER BY {order}"
+        )
+        partitions = partitions_of(recognition, ordered)
+        outputs = outputs_of(recognition, partitions, self._engine, self._steps_max)
+        self._connection.register(table, output_table(recognition, ordered, outputs))
+
+    def _run(self, sql: str, what: str = "") -> Any:
+        try:
+            return self._connection.execute(sql)
+        except self._duckdb.Error as error:
+            raise RuleError(self._sentence(str(error), what)) from None
+
+    def _table(self, sql: str) -> Any:
+        """The whole result of a query, as an Arrow table."""
+        try:
+            return self._connection.sql(sql).to_arrow_table()
+        except self._duckdb.Error as error:
+            raise RuleError(self._sentence(str(error), "")) from None
+
+    def _sentence(self, message: str, what: str) -> str:
+        """DuckDB's message as one sentence that points into the statement as it was written."""
+        lines = [line.strip() for line in message.split("\n\nLINE ")[0].splitlines() if line.strip()]
+        text = " ".join(lines)
+        if what or self._source is None:
+            return f"{what}: {text}" if what else text
+        named = re.findall(r"""["']([^"']+)["']|name (\w+)""", lines[0])
+        words = {(quoted or bare).lower() for quoted, bare in named}
+        place = self._source.place_of(words)
+        return f"{place}: {text}" if place else text
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
