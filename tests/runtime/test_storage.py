@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -261,25 +260,28 @@ def enable_fault(program, control, writer, *names):
     subprocess.run([program, "-f", str(control / "fiu"), *commands, str(writer.pid)], check=True, timeout=60)
 
 
-@pytest.fixture
-def tiny_disk(tmp_path):
-    mounted = tmp_path / "tiny"
-    mounted.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(mounted)]
-    subprocess.run(command if os.geteuid() == 0 else ["sudo", "-n", *command], check=True, timeout=60)
-    yield mounted
-    unmount = ["umount", str(mounted)]
-    subprocess.run(unmount if os.geteuid() == 0 else ["sudo", "-n", *unmount], check=True, timeout=60)
+ON_TINY_DISK = """
+mount -t tmpfs -o size=256k tmpfs "$1" && shift && "$@"
+status=$?
+cp -r "$0/." "$RESCUED" && exit $status
+"""
 
 
-def test_a_full_disk_stops_the_writer_and_loses_nothing_acknowledged(tmp_path, tiny_disk):
-    path = tiny_disk / "storage.db"
-    writer = start_writer(path)
+def on_tiny_disk(mounted, rescued):
+    """Run what follows with a 256 KiB disk at `mounted`, in a mount namespace that ends with it."""
+    space = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
+    return ["env", f"RESCUED={rescued}", *space, "sh", "-c", ON_TINY_DISK, str(mounted), str(mounted)]
+
+
+def test_a_full_disk_stops_the_writer_and_loses_nothing_acknowledged(tmp_path):
+    tiny, rescued = tmp_path / "tiny", tmp_path / "rescued"
+    tiny.mkdir()
+    rescued.mkdir()
+    writer = start_writer(tiny / "storage.db", before=on_tiny_disk(tiny, rescued))
     output, _ = writer.communicate(timeout=120)
+    assert writer.returncode == 0, output
     lines = output.splitlines()
     kept = max(int(line.split()[1]) for line in lines if line.startswith("kept"))
     assert any(re.search(r"failed .*full.*; this replica must stop", line) for line in lines)
     assert any("takes nothing more" in line for line in lines)
-    elsewhere = tmp_path / "rescued"
-    shutil.copytree(tiny_disk, elsewhere)
-    check_kept(elsewhere / "storage.db", kept)
+    check_kept(rescued / "storage.db", kept)
