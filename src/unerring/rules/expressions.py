@@ -18,7 +18,7 @@ row at hand is `At(shift=-1)`; `PREV(LAST(A.x, 2), 3)` is `At(("A",), LAST, offs
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final
 
@@ -85,6 +85,17 @@ class At:
 
 HERE: Final = At()
 """The row at hand."""
+
+
+_FIELD_NAMES: dict[type, tuple[str, ...]] = {}
+
+
+def field_names(kind: type) -> tuple[str, ...]:
+    """The fields of a node class that say what it means (not those that are derived)."""
+    found = _FIELD_NAMES.get(kind)
+    if found is None:
+        found = _FIELD_NAMES[kind] = tuple(part.name for part in fields(kind) if part.compare)
+    return found
 
 
 class Expr:

@@ -29,11 +29,11 @@ loop, and stands for all iterations that were still required.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 
 from unerring.model import RuleError
-from unerring.rules.expressions import Expr
+from unerring.rules.expressions import Expr, field_names
 
 
 class Contiguity(StrEnum):
@@ -189,8 +189,8 @@ class Empty(Pattern):
 def nodes(pattern: Pattern) -> Iterator[Pattern]:
     """The node and all below it, in the order they stand."""
     yield pattern
-    for field in fields(pattern):  # type: ignore[arg-type]
-        value = getattr(pattern, field.name)
+    for name in field_names(type(pattern)):
+        value = getattr(pattern, name)
         for part in value if isinstance(value, tuple) else (value,):
             if isinstance(part, Pattern):
                 yield from nodes(part)

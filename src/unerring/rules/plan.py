@@ -15,13 +15,13 @@ any other (`output`), so a plan can be an input of the next level. Conditions th
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from enum import Enum, StrEnum
 
 import msgspec
 
 from unerring.model import Column, ColumnType, RuleError, StreamSchema
-from unerring.rules.expressions import Expr, KeyValue
+from unerring.rules.expressions import Expr, KeyValue, field_names
 from unerring.rules.patterns import Pattern
 
 
@@ -153,6 +153,8 @@ class PatternPlan:
     unbounded: bool = False
     """The author accepts that state may grow for ever."""
 
+    _digest: str = field(init=False, repr=False, compare=False, default="")
+
     def __post_init__(self) -> None:
         from unerring.rules.checks import check_pattern_plan
 
@@ -241,6 +243,8 @@ class WindowPlan:
     having: Expr | None = None
     """Windows on which it does not hold are not output."""
 
+    _digest: str = field(init=False, repr=False, compare=False, default="")
+
     def __post_init__(self) -> None:
         from unerring.rules.checks import check_window_plan
 
@@ -275,6 +279,8 @@ class JoinPlan:
     unmatched: tuple[str, ...] = ()
     """Aliases whose events, if they joined nothing, are output alone at their time plus `within_us`, others NULL."""
 
+    _digest: str = field(init=False, repr=False, compare=False, default="")
+
     def __post_init__(self) -> None:
         from unerring.rules.checks import check_join_plan
 
@@ -307,6 +313,8 @@ class OperatorPlan:
     """Keyword arguments of the class."""
     operator_version: str = "1"
     """Part of the rule's version: change it when the class changes its meaning."""
+
+    _digest: str = field(init=False, repr=False, compare=False, default="")
 
     def __post_init__(self) -> None:
         from unerring.rules.checks import check_operator_plan
@@ -348,22 +356,24 @@ def output_schema(name: str, measures: tuple[Measure, ...]) -> StreamSchema:
 
 def canonical(value: object) -> str:
     """The printed form that a version is the digest of: every field of every node, by name."""
+    if value is None or (isinstance(value, int | float | str | bytes) and not isinstance(value, Enum)):
+        return repr(value)
+    if isinstance(value, tuple | list):
+        return "(" + ", ".join(map(canonical, value)) + ")"
     if isinstance(value, Enum):
         return f"{type(value).__name__}.{value.name}"
     if isinstance(value, StreamSchema | Column):
         return f"{type(value).__name__}{canonical(tuple(sorted(msgspec.to_builtins(value).items())))}"
     if is_dataclass(value) and not isinstance(value, type):
-        inner = ", ".join(f"{field.name}={canonical(getattr(value, field.name))}" for field in fields(value))
+        inner = ", ".join(f"{name}={canonical(getattr(value, name))}" for name in field_names(type(value)))
         return f"{type(value).__name__}({inner})"
-    if isinstance(value, tuple | list):
-        return "(" + ", ".join(map(canonical, value)) + ")"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {canonical(value[key])}" for key in sorted(value)) + "}"
-    if value is None or isinstance(value, bool | int | float | str | bytes):
-        return repr(value)
     raise RuleError(f"{value!r} cannot be part of a rule")
 
 
-def digest(plan: object) -> str:
-    """16 hex digits of the canonical form."""
-    return hashlib.blake2b(canonical(plan).encode(), digest_size=8).hexdigest()
+def digest(plan: Plan) -> str:
+    """16 hex digits of the canonical form, worked out once."""
+    if not plan._digest:
+        object.__setattr__(plan, "_digest", hashlib.blake2b(canonical(plan).encode(), digest_size=8).hexdigest())
+    return plan._digest

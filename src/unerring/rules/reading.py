@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 
 from unerring.rules.expressions import (
     HERE,
@@ -16,14 +15,15 @@ from unerring.rules.expressions import (
     Expr,
     MatchNumber,
     WindowBound,
+    field_names,
 )
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
     """The node and all below it, top first."""
     yield expr
-    for field in fields(expr):  # type: ignore[arg-type]
-        yield from _walk_value(getattr(expr, field.name))
+    for name in field_names(type(expr)):
+        yield from _walk_value(getattr(expr, name))
 
 
 def _walk_value(value: object) -> Iterator[Expr]:
@@ -39,8 +39,8 @@ def positions(expr: Expr) -> Iterator[At]:
     if isinstance(expr, Attribute | EventTime | EventOrdinal | Classifier):
         yield expr.at
     elif not isinstance(expr, Aggregate):
-        for field in fields(expr):  # type: ignore[arg-type]
-            value = getattr(expr, field.name)
+        for name in field_names(type(expr)):
+            value = getattr(expr, name)
             for node in value if isinstance(value, tuple) else (value,):
                 for part in node if isinstance(node, tuple) else (node,):
                     if isinstance(part, Expr):
