@@ -8,6 +8,12 @@ from typing import TYPE_CHECKING, Any
 from unerring.model import MessageLoss, UnerringError, stream
 
 if TYPE_CHECKING:
+    from unerring.rules import fn
+    from unerring.rules.api import Rule, counted, rule, session, sliding, trailing, tumbling
+    from unerring.rules.operators import Operator
+    from unerring.rules.steps import all_of, any_of, each, first, last, no, step
+    from unerring.rules.terms import columns, next_row, prev, time_of
+    from unerring.rules.tree import run_on
     from unerring.runtime.channel import AsyncPublisher, AsyncSubscriber, OnLoss, Publisher, Received, Subscriber
 
 __all__ = [
@@ -15,11 +21,32 @@ __all__ = [
     "AsyncSubscriber",
     "MessageLoss",
     "OnLoss",
+    "Operator",
     "Publisher",
     "Received",
+    "Rule",
     "Subscriber",
     "UnerringError",
+    "all_of",
+    "any_of",
+    "columns",
+    "counted",
+    "each",
+    "first",
+    "fn",
+    "last",
+    "next_row",
+    "no",
+    "prev",
+    "rule",
+    "run_on",
+    "session",
+    "sliding",
+    "step",
     "stream",
+    "time_of",
+    "trailing",
+    "tumbling",
 ]
 
 __version__ = "0.1.0"
@@ -33,10 +60,32 @@ _WHERE = {
     "Publisher": _CHANNEL,
     "Received": _CHANNEL,
     "Subscriber": _CHANNEL,
+    "Operator": "unerring.rules.operators",
+    "Rule": "unerring.rules.api",
+    "all_of": "unerring.rules.steps",
+    "any_of": "unerring.rules.steps",
+    "columns": "unerring.rules.terms",
+    "counted": "unerring.rules.api",
+    "each": "unerring.rules.steps",
+    "first": "unerring.rules.steps",
+    "fn": "unerring.rules",
+    "last": "unerring.rules.steps",
+    "next_row": "unerring.rules.terms",
+    "no": "unerring.rules.steps",
+    "prev": "unerring.rules.terms",
+    "rule": "unerring.rules.api",
+    "run_on": "unerring.rules.tree",
+    "session": "unerring.rules.api",
+    "sliding": "unerring.rules.api",
+    "step": "unerring.rules.steps",
+    "time_of": "unerring.rules.terms",
+    "trailing": "unerring.rules.api",
+    "tumbling": "unerring.rules.api",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'unerring' has no attribute {name!r}")
-    return getattr(importlib.import_module(_WHERE[name]), name)
+    module = importlib.import_module(_WHERE[name])
+    return importlib.import_module("unerring.rules.fn") if name == "fn" else getattr(module, name)

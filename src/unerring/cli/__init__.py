@@ -15,6 +15,7 @@ from unerring.model import UnerringError
 COMMANDS: dict[str, str] = {
     # name: the first line of its help. The module unerring.cli.NAME ('-' becomes '_') has a function `command`,
     # or a typer app `app` where there are subcommands.
+    "explain": "Print a rule: its plan, how it runs and why, what it keeps, its version.",
     "demo": "See it work: failures in, and a verdict at the end.",
     "bench": "Figures with their goals, measured now.",
     "ingest": "Bring a file of events into a stream of the log, in order, once.",

@@ -86,7 +86,11 @@ def _details(plan: pl.Plan) -> dict[str, Any]:
                 "measures": {measure.name: str(measure.expr) for measure in plan.measures},
             }
         case pl.OperatorPlan():
-            return {"operator": plan.operator, "parameters": dict(plan.parameters), "class_version": plan.operator_version}
+            return {
+                "operator": plan.operator,
+                "parameters": dict(plan.parameters),
+                "class_version": plan.operator_version,
+            }
 
 
 def _certain(plan: pl.Plan) -> str:

@@ -1,7 +1,7 @@
 """Query trees: the rules that together define a situation, level over level, and all of them run in one process.
 
-Ranks belong to the application: source streams in the order in which they are first read, then rules, inputs before those
-who read them.
+Ranks belong to the application: source streams in the order in which they are first read, then rules, inputs before
+those who read them.
 """
 
 from __future__ import annotations
