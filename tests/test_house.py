@@ -47,6 +47,7 @@ PUBLIC = [
     "columns",
     "counted",
     "each",
+    "event_of",
     "first",
     "fn",
     "last",

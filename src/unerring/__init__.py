@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from unerring.model import MessageLoss, UnerringError, stream
+from unerring.model import MessageLoss, UnerringError, event_of, stream
 
 if TYPE_CHECKING:
     from unerring.rules import fn
@@ -32,6 +32,7 @@ __all__ = [
     "columns",
     "counted",
     "each",
+    "event_of",
     "first",
     "fn",
     "last",

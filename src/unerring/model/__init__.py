@@ -36,7 +36,7 @@ from unerring.model.errors import (
 )
 from unerring.model.events import Event, Key, Progress, Value
 from unerring.model.ports import Entropy, Inlet, Machine, Outlet, Receive, StableStorage
-from unerring.model.schema import Column, ColumnType, StreamSchema, schema_of, stream
+from unerring.model.schema import Column, ColumnType, StreamSchema, event_of, schema_of, stream
 from unerring.model.stamps import (
     BEFORE_ALL,
     MILLISECOND_US,
@@ -105,6 +105,7 @@ __all__ = [
     "WorldError",
     "breach",
     "check",
+    "event_of",
     "invariant",
     "schema_of",
     "stream",

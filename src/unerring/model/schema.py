@@ -19,7 +19,8 @@ from typing import Any, Final, TypeVar, dataclass_transform
 import msgspec
 
 from unerring.model.errors import SchemaError
-from unerring.model.stamps import to_duration_us
+from unerring.model.events import Event
+from unerring.model.stamps import Stamp, to_duration_us, to_time_us
 
 if typing.TYPE_CHECKING:
     import pyarrow as pa
@@ -192,6 +193,16 @@ def schema_of(declared: object) -> StreamSchema:
     if not isinstance(found, StreamSchema):
         raise SchemaError(f"{declared!r} is not a stream; declare its class with @stream(key=...)")
     return found
+
+
+def event_of(record: object, time: datetime | int, ordinal: int = 0) -> Event:
+    """The event that a record of a declared stream is at a time."""
+    schema = schema_of(record)
+    payload = {column.name: getattr(record, column.name) for column in schema.columns}
+    for name, value in payload.items():
+        if isinstance(value, datetime):
+            payload[name] = to_time_us(value)
+    return Event(schema.name, Stamp(to_time_us(time), ordinal), tuple(payload[name] for name in schema.key), payload)
 
 
 def _columns(cls: type) -> tuple[tuple[Column, ...], list[tuple[str, Any] | tuple[str, Any, Any]]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -32,11 +32,19 @@ class _Lane:
         self.progress = TIME_MIN
 
 
+class Waiting(msgspec.Struct, frozen=True, array_like=True):
+    """An event in a state: its stream is its lane's."""
+
+    stamp: Stamp
+    key: tuple[Any, ...]
+    payload: dict[str, Any]
+
+
 class MergeState(msgspec.Struct, frozen=True, array_like=True):
-    """What a merge holds: by stream the last stamp, the progress and the waiting events; and what was released."""
+    """What a merge holds: the time released, and by stream the last stamp, the progress and the waiting events."""
 
     through: int
-    lanes: tuple[tuple[str, Stamp, int, tuple[Event, ...]], ...]
+    lanes: tuple[tuple[str, Stamp, int, tuple[Waiting, ...]], ...]
 
 
 class Merge:
@@ -99,8 +107,11 @@ class Merge:
 
     def state(self) -> MergeState:
         """For a snapshot."""
-        lanes = tuple((name, lane.last, lane.progress, tuple(lane.waiting)) for name, lane in self._lanes.items())
-        return MergeState(self.through, lanes)
+        lanes = (
+            (name, lane.last, lane.progress, tuple(Waiting(e.stamp, e.key, e.payload) for e in lane.waiting))
+            for name, lane in self._lanes.items()
+        )
+        return MergeState(self.through, tuple(lanes))
 
     def restore(self, state: MergeState) -> None:
         """Become the merge that gave this state."""
@@ -108,7 +119,8 @@ class Merge:
         self._waiting = 0
         for name, last, progress, waiting in state.lanes:
             lane = self._lane(name)
-            lane.last, lane.progress, lane.waiting = last, progress, deque(waiting)
+            lane.last, lane.progress = last, progress
+            lane.waiting = deque(Event(name, one.stamp, one.key, one.payload) for one in waiting)
             self._waiting += len(waiting)
 
     def _lane(self, stream: str) -> _Lane:
