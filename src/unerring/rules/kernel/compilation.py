@@ -1,0 +1,92 @@
+"""From generated source to functions: as plain Python at once, as machine code when numba is done.
+
+Machine code is kept on disk, in a folder that the caller names: one file of source for each rule and version of numba and of
+this package's arithmetic, and numba's own cache beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from unerring.rules.kernel import arithmetic
+
+Functions = dict[str, Callable[..., Any]]
+
+_HEAD = "import numpy as np\n"
+_HEAD_COMPILED = """import numba
+import numpy as np
+from unerring.rules.kernel.arithmetic import compiled_names
+globals().update(compiled_names(numba.njit(error_model="numpy")))
+"""
+
+
+def plain(source: str) -> Functions:
+    """The source as Python: slow, the same results, there at once."""
+    names: dict[str, Any] = dict(arithmetic.PLAIN)
+    exec(compile(_HEAD + source, "<kernel>", "exec"), names)
+    return {name: value for name, value in names.items() if getattr(value, "__module__", "") is None or _own(value)}
+
+
+def _own(value: object) -> bool:
+    code = getattr(value, "__code__", None)
+    return code is not None and code.co_filename == "<kernel>"
+
+
+def source_name(source: str) -> str:
+    """The name under which machine code of this source is kept."""
+    import numba
+
+    inside = "\n".join((numba.__version__, sys.version, Path(arithmetic.__file__).read_text(), source))
+    return "kernel_" + hashlib.blake2b(inside.encode(), digest_size=12).hexdigest()
+
+
+def compiled(source: str, cache: Path | None = None) -> Functions:
+    """The source as machine code, compiled when it is first called with given types; `cache` keeps it on disk."""
+    import numba
+
+    if cache is None:
+        names: dict[str, Any] = arithmetic.compiled_names(numba.njit(error_model="numpy"))
+        exec(compile(_HEAD + source, "<kernel>", "exec"), names)
+        found = {name: value for name, value in names.items() if _own(value)}
+        jitted = {name: numba.njit(error_model="numpy")(function) for name, function in found.items()}
+        names.update(jitted)
+        return jitted
+    module = _module(source, cache)
+    return {name: value for name, value in vars(module).items() if hasattr(value, "py_func") and _of(value, module)}
+
+
+def _of(value: Any, module: ModuleType) -> bool:
+    return bool(value.py_func.__module__ == module.__name__)
+
+
+def _module(source: str, cache: Path) -> ModuleType:
+    name = source_name(source)
+    path = cache / f"{name}.py"
+    decorated = source.replace("\ndef ", '\n@numba.njit(cache=True, error_model="numpy")\ndef ')
+    text = _HEAD_COMPILED + "\n" + decorated
+    if not path.exists() or path.read_text() != text:
+        cache.mkdir(parents=True, exist_ok=True)
+        # Another process may be writing the same text: a rename shows it whole or not at all.
+        fresh = path.with_name(f"{name}.{abs(hash_of(text))}.new")
+        fresh.write_text(text)
+        fresh.replace(path)
+    found = sys.modules.get(name)
+    if found is not None:
+        return found
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def hash_of(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big")

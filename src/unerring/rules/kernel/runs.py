@@ -1,0 +1,491 @@
+"""The general kernel of a pattern: for each key an ordered list of runs, stepped by each row.
+
+A run is one open path of the search: it waits for one row (or for the time of an absence) and carries the registers that its
+conditions and its output need. The list is in the order of preference, earlier starts first, so the first run of a list
+that is a match is certain. A step replaces a run by those that follow from binding the row, in their order, at its place.
+
+The generated `step` works on arrays alone. It stops early when an array might become too small; the caller enlarges it
+and calls again.
+"""
+
+from __future__ import annotations
+
+from unerring.rules import patterns as pt
+from unerring.rules.kernel.lowering import STRICT, Final, Line, Option, Wait, bound, entered
+from unerring.rules.kernel.reading import RowReader
+from unerring.rules.kernel.registers import Bank, Register, View, declare, fold, leaf_in_condition
+from unerring.rules.kernel.scalar import Lines, Uncompiled, emit, hold
+from unerring.rules.plan import PatternPlan, Selection, SkipKind
+
+PC, COUNT, FRESH, START_ROW, LAST_ROW, START_TIME, LAST_TIME, DEADLINE = range(8)
+BASE = 8
+"""Columns of `I` before the registers. PC 0 is a match."""
+
+LONG = 2**62 - 1
+"""A time plus this much does not leave 64 bits."""
+
+STATE = "M, head, count, due, following, free, I, F, N, HT, HK"
+OUT = "OT, OR, OK, OX, OI, OF, ON"
+
+
+class RunsSource:
+    """Writes the source for one plan."""
+
+    def __init__(self, plan: PatternPlan, line: Line, reader: RowReader, bank: Bank) -> None:
+        self.plan, self.line, self.reader, self.bank = plan, line, reader, bank
+        self.points: list[Option] = []
+        """What a run can wait for; its PC is the place here plus one."""
+        self.within = None if plan.within_us is None else min(plan.within_us, LONG)
+        self.lines = Lines()
+        self.starts = [option for option in entered(line, 0, STRICT, ()) if isinstance(option, Wait)]
+        if any(start.absences for start in self.starts):
+            raise Uncompiled("an absence before the first row looks back")
+        self._explore()
+        self.timers = plan.selection is Selection.PREFERRED or any(isinstance(p, Final) for p in self.points)
+        self.fan = max(len(self._options(start.element)) for start in self.starts)
+        self.fan = max([self.fan, *(len(self._options(p.element)) for p in self.points if isinstance(p, Wait))]) + 1
+
+    def _explore(self) -> None:
+        """Find every point that a run can wait at."""
+        waiting = [start.element for start in self.starts]
+        seen: list[int] = []
+        while waiting:
+            element = waiting.pop()
+            if element in seen:
+                continue
+            seen.append(element)
+            for _, option in self._options(element):
+                if isinstance(option, Wait):
+                    waiting.append(option.element)
+                elif any(a.kind is pt.AbsenceKind.NEXT for a in option.absences) and len(option.absences) > 1:
+                    raise Uncompiled("several absences at the end, one of them of the next row")
+                if option != Final(()) and option not in self.points:
+                    self.points.append(option)
+
+    def _options(self, element: int) -> list[tuple[str, Option]]:
+        """What follows from binding a row at an element, most preferred first, each with its guard over `c`."""
+        place = self.line.elements[element]
+        again, leave, greedy = bound(self.line, element)
+        if place.most == 1:
+            again = []
+        inside = [("True" if place.most is None else f"c < {place.most}", option) for option in again]
+        beyond = [("True" if place.least <= 1 else f"c >= {place.least}", option) for option in leave]
+        options = inside + beyond if greedy else beyond + inside
+        for number, (guard, option) in enumerate(options):
+            if guard == "True" and option == Final(()):
+                return options[: number + 1]
+        return options
+
+    def write(self, measures: list[Register]) -> str:
+        """The whole source."""
+        for register in measures:
+            declare(self.bank, register)
+        # Conditions declare registers while they are written, and binding must fold them all: write twice.
+        self._write()
+        self.lines = Lines()
+        self._write()
+        return self.lines.text()
+
+    def _write(self) -> None:
+        columns = ", ".join(self.reader.fetches)
+        lines = self.lines
+        lines("")
+        self._write_fire()
+        lines("")
+        lines("")
+        with lines.block(f"def step(n, first_row, through, row_base, {STATE}, {OUT}, key, T, K, {columns}):".replace(", )", ")").replace(" T, K, T,", " T, K,").replace(", T)", ")").replace(", T, ", ", ", 0)):
+            self._write_step()
+
+    # --- a row ---
+
+    def _write_step(self) -> None:
+        lines = self.lines
+        with lines.block("for i in range(first_row, n):"):
+            lines("t = T[i]")
+            if self.timers:
+                with lines.block("while M[1] > 0 and HT[0] < t:"):
+                    with lines.block(f"if not fire({STATE}, {OUT}):"):
+                        lines("return i")
+            admitted = self.reader.admitted(lines)
+            if admitted != "True":
+                with lines.block(f"if not {admitted}:"):
+                    lines("continue")
+            lines("k = key[i]")
+            lines(f"need = (count[k] + {len(self.starts)}) * {self.fan}")
+            with lines.block("if M[0] < need or M[2] + need > len(OT) or M[1] + 2 > len(HT):"):
+                lines("return i")
+            lines("q = row_base + i")
+            lines("first = -1")
+            lines("last = -1")
+            lines("size = 0")
+            lines("cut = -1")
+            lines("s = head[k]")
+            with lines.block("while s != -1:"):
+                self._write_run()
+            for start in self.starts:
+                self._write_start(start)
+            lines("position = i")
+            lines("stamp = t")
+            self._write_resolve()
+        if self.timers:
+            with lines.block("while M[1] > 0 and HT[0] <= through:"):
+                with lines.block(f"if not fire({STATE}, {OUT}):"):
+                    lines("return n")
+        lines("return n + 1")
+
+    def _write_run(self) -> None:
+        lines = self.lines
+        lines("following_s = following[s]")
+        lines("p = I[s, 0]")
+        with lines.block(f"if I[s, {START_ROW}] == cut:"):
+            self._free("s")
+        with lines.block("elif p == 0:"):
+            lines(f"cut = I[s, {START_ROW}]")
+            self._append("s")
+        with lines.block(f"elif t > I[s, {DEADLINE}]:"):
+            self._free("s")
+        for number, point in enumerate(self.points):
+            with lines.block(f"elif p == {number + 1}:"):
+                if isinstance(point, Wait):
+                    self._write_wait(point)
+                else:
+                    self._write_final(point)
+        lines("s = following_s")
+
+    def _write_wait(self, wait: Wait) -> None:
+        lines = self.lines
+        strict = wait.gap.contiguity is pt.Contiguity.STRICT
+        for absence in wait.absences:
+            if absence.kind is pt.AbsenceKind.NEXT:
+                self._write_forbidden(absence, strict, fresh=not strict)
+        with lines.block(f"if {self._accepts(wait.variable, 's', strict)}:"):
+            self._write_bind(wait, "s", keep=wait.gap.contiguity is pt.Contiguity.ANY)
+            if wait.gap.contiguity is pt.Contiguity.ANY:
+                self._write_stay(wait, in_any=True)
+        with lines.block("else:"):
+            if strict:
+                self._free("s")
+            else:
+                self._write_stay(wait, in_any=False)
+
+    def _write_stay(self, wait: Wait, in_any: bool) -> None:
+        """The row was passed over: the run goes on waiting, unless an absence or a match before it forbids."""
+        lines = self.lines
+        conditions = [self._satisfies(a, False) for a in wait.absences if a.kind is pt.AbsenceKind.FOLLOWED]
+        if in_any:
+            conditions.append(f"cut == I[s, {START_ROW}]")
+        if conditions:
+            with lines.block(f"if {' or '.join(conditions)}:"):
+                self._free("s")
+            with lines.block("else:"):
+                lines(f"I[s, {FRESH}] = 0")
+                self._append("s")
+        else:
+            lines(f"I[s, {FRESH}] = 0")
+            self._append("s")
+
+    def _write_forbidden(self, absence: pt.Absence, strict: bool, fresh: bool) -> None:
+        lines = self.lines
+        satisfied = self._satisfies(absence, strict)
+        with lines.block(f"if {f'I[s, {FRESH}] == 1 and ' if fresh else ''}{satisfied}:"):
+            self._free("s")
+            lines("s = following_s")
+            lines("continue")
+
+    def _write_final(self, final: Final) -> None:
+        lines = self.lines
+        only = final.absences[0]
+        satisfied = " or ".join(self._satisfies(absence, False) for absence in final.absences)
+        with lines.block(f"if {satisfied}:"):
+            self._free("s")
+        with lines.block("else:"):
+            if only.kind is pt.AbsenceKind.NEXT:
+                lines("I[s, 0] = 0")
+                lines(f"I[s, {DEADLINE}] = 0")
+                lines(f"cut = I[s, {START_ROW}]")
+            self._append("s")
+
+    def _write_start(self, start: Wait) -> None:
+        lines = self.lines
+        accepted = self._accepts(start.variable, "0", False)
+        guard = "cut != q and " if start is not self.starts[0] else ""
+        with lines.block(f"if {guard}{accepted}:"):
+            self._allocate("b", "0")
+            lines(f"I[b, {START_ROW}] = q")
+            lines(f"I[b, {START_TIME}] = t")
+            self._write_bound(start, "b")
+
+    # --- binding ---
+
+    def _write_bind(self, wait: Wait, slot: str, keep: bool) -> None:
+        if keep:
+            self._allocate("b", slot)
+        else:
+            self.lines(f"b = {slot}")
+        self._write_bound(wait, "b")
+
+    def _write_bound(self, wait: Wait, slot: str) -> None:
+        """The row is bound: registers take it in, and the run becomes those that follow."""
+        lines = self.lines
+        lines(f"c = I[{slot}, {COUNT}] + 1" if wait.again else "c = 1")
+        lines(f"I[{slot}, {COUNT}] = c")
+        lines(f"I[{slot}, {FRESH}] = 1")
+        lines(f"I[{slot}, {LAST_ROW}] = q")
+        lines(f"I[{slot}, {LAST_TIME}] = t")
+        view = View(self.bank, slot, BASE)
+        for register in list(self.bank.registers):
+            if register.takes(wait.variable):
+                fold(register, view, lines, self.reader.leaf)
+        options = self._options(wait.element)
+        if len(options) == 1 and options[0][0] == "True":
+            self._write_option(options[0][1], slot)
+            return
+        lines("used = 0")
+        ended = any(option == Final(()) for _, option in options[:-1])
+        for number, (guard, option) in enumerate(options):
+            if ended and number:
+                guard = f"{guard} and cut != I[{slot}, {START_ROW}]"
+            with lines.block(f"if {guard}:"):
+                with lines.block("if used == 1:"):
+                    self._allocate("o", slot)
+                with lines.block("else:"):
+                    lines(f"o = {slot}")
+                    lines("used = 1")
+                self._write_option(option, "o")
+
+    def _write_option(self, option: Option, slot: str) -> None:
+        lines = self.lines
+        if option == Final(()):
+            lines(f"I[{slot}, 0] = 0")
+            lines(f"I[{slot}, {DEADLINE}] = 0")
+            lines(f"cut = I[{slot}, {START_ROW}]")
+        else:
+            lines(f"I[{slot}, 0] = {self.points.index(option) + 1}")
+            if isinstance(option, Wait):
+                lines(f"I[{slot}, {DEADLINE}] = {self._deadline(slot, option.gap.within_us, 't')}")
+            else:
+                ends = [self._deadline(slot, absence.within_us, "t") for absence in option.absences]
+                lines(f"I[{slot}, {DEADLINE}] = {ends[0] if len(ends) == 1 else f'max({', '.join(ends)})'}")
+        self._append(slot)
+
+    def _deadline(self, slot: str, within_us: int | None, since: str) -> str:
+        ends = [] if self.within is None else [f"I[{slot}, {START_TIME}] + {self.within}"]
+        if within_us is not None:
+            ends.append(f"{since} + {min(within_us, LONG)}")
+        return f"min({', '.join(ends)})" if len(ends) > 1 else ends[0] if ends else str(2**63 - 1)
+
+    def _accepts(self, variable: str, slot: str, previous_is_bound: bool) -> str:
+        """Source: the row may be bound to the variable by the run at `slot`."""
+        defined = self.plan.variable(variable)
+        stream = self.reader.of_input(defined.stream)
+        if defined.condition is None:
+            return stream
+        view = View(self.bank, slot, BASE)
+        leaf = leaf_in_condition(self.bank, variable, view, self.reader.leaf, self.lines, previous_is_bound)
+        held = hold(emit(defined.condition, self.lines, leaf))
+        return held if stream == "True" else f"({stream} and {held})"
+
+    def _satisfies(self, absence: pt.Absence, previous_is_bound: bool) -> str:
+        satisfied = self._accepts(absence.variable, "s", previous_is_bound)
+        if absence.within_us is None:
+            return satisfied
+        return f"({satisfied} and t <= {self._deadline('s', absence.within_us, f'I[s, {LAST_TIME}]')})"
+
+    # --- lists ---
+
+    def _free(self, slot: str) -> None:
+        self.lines(f"free[M[0]] = {slot}")
+        self.lines("M[0] += 1")
+
+    def _allocate(self, name: str, like: str) -> None:
+        lines = self.lines
+        lines("M[0] -= 1")
+        lines(f"{name} = free[M[0]]")
+        lines(f"I[{name}, :] = I[{like}, :]")
+        floats = any(register.type.value == "float" for register in self.bank.registers)
+        if floats:
+            lines(f"F[{name}, :] = F[{like}, :]")
+        if self.bank.registers:
+            lines(f"N[{name}, :] = N[{like}, :]")
+
+    def _append(self, slot: str) -> None:
+        lines = self.lines
+        with lines.block("if last == -1:"):
+            lines(f"first = {slot}")
+        with lines.block("else:"):
+            lines(f"following[last] = {slot}")
+        lines(f"last = {slot}")
+        lines("size += 1")
+
+    def _write_resolve(self) -> None:
+        """Output what is certain, drop what that excludes, note when time alone may decide more."""
+        lines = self.lines
+        with lines.block("if last != -1:"):
+            lines("following[last] = -1")
+        selection = self.plan.selection
+        with lines.block("if cut != -1:"):
+            lines("x = 0")
+            if selection is Selection.PREFERRED:
+                with lines.block("while first != -1 and I[first, 0] == 0:"):
+                    self._write_output("first")
+                    past_last = self.plan.skip.kind is SkipKind.PAST_LAST
+                    lines(f"bar = I[first, {LAST_ROW if past_last else START_ROW}]")
+                    self._write_drop(f"I[s, {START_ROW}] {'<=' if past_last else '=='} bar")
+            elif selection is Selection.RECENT:
+                lines("best = -1")
+                lines("s = first")
+                with lines.block("while s != -1:"):
+                    with lines.block("if I[s, 0] == 0:"):
+                        lines("best = s")
+                    lines("s = following[s]")
+                self._write_output("best")
+                lines(f"bar = I[best, {LAST_ROW}]")
+                self._write_drop(f"I[s, {START_ROW}] <= bar")
+            else:
+                lines("s = first")
+                with lines.block("while s != -1:"):
+                    with lines.block("if I[s, 0] == 0:"):
+                        self._write_output("s")
+                    lines("s = following[s]")
+                self._write_drop("I[s, 0] == 0")
+        lines("head[k] = first")
+        lines("count[k] = size")
+        if self.timers:
+            self._write_timer()
+
+    def _write_output(self, slot: str) -> None:
+        lines = self.lines
+        lines("m = M[2]")
+        for name, value in (("OT", "stamp"), ("OR", "position"), ("OK", "k"), ("OX", "x")):
+            lines(f"{name}[m] = {value}")
+        lines(f"OI[m, :] = I[{slot}, {BASE}:]")
+        lines(f"OF[m, :] = F[{slot}, :]")
+        lines(f"ON[m, :] = N[{slot}, :]")
+        lines("M[2] = m + 1")
+        lines("x += 1")
+
+    def _write_drop(self, condition: str) -> None:
+        lines = self.lines
+        lines("s = first")
+        lines("first = -1")
+        lines("last = -1")
+        lines("size = 0")
+        with lines.block("while s != -1:"):
+            lines("following_s = following[s]")
+            with lines.block(f"if {condition}:"):
+                self._free("s")
+            with lines.block("else:"):
+                self._append("s")
+            lines("s = following_s")
+        with lines.block("if last != -1:"):
+            lines("following[last] = -1")
+
+    def _write_timer(self) -> None:
+        """A list with a match that must wait, or an absence, is looked at again when its first run's time is over."""
+        lines = self.lines
+        lines(f"soon = {2**63 - 1}")
+        finals = [number + 1 for number, point in enumerate(self.points) if isinstance(point, Final)]
+        with lines.block("if first != -1:"):
+            lines("waits = False")
+            lines("s = first")
+            with lines.block("while s != -1:"):
+                pending = " or ".join(["I[s, 0] == 0", *(f"I[s, 0] == {number}" for number in finals)])
+                with lines.block(f"if {pending}:"):
+                    lines("waits = True")
+                with lines.block(f"if I[s, 0] != 0 and I[s, {DEADLINE}] < soon:"):
+                    lines(f"soon = I[s, {DEADLINE}]")
+                lines("s = following[s]")
+            with lines.block("if not waits:"):
+                lines(f"soon = {2**63 - 1}")
+        with lines.block("if soon != due[k]:"):
+            lines("due[k] = soon")
+            with lines.block(f"if soon != {2**63 - 1}:"):
+                lines("push(M, HT, HK, soon, k)")
+
+    # --- time ---
+
+    def _write_fire(self) -> None:
+        """The earliest timer: runs whose time is over end, absences that held are matches."""
+        if not self.timers:
+            return
+        lines = self.lines
+        for text in _HEAP.strip("\n").split("\n"):
+            lines(text)
+        lines("")
+        lines("")
+        finals = [number + 1 for number, point in enumerate(self.points) if isinstance(point, Final)]
+        with lines.block(f"def fire({STATE}, {OUT}):"):
+            lines("stamp = HT[0]")
+            lines("k = HK[0]")
+            with lines.block("if due[k] != stamp:"):
+                lines("pop(M, HT, HK)")
+                lines("return True")
+            with lines.block("if M[2] + count[k] > len(OT) or M[1] + 2 > len(HT):"):
+                lines("return False")
+            lines("pop(M, HT, HK)")
+            lines(f"due[k] = {2**63 - 1}")
+            lines("position = -1")
+            lines("first = -1")
+            lines("last = -1")
+            lines("size = 0")
+            lines("cut = -1")
+            lines("s = head[k]")
+            with lines.block("while s != -1:"):
+                lines("following_s = following[s]")
+                lines("p = I[s, 0]")
+                with lines.block(f"if I[s, {START_ROW}] == cut:"):
+                    self._free("s")
+                with lines.block("elif p == 0:"):
+                    lines(f"cut = I[s, {START_ROW}]")
+                    self._append("s")
+                if finals:
+                    over = " or ".join(f"p == {number}" for number in finals)
+                    with lines.block(f"elif I[s, {DEADLINE}] <= stamp and ({over}):"):
+                        lines("I[s, 0] = 0")
+                        lines(f"I[s, {DEADLINE}] = 0")
+                        lines(f"cut = I[s, {START_ROW}]")
+                        self._append("s")
+                with lines.block(f"elif I[s, {DEADLINE}] <= stamp:"):
+                    self._free("s")
+                with lines.block("else:"):
+                    self._append("s")
+                lines("s = following_s")
+            self._write_resolve()
+            lines("return True")
+
+
+_HEAP = """
+def push(M, HT, HK, soon, k):
+    at = M[1]
+    M[1] = at + 1
+    while at > 0:
+        above = (at - 1) // 2
+        if HT[above] <= soon:
+            break
+        HT[at] = HT[above]
+        HK[at] = HK[above]
+        at = above
+    HT[at] = soon
+    HK[at] = k
+
+
+def pop(M, HT, HK):
+    size = M[1] - 1
+    M[1] = size
+    if size == 0:
+        return
+    soon = HT[size]
+    k = HK[size]
+    at = 0
+    while 2 * at + 1 < size:
+        below = 2 * at + 1
+        if below + 1 < size and HT[below + 1] < HT[below]:
+            below += 1
+        if HT[below] >= soon:
+            break
+        HT[at] = HT[below]
+        HK[at] = HK[below]
+        at = below
+    HT[at] = soon
+    HK[at] = k
+"""
