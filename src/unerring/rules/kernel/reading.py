@@ -44,7 +44,7 @@ class RowReader:
             if any(all(column.name != name for column in schema.columns) for schema in schemas.values()):
                 self._nullable.add(name)
         self.constants = Constants()
-        self.fetches: dict[str, Fetch] = {}
+        self.fetches: dict[str, Fetch] = {"T": lambda batch, _: batch.time}
         """The kernel's column arguments, in order."""
         self._derived: list[ex.Expr] = []
 
@@ -72,7 +72,7 @@ class RowReader:
         if isinstance(expr, ex.Attribute):
             return self._attribute(expr)
         if isinstance(expr, ex.EventTime):
-            return Operand(self._argument("T", lambda batch, _: batch.time))
+            return Operand("T[i]")
         if isinstance(expr, ex.EventOrdinal):
             return Operand(self._argument("O", lambda batch, _: _spread(batch.ordinal, len(batch), np.int64)))
         if isinstance(expr, ex.Literal):

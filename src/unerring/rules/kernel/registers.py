@@ -49,6 +49,15 @@ class Bank:
 
     registers: list[Register]
 
+    def widths(self) -> tuple[int, int, int]:
+        """How many integers, floats and states there are."""
+        floats = sum(register.type is FLOAT for register in self.registers)
+        return len(self.registers) - floats, floats, len(self.registers)
+
+    def texts(self) -> list[int]:
+        """The columns of `I` that hold texts, without the base."""
+        return [self.place(register)[1] for register in self.registers if register.type in CODED]
+
     def place(self, register: Register) -> tuple[str, int, int]:
         """The array (F or I), the column in it, and the number among all registers (its state's column)."""
         if register not in self.registers:
@@ -161,9 +170,9 @@ def _keep(lines: Lines, value: str, state: str, text: str, null: str) -> None:
 
 
 def stored(operand: Operand, register: Register) -> str:
-    """NULL is stored as zero: equal states have equal bytes."""
+    """NULL is stored as zero (texts: -1): equal states have equal bytes."""
     text = f"int({operand.value})" if register.type is ColumnType.BOOL else operand.value
-    if operand.never_null:
+    if operand.never_null or register.type in CODED:
         return text
     return f"({'0.0' if register.type is FLOAT else '0'} if {operand.null} else {text})"
 
@@ -174,8 +183,7 @@ def _fold_value(register: Register, operand: Operand, value: str, state: str, li
         case "count":
             lines(f"{value} += 1")
         case "avg":
-            assert_type = as_type(operand, register.expr.type if register.expr else None, FLOAT)
-            lines(f"{value} += {assert_type.value}")
+            lines(f"{value} += {as_type(operand, register.expr.type if register.expr else None, FLOAT).value}")
         case "last":
             lines(f"{value} = {text}")
             lines(f"{state} = 0")

@@ -1,0 +1,265 @@
+"""The compiled engine: columns or rows in, outputs with their positions out, state as bytes.
+
+It starts on the generated source as plain Python and changes to machine code when that is ready, between two batches: the
+arrays are the same for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from unerring.model import TIME_MIN, ColumnType, RuleError, invariant
+from unerring.rules.engine import Quarantined
+from unerring.rules.kernel import compilation, state
+from unerring.rules.kernel.columns import DTYPES, Array, Column, Columns, Numbers, Texts, from_rows
+from unerring.rules.kernel.keys import Interner, KeyIndex
+from unerring.rules.kernel.outputs import Found, OutputColumns, places, registers_as_column
+from unerring.rules.kernel.programs import MeasureSource, Program, program_of
+from unerring.rules.kernel.scalar import FLOAT, Uncompiled
+from unerring.rules.outputs import Output, Row
+from unerring.rules.plan import Plan, key_types
+
+ROWS_AT_ONCE: Final = 1 << 20
+"""Longer batches are fed in parts, so that what is made on the way stays in the processor's caches."""
+
+IDLE_MIN: Final = 1 << 12
+"""Numbers of idle keys are taken back once there are more than this, and more than there are keys with state."""
+
+Submit = Callable[[Callable[[], None]], object]
+"""Runs a piece of work some time, elsewhere: how a driver lets compilation go on beside the stream."""
+
+
+def explain(plan: Plan) -> str:
+    """`compiled` with the kernel's name, or the reason why the rule runs interpreted."""
+    try:
+        return f"compiled ({program_of(plan).kernel})"
+    except Uncompiled as reason:
+        return f"interpreted: {reason}"
+
+
+def compiles(plan: Plan) -> bool:
+    """Whether a `KernelEngine` can run the plan."""
+    return explain(plan).startswith("compiled")
+
+
+class KernelEngine:
+    """Runs one plan that compiles (see `explain`). Implements `rules.engine.Engine`."""
+
+    def __init__(self, plan: Plan, *, cache: Path | None = None, submit: Submit | None = None, jit: bool = True) -> None:
+        """`cache`: a folder for machine code. `submit`: compile there, run as Python meanwhile; without it the first
+        batch waits for the compiler. `jit=False`: run as Python for good."""
+        try:
+            self._program: Program = program_of(plan)
+        except Uncompiled as reason:
+            raise RuleError(f"rule {plan.name} does not compile: {reason}; run it interpreted") from None
+        self._plan = plan
+        self._compiled: compilation.Functions | None = None
+        self._functions = compilation.plain(self._program.source) if submit or not jit else {}
+        self._cache = cache
+        if jit and submit is None:
+            self._functions = compilation.compiled(self._program.source, cache)
+        elif jit and submit is not None:
+            submit(self._compile)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._index = KeyIndex(key_types(self._plan))
+        self._interner = Interner()
+        self._memory = self._program.memory()
+        self._through = TIME_MIN
+        self._rows = 0
+
+    def _compile(self) -> None:
+        """Compile, and try it on nothing, so that the first real batch finds machine code."""
+        functions = compilation.compiled(self._program.source, self._cache)
+        twin = KernelEngine.__new__(KernelEngine)
+        twin._plan, twin._program, twin._functions, twin._compiled = self._plan, self._program, functions, None
+        twin._reset()
+        twin.feed([], TIME_MIN)
+        self._compiled = functions
+
+    @property
+    def plan(self) -> Plan:
+        return self._plan
+
+    @property
+    def through(self) -> int:
+        return self._through
+
+    @property
+    def keys(self) -> int:
+        return len(np.unique(self._memory.entries(self._through).key))
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether machine code runs by now."""
+        return self._compiled is not None or not hasattr(self._functions.get("step"), "__code__")
+
+    def take_quarantined(self) -> list[Quarantined]:
+        return []
+
+    def feed(self, rows: Sequence[Row], through: int) -> list[Output]:
+        """Rows as objects."""
+        reader = self._program.reader
+        wanted = [row for row in rows if row.event.stream in reader.streams]
+        return self.feed_columns(from_rows(wanted, reader.types, reader.streams), through).outputs()
+
+    def feed_columns(self, batch: Columns, through: int) -> OutputColumns:
+        """Rows as columns: the fast way. Same rows, same answers."""
+        invariant(through >= self._through, "merged time goes forward")
+        if self._compiled is not None:
+            self._functions, self._compiled = self._compiled, None
+        parts: list[OutputColumns] = []
+        for first in range(0, max(len(batch), 1), ROWS_AT_ONCE):
+            end = min(first + ROWS_AT_ONCE, len(batch))
+            part = batch if end - first == len(batch) else batch.part(first, end)
+            # Within a batch the clock stands just before the next row: its time may not be complete yet.
+            until = through if end == len(batch) else int(batch.time[end]) - 1
+            parts.append(self._feed_part(part, until))
+        self._through = through
+        self._forget_idle_keys()
+        return parts[0] if len(parts) == 1 else _joined(parts)
+
+    def _feed_part(self, batch: Columns, through: int) -> OutputColumns:
+        reader = self._program.reader
+        key = self._key_numbers(batch)
+        self._memory.reserve(self._index.size)
+        arguments = (reader.codes(batch, self._interner), *reader.arguments(batch, self._interner))
+        found = self._memory.step(self._functions, batch, key, arguments, through, self._rows)
+        self._rows += len(batch)
+        return self._outputs(found, batch)
+
+    def _key_numbers(self, batch: Columns) -> Array:
+        names = {source.schema.name: source.key for source in self._plan.inputs}
+        if len(set(names.values())) == 1 or isinstance(batch.source, int):
+            number = batch.source if isinstance(batch.source, int) else 0
+            return self._index.numbers(batch, names[self._program.reader.streams[number]])
+        key = np.zeros(len(batch), np.int64)
+        for number, stream in enumerate(self._program.reader.streams):
+            mine = np.flatnonzero(batch.source == number)
+            key[mine] = self._index.numbers(_taken(batch, names[stream], mine), names[stream])
+        return key
+
+    def _outputs(self, found: Found, batch: Columns) -> OutputColumns:
+        rank, ordinal = places(found, batch)
+        computed = self._computed(found)
+        keys = tuple(self._index.column(found.key, number) for number in range(len(key_types(self._plan))))
+        columns = {m.measure.name: self._column(m, found, keys, computed) for m in self._program.measures}
+        return OutputColumns(self._plan.name, found.time, rank, ordinal, keys, found.index, columns)
+
+    def _computed(self, found: Found) -> list[Column]:
+        count, columns = len(found.time), []
+        for source in self._program.measures:
+            if source.computed is not None:
+                kind = source.measure.expr.type or ColumnType.INT
+                columns.append((np.empty(count, DTYPES[kind]), np.empty(count, np.bool_)))
+        if columns:
+            arrays = [array for pair in columns for array in pair]
+            self._functions["measure"](count, found.integers, found.floats, found.states, *arrays)
+        return [Numbers(values, null) for values, null in columns]
+
+    def _column(self, source: MeasureSource, found: Found, keys: tuple[Array, ...], computed: list[Column]) -> Column:
+        if source.key is not None:
+            return Numbers(keys[source.key])
+        if source.computed is not None:
+            return computed[source.computed]
+        invariant(source.register is not None, "an output column comes from somewhere")
+        array, column, number = self._program.bank.place(source.register)  # type: ignore[arg-type]
+        values = (found.floats if array == "F" else found.integers)[:, column]
+        kind = source.register.type  # type: ignore[union-attr]
+        if kind in (ColumnType.TEXT, ColumnType.BYTES):
+            return Texts(np.where(found.states[:, number] == 0, values, -1), self._interner.texts)  # type: ignore[arg-type]
+        if kind is ColumnType.BOOL:
+            values = values != 0
+        counted = source.register.kind == "count"  # type: ignore[union-attr]
+        return registers_as_column(values, None if counted else found.states[:, number])
+
+    def _forget_idle_keys(self) -> None:
+        """Numbers of keys and texts that nothing holds any more are given anew."""
+        idle_max = max(IDLE_MIN, 2 * getattr(self, "_held", 0))
+        if (self._index.direct or self._index.size <= idle_max) and len(self._interner.texts) <= idle_max:
+            return
+        self.restore(self.snapshot())
+        self._held = max(self._index.size, len(self._interner.texts))
+
+    def snapshot(self) -> bytes:
+        program = self._program
+        return state.written(
+            self._plan.version,
+            program.kernel,
+            self._through,
+            self._rows,
+            self._memory.entries(self._through),
+            self._index,
+            self._interner,
+            program.text_columns,
+        )
+
+    def restore(self, state_bytes: bytes) -> None:
+        program = self._program
+        index, interner = KeyIndex(key_types(self._plan)), Interner()
+        snapshot, entries = state.read(
+            state_bytes,
+            self._plan.version,
+            program.kernel,
+            self._plan.name,
+            program.widths,
+            program.text_columns,
+            index,
+            interner,
+        )
+        self._index, self._interner = index, interner
+        self._through, self._rows = snapshot.through, snapshot.rows
+        self._memory = program.memory()
+        self._memory.load(entries, index.size)
+
+
+def _taken(batch: Columns, names: tuple[str, ...], rows: Array) -> Columns:
+    columns: dict[str, Column] = {}
+    for name in names:
+        column = batch.columns[name]
+        if isinstance(column, Texts):
+            columns[name] = Texts(column.codes[rows], column.values)
+        else:
+            columns[name] = Numbers(column.values[rows])
+    return Columns(batch.time[rows], columns)
+
+
+def _joined(parts: list[OutputColumns]) -> OutputColumns:
+    first = parts[0]
+
+    def together(pick: Callable[[OutputColumns], Array]) -> Array:
+        return np.concatenate([pick(part) for part in parts])
+
+    columns: dict[str, Column] = {}
+    for name, column in first.columns.items():
+        if isinstance(column, Texts):
+            # The interner's list only grows within one feed: the last part's holds all texts.
+            last = parts[-1].columns[name]
+            codes = together(lambda part, name=name: part.columns[name].codes)  # type: ignore[misc]
+            columns[name] = Texts(codes, last.values)  # type: ignore[arg-type]
+            continue
+        values = together(lambda part, name=name: part.columns[name].values)  # type: ignore[misc]
+        nulls = [_null(part.columns[name], len(part)) for part in parts]
+        columns[name] = Numbers(values, np.concatenate(nulls) if any(null.any() for null in nulls) else None)
+    return OutputColumns(
+        first.stream,
+        together(lambda part: part.time),
+        together(lambda part: part.rank),
+        together(lambda part: part.ordinal),
+        tuple(together(lambda part, number=number: part.keys[number]) for number in range(len(first.keys))),  # type: ignore[misc]
+        together(lambda part: part.index),
+        columns,
+    )
+
+
+def _null(column: Column, count: int) -> Array:
+    null = column.null if isinstance(column, Numbers) else None
+    return np.zeros(count, np.bool_) if null is None else null
+
+
+__all__ = ["FLOAT", "KernelEngine", "compiles", "explain"]

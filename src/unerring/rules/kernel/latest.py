@@ -1,0 +1,221 @@
+"""The kernel of `a` then `b` within a time, the latest `a` wins, each condition on one row alone.
+
+A key needs one deadline and the row of its latest `a`, and the loop over the rows has no branch that depends on the data:
+that is what makes it fast. Registers are filled afterwards, for matches alone, from the rows that the loop named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from unerring.model import TIME_MAX
+from unerring.rules import patterns as pt
+from unerring.rules.kernel.columns import Array, Columns
+from unerring.rules.kernel.compilation import Functions
+from unerring.rules.kernel.lowering import Line
+from unerring.rules.kernel.outputs import Found
+from unerring.rules.kernel.reading import RowReader
+from unerring.rules.kernel.registers import UNBOUND, Bank, Register, View, declare, fold
+from unerring.rules.kernel.runs import LONG
+from unerring.rules.kernel.scalar import Lines, Uncompiled
+from unerring.rules.kernel.state import Entries
+from unerring.rules.plan import PatternPlan, Selection
+from unerring.rules.reading import of_row_alone
+
+NONE = -(2**63) + 1
+"""A deadline before every row: no `a` is open."""
+CARRIED = -1
+"""The row of an `a` of an earlier batch: its registers are in the key's arrays."""
+
+
+class LatestSource:
+    """Writes the source for one plan, or refuses it."""
+
+    def __init__(self, plan: PatternPlan, line: Line, reader: RowReader, bank: Bank) -> None:
+        self.plan, self.reader, self.bank = plan, reader, bank
+        first, last = _two_steps(plan, line)
+        self.first, self.last = plan.variable(first), plan.variable(last)
+        ends = [within for within in (plan.within_us, (line.elements[1].gap or pt.Gap()).within_us) if within is not None]
+        self.within = min(*ends, LONG) if ends else None
+
+    def write(self, measures: list[Register]) -> str:
+        for register in measures:
+            declare(self.bank, register)
+        self._write(Lines())
+        lines = Lines()
+        self._write(lines)
+        return lines.text()
+
+    def _write(self, lines: Lines) -> None:
+        columns = ", ".join(self.reader.fetches)
+        lines("")
+        with lines.block(f"def scan(n, D, OR, OA, OK, key, K, {columns}):"):
+            self._write_scan(lines)
+        lines("")
+        lines("")
+        with lines.block(f"def capture(n, OR, OA, OK, OI, OF, ON, I0, F0, N0, K, {columns}):"):
+            self._write_capture(lines)
+        lines("")
+        lines("")
+        with lines.block(f"def carry(n, through, D, I, F, N, key, K, {columns}):"):
+            self._write_carry(lines)
+
+    def _write_scan(self, lines: Lines) -> None:
+        lines("m = 0")
+        with lines.block("for i in range(n):"):
+            lines("t = T[i]")
+            lines("k = key[i]")
+            admitted = self.reader.admitted(lines)
+            conditions = []
+            for variable in (self.first, self.last):
+                parts = [admitted, self.reader.of_input(variable.stream), self.reader.condition(variable.condition, lines)]
+                conditions.append(" and ".join(part for part in parts if part != "True") or "True")
+            lines(f"a = {conditions[0]}")
+            lines(f"b = {conditions[1]}")
+            lines("d = D[k, 0]")
+            lines("r = D[k, 1]")
+            lines("hit = b & (t <= d)")
+            lines("OR[m] = i")
+            lines("OA[m] = r")
+            lines("OK[m] = k")
+            lines("m += hit")
+            deadline = str(TIME_MAX) if self.within is None else f"min(t + {self.within}, {TIME_MAX})"
+            lines(f"D[k, 0] = {NONE} if hit else ({deadline} if a else d)")
+            lines("D[k, 1] = i if a else r")
+        lines("return m")
+
+    def _write_capture(self, lines: Lines) -> None:
+        """Registers of the matches: of `a` from its row or as carried, then of `b`."""
+        integers, floats, states = self.bank.widths()
+        with lines.block("for j in range(n):"):
+            lines("i = OA[j]")
+            lines("k = 0 if i >= 0 else OK[j] + 1")
+            for name, width in (("I", integers), ("F", floats), ("N", states)):
+                for column in range(width):
+                    lines(f"O{name}[j, {column}] = {name}0[k, {column}]")
+            view = _Named(self.bank)
+            with lines.block("if i >= 0:"):
+                self._fold(lines, view, self.first.name)
+            lines("i = OR[j]")
+            self._fold(lines, view, self.last.name)
+
+    def _write_carry(self, lines: Lines) -> None:
+        """At the end of a batch: what is still open keeps its registers beyond it."""
+        with lines.block("if n < len(D):"):
+            with lines.block("for j in range(n):"):
+                lines("k = key[j]")
+                with lines.block("if D[k, 1] == j:"):
+                    self._write_keep(lines)
+        with lines.block("else:"):
+            with lines.block("for k in range(len(D)):"):
+                lines("j = D[k, 1]")
+                with lines.block("if j >= 0:"):
+                    self._write_keep(lines)
+
+    def _write_keep(self, lines: Lines) -> None:
+        integers, floats, states = self.bank.widths()
+        lines(f"D[k, 1] = {CARRIED}")
+        with lines.block("if D[k, 0] <= through:"):
+            lines(f"D[k, 0] = {NONE}")
+        with lines.block("else:"):
+            lines("i = j")
+            lines("s = k + 1")
+            for name, width in (("I", integers), ("F", floats), ("N", states)):
+                for column in range(width):
+                    lines(f"{name}[s, {column}] = {name}[0, {column}]")
+            self._fold(lines, View(self.bank, "s", 0), self.first.name)
+
+    def _fold(self, lines: Lines, view: View, variable: str) -> None:
+        taken = [register for register in self.bank.registers if register.takes(variable)]
+        for register in taken:
+            fold(register, view, lines, self.reader.leaf)
+        if not taken:
+            lines("pass")
+
+
+class _Named(View):
+    """The registers of a match in the arrays of outputs."""
+
+    def __init__(self, bank: Bank) -> None:
+        super().__init__(bank, "j", 0)
+
+    def value(self, register: Register) -> str:
+        return "O" + View.value(self, register)
+
+    def state(self, register: Register) -> str:
+        return "O" + View.state(self, register)
+
+
+def _two_steps(plan: PatternPlan, line: Line) -> tuple[str, str]:
+    fits = (
+        plan.selection is Selection.RECENT
+        and len(line.elements) == 2
+        and line.one_path
+        and not line.trailing
+        and not line.elements[1].absences
+        and (line.elements[1].gap or pt.Gap(pt.Contiguity.STRICT)).contiguity is pt.Contiguity.RELAXED
+    )
+    if not fits:
+        raise Uncompiled("not two steps of which the latest wins")
+    names = line.elements[0].variables[0], line.elements[1].variables[0]
+    conditions = [plan.variable(name).condition for name in names]
+    if names[0] == names[1] or not all(condition is None or of_row_alone(condition) for condition in conditions):
+        raise Uncompiled("its conditions look at more than one row")
+    return names
+
+
+class LatestMemory:
+    """By key: a deadline and a row, and the registers of an `a` that came in an earlier batch (from row 1 on)."""
+
+    def __init__(self, bank: Bank) -> None:
+        integers, floats, states = bank.widths()
+        self.D = np.empty((0, 2), np.int64)
+        self.I = np.zeros((1, integers), np.int64)
+        self.I[0, bank.texts()] = -1
+        self.F = np.zeros((1, floats))
+        self.N = np.full((1, states), UNBOUND, np.uint8)
+
+    def reserve(self, keys: int) -> None:
+        more = keys - len(self.D)
+        if more > 0:
+            more = max(keys, min(2 * len(self.D), keys + (1 << 20))) - len(self.D)
+            fresh = np.full((more, 2), NONE, np.int64)
+            fresh[:, 1] = CARRIED
+            self.D = np.concatenate([self.D, fresh])
+            self.I, self.F, self.N = (
+                np.concatenate([old, np.zeros((more, old.shape[1]), old.dtype)]) for old in (self.I, self.F, self.N)
+            )
+
+    def step(
+        self, functions: Functions, batch: Columns, key: Array, arguments: Sequence[Any], through: int, rows_before: int
+    ) -> Found:
+        count = len(batch)
+        rows, began, keys = np.empty(count + 1, np.int64), np.empty(count + 1, np.int64), np.empty(count + 1, np.int64)
+        found = int(functions["scan"](count, self.D, rows, began, keys, key, *arguments))
+        rows, began, keys = rows[:found], began[:found], keys[:found]
+        out = tuple(np.empty((found, array.shape[1]), array.dtype) for array in (self.I, self.F, self.N))
+        functions["capture"](found, rows, began, keys, *out, self.I, self.F, self.N, *arguments)
+        functions["carry"](count, through, self.D, self.I, self.F, self.N, key, *arguments)
+        return Found(batch.time[rows], rows, keys, np.zeros(found, np.int64), *out)
+
+    def entries(self, through: int) -> Entries:
+        numbers = np.flatnonzero(self.D[:, 0] > through)
+        integers = np.concatenate([self.D[numbers, :1], self.I[numbers + 1]], axis=1)
+        return Entries(numbers, integers, self.F[numbers + 1], self.N[numbers + 1])
+
+    def load(self, entries: Entries, keys: int) -> None:
+        self.D = np.empty((0, 2), np.int64)
+        self.I, self.F, self.N = self.I[:1], self.F[:1], self.N[:1]
+        self.reserve(keys)
+        self.D[entries.key, 0] = entries.integers[:, 0]
+        self.I[entries.key + 1] = entries.integers[:, 1:]
+        self.F[entries.key + 1] = entries.floats
+        self.N[entries.key + 1] = entries.states
+
+    @property
+    def bytes_per_key(self) -> float:
+        """What a key costs."""
+        return sum(array[:1].nbytes for array in (self.D, self.I, self.F, self.N))
