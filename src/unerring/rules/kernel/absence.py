@@ -18,7 +18,7 @@ from unerring.rules.kernel.columns import Array, Columns
 from unerring.rules.kernel.compilation import Functions
 from unerring.rules.kernel.lowering import Line
 from unerring.rules.kernel.outputs import Found
-from unerring.rules.kernel.reading import RowReader
+from unerring.rules.kernel.reading import RowReader, settled
 from unerring.rules.kernel.registers import UNBOUND, Bank, Register, View, declare, fold
 from unerring.rules.kernel.runs import LONG
 from unerring.rules.kernel.scalar import Lines, Uncompiled
@@ -41,10 +41,7 @@ class AbsenceSource:
     def write(self, measures: list[Register]) -> str:
         for register in measures:
             declare(self.bank, register)
-        self._write(Lines())
-        lines = Lines()
-        self._write(lines)
-        return lines.text()
+        return settled(self._write, self.reader, self.bank)
 
     def _write(self, lines: Lines) -> None:
         columns = ", ".join(self.reader.fetches)
@@ -75,7 +72,11 @@ class AbsenceSource:
             admitted = self.reader.admitted(lines)
             conditions = []
             for variable in (self.first, self.absent):
-                parts = [admitted, self.reader.of_input(variable.stream), self.reader.condition(variable.condition, lines)]
+                parts = [
+                    admitted,
+                    self.reader.of_input(variable.stream),
+                    self.reader.condition(variable.condition, lines),
+                ]
                 conditions.append(" and ".join(part for part in parts if part != "True") or "True")
             lines(f"a = {conditions[0]}")
             lines(f"b = {conditions[1]}")
@@ -225,7 +226,12 @@ class AbsenceMemory:
         order = np.argsort(entries.integers[:, 1], kind="stable")
         integers = entries.integers[order]
         self._append(
-            integers[:, 0], entries.key[order], integers[:, 1], integers[:, 2:], entries.floats[order], entries.states[order]
+            integers[:, 0],
+            entries.key[order],
+            integers[:, 1],
+            integers[:, 2:],
+            entries.floats[order],
+            entries.states[order],
         )
 
 

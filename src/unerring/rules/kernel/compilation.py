@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,6 +27,7 @@ globals().update(compiled_names(numba.njit(error_model="numpy")))
 """
 
 
+@lru_cache(maxsize=256)
 def plain(source: str) -> Functions:
     """The source as Python: slow, the same results, there at once."""
     names: dict[str, Any] = dict(arithmetic.PLAIN)

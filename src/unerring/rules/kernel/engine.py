@@ -49,7 +49,9 @@ def compiles(plan: Plan) -> bool:
 class KernelEngine:
     """Runs one plan that compiles (see `explain`). Implements `rules.engine.Engine`."""
 
-    def __init__(self, plan: Plan, *, cache: Path | None = None, submit: Submit | None = None, jit: bool = True) -> None:
+    def __init__(
+        self, plan: Plan, *, cache: Path | None = None, submit: Submit | None = None, jit: bool = True
+    ) -> None:
         """`cache`: a folder for machine code. `submit`: compile there, run as Python meanwhile; without it the first
         batch waits for the compiler. `jit=False`: run as Python for good."""
         try:
@@ -57,6 +59,7 @@ class KernelEngine:
         except Uncompiled as reason:
             raise RuleError(f"rule {plan.name} does not compile: {reason}; run it interpreted") from None
         self._plan = plan
+        self._version = plan.version
         self._compiled: compilation.Functions | None = None
         self._functions = compilation.plain(self._program.source) if submit or not jit else {}
         self._cache = cache
@@ -119,7 +122,8 @@ class KernelEngine:
             part = batch if end - first == len(batch) else batch.part(first, end)
             # Within a batch the clock stands just before the next row: its time may not be complete yet.
             until = through if end == len(batch) else int(batch.time[end]) - 1
-            parts.append(self._feed_part(part, until))
+            with np.errstate(all="ignore"):  # IEEE 754 has an answer for all of it
+                parts.append(self._feed_part(part, until))
         self._through = through
         self._forget_idle_keys()
         return parts[0] if len(parts) == 1 else _joined(parts)
@@ -189,7 +193,7 @@ class KernelEngine:
     def snapshot(self) -> bytes:
         program = self._program
         return state.written(
-            self._plan.version,
+            self._version,
             program.kernel,
             self._through,
             self._rows,
@@ -204,7 +208,7 @@ class KernelEngine:
         index, interner = KeyIndex(key_types(self._plan)), Interner()
         snapshot, entries = state.read(
             state_bytes,
-            self._plan.version,
+            self._version,
             program.kernel,
             self._plan.name,
             program.widths,

@@ -17,7 +17,7 @@ from unerring.rules.kernel.columns import Array, Columns
 from unerring.rules.kernel.compilation import Functions
 from unerring.rules.kernel.lowering import Line
 from unerring.rules.kernel.outputs import Found
-from unerring.rules.kernel.reading import RowReader
+from unerring.rules.kernel.reading import RowReader, settled
 from unerring.rules.kernel.registers import UNBOUND, Bank, Register, View, declare, fold
 from unerring.rules.kernel.runs import LONG
 from unerring.rules.kernel.scalar import Lines, Uncompiled
@@ -38,16 +38,15 @@ class LatestSource:
         self.plan, self.reader, self.bank = plan, reader, bank
         first, last = _two_steps(plan, line)
         self.first, self.last = plan.variable(first), plan.variable(last)
-        ends = [within for within in (plan.within_us, (line.elements[1].gap or pt.Gap()).within_us) if within is not None]
+        ends = [
+            within for within in (plan.within_us, (line.elements[1].gap or pt.Gap()).within_us) if within is not None
+        ]
         self.within = min(*ends, LONG) if ends else None
 
     def write(self, measures: list[Register]) -> str:
         for register in measures:
             declare(self.bank, register)
-        self._write(Lines())
-        lines = Lines()
-        self._write(lines)
-        return lines.text()
+        return settled(self._write, self.reader, self.bank)
 
     def _write(self, lines: Lines) -> None:
         columns = ", ".join(self.reader.fetches)
@@ -71,7 +70,11 @@ class LatestSource:
             admitted = self.reader.admitted(lines)
             conditions = []
             for variable in (self.first, self.last):
-                parts = [admitted, self.reader.of_input(variable.stream), self.reader.condition(variable.condition, lines)]
+                parts = [
+                    admitted,
+                    self.reader.of_input(variable.stream),
+                    self.reader.condition(variable.condition, lines),
+                ]
                 conditions.append(" and ".join(part for part in parts if part != "True") or "True")
             lines(f"a = {conditions[0]}")
             lines(f"b = {conditions[1]}")

@@ -46,7 +46,9 @@ class OutputColumns:
         names = tuple(self.columns)
         payloads = zip(*(values_of(column) for column in self.columns.values()), strict=True)
         keys = zip(*(key.tolist() for key in self.keys), strict=True) if self.keys else ((),) * len(self)
-        places = zip(self.time.tolist(), self.rank.tolist(), self.ordinal.tolist(), keys, self.index.tolist(), strict=True)
+        places = zip(
+            self.time.tolist(), self.rank.tolist(), self.ordinal.tolist(), keys, self.index.tolist(), strict=True
+        )
         return [
             Output(self.stream, *place, dict(zip(names, payload, strict=True)))
             for place, payload in zip(places, payloads, strict=True)

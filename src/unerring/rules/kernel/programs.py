@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from unerring.rules import expressions as ex
 from unerring.rules.kernel import runs, single
@@ -47,8 +48,9 @@ class Program:
     """Among the integers of an entry."""
 
 
+@lru_cache(maxsize=256)
 def program_of(plan: Plan) -> Program:
-    """The program; raises Uncompiled."""
+    """The program; raises Uncompiled. Programs hold no state: engines of one plan share one."""
     _check_keys(plan)
     if isinstance(plan, PatternPlan):
         return _pattern_program(plan)

@@ -17,6 +17,7 @@ from unerring.rules import expressions as ex
 from unerring.rules.evaluation import prepare
 from unerring.rules.kernel.columns import DTYPES, Array, Columns, Numbers, Texts
 from unerring.rules.kernel.keys import Interner
+from unerring.rules.kernel.registers import Bank
 from unerring.rules.kernel.scalar import CODED, Constants, Lines, Operand, Uncompiled, emit, hold
 from unerring.rules.plan import Input
 from unerring.rules.reading import of_row_alone, walk
@@ -192,6 +193,15 @@ class RowReader:
         return Operand(value, null)
 
 
+def settled(write: Callable[[Lines], None], reader: RowReader, bank: Bank) -> str:
+    """The source, written again until it asks for nothing new: conditions declare registers and columns on the way."""
+    while True:
+        lines, known = Lines(), (len(reader.fetches), len(bank.registers), len(reader.constants.texts))
+        write(lines)
+        if known == (len(reader.fetches), len(bank.registers), len(reader.constants.texts)):
+            return lines.text()
+
+
 def _flags(numbers: Numbers, count: int) -> Array:
     return np.zeros(count, np.bool_) if numbers.null is None else numbers.null
 
@@ -219,9 +229,10 @@ class _Derived:
         self._last: tuple[Columns, Numbers] | None = None
 
     def __call__(self, batch: Columns) -> Numbers:
-        if self._last is None or self._last[0] is not batch:
-            self._last = batch, self._column(batch)
-        return self._last[1]
+        last = self._last  # read once: engines of one plan share this
+        if last is None or last[0] is not batch:
+            last = self._last = batch, self._column(batch)
+        return last[1]
 
     def _column(self, batch: Columns) -> Numbers:
         only = batch.columns[self._names[0]] if self._by_text else None

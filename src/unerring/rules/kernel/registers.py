@@ -215,9 +215,7 @@ def _fold_sum(register: Register, text: str, value: str, state: str, lines: Line
         lines(f"{state} = {OVERFLOW} if {lost} else 0")
 
 
-def leaf_in_condition(
-    bank: Bank, variable: str, view: View, row: Leaf, lines: Lines, previous_is_bound: bool
-) -> Leaf:
+def leaf_in_condition(bank: Bank, variable: str, view: View, row: Leaf, lines: Lines, previous_is_bound: bool) -> Leaf:
     """What the leaves of a condition of `variable` read: the row at hand counts as bound to it already."""
 
     def leaf(expr: ex.Expr) -> Operand | None:

@@ -82,8 +82,11 @@ class RunLists:
 
     def _out(self, room: int) -> tuple[Array, ...]:
         plain = tuple(np.empty(room, np.int64) for _ in range(4))
-        return *plain, np.empty((room, self.I.shape[1] - BASE), np.int64), np.empty((room, self.F.shape[1])), np.empty(
-            (room, self.N.shape[1]), np.uint8
+        return (
+            *plain,
+            np.empty((room, self.I.shape[1] - BASE), np.int64),
+            np.empty((room, self.F.shape[1])),
+            np.empty((room, self.N.shape[1]), np.uint8),
         )
 
     def _enlarge(self) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from unerring.model import TIME_MAX
 from unerring.rules import patterns as pt
 from unerring.rules.kernel.lowering import STRICT, Final, Line, Option, Wait, bound, entered
-from unerring.rules.kernel.reading import RowReader
+from unerring.rules.kernel.reading import RowReader, settled
 from unerring.rules.kernel.registers import Bank, Register, View, declare, fold, leaf_in_condition
 from unerring.rules.kernel.scalar import Lines, Uncompiled, emit, hold
 from unerring.rules.plan import PatternPlan, Selection, SkipKind
@@ -82,15 +82,11 @@ class RunsSource:
         """The whole source."""
         for register in measures:
             declare(self.bank, register)
-        # Conditions declare registers while they are written, and binding must fold them all: write twice.
-        self._write()
-        self.lines = Lines()
-        self._write()
-        return self.lines.text()
+        return settled(self._write, self.reader, self.bank)
 
-    def _write(self) -> None:
+    def _write(self, lines: Lines) -> None:
+        self.lines = lines
         columns = ", ".join(self.reader.fetches)
-        lines = self.lines
         lines("")
         self._write_fire()
         lines("")

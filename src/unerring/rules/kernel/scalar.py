@@ -105,7 +105,9 @@ def emit(expr: ex.Expr, lines: Lines, leaf: Leaf) -> Operand:
             return _negate(expr, emit(expr.operand, lines, leaf), lines)
         case ex.Comparison():
             _refuse_coded(expr, (expr.left, expr.right), equality=expr.op in ("=", "<>"))
-            return _comparison(expr.op, (expr.left, expr.right), emit(expr.left, lines, leaf), emit(expr.right, lines, leaf))
+            return _comparison(
+                expr.op, (expr.left, expr.right), emit(expr.left, lines, leaf), emit(expr.right, lines, leaf)
+            )
         case ex.And():
             return _junction([emit(part, lines, leaf) for part in expr.parts], lines, absorbing=False)
         case ex.Or():

@@ -17,7 +17,7 @@ from unerring.rules.kernel.columns import Array, Columns
 from unerring.rules.kernel.compilation import Functions
 from unerring.rules.kernel.lowering import STRICT, Line, Wait, bound
 from unerring.rules.kernel.outputs import Found, joined
-from unerring.rules.kernel.reading import RowReader
+from unerring.rules.kernel.reading import RowReader, settled
 from unerring.rules.kernel.registers import UNBOUND, Bank, Register, View, declare, fold, leaf_in_condition
 from unerring.rules.kernel.runs import LONG
 from unerring.rules.kernel.scalar import Lines, Uncompiled, emit, hold
@@ -41,14 +41,11 @@ class SingleSource:
     def write(self, measures: list[Register]) -> str:
         for register in measures:
             declare(self.bank, register)
-        self._write()
-        self.lines = Lines()
-        self._write()
-        return self.lines.text()
+        return settled(self._write, self.reader, self.bank)
 
-    def _write(self) -> None:
+    def _write(self, lines: Lines) -> None:
+        self.lines = lines
         columns = ", ".join(self.reader.fetches)
-        lines = self.lines
         lines("")
         with lines.block(f"def step(n, first_row, I, F, N, OR, OK, OI, OF, ON, M, key, K, {columns}):"):
             lines("m = 0")
@@ -234,7 +231,9 @@ class SingleMemory:
             rows, keys = np.empty(room, np.int64), np.empty(room, np.int64)
             integers = np.empty((room, self.I.shape[1] - BASE), np.int64)
             out = integers, np.empty((room, self.F.shape[1])), np.empty((room, self.N.shape[1]), np.uint8)
-            row = int(functions["step"](len(batch), row, self.I, self.F, self.N, rows, keys, *out, found, key, *arguments))
+            row = int(
+                functions["step"](len(batch), row, self.I, self.F, self.N, rows, keys, *out, found, key, *arguments)
+            )
             count = int(found[0])
             rows = rows[:count]
             out = tuple(array[:count] for array in out)  # type: ignore[assignment]

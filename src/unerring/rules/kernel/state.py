@@ -76,7 +76,13 @@ _DECODER = msgspec.msgpack.Decoder(Snapshot)
 
 
 def written(
-    version: str, kernel: str, through: int, rows: int, entries: Entries, index: KeyIndex, interner: Interner,
+    version: str,
+    kernel: str,
+    through: int,
+    rows: int,
+    entries: Entries,
+    index: KeyIndex,
+    interner: Interner,
     text_columns: Sequence[int],
 ) -> bytes:
     """The canonical bytes."""
@@ -117,8 +123,14 @@ def _write_texts(integers: Array, states: Array, columns: Sequence[int], interne
 
 
 def read(
-    state: bytes, version: str, kernel: str, rule: str, widths: tuple[int, int, int], text_columns: Sequence[int],
-    index: KeyIndex, interner: Interner,
+    state: bytes,
+    version: str,
+    kernel: str,
+    rule: str,
+    widths: tuple[int, int, int],
+    text_columns: Sequence[int],
+    index: KeyIndex,
+    interner: Interner,
 ) -> tuple[Snapshot, Entries]:
     """The entries of a snapshot, with key numbers of `index`."""
     try:
