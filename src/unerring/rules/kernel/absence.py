@@ -180,7 +180,7 @@ class AbsenceMemory:
             np.concatenate([self.QK[old], key[rows[:done]]]),
             *(
                 np.concatenate([kept[old], fresh[:done]])
-                for kept, fresh in zip((self.I, self.F, self.N), captured, strict=True)
+                for kept, fresh in zip(self._registers(), captured, strict=True)
             ),
         )
         functions["settle"](count, rows_before, self.NB, self.LB, key)
@@ -196,9 +196,12 @@ class AbsenceMemory:
         functions["capture"](len(rows), rows, integers, floats, states, *arguments)
         return integers, floats, states
 
+    def _registers(self) -> tuple[Array, Array, Array]:
+        return self.I, self.F, self.N
+
     def _append(self, *fresh: Array) -> None:
         count = len(fresh[0])
-        arrays = (self.QD, self.QK, self.QR, self.I, self.F, self.N)
+        arrays: tuple[Array, ...] = (self.QD, self.QK, self.QR, self.I, self.F, self.N)
         if self.last + count > len(self.QD):
             held = self.last - self.first
             room = 2 * (held + count) + 64
@@ -207,7 +210,7 @@ class AbsenceMemory:
                 larger = np.zeros((room, *array.shape[1:]), array.dtype)
                 larger[:held] = array[self.first : self.last]
                 grown.append(larger)
-            self.QD, self.QK, self.QR, self.I, self.F, self.N = arrays = tuple(grown)  # type: ignore[assignment]
+            self.QD, self.QK, self.QR, self.I, self.F, self.N = arrays = tuple(grown)
             self.first, self.last = 0, held
         for array, new in zip(arrays, fresh, strict=True):
             array[self.last : self.last + count] = new

@@ -1,7 +1,7 @@
 """From generated source to functions: as plain Python at once, as machine code when numba is done.
 
-Machine code is kept on disk, in a folder that the caller names: one file of source for each rule and version of numba and of
-this package's arithmetic, and numba's own cache beside it.
+Machine code is kept on disk, in a folder that the caller names: one file of source for each rule, version of numba and
+version of the arithmetic below it, and numba's own cache beside it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def plain(source: str) -> Functions:
     """The source as Python: slow, the same results, there at once."""
     names: dict[str, Any] = dict(arithmetic.PLAIN)
     exec(compile(_HEAD + source, "<kernel>", "exec"), names)
-    return {name: value for name, value in names.items() if getattr(value, "__module__", "") is None or _own(value)}
+    return {name: value for name, value in names.items() if _own(value)}
 
 
 def _own(value: object) -> bool:
@@ -48,6 +48,7 @@ def source_name(source: str) -> str:
     return "kernel_" + hashlib.blake2b(inside.encode(), digest_size=12).hexdigest()
 
 
+@lru_cache(maxsize=256)
 def compiled(source: str, cache: Path | None = None) -> Functions:
     """The source as machine code, compiled when it is first called with given types; `cache` keeps it on disk."""
     import numba
@@ -56,7 +57,7 @@ def compiled(source: str, cache: Path | None = None) -> Functions:
         names: dict[str, Any] = arithmetic.compiled_names(numba.njit(error_model="numpy"))
         exec(compile(_HEAD + source, "<kernel>", "exec"), names)
         found = {name: value for name, value in names.items() if _own(value)}
-        jitted = {name: numba.njit(error_model="numpy")(function) for name, function in found.items()}
+        jitted: Functions = {name: numba.njit(error_model="numpy")(function) for name, function in found.items()}
         names.update(jitted)
         return jitted
     module = _module(source, cache)
@@ -75,7 +76,7 @@ def _module(source: str, cache: Path) -> ModuleType:
     if not path.exists() or path.read_text() != text:
         cache.mkdir(parents=True, exist_ok=True)
         # Another process may be writing the same text: a rename shows it whole or not at all.
-        fresh = path.with_name(f"{name}.{abs(hash_of(text))}.new")
+        fresh = path.with_suffix(".new")
         fresh.write_text(text)
         fresh.replace(path)
     found = sys.modules.get(name)
@@ -88,7 +89,3 @@ def _module(source: str, cache: Path) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
-
-
-def hash_of(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big")

@@ -1,12 +1,13 @@
 """The compiled engine: columns or rows in, outputs with their positions out, state as bytes.
 
-It starts on the generated source as plain Python and changes to machine code when that is ready, between two batches: the
-arrays are the same for both.
+It starts on the generated source as plain Python and changes to machine code when that is ready, between two batches:
+the arrays are the same for both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ from unerring.rules.kernel.columns import DTYPES, Array, Column, Columns, Number
 from unerring.rules.kernel.keys import Interner, KeyIndex
 from unerring.rules.kernel.outputs import Found, OutputColumns, places, registers_as_column
 from unerring.rules.kernel.programs import MeasureSource, Program, program_of
-from unerring.rules.kernel.scalar import FLOAT, Uncompiled
+from unerring.rules.kernel.scalar import Uncompiled
 from unerring.rules.outputs import Output, Row
 from unerring.rules.plan import Plan, key_types
 
@@ -29,44 +30,54 @@ ROWS_AT_ONCE: Final = 1 << 20
 IDLE_MIN: Final = 1 << 12
 """Numbers of idle keys are taken back once there are more than this, and more than there are keys with state."""
 
+COMPILE_AFTER: Final = 20_000
+"""Below so many rows the compiler would take longer than it saves."""
+
 Submit = Callable[[Callable[[], None]], object]
 """Runs a piece of work some time, elsewhere: how a driver lets compilation go on beside the stream."""
 
 
+def why_interpreted(plan: Plan) -> str | None:
+    """Why a plan is not compiled; None if it is."""
+    try:
+        program_of(plan)
+    except Uncompiled as reason:
+        return str(reason)
+    return None
+
+
 def explain(plan: Plan) -> str:
     """`compiled` with the kernel's name, or the reason why the rule runs interpreted."""
-    try:
-        return f"compiled ({program_of(plan).kernel})"
-    except Uncompiled as reason:
-        return f"interpreted: {reason}"
-
-
-def compiles(plan: Plan) -> bool:
-    """Whether a `KernelEngine` can run the plan."""
-    return explain(plan).startswith("compiled")
+    reason = why_interpreted(plan)
+    return f"compiled ({program_of(plan).kernel})" if reason is None else f"interpreted: {reason}"
 
 
 class KernelEngine:
     """Runs one plan that compiles (see `explain`). Implements `rules.engine.Engine`."""
 
     def __init__(
-        self, plan: Plan, *, cache: Path | None = None, submit: Submit | None = None, jit: bool = True
+        self,
+        plan: Plan,
+        *,
+        cache: Path | None = None,
+        submit: Submit | None = None,
+        compile_after: int | None = COMPILE_AFTER,
     ) -> None:
-        """`cache`: a folder for machine code. `submit`: compile there, run as Python meanwhile; without it the first
-        batch waits for the compiler. `jit=False`: run as Python for good."""
+        """`cache`: a folder for machine code. `submit`: compile there, run as Python meanwhile; without it the batch at
+        which compilation is due waits. `compile_after`: the number of rows from which it is worth it; None: never."""
         try:
             self._program: Program = program_of(plan)
         except Uncompiled as reason:
             raise RuleError(f"rule {plan.name} does not compile: {reason}; run it interpreted") from None
         self._plan = plan
         self._version = plan.version
-        self._compiled: compilation.Functions | None = None
-        self._functions = compilation.plain(self._program.source) if submit or not jit else {}
         self._cache = cache
-        if jit and submit is None:
-            self._functions = compilation.compiled(self._program.source, cache)
-        elif jit and submit is not None:
-            submit(self._compile)
+        self._submit = submit
+        self._compile_after = compile_after
+        self._functions = compilation.plain(self._program.source)
+        self._ready: compilation.Functions | None = None
+        self.is_compiled = False
+        """Whether machine code runs by now."""
         self._reset()
 
     def _reset(self) -> None:
@@ -76,14 +87,25 @@ class KernelEngine:
         self._through = TIME_MIN
         self._rows = 0
 
-    def _compile(self) -> None:
-        """Compile, and try it on nothing, so that the first real batch finds machine code."""
+    def _compile(self, like: Columns) -> None:
+        """Compile, and try it on no rows of these types, so that the next real batch finds machine code."""
         functions = compilation.compiled(self._program.source, self._cache)
-        twin = KernelEngine.__new__(KernelEngine)
-        twin._plan, twin._program, twin._functions, twin._compiled = self._plan, self._program, functions, None
-        twin._reset()
-        twin.feed([], TIME_MIN)
-        self._compiled = functions
+        twin = KernelEngine(self._plan, compile_after=None)
+        twin._functions = functions
+        twin.feed_columns(like, TIME_MIN)
+        self._ready = functions
+
+    def _change_to_machine_code(self, batch: Columns) -> None:
+        """Between two batches: ask for machine code when it is due, take it when it is there."""
+        if self._compile_after is not None and self._rows + len(batch) >= self._compile_after:
+            self._compile_after = None
+            work = partial(self._compile, batch.part(0, 0))
+            if self._submit is None:
+                work()
+            else:
+                self._submit(work)
+        if self._ready is not None:
+            self._functions, self._ready, self.is_compiled = self._ready, None, True
 
     @property
     def plan(self) -> Plan:
@@ -97,11 +119,6 @@ class KernelEngine:
     def keys(self) -> int:
         return len(np.unique(self._memory.entries(self._through).key))
 
-    @property
-    def is_compiled(self) -> bool:
-        """Whether machine code runs by now."""
-        return self._compiled is not None or not hasattr(self._functions.get("step"), "__code__")
-
     def take_quarantined(self) -> list[Quarantined]:
         return []
 
@@ -114,8 +131,7 @@ class KernelEngine:
     def feed_columns(self, batch: Columns, through: int) -> OutputColumns:
         """Rows as columns: the fast way. Same rows, same answers."""
         invariant(through >= self._through, "merged time goes forward")
-        if self._compiled is not None:
-            self._functions, self._compiled = self._compiled, None
+        self._change_to_machine_code(batch)
         parts: list[OutputColumns] = []
         for first in range(0, max(len(batch), 1), ROWS_AT_ONCE):
             end = min(first + ROWS_AT_ONCE, len(batch))
@@ -156,7 +172,8 @@ class KernelEngine:
         return OutputColumns(self._plan.name, found.time, rank, ordinal, keys, found.index, columns)
 
     def _computed(self, found: Found) -> list[Column]:
-        count, columns = len(found.time), []
+        count = len(found.time)
+        columns: list[tuple[Array, Array]] = []
         for source in self._program.measures:
             if source.computed is not None:
                 kind = source.measure.expr.type or ColumnType.INT
@@ -264,6 +281,3 @@ def _joined(parts: list[OutputColumns]) -> OutputColumns:
 def _null(column: Column, count: int) -> Array:
     null = column.null if isinstance(column, Numbers) else None
     return np.zeros(count, np.bool_) if null is None else null
-
-
-__all__ = ["FLOAT", "KernelEngine", "compiles", "explain"]

@@ -25,7 +25,7 @@ class KeyIndex:
         self.direct = kinds == (ColumnType.INT,)
         self._keys: list[Key] = []
         self._numbers: dict[Key, int] = {}
-        self.size = 0 if self.direct else 0
+        self.size = 0
         """Above every number given."""
         if not kinds:
             self._add(())
@@ -57,7 +57,7 @@ class KeyIndex:
         if self.direct and not isinstance(first, Texts):
             values = first.values
             low, high = (int(values.min()), int(values.max())) if len(values) else (0, -1)
-            if 0 <= low and high < DIRECT_MAX:
+            if low >= 0 and high < DIRECT_MAX:
                 self.size = max(self.size, high + 1)
                 return values
             self._leave_direct()

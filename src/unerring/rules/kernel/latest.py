@@ -1,6 +1,6 @@
 """The kernel of `a` then `b` within a time, the latest `a` wins, each condition on one row alone.
 
-A key needs one deadline and the row of its latest `a`, and the loop over the rows has no branch that depends on the data:
+A key needs one deadline and the row of its latest `a`, and the loop over the rows has no branch that depends on data:
 that is what makes it fast. Registers are filled afterwards, for matches alone, from the rows that the loop named.
 """
 

@@ -1,4 +1,4 @@
-"""From a plan to a program: which kernel runs it, its source, its memory, its output's columns; or why there is none."""
+"""From a plan to a program: which kernel runs it, its source, its memory, its output columns; or why there is none."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """How generated source reads the row at hand: which columns a kernel is given, and what its leaves become.
 
-A text is compared with a constant by the batch's own code, which costs one comparison of small integers. Conditions on one
-row that cannot be said over numbers are evaluated beforehand, for the whole batch, and come in as a column of their own:
-once for each distinct text where they read one text column alone.
+A text is compared with a constant by the batch's own code, which costs one comparison of small integers. Conditions on
+one row that cannot be said over numbers are evaluated beforehand, for the whole batch, and come in as a column of their
+own: once for each distinct text where they read one text column alone.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RowReader:
             if not column:
                 found.append(interner.number(text))
                 continue
-            values = batch.columns[column].values
+            values = _texts(batch, column).values
             found.append(values.index(text) if text in values else -2)
         return np.array(found or [0], np.int64)
 
@@ -127,7 +127,7 @@ class RowReader:
         if expr.type in CODED:
             value = self._argument(f"t_{name}", lambda batch, interner: interner.numbers(_texts(batch, name)))
             return Operand(value, f"({value} < 0)")
-        value = self._argument(f"c_{name}", lambda batch, _: batch.columns[name].values)
+        value = self._argument(f"c_{name}", lambda batch, _: _numbers(batch, name).values)
         return Operand(value, self._null(name))
 
     def _null(self, name: str) -> str:
@@ -143,6 +143,7 @@ class RowReader:
 
     def _by_code(self, expr: ex.Expr) -> Operand | None:
         """A text column compared with constants."""
+        options: tuple[ex.Expr, ...]
         if isinstance(expr, ex.Comparison) and expr.op in ("=", "<>"):
             operand, options = expr.left, (expr.right,)
         elif isinstance(expr, ex.InList):
@@ -210,6 +211,13 @@ def _texts(batch: Columns, name: str) -> Texts:
     column = batch.columns[name]
     if not isinstance(column, Texts):
         raise Uncompiled(f"column {name} holds no texts")
+    return column
+
+
+def _numbers(batch: Columns, name: str) -> Numbers:
+    column = batch.columns[name]
+    if not isinstance(column, Numbers):
+        raise Uncompiled(f"column {name} holds no numbers")
     return column
 
 

@@ -1,7 +1,7 @@
 """Registers: what a run must remember of the rows it has bound, for its conditions and for its output.
 
-A register is the value of a leaf at the last or first row bound to some variables, or a running aggregate over them. Its
-state says whether there is a value yet: 0 a value, 1 NULL, 2 nothing bound, 3 an integer sum that left 64 bits.
+A register is the value of a leaf at the last or first row bound to some variables, or a running aggregate over them.
+Its state says whether there is a value yet: 0 a value, 1 NULL, 2 nothing bound, 3 an integer sum that left 64 bits.
 """
 
 from __future__ import annotations

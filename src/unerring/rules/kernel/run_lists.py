@@ -71,9 +71,9 @@ class RunLists:
         while row <= len(batch):
             out = self._out(room)
             self.M[FOUND] = 0
-            state = (self.M, self.head, self.count, self.due, self.following, self.free)
-            state = (*state, self.I, self.F, self.N, self.HT, self.HK)
-            row = int(run(len(batch), row, through, rows_before, *state, *out, key, *arguments))
+            lists = (self.M, self.head, self.count, self.due, self.following, self.free)
+            pool = (self.I, self.F, self.N, self.HT, self.HK)
+            row = int(run(len(batch), row, through, rows_before, *lists, *pool, *out, key, *arguments))
             found = int(self.M[FOUND])
             parts.append(Found(*(array[:found] for array in out)))
             if row <= len(batch):

@@ -1,8 +1,8 @@
 """The general kernel of a pattern: for each key an ordered list of runs, stepped by each row.
 
-A run is one open path of the search: it waits for one row (or for the time of an absence) and carries the registers that its
-conditions and its output need. The list is in the order of preference, earlier starts first, so the first run of a list
-that is a match is certain. A step replaces a run by those that follow from binding the row, in their order, at its place.
+A run is one open path of the search: it waits for one row (or for the time of an absence) and carries the registers
+that its conditions and its output need. The list is in the order of preference, earlier starts first, so a match at the
+head of a list is certain. A step replaces a run by those that follow from binding the row, in their order.
 
 The generated `step` works on arrays alone. It stops early when an array might become too small; the caller enlarges it
 and calls again.

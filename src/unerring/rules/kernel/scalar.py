@@ -1,8 +1,8 @@
 """Expressions as source text: each becomes a few statements over plain numbers and a NULL flag.
 
 The text runs as Python and, compiled by numba, as machine code; both give what `rules.evaluation` gives. What cannot be
-said over numbers and flags raises `Uncompiled` with the reason. Text is a number here too (a dictionary code): it can be
-compared for equality and carried, not looked into.
+said over numbers and flags raises `Uncompiled` with the reason. A text is a number here too (a dictionary code): it can
+be compared for equality and carried, not looked into.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _literal(expr: ex.Literal) -> Operand:
     if expr.type in CODED:
         raise Uncompiled(f"{expr} stands outside of a comparison with a column")
     if expr.type is FLOAT:
-        value = float(expr.value)  # type: ignore[arg-type]
+        value = float(expr.value)
         if value != value or value in (float("inf"), float("-inf")):
             return Operand({"nan": "NAN", "inf": "INF", "-inf": "-INF"}[repr(value)])
         return Operand(repr(value))

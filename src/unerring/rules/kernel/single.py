@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from unerring.model import TIME_MAX
 from unerring.rules import expressions as ex
 from unerring.rules import patterns as pt
 from unerring.rules.kernel.columns import Array, Columns
@@ -23,7 +24,6 @@ from unerring.rules.kernel.runs import LONG
 from unerring.rules.kernel.scalar import Lines, Uncompiled, emit, hold
 from unerring.rules.kernel.state import Entries
 from unerring.rules.plan import PatternPlan, Selection
-from unerring.model import TIME_MAX
 
 PLACE, COUNT, DEADLINE = range(3)
 """Columns of `I`: the element whose row was bound last, plus one (0: no run), how often, until when."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from unerring.model import Key, RuleError
+from unerring.model import RuleError
 from unerring.rules.kernel.columns import Array, Columns
 from unerring.rules.kernel.compilation import Functions
 from unerring.rules.kernel.keys import Interner, KeyIndex
@@ -139,8 +139,8 @@ def read(
         raise RuleError(f"rule {rule}: these bytes are no state of a compiled rule; replay the log instead") from None
     if (snapshot.version, snapshot.kernel) != (version, kernel):
         raise RuleError(
-            f"rule {rule}: this state was made by version {snapshot.version} of the rule ({snapshot.kernel}), and this is "
-            f"{version} ({kernel}); replay the log with the new rule, or run the old one"
+            f"rule {rule}: this state was made by version {snapshot.version} of the rule ({snapshot.kernel}), and this "
+            f"is {version} ({kernel}); replay the log with the new rule, or run the old one"
         )
     numbers = [index.number(tuple(key)) for key in snapshot.keys]
     key = np.repeat(np.array(numbers, np.int64), snapshot.lengths)
@@ -152,7 +152,3 @@ def read(
     floats = np.frombuffer(snapshot.floats, "<f8").reshape(len(key), widths[1]).astype(np.float64)
     states = np.frombuffer(snapshot.states, np.uint8).reshape(len(key), widths[2]).copy()
     return snapshot, Entries(key, integers, floats, states)
-
-
-def key_of(values: Sequence[Any]) -> Key:
-    return tuple(values)

@@ -1,0 +1,87 @@
+"""The compiled kernel gives what the oracle gives on random pairs, however the input is cut, wherever it is stopped."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from unerring.model import Event
+from unerring.rules.engine import Engine, schemas_of
+from unerring.rules.kernel import KernelEngine, explain, why_interpreted
+from unerring.rules.oracle import outputs_of
+from unerring.rules.outputs import Output, Row, number
+from unerring.rules.plan import Plan
+
+from . import generators
+from .conformance import check
+from .kernel_pairs import plan_of, splits
+
+SHARDS = 8
+PLANS = 90
+"""For each shard."""
+STREAMS = 10
+"""For each plan: the source is generated once and runs on many streams."""
+
+
+def plain(plan: Plan) -> Engine:
+    """The generated source as Python: no compiler in the way of thousands of rules."""
+    return KernelEngine(plan, compile_after=None)
+
+
+def texts(plan: Plan, outputs: list[Output]) -> list[str]:
+    """Numbered and comparable: NaN is NaN, -0.0 is not 0.0."""
+    events: list[Event] = number(outputs, schemas_of(plan))
+    return [repr(event) for event in events]
+
+
+def hold_to_the_oracle(plan: Plan, rows: list[Row], through: int, random: Random) -> int:
+    """Fed at once, and fed in pieces with a restore somewhere; the number of outputs."""
+    expected = texts(plan, outputs_of(plan, rows, through))
+    whole = plain(plan)
+    assert texts(plan, whole.feed(rows, through)) == expected
+    state = whole.snapshot()
+    engine = plain(plan)
+    pieces = splits(rows, through, random)
+    stop = random.randrange(len(pieces))
+    outputs: list[Output] = []
+    for place, (piece, until) in enumerate(pieces):
+        outputs += engine.feed(piece, until)
+        if place == stop:
+            kept = engine.snapshot()
+            engine = plain(plan)
+            engine.restore(kept)
+            assert engine.snapshot() == kept
+    assert texts(plan, outputs) == expected
+    assert engine.snapshot() == state
+    return len(expected)
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_generated_source_is_the_oracle(shard: int) -> None:
+    found = compiled = 0
+    for seed in range(shard * PLANS, (shard + 1) * PLANS):
+        maker, plan = plan_of(seed)
+        if why_interpreted(plan) is not None:
+            continue
+        for stream in range(STREAMS):
+            rows = maker.rows(maker.random.randrange(16))
+            try:
+                found += hold_to_the_oracle(plan, rows, maker.through(rows), Random(seed * STREAMS + stream))
+            except AssertionError as difference:
+                raise AssertionError(f"plan {seed}, stream {stream}, {explain(plan)}") from difference
+            compiled += 1
+    assert compiled > 0.9 * PLANS * STREAMS
+    assert found > compiled / 4
+
+
+@pytest.mark.parametrize("shard", range(4))
+def test_pairs_of_all_engines(shard: int) -> None:
+    """Those of the interpreter's own pairs that compile."""
+    compiled = 0
+    for seed in range(shard * 500, (shard + 1) * 500):
+        pair = generators.pair(seed)
+        if why_interpreted(pair.plan) is None:
+            check(plain, pair)
+            compiled += 1
+    assert compiled > 5
