@@ -11,6 +11,7 @@ what a dead master may have executed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
 
 import msgspec
@@ -55,11 +56,18 @@ def may_be_active(vertex: Vertex) -> bool:
     return not vertex.write and vertex.cost == 0 and not vertex.waits and not vertex.alone
 
 
-def group_at(graph: Graph, cut: Cut, ready: tuple[str, ...], announced: str, grouping: Grouping) -> Group:
+def group_at(
+    graph: Graph,
+    cut: Cut,
+    ready: tuple[str, ...],
+    announced: str,
+    grouping: Grouping,
+    active_if: Callable[[Vertex], bool] = may_be_active,
+) -> Group:
     """The group that starts at this cut. `ready` are the waits that have ended; empty: nothing can go on but waits."""
     if announced:
         return Group((announced,), time_us=graph.by_name[announced].time_us)
-    active = _walk(graph, cut, (), may_be_active, None)
+    active = _walk(graph, cut, (), active_if, None)
     acting = [name for name in active if graph.by_name[name].acts]
     if acting and not all(graph.by_name[name].deterministic for name in acting) and not grouping.each_alone:
         # What a non-deterministic backup read counts only once it is replicated, so the group ends here.
@@ -102,7 +110,7 @@ def _walk(
     graph: Graph,
     cut: Cut,
     ready: tuple[str, ...],
-    may: object,
+    may: Callable[[Vertex], bool],
     budget_us: int | None,
     free: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
@@ -122,7 +130,7 @@ def _walk(
         if vertex.acts:
             if vertex.waits and name not in ready:
                 continue
-            if not vertex.waits and not may(vertex):  # type: ignore[operator]
+            if not vertex.waits and not may(vertex):
                 continue
             if vertex.alone and any(graph.by_name[other].acts for other in taken):
                 continue

@@ -62,6 +62,7 @@ class ProcessNode:
     """The machine of a process node."""
 
     replica: type[Replica] = Replica
+    outbox: type[Out] = Out
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class ProcessNode:
         self.processes = dict(processes)
         self.bounds = bounds or ClusterBounds()
         self.config = config or ProcessesConfig()
-        self.out = Out()
+        self.out = self.outbox()
         versions = {f"{p.name}@{p.graph.version}": p for p in self.processes.values()}
         self.shared = Shared(
             me,

@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 
 from unerring.model import Address
+from unerring.processes.build import Process
 from unerring.processes.messages import (
     AskMail,
     Clean,
+    GroupLog,
     Lead,
     MailBag,
     Name,
@@ -24,7 +26,7 @@ from unerring.processes.messages import (
 from unerring.processes.recovery import excluded, kept, sweep
 from unerring.processes.replica_leads import Leads
 from unerring.processes.replica_views import Shared
-from unerring.processes.undo import Undo, steps_of_log
+from unerring.processes.undo import Undo, UndoStep, steps_of_log
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -128,7 +130,7 @@ class Replica(Leads):
             return
         if self.execution is not None and self.execution.view == log.view:
             self.execution = None
-        steps = steps_of_log(process.graph, self.instance, log)
+        steps = self.own_steps(process, log)
         if not steps:
             self._drop_log(key)
             return
@@ -138,6 +140,9 @@ class Replica(Leads):
         self.out.report("compensating", f"{self.instance}: group {log.group} of view {log.view}")
         self.undos[key] = Undo(process.graph, steps, self.decided[0], self.shared.config)
         self._compensate(key, now)
+
+    def own_steps(self, process: Process, log: GroupLog) -> list[UndoStep]:
+        return steps_of_log(process.graph, self.instance, log)
 
     def _compensate(self, key: tuple[int, int], now: int) -> None:
         undo = self.undos[key]

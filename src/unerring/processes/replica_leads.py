@@ -40,6 +40,8 @@ from unerring.processes.undo import Undo, steps_of_taken
 class Leads(Views):
     """Adds the roles of planner and master."""
 
+    executes: type[Execution] = Execution
+
     def __init__(
         self, shared: Shared, instance: str, members: tuple[Address, ...], records: Mapping[str, bytes], now: int
     ) -> None:
@@ -101,7 +103,7 @@ class Leads(Views):
         if not state.announced and self._cancelled(process, state, now):
             return
         waits = self._ended_waits(process, state, now)
-        group = group_at(process.graph, state.cut, tuple(waits), state.announced, self.shared.grouping)
+        group = self.group_at(process, state, tuple(waits))
         if group.empty:
             self._ask_mail(now)
             return
@@ -109,6 +111,9 @@ class Leads(Views):
             self.propose(msgspec.structs.replace(state, announced=group.announce, occurrence=0), now)
             return
         self._name(process, state, group, waits, now)
+
+    def group_at(self, process: Process, state: State, ready: tuple[str, ...]) -> Group:
+        return group_at(process.graph, state.cut, ready, state.announced, self.shared.grouping)
 
     def _cancelled(self, process: Process, state: State, now: int) -> bool:
         """A wish to cancel is granted at a decided state, unless something was done that cannot be undone."""
@@ -233,11 +238,11 @@ class Leads(Views):
             return
         self.planning = False
         if log is not None:
-            self.execution = Execution(process, state, self.view, log.vertices, log.mail)
+            self.execution = self.executes(process, state, self.view, log.vertices, log.mail)
             self.execution.resume(log.intents, log.outcomes)
         else:
             mail = {name: item for name, item in waits.items() if item is not None and name in group.vertices}
-            self.execution = Execution(process, state, self.view, group.vertices, mail)
+            self.execution = self.executes(process, state, self.view, group.vertices, mail)
             self.execution.resume((), self._adopt(state, group))
         self._go_on(self.execution.advance(now), now)
 
@@ -383,10 +388,10 @@ class Leads(Views):
         process = self.process_of(state)
         if process is None or state.status != Status.RUNNING or state.announced:
             return
-        group = group_at(process.graph, state.cut, (), "", self.shared.grouping)
+        group = self.group_at(process, state, ())
         if not group.active:
             return
-        self.backup = Execution(process, state, None, group.active, {}, tag=f"@b{self.members.index(self.me)}")
+        self.backup = self.executes(process, state, None, group.active, {}, tag=f"@b{self.members.index(self.me)}")
         self._backup_on(self.backup.advance(now))
 
     def _backup_on(self, requests: list[Request]) -> None:

@@ -88,6 +88,8 @@ class Views:
         self.resend_us = 0
         self.led_us = now
         """When a leader of the highest view was last heard."""
+        self.elections = 0
+        """Candidacies since somebody led."""
         self.patience_us = self._draw_patience()
         self.clean: dict[Address, tuple[int, int]] = {}
         """The view and group up to which others said that they are clean."""
@@ -146,11 +148,13 @@ class Views:
     # ---- suspicion ---------------------------------------------------------------------------------------------
 
     def _draw_patience(self) -> int:
+        """t_h and a random t_b, which grows while elections fail: candidates that collide must part."""
         config = self.shared.config
-        return config.suspect_us + int(self.shared.entropy.random() * config.backoff_us)
+        backoff_us = config.backoff_us << min(self.elections, 6)
+        return config.suspect_us + int(self.shared.entropy.random() * backoff_us)
 
     def led(self, now: int) -> None:
-        self.led_us = now
+        self.led_us, self.elections = now, 0
 
     def suspects(self, now: int) -> bool:
         return not self.leading and now - self.led_us >= self.patience_us
@@ -160,6 +164,7 @@ class Views:
         self.out.report("view_change", f"{self.instance}: {self.me} asks for view {self.view + 1}: {why}")
         self._promise(self.view + 1, self.me)
         self.votes, self.split = {self.me: self._vote()}, False
+        self.elections += 1
         self.led_us, self.patience_us = now, self._draw_patience()
         for member in self.others:
             self.out.send(member, RequestView(self.instance, self.view))
@@ -185,7 +190,7 @@ class Views:
         """Vote once a view, for the first who asks (II)."""
         if message.view > self.view:
             self._promise(message.view, sender)
-            self.led(now)
+            self.led_us = now
         elif message.view < self.view or self.voted_for != sender:
             self.out.send(sender, Reject(self.instance, self.view))
             return
@@ -293,7 +298,7 @@ class Views:
     def on_reject(self, message: Reject, now: int) -> None:
         if message.view > self.view:
             self.raise_view(message.view)
-            self.led(now)
+            self.led_us = now
         elif message.view == self.view:
             self.split = True
 

@@ -29,6 +29,8 @@ class Temper(msgspec.Struct, frozen=True):
     refuses: float
     refuses_for_good: float
     undo_fails: float
+    muddled: float
+    """Does it, and answers that it failed."""
 
 
 class SimService:
@@ -85,6 +87,8 @@ class SimService:
         effects: Effects = []
         if self.kept:
             effects.append(Persist(tuple((key, msgspec.msgpack.encode(record)) for key, record in self.kept)))
+        if self.entropy.random() < self.temper.muddled:
+            reply = msgspec.structs.replace(reply, answer=Answer.UNKNOWN, value="something went wrong")
         if self.entropy.random() >= self.temper.silent:
             effects.append(Send(sender, reply))
             if self.entropy.random() < self.temper.twice:

@@ -5,6 +5,7 @@ run, and an end of every instance once the faults are over."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from random import Random
 
 from unerring.audit import Acted, Did, Model, Violation, check_agreement, check_one_copy
@@ -13,10 +14,14 @@ from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.grouping import Grouping
 from unerring.processes.messages import Mail, Start, State
 from unerring.processes.node import ProcessNode
+from unerring.processes.out import Out
 from unerring.processes.replica import Ended, Replica
-from unerring.simulation.faults import Fault, draw_faults
+from unerring.simulation import process_canaries as broken
+from unerring.simulation.disk import DiskSpec
+from unerring.simulation.faults import Crash, Fault, Partition, Pause, draw_faults
+from unerring.simulation.network import LinkSpec
 from unerring.simulation.process_parts import Architect, Client, SimService, Temper
-from unerring.simulation.scenario import Scenario, scenario
+from unerring.simulation.scenario import Scenario, canary, scenario
 from unerring.simulation.world import World
 
 ENDED = "every instance comes to an end, and every replica is clean, once the faults are over"
@@ -27,11 +32,14 @@ class Processes(Scenario):
     """One random process, a few instances, 3 or 5 nodes, two services, one client."""
 
     replica: type[Replica] = Replica
+    outbox: type[Out] = Out
     service: type[SimService] = SimService
     replicas: tuple[int, ...] = (1, 1, 1, 2)
+    waits = True
+    patience_ms: tuple[int, ...] = (200, 1000, 100_000)
     faults_us = 3 * SECOND_US
-    calm_us = 20 * SECOND_US
-    must_reach = (
+    calm_us = 90 * SECOND_US
+    must_reach: tuple[str, ...] = (
         "an instance completed",
         "an instance was cancelled",
         "an instance failed and was undone",
@@ -47,7 +55,7 @@ class Processes(Scenario):
         draw = world.draw
         self.f = draw.choice(self.replicas)
         self.names = tuple(f"node{n}" for n in range(2 * self.f + 1))
-        architect = Architect(draw)
+        architect = Architect(draw, self.waits)
         self.process = architect.build("p")
         self.channels = architect.channels
         self.ends: dict[str, dict[str, State]] = {}
@@ -55,9 +63,9 @@ class Processes(Scenario):
             tick_us=10 * MILLISECOND_US,
             heartbeat_us=30 * MILLISECOND_US,
             suspect_us=draw.choice((100, 250)) * MILLISECOND_US,
-            backoff_us=draw.choice((60, 200)) * MILLISECOND_US,
+            backoff_us=draw.choice((5, 60, 200)) * MILLISECOND_US,
             resend_us=40 * MILLISECOND_US,
-            sweep_patience_us=draw.choice((200, 1000, 100_000)) * MILLISECOND_US,
+            sweep_patience_us=draw.choice(self.patience_ms) * MILLISECOND_US,
             undo_attempt_us=60 * MILLISECOND_US,
             undo_pause_us_max=400 * MILLISECOND_US,
             naming=draw.choice(("self", "self", "rotate")),
@@ -67,8 +75,13 @@ class Processes(Scenario):
             view_change_us=50 * MILLISECOND_US,
             each_alone=draw.random() < 0.15,
         )
+        self.disk = DiskSpec(sync_us=draw.choice((200, 500, 8000)), spread_us=draw.choice((500, 4000)))
         for name in self.names:
             self._add_node(world, name)
+        if draw.random() < 0.2:  # the protocol asks nothing of its links
+            lossy = LinkSpec(datagram=True, loss=draw.choice((0.0, 0.05)), duplication=0.05, spread_us=2000)
+            for one, other in combinations(self.names, 2):
+                world.link(one, other, lossy)
         self._add_services(world)
         world.add("client", lambda records, entropy, now: Client(self.names, self.f, entropy))
         self.instances = [f"i{n}" for n in range(draw.choice((1, 1, 2, 3)))]
@@ -76,7 +89,7 @@ class Processes(Scenario):
             self._workload(world, instance)
 
     def _add_node(self, world: World, name: str) -> None:
-        kind = type("Node", (ProcessNode,), {"replica": self.replica})
+        kind = type("Node", (ProcessNode,), {"replica": self.replica, "outbox": self.outbox})
 
         def boot(records: Mapping[str, bytes], entropy: Entropy, now: int) -> ProcessNode:
             node: ProcessNode = kind(
@@ -93,7 +106,7 @@ class Processes(Scenario):
             )
             return node
 
-        world.add(name, boot, on_deliver=lambda what: self._on_deliver(name, what))
+        world.add(name, boot, on_deliver=lambda what: self._on_deliver(name, what), disk=self.disk)
 
     def _on_deliver(self, name: str, what: object) -> None:
         if isinstance(what, Ended):
@@ -111,6 +124,7 @@ class Processes(Scenario):
             refuses=draw.choice((0.0, bad)),
             refuses_for_good=draw.choice((0.0, bad / 4)),
             undo_fails=draw.choice((0.0, bad)),
+            muddled=draw.choice((0.0, bad)),
         )
         for name, cancels in (("bank", True), ("shop", False)):
             world.add(
@@ -209,3 +223,61 @@ class Processes(Scenario):
 def _told(node: ProcessNode, instance: str) -> object:
     replica = node.instances.get(instance)
     return "unknown" if replica is None else {k: v for k, v in replica.query().items() if k != "variables"}
+
+
+@scenario("processes-storm")
+class ProcessesStorm(Processes):
+    """Mostly writes, mostly five replicas, and faults as fast as views can change."""
+
+    replicas = (1, 2, 2)
+    must_reach: tuple[str, ...] = ()
+    waits = False
+    patience_ms = (20, 200, 100_000)
+
+    def faults(self, world: World, draw: Random) -> Sequence[Fault]:
+        drawn: list[Fault] = []
+        pause_us = draw.choice((30, 80, 200)) * MILLISECOND_US
+        kinds = draw.choice((("crash",), ("cut",), ("crash", "cut"), ("crash", "cut", "pause"), ("pause", "cut")))
+        at_us = 0
+        while (at_us := at_us + 1 + draw.randrange(2 * pause_us)) < self.faults_us:
+            for_us = draw.choice((20, 100, 400, 1200)) * MILLISECOND_US + draw.randrange(200 * MILLISECOND_US)
+            kind = draw.choice(kinds)
+            side = draw.sample(self.names, draw.randint(1, self.f))
+            if kind == "crash":
+                drawn += [Crash(at_us=at_us, node=node, for_us=for_us) for node in side]
+            elif kind == "pause":
+                drawn.append(Pause(at_us=at_us, node=side[0], for_us=for_us))
+            else:
+                one_way = draw.random() < 0.3
+                drawn.append(
+                    Partition(at_us=at_us, node=side[0], others=tuple(side[1:]), for_us=for_us, one_way=one_way)
+                )
+        return drawn
+
+
+# --- canaries: each removes one rule, and must be caught
+
+canary(ProcessesStorm, "answers before disk", outbox=broken.AnswersBeforeDisk, seeds_max=1000)
+canary(ProcessesStorm, "votes twice in a view", replica=broken.VotesTwice, seeds_max=1000)
+canary(ProcessesStorm, "compares by executing view", replica=broken.ComparesByExecutingView, seeds_max=1000)
+canary(Processes, "continues before majority", replica=broken.ContinuesBeforeMajority, seeds_max=1000)
+canary(ProcessesStorm, "offers an abandoned state", replica=broken.OffersAbandoned, seeds_max=1000)
+canary(Processes, "compensates in order", replica=broken.CompensatesInOrder, seeds_max=1000)
+canary(ProcessesStorm, "compensates on accept", replica=broken.CompensatesOnAccept, seeds_max=1000)
+canary(Processes, "fresh IID on retry", replica=broken.FreshIidOnRetry, seeds_max=1000)
+canary(Processes, "writes actively", replica=broken.WritesActively, seeds_max=1000)
+canary(ProcessesStorm, "names two masters", replica=broken.NamesTwoMasters, seeds_max=1000)
+canary(Processes, "counts unrecorded refusals", replica=broken.CountsUnrecordedRefusals, seeds_max=1000)
+canary(Processes, "a timeout is a refusal", replica=broken.TimeoutIsRefusal, seeds_max=1000)
+canary(ProcessesStorm, "reads again after a restart", replica=broken.ReadsAgain, seeds_max=1000)
+canary(ProcessesStorm, "two starters in view 0", replica=broken.TwoStarters, seeds_max=1000)
+canary(Processes, "cancels beside a running group", replica=broken.CancelsBesideGroup, seeds_max=1000)
+canary(Processes, "cancels an announced action", replica=broken.CancelsAnnounced, seeds_max=1000)
+canary(Processes, "keeps mail to itself", replica=broken.KeepsMailToItself, seeds_max=1000)
+canary(ProcessesStorm, "non-compensable IIDs with a view", replica=broken.FinalIidsWithView, seeds_max=1000)
+canary(ProcessesStorm, "adopts any backup", replica=broken.AdoptsAnyBackup, seeds_max=1000)
+canary(ProcessesStorm, "undoes a process at once", replica=broken.UndoesAtOnce, seeds_max=1000)
+canary(Processes, "forgets unknown outcomes", replica=broken.ForgetsUnknown, seeds_max=1000)
+canary(ProcessesStorm, "never compensates", replica=broken.NeverCompensates, seeds_max=1000)
+canary(Processes, "a service without a filter", service=broken.NoFilter, seeds_max=1000)
+canary(ProcessesStorm, "a service without tombstone and fence", service=broken.NoTombstone, seeds_max=1000)

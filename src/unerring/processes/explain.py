@@ -1,0 +1,171 @@
+"""A process told to a person: the graph, each action's class, the groups with active or passive and why, the failover
+bound, and which actions may be executed twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from unerring.processes.build import Process
+from unerring.processes.graph import Cut, Graph, Kind, Vertex
+from unerring.processes.grouping import Group, Grouping, group_at
+
+_GROUPS_MAX = 1_000
+
+
+def explain(process: Process, grouping: Grouping | None = None) -> dict[str, Any]:
+    """Everything as data; `told` makes a text of it."""
+    graph = process.graph
+    rules = grouping or Grouping()
+    groups = [_group(graph, group, rules) for group in groups_of(graph, rules)]
+    return {
+        "process": graph.name,
+        "version": graph.version,
+        "edges": [[edge.source, edge.target, edge.label] for edge in graph.edges],
+        "actions": [_action(graph, vertex) for vertex in graph.vertices if vertex.acts],
+        "groups": groups,
+        "failover_us": max((group["failover_us"] for group in groups), default=rules.view_change_us),
+        "threshold_us": rules.failover_us,
+    }
+
+
+def groups_of(graph: Graph, grouping: Grouping) -> Iterator[Group]:
+    """The groups that some execution can come to, first ones first. Waits count as ended."""
+    todo: list[tuple[Cut, str]] = [(graph.start, "")]
+    seen = dict.fromkeys(todo)
+    given: dict[Group, None] = {}
+    while todo and len(given) < _GROUPS_MAX:
+        cut, announced = todo.pop(0)
+        waits = tuple(vertex.name for vertex in graph.enabled(cut) if vertex.waits)
+        group = group_at(graph, cut, waits, announced, grouping)
+        if group.empty:
+            continue
+        if group not in given:
+            given[group] = None
+            yield group
+        after = [(cut, group.announce)] if group.announce else [(end, "") for end in _ends(graph, cut, group)]
+        for item in after:
+            if item not in seen:
+                seen[item] = None
+                todo.append(item)
+
+
+def _ends(graph: Graph, cut: Cut, group: Group) -> list[Cut]:
+    """Every cut that executing the group can end at: one for each way through its XORs."""
+    ends: dict[Cut, None] = {}
+    todo = [cut]
+    while todo:
+        at = todo.pop()
+        vertex = next((v for v in graph.enabled(at) if v.name in group.vertices), None)
+        if vertex is None:
+            ends[at] = None
+        elif vertex.kind is Kind.XOR_SPLIT:
+            todo += [graph.fire(at, vertex, graph.edges[number].label) for number in graph.outgoing[vertex.name]]
+        else:
+            todo.append(graph.fire(at, vertex))
+    return list(ends)
+
+
+def _action(graph: Graph, vertex: Vertex) -> dict[str, Any]:
+    return {
+        "action": vertex.name,
+        "kind": str(vertex.kind),
+        "service": vertex.service,
+        "reads": list(vertex.reads),
+        "writes": list(vertex.writes),
+        "class": class_of(vertex),
+        "twice": twice(graph, vertex),
+    }
+
+
+def class_of(vertex: Vertex) -> str:
+    """Its class in the words of the paper's section IV."""
+    if vertex.waits:
+        return "waits"
+    if vertex.final:
+        return "write, non-compensable"
+    kind = "deterministic" if vertex.deterministic else "non-deterministic"
+    return f"write, compensable, cost {vertex.cost}" if vertex.write else f"{kind} non-write, cost {vertex.cost}"
+
+
+def twice(graph: Graph, vertex: Vertex) -> str:
+    """Whether it may be executed twice, and why; empty: once."""
+    service = graph.service_by_name[vertex.service]
+    if vertex.waits:
+        return ""
+    if not vertex.write:
+        return "yes, harmless: it changes nothing outside; only one execution's result is used"
+    if vertex.final:
+        if service.filters:
+            return ""
+        return "yes: a local function is called again when its result was lost; let it recognise the interaction id"
+    undo = "cancelled by its interaction id" if service.cancels else f"undone by {vertex.compensation}"
+    again = "" if service.filters else "; a lost result repeats the call under the same interaction id"
+    return f"yes, after a failure: the execution that does not count is {undo}{again}"
+
+
+def _group(graph: Graph, group: Group, grouping: Grouping) -> dict[str, Any]:
+    if group.announce:
+        why = f"announces {group.announce}, which cannot be compensated: service, IID and request are decided first"
+        return {"actions": [], "mode": "announcement", "why": why, "failover_us": grouping.view_change_us}
+    acting = [name for name in group.vertices if graph.by_name[name].acts]
+    active = [name for name in group.active if graph.by_name[name].acts]
+    failover_us = grouping.view_change_us + group.time_us
+    return {
+        "actions": acting,
+        "active": active,
+        "mode": _mode(acting, active),
+        "why": _why(graph, acting, active, group, grouping),
+        "failover_us": failover_us,
+        "over": failover_us > grouping.failover_us,
+    }
+
+
+def _mode(acting: list[str], active: list[str]) -> str:
+    if not acting:
+        return "control"
+    if not active:
+        return "passive"
+    return "active" if len(active) == len(acting) else "active, then passive"
+
+
+def _why(graph: Graph, acting: list[str], active: list[str], group: Group, grouping: Grouping) -> str:
+    if not acting:
+        return "only control vertices"
+    last = graph.by_name[acting[-1]]
+    if len(acting) == 1 and last.final:
+        return f"{last.name} cannot be compensated, so it is alone"
+    reasons = []
+    if active:
+        sure = all(graph.by_name[name].deterministic for name in active)
+        names = ", ".join(active)
+        rest = "deterministic, so no state is replicated after them" if sure else "not deterministic, so state follows"
+        reasons.append(f"{names}: no write and no compensation cost (rule 1), {rest}")
+    passive = [name for name in acting if name not in active]
+    if passive:
+        writes = [name for name in passive if graph.by_name[name].write]
+        reason = f"{', '.join(writes)} may write" if writes else "they have a compensation cost or stand alone"
+        bound = f"t_v {grouping.view_change_us} + {group.time_us} µs"
+        fits = "≤" if grouping.view_change_us + group.time_us <= grouping.failover_us else "over"
+        reasons.append(f"{reason}; {bound} {fits} t_f {grouping.failover_us} µs (rule 2)")
+    return "; ".join(reasons)
+
+
+def told(process: Process, grouping: Grouping | None = None) -> str:
+    """The explanation as text."""
+    facts = explain(process, grouping)
+    lines = [f"process {facts['process']} (version {facts['version']})", "", "graph"]
+    lines += [f"  {a or 'start'} → {b or 'end'}" + (f"  [{label}]" if label else "") for a, b, label in facts["edges"]]
+    lines += ["", "actions"]
+    for action in facts["actions"]:
+        lines.append(f"  {action['action']} ({action['service']}): {action['class']}")
+        lines.append(f"      twice: {action['twice'] or 'no'}")
+    lines += ["", "groups"]
+    for number, group in enumerate(facts["groups"], 1):
+        names = ", ".join(group["actions"]) or "–"
+        lines.append(f"  {number}. {group['mode']}: {names}")
+        lines.append(f"      why: {group['why']}")
+        lines.append(f"      failover within {group['failover_us'] / 1000:g} ms")
+    over = " (over the threshold)" if facts["failover_us"] > facts["threshold_us"] else ""
+    lines += ["", f"failover bound: {facts['failover_us'] / 1000:g} ms of {facts['threshold_us'] / 1000:g} ms{over}"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,100 @@
+"""Grouping by the paper's two rules (section V-B), and what must hold beyond them."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.processes.orders import order_process
+from unerring.processes.drawing import draw
+from unerring.processes.explain import explain, groups_of, told
+from unerring.processes.graph import Cut, Graph, Kind
+from unerring.processes.grouping import Grouping, group_at, possible_at
+from unerring.simulation.process_parts import Architect
+
+SLOW = Grouping(failover_us=10_000_000, view_change_us=100_000)
+TIGHT = Grouping(failover_us=125_000, view_change_us=100_000)
+
+
+def _told(grouping: Grouping) -> list[tuple[str, list[str]]]:
+    return [(group["mode"], group["actions"]) for group in explain(order_process(), grouping)["groups"]]
+
+
+def test_a_generous_threshold_gives_large_groups() -> None:
+    assert _told(SLOW) == [
+        ("active, then passive", ["quote", "reserve", "inspect", "bill", "print_label"]),
+        ("announcement", []),
+        ("passive", ["dispatch"]),
+    ]
+
+
+def test_a_tight_threshold_ends_groups_early() -> None:
+    """Rule 2: t_v + Σ t(v) ≤ t_f. `bill` alone is over it, and still executed, alone."""
+    groups = explain(order_process(), TIGHT)["groups"]
+    for group in groups:
+        costly = [name for name in group["actions"] if name not in group.get("active", [])]
+        assert group["failover_us"] <= TIGHT.failover_us or len(costly) == 1
+    assert any(group.get("over") for group in groups)
+
+
+def test_each_action_alone() -> None:
+    groups = _told(Grouping(each_alone=True))
+    assert all(len(actions) <= 1 for _, actions in groups)
+    assert [actions[0] for _, actions in groups if actions][-1] == "dispatch"
+
+
+def test_explanation_and_drawing_name_everything() -> None:
+    text, picture = told(order_process(), TIGHT), draw(order_process())
+    for vertex in order_process().graph.vertices:
+        assert vertex.name in picture
+        assert not vertex.acts or vertex.name in text
+    assert "cannot be compensated" in text
+    assert "may write" in text
+    assert picture.startswith("<svg")
+
+
+def _cuts(graph: Graph, grouping: Grouping, draw: Random) -> list[tuple[Cut, tuple[str, ...]]]:
+    """One random walk through the groups, with a random choice of ended waits at each cut."""
+    walked = []
+    cut, announced = graph.start, ""
+    for _ in range(200):
+        waits = tuple(v.name for v in graph.enabled(cut) if v.waits and draw.random() < 0.7)
+        group = group_at(graph, cut, waits, announced, grouping)
+        if group.announce:
+            announced = group.announce
+            continue
+        if group.empty:
+            if graph.ended(cut):
+                break
+            continue
+        walked.append((cut, group.vertices if not announced else ()))
+        announced = ""
+        moved = True
+        while moved:
+            moved = False
+            for vertex in list(graph.enabled(cut)):
+                if vertex.name in group.vertices:
+                    labels = [graph.edges[n].label for n in graph.outgoing[vertex.name]]
+                    cut = graph.fire(cut, vertex, draw.choice(labels) if vertex.kind is Kind.XOR_SPLIT else "")
+                    moved = True
+                    break
+    assert graph.ended(cut), "every walk through the groups comes to the end"
+    return walked
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**9), st.integers(0, 600_000), st.booleans())
+def test_any_walk_through_the_groups_ends_and_keeps_the_rules(seed: int, failover_us: int, alone: bool) -> None:
+    draw = Random(seed)
+    graph = Architect(draw).build("p").graph
+    grouping = Grouping(failover_us=failover_us, view_change_us=50_000, each_alone=alone)
+    for cut, vertices in _cuts(graph, grouping, draw):
+        finals = [name for name in vertices if graph.by_name[name].final]
+        assert not finals, "a non-compensable action is announced and alone"
+        # What survivors would cancel for a dead master covers whatever it may have executed.
+        assert set(vertices) <= set(possible_at(graph, cut, grouping))
+    for group in groups_of(graph, grouping):
+        for name in group.active:
+            assert not graph.by_name[name].write, "a write is never active, whatever its cost"
