@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
 
-from unerring.model import RuleError, SchemaError, StreamSchema, schema_of, to_duration_us
+from unerring.model import RuleError, SchemaError, StreamSchema, invariant, schema_of, to_duration_us
 from unerring.rules import plan as pl
 from unerring.rules.checks import never_reason, unbounded_reason, unlimited_lookback
 from unerring.rules.expressions import Expr, KeyValue
@@ -101,6 +101,7 @@ class _Built:
         """What goes wrong while making the plan is said with the rule's name."""
         try:
             plan = make()
+            invariant(plan.outputs, "a rule has an output")  # building the schemas checks the columns' names
         except (RuleError, SchemaError) as error:
             text = str(error)
             raise RuleError(text if text.startswith(f"rule {self.name}:") else f"rule {self.name}: {text}") from None

@@ -380,13 +380,11 @@ def check_window_plan(plan: WindowPlan) -> None:
         _check_condition(plan, plan.having, "having")
         exprs.append(("having", plan.having))
     for where, expr in exprs:
-        _check_attributes(plan, expr, (), {}, where) if _bare(expr) else _check_attributes(
-            plan, expr, plan.inputs, {}, where
-        )
+        if _bare(expr):
+            wrong(plan.name, f"{where} reads one row; a window has many: aggregate it (last(...), max(...), …)")
         if any(isinstance(node, Classifier | MatchNumber) for node in walk(expr)):
             wrong(plan.name, f"{where} asks for a match, which a window does not have")
-        if any(at != HERE for at in positions(expr)) or _bare(expr):
-            wrong(plan.name, f"{where} reads one row; a window has many: aggregate it (last(...), max(...), …)")
+        _check_attributes(plan, expr, plan.inputs, {}, where)
     names = [measure.name for measure in plan.measures]
     for name in plan.watch:
         if name not in names:

@@ -51,11 +51,11 @@ class Merge:
     """Feed `push` and `progress` in any interleaving of the streams; take whole times with `release`."""
 
     def __init__(self, streams: Iterable[tuple[StreamSchema, int]], rows_max: int = ROWS_MAX) -> None:
-        """`streams`: each with the rank that the application gave it. `rows_max` bounds what waits, all streams taken
-        together; only the rest of a time already begun may go beyond it."""
+        """`streams`: each with the rank that the application gave it. `rows_max` bounds what waits of each stream (one
+        bound for all would let a quick stream shut out the slow one that it waits for); only the rest of a time already
+        begun may go beyond it."""
         self._lanes = {schema.name: _Lane(schema, rank) for schema, rank in streams}
         self._rows_max = rows_max
-        self._waiting = 0
         self.through = TIME_MIN
         """All times up to here have been released."""
         ranks = [lane.rank for lane in self._lanes.values()]
@@ -66,14 +66,18 @@ class Merge:
 
     def room(self, stream: str, time: int) -> bool:
         """Whether an event of this time may be pushed now. At the bound a sender waits for a `release`."""
-        return self._waiting < self._rows_max or self._lane(stream).last.time == time
+        lane = self._lane(stream)
+        return len(lane.waiting) < self._rows_max or lane.last.time == time
 
     def push(self, event: Event) -> None:
         """One event, above the stream's last stamp and its progress."""
         lane = self._lane(event.stream)
         time = event.stamp.time
         if not self.room(event.stream, time):
-            raise CallerError(f"{self._waiting} events wait to be merged, the bound; release before you push more")
+            raise CallerError(
+                f"stream {event.stream}: {len(lane.waiting)} events wait to be merged, the bound; "
+                "release before you push more"
+            )
         if event.stamp <= lane.last or time <= lane.progress:
             raise SchemaError(
                 f"stream {event.stream}: event {tuple(event.stamp)} comes after {tuple(lane.last)} and progress to "
@@ -81,7 +85,6 @@ class Merge:
             )
         lane.last = event.stamp
         lane.waiting.append(event)
-        self._waiting += 1
         lane.progress = time - 1 if lane.schema.ordinals else time
 
     def progress(self, stream: str, time: int) -> None:
@@ -100,7 +103,6 @@ class Merge:
         for lane in self._lanes.values():
             while lane.waiting and lane.waiting[0].stamp.time <= through:
                 rows.append(Row(lane.rank, lane.waiting.popleft()))
-        self._waiting -= len(rows)
         self.through = max(self.through, through)
         rows.sort(key=merge_order)
         return rows, self.through
@@ -116,12 +118,10 @@ class Merge:
     def restore(self, state: MergeState) -> None:
         """Become the merge that gave this state."""
         self.through = state.through
-        self._waiting = 0
         for name, last, progress, waiting in state.lanes:
             lane = self._lane(name)
             lane.last, lane.progress = last, progress
             lane.waiting = deque(Event(name, one.stamp, one.key, one.payload) for one in waiting)
-            self._waiting += len(waiting)
 
     def _lane(self, stream: str) -> _Lane:
         lane = self._lanes.get(stream)

@@ -189,24 +189,23 @@ def all_of(*parts: Pattern, gap: Contiguity = "relaxed") -> Pattern:
 
 def last(bound: Step[T], back: int = 0) -> T:
     """The last event bound to a step so far, or the one `back` before it."""
-    return cast("T", _row(bound, ex.At((bound.name,), ex.Which.LAST, back)))
+    return cast("T", _row(bound, ex.Which.LAST, back))
 
 
 def first(bound: Step[T], on: int = 0) -> T:
     """The first event bound to a step, or the one `on` after it."""
-    return cast("T", _row(bound, ex.At((bound.name,), ex.Which.FIRST, on)))
+    return cast("T", _row(bound, ex.Which.FIRST, on))
 
 
 def each(bound: Step[T]) -> T:
     """Every event bound to a step, for an aggregate: `fn.sum(each(hot).celsius)`."""
-    row = _row(bound, ex.HERE)
-    return cast("T", Row(row.schema, ex.HERE, (bound.name,)))
+    return cast("T", Row(_row(bound, ex.Which.LAST, 0).schema, ex.HERE, (bound.name,)))
 
 
-def _row(bound: Step[T], at: ex.At) -> Row:
+def _row(bound: Step[T], which: ex.Which, offset: int) -> Row:
     if not isinstance(bound, Step):
         raise RuleError(f"{bound!r} is no step; last, first and each take what step(...) gave")
-    return Row(schema_for(bound.source), at)
+    return Row(schema_for(bound.source), ex.At((bound.name,), which, offset))
 
 
 def _absence(absent: Step[Any], kind: pt.AbsenceKind, within: Duration | None) -> Pattern:

@@ -171,6 +171,11 @@ class Row:
         term: Term = getattr(self, name)
         return term
 
+    def __eq__(self, other: Operand) -> Term:  # type: ignore[override]
+        return _two(self, other, lambda a, b: ex.Comparison("=", a, b))
+
+    __hash__ = None  # type: ignore[assignment]
+
 
 class Source:
     """Something a rule can read that is not a declared class: a rule's output."""
