@@ -7,13 +7,15 @@ import threading
 import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 import unerring
 from unerring.channels import ConsumerConfig, ProducerConfig, Start, producer_id
-from unerring.model import CallerError, SchemaError
+from unerring.model import CallerError, ConfigError, SchemaError
 from unerring.runtime.channel.subscriber import LossWarning
+from unerring.runtime.storage import SqliteStorage
 
 EARLIEST = ConsumerConfig(start=Start.EARLIEST)
 
@@ -209,3 +211,77 @@ def test_a_slow_application_loses_nothing_and_slows_the_producer_down() -> None:
             assert [next(events).value.celsius for _ in range(20_000)] == [float(n) for n in range(20_000)]
             publishing.join()
             assert events.ledger().declared_lost == 0
+
+
+def test_3_4_quit_ends_the_consumer() -> None:
+    publisher, events = lose_some("quit")
+    for _ in range(2):
+        with pytest.raises(unerring.MessageLoss):
+            next(events)
+    assert events._inner._closed
+    publisher.close()
+
+
+def test_3_4_recover_gets_the_initial_information_and_goes_on() -> None:
+    known: list[bytes] = []
+    config = ProducerConfig(buffer_count_max=2)
+    with unerring.Publisher("tcp://127.0.0.1:0", Reading, initial=lambda: b"the state so far", config=config) as out:
+        for n in range(5):
+            out.publish(Reading("press-1", float(n)))
+        with unerring.Subscriber(
+            out.address, Reading, on_loss="recover", on_initial=known.append, config=EARLIEST
+        ) as events:
+            done = threading.Event()
+
+            def go_on_publishing() -> None:
+                while not done.is_set():
+                    out.publish(Reading("press-1", 5.0))
+
+            publishing = threading.Thread(target=go_on_publishing)
+            publishing.start()
+            while not known:
+                next(events)
+            after = next(events)
+            done.set()
+            publishing.join()
+            assert known[0] == b"the state so far"
+            assert after.sequence > 5
+            assert events.ledger().balanced
+            assert events.ledger().declared_lost >= 3
+
+
+def test_a_newcomer_starts_from_the_initial_information() -> None:
+    known: list[bytes] = []
+    with unerring.Publisher("tcp://127.0.0.1:0", Reading, initial=lambda: b"two so far") as out:
+        out.publish(Reading("press-1", 1.0))
+        out.publish(Reading("press-1", 2.0))
+        initial = ConsumerConfig(start=Start.INITIAL)
+        with unerring.Subscriber(out.address, Reading, on_initial=known.append, config=initial) as events:
+            reading = threading.Thread(target=lambda: known.append(repr(next(events).value.celsius).encode()))
+            reading.start()
+            n = 2
+            while not known:
+                n += 1
+                out.publish(Reading("press-1", float(n)))
+            reading.join(30)
+    assert known[0] == b"two so far"
+    assert float(known[1]) >= 3.0
+
+
+def test_a_durable_publisher_goes_on_after_a_restart(tmp_path: Path) -> None:
+    durable = ProducerConfig(durable=True)
+    storage = SqliteStorage(tmp_path / "press.sqlite")
+    with unerring.Publisher("tcp://127.0.0.1:0", Reading, storage=storage, config=durable) as out:
+        out.publish_many(Reading("press-1", float(n)) for n in range(10))
+    storage.close()
+    storage = SqliteStorage(tmp_path / "press.sqlite")
+    with unerring.Publisher("tcp://127.0.0.1:0", Reading, storage=storage, config=durable) as out:
+        assert out.publish(Reading("press-1", 10.0)) == 11
+        with unerring.Subscriber(out.address, Reading, config=EARLIEST) as events:
+            assert [next(events).value.celsius for _ in range(11)] == [float(n) for n in range(11)]
+    storage.close()
+
+
+def test_a_durable_publisher_needs_storage() -> None:
+    with pytest.raises(ConfigError, match="needs storage="):
+        unerring.Publisher("tcp://127.0.0.1:0", Reading, config=ProducerConfig(durable=True))

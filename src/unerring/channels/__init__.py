@@ -7,13 +7,26 @@ from unerring.channels.codec import HEADER_BYTES, ChannelCodec
 from unerring.channels.config import ChannelConfig, ConsumerConfig, ProducerConfig, Start
 from unerring.channels.consumer import Consumer, Position
 from unerring.channels.ledger import Account, Ledger
-from unerring.channels.messages import Ack, Evicted, Frames, Heartbeat, Loss, Nack, Stale, producer_id
+from unerring.channels.messages import (
+    Ack,
+    Asked,
+    Evicted,
+    Frames,
+    Heartbeat,
+    Initial,
+    Loss,
+    Nack,
+    Newcomer,
+    Stale,
+    producer_id,
+)
 from unerring.channels.producer import Producer
 
 __all__ = [
     "HEADER_BYTES",
     "Account",
     "Ack",
+    "Asked",
     "ChannelCodec",
     "ChannelConfig",
     "Consumer",
@@ -21,9 +34,11 @@ __all__ = [
     "Evicted",
     "Frames",
     "Heartbeat",
+    "Initial",
     "Ledger",
     "Loss",
     "Nack",
+    "Newcomer",
     "Position",
     "Producer",
     "ProducerConfig",

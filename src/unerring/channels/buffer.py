@@ -28,6 +28,10 @@ class ReplayBuffer:
         self.count += len(frames.payloads)
         self.bytes += frames.size
 
+    def restamp(self, now: int) -> None:
+        """After a restart the clock is another one: ages count from now on."""
+        self._published_us = [now] * len(self._published_us)
+
     def __bool__(self) -> bool:
         return self._head < len(self._frames)
 
@@ -44,8 +48,9 @@ class ReplayBuffer:
     def oldest_us(self) -> int:
         return self._published_us[self._head]
 
-    def evict_oldest(self) -> None:
-        head = self._head
+    def evict_oldest(self) -> int:
+        """Let the oldest frames go; their first sequence."""
+        head, first = self._head, self._firsts[self._head]
         self.count -= len(self._frames[head].payloads)
         self.bytes -= self._frames[head].size
         self._head = head + 1
@@ -55,6 +60,7 @@ class ReplayBuffer:
             self._head = 0
         else:
             self._frames[head] = _NOTHING  # let the payloads go now, the list's head later
+        return first
 
     def between(self, first: int, last: int) -> Iterator[Frames]:
         """What is still here of [first, last], in order."""

@@ -28,8 +28,17 @@ class ProducerConfig(ProcessConfig, frozen=True):
     buffer_age_us_max: int = 600 * SECOND_US
     """The replay buffer evicts its oldest frames beyond any of the three, but never what a registered consumer has
     not acknowledged: then `publish` waits and `try_publish` says no."""
+    durable: bool = False
+    """The replay buffer is on stable storage before anything of it is sent: a restarted producer continues its epoch
+    and can still replay. Otherwise a restart is a new epoch."""
     replay_bytes_max: int = 1024 * 1024
     """How much one NACK is answered with at the most; the consumer asks again for the rest."""
+    repair_bytes_per_s: int = 32 * 1024 * 1024
+    """What all repairs together may take, so that they cannot starve live traffic. Beyond it a NACK is answered with
+    one event, so that whoever asks sees that somebody is there."""
+    merge_consumers_min: int = 3
+    """When so many consumers lack the same range within `merge_window_us`, one push to all repairs it."""
+    merge_window_us: int = 20 * MILLISECOND_US
     registered_max: int = 64
     """How many registered consumers at the most; another one is refused."""
     heartbeat_idle_us: int = 50 * MILLISECOND_US
@@ -45,6 +54,9 @@ class ProducerConfig(ProcessConfig, frozen=True):
         check(self, "buffer_bytes_max", 1024, 1 << 40)
         check(self, "buffer_age_us_max", MILLISECOND_US, 1 << 50)
         check(self, "replay_bytes_max", 1024, 1 << 30)
+        check(self, "repair_bytes_per_s", 1024, 1 << 40)
+        check(self, "merge_consumers_min", 2, 1_000_000)
+        check(self, "merge_window_us", 0, 3600 * SECOND_US)
         check(self, "registered_max", 0, 100_000)
         check(self, "heartbeat_idle_us", MILLISECOND_US, 3600 * SECOND_US)
         check(self, "heartbeat_pause_us_max", self.heartbeat_idle_us, 86_400 * SECOND_US)
@@ -55,6 +67,7 @@ class Start(StrEnum):
 
     LATEST = "latest"  # the first event it hears of
     EARLIEST = "earliest"  # the epoch's first event; what is no longer in the producer's buffer is declared lost
+    INITIAL = "initial"  # the producer's initial information, handed over at a cut between two publishes
 
 
 class ConsumerConfig(ProcessConfig, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any, Final
 from unerring.channels.config import ConsumerConfig, Start
 from unerring.channels.feed import Feed
 from unerring.channels.ledger import Ledger
-from unerring.channels.messages import Ack, Evicted, Frames, Heartbeat, Nack, Stale
+from unerring.channels.messages import Ack, Evicted, Frames, Heartbeat, Initial, Nack, Newcomer, Stale
 from unerring.model import Address, CancelTimer, Deliver, Effects, Entropy, Report, Send, SetTimer
 
 NACK: Final = "nack/"
@@ -18,6 +18,7 @@ _ACCOUNTS_KEPT: Final = 64
 _CLOSED: Final = "the producer restarted without its buffer"
 _UNANSWERED: Final = "the producer did not answer"
 _EVICTED: Final = "evicted from the producer's buffer"
+_RECOVERED: Final = "the producer's initial information stands for it"
 
 Position = tuple[int, int]
 """Epoch and the last accepted sequence."""
@@ -48,6 +49,8 @@ class Consumer:
             return self._on_heartbeat(sender, message, now)
         if isinstance(message, Evicted):
             return self._on_evicted(message, now)
+        if isinstance(message, Initial):
+            return self._on_initial(sender, message, now)
         return [Report("channel.unexpected", f"{type(message).__name__} from {sender}: a consumer has no use for it")]
 
     def timer(self, name: str, now: int) -> Effects:
@@ -63,6 +66,18 @@ class Consumer:
         feed.accept(epoch, through)
         effects: Effects = []
         self._hand(feed, effects)
+        self._watch(feed, now, effects)
+        return effects
+
+    def recover(self, producer: int, now: int) -> Effects:
+        """Quit and recover (paper, section 3.4): as a newcomer, ask for the producer's initial information.
+
+        Nothing more of this producer is handed over until it came, or until nobody answered often enough.
+        """
+        feed = self._feeds[producer]
+        feed.recovering = True
+        feed.attempts = 0
+        effects: Effects = []
         self._watch(feed, now, effects)
         return effects
 
@@ -92,7 +107,7 @@ class Consumer:
             return [Report("channel.hold_full", count=len(frames.payloads))]
         feed.take(frames)
         self._hand(feed, effects)
-        if feed.held or feed.armed or feed.next <= feed.account.known_last:
+        if feed.held or feed.armed or feed.recovering or feed.next <= feed.account.known_last:
             self._watch(feed, now, effects)
         return effects
 
@@ -127,6 +142,23 @@ class Consumer:
         self._watch(feed, now, effects)
         return effects
 
+    def _on_initial(self, sender: Address, initial: Initial, now: int) -> Effects:
+        feed = self._feeds.get(initial.producer)
+        if feed is None or not feed.recovering or initial.epoch < feed.epoch:
+            return [Report("channel.unexpected", f"initial information from {sender} that nobody waits for")]
+        feed.name, feed.address = initial.name, initial.direct or sender
+        if initial.epoch > feed.epoch:
+            self._succeed(feed, initial.epoch, None)
+        elif initial.cut < feed.handed_through and not feed.fresh:
+            return [Report("channel.unexpected", f"initial information from {sender} that is older than what we have")]
+        if feed.fresh:
+            feed.begin_at(initial.cut)
+        feed.start_over(initial.cut, initial.information, _RECOVERED)
+        effects: Effects = []
+        self._hand(feed, effects)
+        self._watch(feed, now, effects)
+        return effects
+
     def _meet(self, producer: int, epoch: int, heard: int, address: Address) -> Feed | None:
         """A producer not known before. The cut is where this consumer's answer for it begins."""
         if len(self._feeds) >= self._config.producers_max:
@@ -138,10 +170,14 @@ class Consumer:
             feed = Feed(producer, epoch, 1, heard - 1, address)
         else:
             feed = Feed(producer, epoch, heard, heard - 1, address)
+            feed.recovering = feed.fresh = self._config.start is Start.INITIAL
         self._feeds[producer] = feed
         return feed
 
     def _succeed(self, feed: Feed, epoch: int, ended: int | None) -> None:
+        if feed.fresh:
+            feed.begin_epoch(epoch)
+            return
         feed.close_epoch(epoch, 0, ended, _CLOSED)
         feed.forget_closed(_ACCOUNTS_KEPT)
 
@@ -149,7 +185,11 @@ class Consumer:
 
     def _watch(self, feed: Feed, now: int, effects: Effects) -> None:
         """Arm the NACK timer when something is missing and there is room for it; disarm it when nothing is."""
-        wanted = feed.successor is not None or (feed.next <= feed.account.known_last and self._may_ask(feed))
+        wanted = (
+            feed.recovering
+            or feed.successor is not None
+            or (feed.next <= feed.account.known_last and self._may_ask(feed))
+        )
         if wanted and not feed.armed:
             feed.armed = True
             effects.append(SetTimer(f"{NACK}{feed.producer}", now + self._pause_us(feed)))
@@ -161,13 +201,16 @@ class Consumer:
     def _ask(self, feed: Feed, now: int) -> Effects:
         """One request for all that is missing. Attempts count against the lowest gap: any repair of it starts anew."""
         effects: Effects = []
-        if feed.successor is None and feed.next != feed.asked_for:
+        if feed.successor is None and not feed.recovering and feed.next != feed.asked_for:
             feed.asked_for = feed.next
             feed.attempts = 0
         if feed.attempts >= self._config.nack_attempts_max:
             self._give_up(feed)
             self._hand(feed, effects)
-        if feed.successor is not None:
+        if feed.recovering:
+            feed.attempts += 1
+            effects.append(Send(feed.address, Newcomer(feed.producer, feed.epoch)))
+        elif feed.successor is not None:
             feed.attempts += 1
             effects.append(Send(feed.address, Nack(feed.producer, feed.successor, ())))
         elif self._may_ask(feed):
@@ -180,7 +223,9 @@ class Consumer:
         return effects
 
     def _give_up(self, feed: Feed) -> None:
-        if feed.successor is not None:
+        if feed.recovering:
+            feed.recovering = feed.fresh = False  # nobody answers: go on with what comes
+        elif feed.successor is not None:
             self._succeed(feed, feed.successor, None)
         else:
             feed.declare(feed.next, feed.account.known_last, _UNANSWERED)

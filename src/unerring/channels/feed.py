@@ -31,6 +31,10 @@ class Feed:
         self.ready: deque[Segment] = deque()
         self.closed: list[Account] = []
         self.successor: int | None = None
+        self.recovering = False
+        """Waits for the producer's initial information; nothing is handed over meanwhile."""
+        self.fresh = False
+        """Has answered for nothing yet: its cut will be that of the initial information."""
         self.attempts = 0
         self.asked_for = 0
         self.armed = False
@@ -87,6 +91,47 @@ class Feed:
         self.successor = None
         self.attempts = 0
 
+    @property
+    def handed_through(self) -> int:
+        """The last sequence of this epoch that the application was handed."""
+        first = next((segment.first for segment in self.ready if segment.epoch == self.epoch), self.next)
+        return first - 1
+
+    def start_over(self, cut: int, information: bytes, cause: str) -> None:
+        """The initial information stands for all up to the cut that the application has not been handed yet."""
+        mine = [segment for segment in self.ready if segment.epoch == self.epoch]
+        first = self.handed_through + 1
+        later = [_after(segment, cut) for segment in (*mine, *self.held) if (segment.last or 0) > cut]
+        self.ready = deque(segment for segment in self.ready if segment.epoch != self.epoch)
+        self.held, self.held_firsts, self.next = [], [], first
+        self.kept_count = sum(map(_count, self.ready))
+        self.kept_bytes = sum(map(_size, self.ready))
+        self._make_ready(Loss(self.producer, self.epoch, first, max(cut, first - 1), cause, information))
+        self._place(later)
+        self.recovering = self.fresh = False
+        self.attempts = 0
+
+    def begin_epoch(self, epoch: int) -> None:
+        """A newcomer that waits for its initial information answers for nothing of the epoch before."""
+        self.ready.clear()
+        self._begin(epoch, 1, 0)
+        self.successor = None
+
+    def begin_at(self, cut: int) -> None:
+        """A newcomer's answer begins behind the cut that its initial information stands for."""
+        later = [_after(segment, cut) for segment in (*self.ready, *self.held) if (segment.last or 0) > cut]
+        self.ready.clear()
+        self._begin(self.epoch, cut + 1, self.account.known_last)
+        self._place(later)
+
+    def _place(self, segments: list[Segment]) -> None:
+        """Segments in the order of their sequences: ready as far as nothing is missing, held back behind a gap."""
+        for segment in segments:
+            if segment.first == self.next:
+                self._make_ready(segment)
+            else:
+                self._hold(segment)
+
     def missing(self, most: int) -> list[Range]:
         """The lowest gaps up to what is known to exist."""
         found: list[Range] = []
@@ -100,7 +145,11 @@ class Feed:
 
     def hand(self, in_hand_max: int) -> Segment | None:
         """The next segment for the application, when there is one and the application has room for it."""
-        if not self.ready or (self.in_hand and self.in_hand_count + _count(self.ready[0]) > in_hand_max):
+        if (
+            not self.ready
+            or self.recovering
+            or (self.in_hand and self.in_hand_count + _count(self.ready[0]) > in_hand_max)
+        ):
             return None
         segment = self.ready.popleft()
         self.kept_count -= _count(segment)
@@ -116,7 +165,8 @@ class Feed:
             self.in_hand_count -= _count(segment)
             account = self._account(segment.epoch)
             if isinstance(segment, Loss):
-                account.lost.append(segment)
+                if segment.count != 0:
+                    account.lost.append(segment)
                 if segment.last is not None:
                     account.accepted = segment.last
             else:
@@ -198,6 +248,14 @@ class Feed:
             at += 1
         if first <= last:
             yield first, last
+
+
+def _after(segment: Segment, cut: int) -> Segment:
+    if segment.first > cut:
+        return segment
+    if isinstance(segment, Frames):
+        return segment.cut(cut + 1, segment.last)
+    return Loss(segment.producer, segment.epoch, cut + 1, segment.last, segment.cause)
 
 
 def _count(segment: Segment) -> int:

@@ -31,7 +31,7 @@ class Account(msgspec.Struct):
 
     @property
     def declared_lost(self) -> int:
-        return sum(loss.last - loss.first + 1 for loss in self.lost if loss.last is not None)
+        return sum(loss.count or 0 for loss in self.lost)
 
     @property
     def pending(self) -> int:

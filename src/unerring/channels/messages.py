@@ -8,6 +8,8 @@
 | Evicted | producer → consumer | a NACK for frames that are gone: the lowest sequence still there |
 | Ack | consumer → producer | the first registers, all acknowledge: cumulative, at intervals |
 | Stale | consumer → producer | a frame of a lower epoch: its sender has been succeeded |
+| Newcomer | consumer → producer | a consumer starts, or starts again after a loss: what must it know? |
+| Initial | producer → consumer | the application's initial information, at a cut between two publishes |
 """
 
 from __future__ import annotations
@@ -103,14 +105,44 @@ class Stale(Message, frozen=True, gc=False):
     current: int
 
 
-Control = Heartbeat | Nack | Evicted | Ack | Stale
+class Newcomer(Message, frozen=True, gc=False):
+    producer: int
+    epoch: int
+
+
+class Initial(Message, frozen=True, gc=False):
+    """What the application tells a newcomer; it stands for everything up to the cut."""
+
+    producer: int
+    epoch: int
+    cut: int
+    information: bytes
+    name: str
+    direct: str
+
+
+Control = Heartbeat | Nack | Evicted | Ack | Stale | Newcomer | Initial
+
+
+class Asked(msgspec.Struct, frozen=True, gc=False):
+    """To the producer's application: somebody new wants its initial information; answer with `welcome`, at once."""
+
+    consumer: str
 
 
 class Loss(msgspec.Struct, frozen=True, gc=False):
-    """A range that this consumer will never deliver, in its place in the stream. `last` None: an unknown end."""
+    """A range that this consumer will never deliver, in its place in the stream. `last` None: an unknown end.
+
+    With `information`, the producer's initial information stands for it; the range may then be empty.
+    """
 
     producer: int
     epoch: int
     first: int
     last: int | None
     cause: str
+    information: bytes | None = None
+
+    @property
+    def count(self) -> int | None:
+        return None if self.last is None else self.last - self.first + 1

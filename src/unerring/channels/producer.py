@@ -8,12 +8,38 @@ from operator import lt
 from typing import Any, Final
 
 from unerring.channels.buffer import ReplayBuffer
+from unerring.channels.codec import ChannelCodec
 from unerring.channels.config import ChannelConfig, ProducerConfig
-from unerring.channels.messages import Ack, Evicted, Frames, Heartbeat, Nack, Stale, producer_id
+from unerring.channels.messages import (
+    Ack,
+    Asked,
+    Evicted,
+    Frames,
+    Heartbeat,
+    Initial,
+    Nack,
+    Newcomer,
+    Stale,
+    producer_id,
+)
+from unerring.channels.records import (
+    CLOSED_KEY,
+    LAST_KEY,
+    Recovered,
+    closed_put,
+    epoch_put,
+    frame_key,
+    last_put,
+    recover,
+    registered_key,
+    registered_put,
+)
+from unerring.channels.repair import MergedRepairs, RepairPace
 from unerring.model import (
     Address,
     Broadcast,
     CallerError,
+    Deliver,
     Effects,
     HandshakeError,
     Persist,
@@ -26,8 +52,6 @@ from unerring.model import (
 )
 
 HEARTBEAT: Final = "heartbeat"
-_EPOCH: Final = "channel/epoch"
-_CLOSED_AT: Final = "channel/closed_at"
 
 
 class Producer:
@@ -48,26 +72,51 @@ class Producer:
     ) -> None:
         self.name = name
         self.id = producer_id(name)
-        self._previous_epoch = int(records.get(_EPOCH, b"0"))
-        self.epoch = max(fresh_epoch, self._previous_epoch + 1)
+        self._config = config or ProducerConfig()
+        self._channel = channel or ChannelConfig()
+        self._codec = ChannelCodec(self._channel)
+        before = recover(records, self._codec)
+        self._previous_epoch = before.epoch
+        self._previous_last = before.closed_at if before.last is None else before.last
+        self.epoch = max(fresh_epoch, before.epoch + 1)
         self.last = 0
         self.closed = False
         self._direct = direct
-        self._config = config or ProducerConfig()
-        self._channel = channel or ChannelConfig()
-        self._previous_last = int(records[_CLOSED_AT]) if _CLOSED_AT in records else None
         self._last_stamp: tuple[int, int] | None = None
         self._buffer = ReplayBuffer()
         self._registered: dict[str, int] = {}  # consumer → what it has accepted
         self._pause_us = self._config.heartbeat_idle_us
         self._heartbeat_at: int | None = None
         self._published_us = 0
+        self._pace = RepairPace(self._config)
+        self._merged = MergedRepairs(self._config)
+        self._forgotten: list[str] = []  # records of what was evicted, to be deleted with the next write
+        if before.last is not None:
+            self._resume(before)
+
+    def _resume(self, before: Recovered) -> None:
+        """An earlier incarnation was durable: go on in its epoch, or, if this one is not, clear its buffer away."""
+        if not self._config.durable:
+            self._forgotten.extend([LAST_KEY, *(frame_key(frames.first) for frames in before.frames)])
+            self._forgotten.extend(registered_key(consumer) for consumer in before.registered)
+            return
+        self.epoch = before.epoch
+        self.last = before.last or 0
+        self._previous_epoch, self._previous_last = 0, None
+        self._last_stamp = before.last_stamp
+        self._registered = dict.fromkeys(before.registered, 0)  # they will say again what they have
+        for frames in before.frames:
+            self._buffer.append(frames, 0)
 
     # --- the application's side
 
     def start(self, now: int) -> Effects:
         """The new epoch is on stable storage before anything of it is sent."""
-        effects: Effects = [Persist(puts=((_EPOCH, b"%d" % self.epoch),), deletes=(_CLOSED_AT,))]
+        self._buffer.restamp(now)
+        puts = [epoch_put(self.epoch)]
+        if self._config.durable:
+            puts.append(last_put(self.last, self._last_stamp or (0, 0)))
+        effects: Effects = [Persist(tuple(puts), (CLOSED_KEY, *self._take_forgotten()))]
         if not self._config.strict_zero_overhead:
             effects.append(Broadcast(self._heartbeat()))
             effects.append(self._set_heartbeat(now + self._pause_us))
@@ -91,7 +140,7 @@ class Producer:
         self._last_stamp = (times[-1], ordinals[-1] if ordinals else 0)
         self._published_us = now
         self._pause_us = self._config.heartbeat_idle_us
-        effects: Effects = [Broadcast(frames)]
+        effects: Effects = [*self._kept(frames), Broadcast(frames)]
         # One armed timer for a whole burst: it re-arms itself while the burst goes on.
         if self._heartbeat_at is not None and self._heartbeat_at > now + self._pause_us:
             effects.append(self._set_heartbeat(now + self._pause_us))
@@ -100,10 +149,32 @@ class Producer:
     def close(self, now: int) -> Effects:
         """A durable mark closes the epoch, and the last heartbeat shows the tail to those who lost it."""
         self.closed = True
-        effects: Effects = [Persist(puts=((_CLOSED_AT, b"%d" % self.last),))]
+        effects: Effects = [Persist((closed_put(self.last),), self._take_forgotten())]
         if not self._config.strict_zero_overhead:
             effects.append(Broadcast(self._heartbeat()))
         return effects
+
+    def welcome(self, consumer: Address, information: bytes, now: int) -> Effects:
+        """The application's answer to `Asked`: the cut is now, between two publishes."""
+        cut = Initial(self.id, self.epoch, self.last, information, self.name, self._direct)
+        return [Send(consumer, cut)]
+
+    def _kept(self, frames: Frames) -> Effects:
+        """Durable: on disk before it is sent, so that a restart neither forgets it nor gives its number away again."""
+        if not self._config.durable:
+            return []
+        stamp = self._last_stamp or (0, 0)
+        puts = ((frame_key(frames.first), self._codec.encode(frames)), last_put(self.last, stamp))
+        return [Persist(puts, self._take_forgotten())]
+
+    def _take_forgotten(self) -> tuple[str, ...]:
+        forgotten, self._forgotten = self._forgotten, []
+        return tuple(forgotten)
+
+    def _evict(self) -> None:
+        first = self._buffer.evict_oldest()
+        if self._config.durable:
+            self._forgotten.append(frame_key(first))
 
     # --- the consumers' side
 
@@ -112,6 +183,8 @@ class Producer:
             return self._on_nack(sender, message, now)
         if isinstance(message, Ack):
             return self._on_ack(sender, message)
+        if isinstance(message, Newcomer):
+            return self._on_newcomer(sender, message)
         if isinstance(message, Stale):
             return self._on_stale(message)
         return [Report("channel.unexpected", f"{type(message).__name__} from {sender}: a producer has no use for it")]
@@ -140,36 +213,47 @@ class Producer:
         effects: Effects = []
         if nack.ranges[0][0] < lowest:
             effects.append(Send(sender, Evicted(self.id, self.epoch, lowest)))
-        budget = self._config.replay_bytes_max
+        budget = self._pace.budget(self._config.replay_bytes_max, now)
         for first, last in nack.ranges:
-            if budget <= 0:
-                break
-            budget = self._replay(sender, max(first, lowest), min(last, self.last), budget, effects)
+            missing = (max(first, lowest), min(last, self.last))
+            if budget <= 0 or missing[0] > missing[1]:
+                continue
+            how = self._merged.ask(missing, sender, now)
+            if how != "done":
+                budget = self._replay(None if how == "all" else sender, *missing, budget, effects)
         return effects
 
-    def _replay(self, sender: Address, first: int, last: int, budget: int, effects: Effects) -> int:
-        """Answer one range, many small frames merged into one, until the budget is spent."""
+    def _replay(self, to: Address | None, first: int, last: int, budget: int, effects: Effects) -> int:
+        """Answer one range, many small frames merged into one, until the budget is spent. None: to all."""
         times: list[int] = []
         ordinals: list[int] = []
         payloads: list[bytes] = []
+        size = 0
         for frames in self._buffer.between(first, last):
             for at, payload in enumerate(frames.payloads):
-                if payloads and budget < len(payload):
-                    budget = 0
+                if payloads and size + len(payload) > budget:
                     break
-                budget -= len(payload)
+                size += len(payload)
                 times.append(frames.times[at])
                 ordinals.append(frames.ordinals[at] if frames.ordinals else 0)
                 payloads.append(payload)
-            if budget <= 0:
-                break
+            else:
+                continue
+            break
         if payloads:
             kept = ordinals if any(ordinals) else None
-            effects.append(
-                Send(sender, Frames(self.id, self.epoch, first, times, payloads, kept, sum(map(len, payloads))))
-            )
+            answer = Frames(self.id, self.epoch, first, times, payloads, kept, size)
+            effects.append(Broadcast(answer) if to is None else Send(to, answer))
             effects.append(Report("channel.replayed", count=len(payloads)))
-        return budget
+            self._pace.spend(size)
+        return budget - max(size, 1)
+
+    def _on_newcomer(self, sender: Address, newcomer: Newcomer) -> Effects:
+        if newcomer.producer != self.id:
+            return [Report("channel.not_mine", f"a newcomer at {sender} asks for another producer")]
+        if newcomer.epoch > self.epoch:
+            return self._succeeded(newcomer.epoch)
+        return [Deliver(Asked(sender))]
 
     def _on_ack(self, sender: Address, ack: Ack) -> Effects:
         """The first one registers: from then on nothing behind it is evicted."""
@@ -182,7 +266,9 @@ class Producer:
         if len(self._registered) >= self._config.registered_max:
             return [Report("channel.register_refused", f"{ack.consumer} at {sender}: registered_max reached")]
         self._registered[ack.consumer] = accepted
-        return [Send(sender, self._heartbeat())]
+        # A durable producer that restarts must not evict before its consumers have said again what they have.
+        kept: Effects = [Persist((registered_put(ack.consumer),))] if self._config.durable else []
+        return [*kept, Send(sender, self._heartbeat())]
 
     def _on_stale(self, stale: Stale) -> Effects:
         return self._succeeded(stale.current) if stale.current > self.epoch else []
@@ -202,6 +288,8 @@ class Producer:
             known = ", ".join(self._registered) or "none"
             raise HandshakeError(f"no consumer {consumer!r} is registered; registered are: {known}")
         del self._registered[consumer]
+        if self._config.durable:
+            self._forgotten.append(registered_key(consumer))
 
     @property
     def registered(self) -> Mapping[str, int]:
@@ -225,7 +313,7 @@ class Producer:
 
     def _evict_aged(self, now: int) -> None:
         while self._evictable() and now - self._buffer.oldest_us > self._config.buffer_age_us_max:
-            self._buffer.evict_oldest()
+            self._evict()
 
     def _make_room(self, count: int, size: int, now: int) -> bool:
         """Evict the oldest until the new ones fit. A batch larger than the whole buffer is kept alone."""
@@ -236,7 +324,7 @@ class Producer:
         ):
             if not self._evictable():
                 return False
-            buffer.evict_oldest()
+            self._evict()
         return True
 
     def _check(self, payloads: Sequence[bytes], times: Sequence[int], ordinals: Sequence[int] | None) -> int:

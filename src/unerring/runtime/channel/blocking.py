@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Self, TypeVar
 
@@ -59,13 +59,21 @@ class Publisher(Generic[V]):
         *,
         name: str = "",
         storage: StableStorage | None = None,
+        initial: Callable[[], bytes] | None = None,
         config: ProducerConfig | None = None,
         channel: ChannelConfig | None = None,
         transport: TransportConfig | None = None,
     ) -> None:
         async def make() -> AsyncPublisher[V]:
             return AsyncPublisher(
-                where, stream, name=name, storage=storage, config=config, channel=channel, transport=transport
+                where,
+                stream,
+                name=name,
+                storage=storage,
+                initial=initial,
+                config=config,
+                channel=channel,
+                transport=transport,
             )
 
         self._inner = _LoopThread.run(make())
@@ -128,6 +136,7 @@ class Subscriber(Generic[V]):
         stream: type[V] | None = None,
         *,
         on_loss: OnLoss | str = OnLoss.RAISE,
+        on_initial: Callable[[bytes], None] | None = None,
         positions: Mapping[int, Position] | None = None,
         config: ConsumerConfig | None = None,
         channel: ChannelConfig | None = None,
@@ -138,6 +147,7 @@ class Subscriber(Generic[V]):
                 where,
                 stream,
                 on_loss=on_loss,
+                on_initial=on_initial,
                 positions=positions,
                 config=config,
                 channel=channel,

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, Generic, Self, TypeVar
 
-from unerring.channels import ChannelCodec, ChannelConfig, Producer, ProducerConfig
+from unerring.channels import Asked, ChannelCodec, ChannelConfig, Producer, ProducerConfig
 from unerring.model import (
     Address,
     Broadcast,
     CallerError,
     CancelTimer,
+    ConfigError,
+    Deliver,
+    Effect,
     Effects,
     FrameError,
     InvariantBreach,
@@ -26,6 +30,7 @@ from unerring.model import (
     SetTimer,
     StableStorage,
     Stop,
+    UnerringError,
     to_time_us,
 )
 from unerring.runtime.channel.records import Records
@@ -46,8 +51,9 @@ class AsyncPublisher(Generic[V]):
     async with AsyncPublisher("tcp://127.0.0.1:7000", Reading) as out:
         await out.publish(Reading("press-1", 81.5))
 
-    `storage` keeps the epoch and, after a clean close, the last sequence; without it every start is a new epoch whose
-    predecessor's end nobody knows.
+    `storage` keeps the epoch and, after a clean close, the last sequence; with `ProducerConfig(durable=True)` also the
+    replay buffer, so that a restart continues. Without it every start is a new epoch whose predecessor's end nobody
+    knows. `initial` gives the information that a newcomer needs; it is called between two publishes.
     """
 
     def __init__(
@@ -57,6 +63,7 @@ class AsyncPublisher(Generic[V]):
         *,
         name: str = "",
         storage: StableStorage | None = None,
+        initial: Callable[[], bytes] | None = None,
         config: ProducerConfig | None = None,
         channel: ChannelConfig | None = None,
         transport: TransportConfig | None = None,
@@ -65,7 +72,10 @@ class AsyncPublisher(Generic[V]):
         self._records = Records(stream)
         self._name = name or (stream.__name__ if stream is not None else "producer")
         self._storage = storage
+        self._initial = initial
         self._config = config or ProducerConfig()
+        if self._config.durable and storage is None:
+            raise ConfigError("a durable producer needs storage=, such as SqliteStorage(path)")
         self._channel = channel or ChannelConfig()
         self._codec = ChannelCodec(self._channel)
         self._outlet = open_outlet(where, transport, self.reports) if isinstance(where, str) else where
@@ -77,6 +87,9 @@ class AsyncPublisher(Generic[V]):
         self._last_ordinal = 0
         # Several tasks may publish at once; a batch must not be numbered while another one waits for room.
         self._turn = asyncio.Lock()
+        self._behind: deque[Effect] = deque()
+        """Effects behind a write that has not returned: the order is kept, and nothing is sent before it is on disk."""
+        self._writing: asyncio.Task[None] | None = None
 
     # --- life
 
@@ -87,6 +100,7 @@ class AsyncPublisher(Generic[V]):
         fresh_epoch = 1 if self._storage is not None else int(time.time())
         self._machine = Producer(self._name, self._outlet.direct, records, fresh_epoch, self._config, self._channel)
         self._carry_out(self._machine.start(monotonic_us()))
+        await self._written()
         return self
 
     async def close(self) -> None:
@@ -94,6 +108,7 @@ class AsyncPublisher(Generic[V]):
         if self._machine is not None and not self._machine.closed:
             if self._error is None:
                 self._carry_out(self._machine.close(monotonic_us()))
+                await self._written()
             self._machine.closed = True
         self._timers.stop()
         self._room.set()
@@ -131,7 +146,7 @@ class AsyncPublisher(Generic[V]):
             return last
 
     def try_publish(self, value: V, *, at: datetime | int | None = None) -> bool:
-        """One event, now or not at all: False when there is no room."""
+        """One event, now or not at all: False when there is no room. A durable one is on its way to the disk then."""
         machine = self._running()
         payload = self._records.encode(value)
         if self._turn.locked():
@@ -150,8 +165,10 @@ class AsyncPublisher(Generic[V]):
             if effects is not None:
                 self._last_time = times[-1]
                 self._last_ordinal = ordinals[-1] if ordinals else 0
+                last = machine.last
                 self._carry_out(effects)
-                return machine.last
+                await self._written()
+                return last
             self.reports.count("channel.publish_waited")
             self._room.clear()
             try:
@@ -252,22 +269,64 @@ class AsyncPublisher(Generic[V]):
             halt(broken)
 
     def _carry_out(self, effects: Effects) -> None:
-        for effect in effects:
-            if isinstance(effect, Broadcast):
-                self._outlet.push(self._codec.encode(effect.message))
-            elif isinstance(effect, Send):
-                self._outlet.send(effect.to, self._codec.encode(effect.message))
-            elif isinstance(effect, SetTimer):
-                self._timers.set(effect)
-            elif isinstance(effect, CancelTimer):
-                self._timers.cancel(effect)
-            elif isinstance(effect, Persist):
+        """In order. What follows a write waits for it, and so does all that comes meanwhile."""
+        if self._writing is not None:
+            self._behind.extend(effects)
+            return
+        for at, effect in enumerate(effects):
+            if isinstance(effect, Persist):
                 if self._storage is not None:
-                    self._storage.write([effect])
-            elif isinstance(effect, Report):
-                self.reports.take(effect)
-            elif isinstance(effect, Stop):
-                self._error = effect.error or NetworkError(effect.why)
-                self._timers.stop()
-                self._room.set()
+                    self._behind.extend(effects[at:])
+                    self._writing = asyncio.create_task(self._write(self._storage))
+                    return
+            elif not self._do(effect):
                 return
+
+    async def _write(self, storage: StableStorage) -> None:
+        """All writes at the head of what waits go in one group commit; then what is behind them is carried out."""
+        try:
+            while self._behind:
+                batch: list[Persist] = [effect for effect in self._behind if isinstance(effect, Persist)]
+                ready = list(self._behind)
+                self._behind.clear()
+                await asyncio.get_running_loop().run_in_executor(None, storage.write, batch)
+                for effect in ready:
+                    if not isinstance(effect, Persist) and not self._do(effect):
+                        return
+        except UnerringError as error:
+            self._error = error
+            self._timers.stop()
+        finally:
+            self._writing = None
+
+    async def _written(self) -> None:
+        """Wait until everything asked for so far is on disk and sent."""
+        while self._writing is not None:
+            await asyncio.shield(self._writing)
+        if self._error is not None:
+            raise self._error
+
+    def _do(self, effect: Effect) -> bool:
+        """One effect; False when it was the last one."""
+        if isinstance(effect, Broadcast):
+            self._outlet.push(self._codec.encode(effect.message))
+        elif isinstance(effect, Send):
+            self._outlet.send(effect.to, self._codec.encode(effect.message))
+        elif isinstance(effect, SetTimer):
+            self._timers.set(effect)
+        elif isinstance(effect, CancelTimer):
+            self._timers.cancel(effect)
+        elif isinstance(effect, Report):
+            self.reports.take(effect)
+        elif isinstance(effect, Deliver):
+            self._welcome(effect.what)
+        elif isinstance(effect, Stop):
+            self._error = effect.error or NetworkError(effect.why)
+            self._timers.stop()
+            self._room.set()
+            return False
+        return True
+
+    def _welcome(self, asked: Asked) -> None:
+        information = b"" if self._initial is None else self._initial()
+        self._guarded(lambda machine: machine.welcome(asked.consumer, information, monotonic_us()))

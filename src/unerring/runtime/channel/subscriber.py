@@ -6,7 +6,7 @@ import asyncio
 import random
 import warnings
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from enum import StrEnum
 from typing import Final, Generic, Self, TypeVar
 
@@ -42,6 +42,8 @@ class OnLoss(StrEnum):
     RAISE = "raise"
     WARN = "warn"
     IGNORE = "ignore"
+    QUIT = "quit"
+    RECOVER = "recover"
 
 
 class LossWarning(UserWarning):
@@ -56,6 +58,8 @@ class AsyncSubscriber(Generic[V]):
             print(event.value)
 
     An event counts as accepted when the next one is asked for. `positions()` is where to go on from after a restart.
+    `on_initial` takes the producer's initial information: with `Start.INITIAL` at first, with `on_loss="recover"` after
+    each loss.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class AsyncSubscriber(Generic[V]):
         stream: type[V] | None = None,
         *,
         on_loss: OnLoss | str = OnLoss.RAISE,
+        on_initial: Callable[[bytes], None] | None = None,
         positions: Mapping[int, Position] | None = None,
         config: ConsumerConfig | None = None,
         channel: ChannelConfig | None = None,
@@ -72,6 +77,8 @@ class AsyncSubscriber(Generic[V]):
     ) -> None:
         self.reports = Reports()
         self.on_loss = OnLoss(on_loss)
+        self._on_initial = on_initial
+        self._quit: MessageLoss | None = None
         self.quarantine: deque[tuple[bytes, str]] = deque(maxlen=_QUARANTINE_MAX)
         """Payloads that are not records of the stream, with the reason; the oldest make room."""
         self._records = Records(stream)
@@ -150,6 +157,8 @@ class AsyncSubscriber(Generic[V]):
     async def _take(self) -> Batch[V] | None:
         """The next segment's events; accepts the one before. Raises at a loss if the application wants that."""
         self._events, self._next_event = None, 0
+        if self._quit is not None:
+            raise self._quit
         self._accept_current()
         while not self._queue:
             if self._closed:
@@ -159,7 +168,7 @@ class AsyncSubscriber(Generic[V]):
         self._current = segment = self._queue.popleft()
         self._queued -= 1 if isinstance(segment, Loss) else len(segment.payloads)
         if isinstance(segment, Loss):
-            self._react(segment)
+            await self._react(segment)
             return None
         return self._open_frames(segment)
 
@@ -184,12 +193,22 @@ class AsyncSubscriber(Generic[V]):
                 sequences.append(sequence)
         return Batch(frames, sequences, values) if values else None
 
-    def _react(self, loss: Loss) -> None:
+    async def _react(self, loss: Loss) -> None:
+        if loss.information is not None and self._on_initial is not None:
+            self._on_initial(loss.information)
+        if loss.count == 0:
+            return
         name = self.name_of(loss.producer)
         error = MessageLoss(name, loss.epoch, loss.first, loss.last, loss.cause)
-        self.reports.note("channel.lost", str(error), 1 if loss.last is None else loss.last - loss.first + 1)
+        self.reports.note("channel.lost", str(error), loss.count or 1)
         if self.on_loss is OnLoss.RAISE:
             raise error
+        if self.on_loss is OnLoss.QUIT:
+            self._quit = error
+            await self.close()
+            raise error
+        if self.on_loss is OnLoss.RECOVER and loss.information is None:
+            self._carry_out(self._machine.recover(loss.producer, monotonic_us()))
         if self.on_loss is OnLoss.WARN:
             warnings.warn(str(error), LossWarning, stacklevel=4)
 

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from unerring.audit import Claim, Declared, Delivered, Violation, check_channel
-from unerring.channels import Consumer, ConsumerConfig, Frames, Loss, Position, Producer, ProducerConfig, Start
+from unerring.channels import Asked, Consumer, ConsumerConfig, Frames, Loss, Position, Producer, ProducerConfig, Start
 from unerring.channels.codec import ChannelCodec
 from unerring.channels.config import ChannelConfig
 from unerring.channels.feed import Feed
-from unerring.model import MILLISECOND_US, SECOND_US, Effects, Entropy
+from unerring.model import MILLISECOND_US, SECOND_US, Effects, Entropy, Persist
 from unerring.simulation.network import LinkSpec
 from unerring.simulation.scenario import Scenario, canary, scenario
 from unerring.simulation.world import World
@@ -23,10 +23,12 @@ from unerring.simulation.world import World
 class Listener:
     """One consumer's application: accepts what it is handed, in order, and commits its position with the effect."""
 
-    def __init__(self, name: str, config: ConsumerConfig, slowness_us: int) -> None:
+    def __init__(self, name: str, config: ConsumerConfig, slowness_us: int, recovers: bool) -> None:
         self.name = name
         self.config = config
         self.slowness_us = slowness_us
+        self.recovers = recovers
+        self.wrong_cuts: list[str] = []
         self.told: list[Delivered | Declared] = []
         self.positions: dict[int, Position] = {}
         self.cuts: dict[tuple[int, int], int] = {}
@@ -35,10 +37,20 @@ class Listener:
 
     def tell(self, what: Frames | Loss) -> None:
         if isinstance(what, Loss):
+            if what.information is not None:
+                self._check_cut(what, what.information)
+            if what.count == 0:
+                return
             self.told.append(Declared(what.producer, what.epoch, what.first, what.last))
         else:
             for sequence, payload in enumerate(what.payloads, what.first):
                 self.told.append(Delivered(what.producer, what.epoch, sequence, payload))
+
+    def _check_cut(self, loss: Loss, information: bytes) -> None:
+        """The information says itself up to where it stands for the events."""
+        epoch, cut = (int(part) for part in information.split(b"/"))
+        if (epoch, cut) != (loss.epoch, loss.last):
+            self.wrong_cuts.append(f"{self.name}: information of epoch {epoch} up to {cut} came for {loss}")
 
 
 @scenario("channels")
@@ -58,6 +70,8 @@ class Channels(Scenario):
         "hold-back was full",
         "a consumer crashed with events in hand",
         "a producer was told that it is stale",
+        "a durable producer went on in its epoch",
+        "a consumer recovered as a newcomer",
     )
 
     def build(self, world: World) -> None:
@@ -69,6 +83,9 @@ class Channels(Scenario):
         lossy = draw.choice((0.0, 0.01, 0.1)) if datagram else 0.0
         spec = LinkSpec(datagram=datagram, loss=lossy, duplication=lossy / 2)
         self.producer_config = ProducerConfig(
+            durable=draw.random() < 0.3,
+            merge_consumers_min=2,
+            repair_bytes_per_s=draw.choice((2000, 1 << 25)),
             buffer_count_max=draw.choice((20, 300, 100_000)),
             replay_bytes_max=draw.choice((1024, 1 << 20)),
             heartbeat_pause_us_max=draw.choice((50, 1000)) * MILLISECOND_US,
@@ -86,25 +103,28 @@ class Channels(Scenario):
     def _draw_listener(self, world: World, name: str) -> Listener:
         draw = world.draw
         config = ConsumerConfig(
-            start=draw.choice((Start.LATEST, Start.EARLIEST)),
+            start=draw.choice((Start.LATEST, Start.EARLIEST, Start.INITIAL)),
             registered=name if draw.random() < 0.3 else "",
             hold_count_max=draw.choice((5, 100, 500_000)),
             in_hand_max=draw.choice((1, 20, 65_536)),
             nack_attempts_max=draw.choice((4, 40)),
             nack_pause_us_max=200 * MILLISECOND_US,
         )
-        return Listener(name, config, slowness_us=draw.choice((0, 0, 100, 20_000)))
+        return Listener(name, config, draw.choice((0, 0, 100, 20_000)), recovers=draw.random() < 0.3)
 
     # --- producers
 
     def _add_producer(self, world: World, name: str) -> None:
         def boot(records: Mapping[str, bytes], entropy: Entropy, now: int) -> Producer:
             machine = self.producer(name, name, records, 1, self.producer_config)
-            # An incarnation that died before its epoch was synced sent nothing: its number may be used again.
-            self.published[machine.id, machine.epoch] = []
+            # What an incarnation published and had not synced when it died was not sent: its numbers are used again.
+            log = self.published.setdefault((machine.id, machine.epoch), [])
+            del log[machine.last :]
+            if machine.last:
+                world.sometimes("a durable producer went on in its epoch")
             return machine
 
-        world.add(name, boot)
+        world.add(name, boot, on_deliver=lambda asked: self._welcome(world, name, asked))
         period_us = world.draw.choice((1000, 5000, 20_000))
         burst = world.draw.choice((1, 1, 4))
         world.every(period_us, lambda: self._publish(world, name, burst), until_us=self.faults_us - SECOND_US // 2)
@@ -127,6 +147,11 @@ class Channels(Scenario):
             return
         log.extend(payloads)
         world.carry_out(name, effects)
+
+    def _welcome(self, world: World, name: str, asked: Asked) -> None:
+        machine = world.machine(name)
+        if machine is not None:
+            world.call(name, "welcome", asked.consumer, b"%d/%d" % (machine.epoch, machine.last))
 
     def _restart_cleanly(self, world: World, name: str) -> None:
         if world.call(name, "close"):
@@ -185,6 +210,9 @@ class Channels(Scenario):
         through = what.first if what.last is None else what.last
         world.call(listener.name, "accepted", what.producer, what.epoch, through)
         listener.positions = machine.positions()
+        if isinstance(what, Loss) and what.information is None and listener.recovers:
+            world.sometimes("a consumer recovered as a newcomer")
+            world.call(listener.name, "recover", what.producer)
         listener.waiting.popleft()
         if listener.waiting:
             self._work(world, listener, incarnation)
@@ -233,7 +261,15 @@ class Channels(Scenario):
             if finished and machine is not None:
                 claims.extend(self._unmet_claims(world, listener, machine, claims))
             found.extend(check_channel(listener.name, self.published, listener.told, claims, finished=finished))
+            found.extend(self._check_ends(listener))
         return found
+
+    def _check_ends(self, listener: Listener) -> Iterable[Violation]:
+        if listener.wrong_cuts:
+            yield Violation("initial information stands for exactly what it says", tuple(listener.wrong_cuts[:10]))
+        open_ends = [item for item in listener.told if isinstance(item, Declared) and item.last is None]
+        if self.producer_config.durable and open_ends:
+            yield Violation("a durable producer's epoch has no unknown end", tuple(map(str, open_ends[:10])))
 
     def _claims(self, listener: Listener, machine: Consumer) -> list[Claim]:
         """The ledger's own figures where one incarnation saw it all; counted ones where a crash lost the ledger."""
@@ -364,15 +400,33 @@ class NoHeartbeat(Producer):
 class NumbersReplayWrongly(Producer):
     """Answers a NACK with the right frames under the wrong numbers."""
 
-    def _replay(self, sender: str, first: int, last: int, budget: int, effects: Effects) -> int:
+    def _replay(self, to: str | None, first: int, last: int, budget: int, effects: Effects) -> int:
         before = len(effects)
-        budget = super()._replay(sender, first, last, budget, effects)
+        budget = super()._replay(to, first, last, budget, effects)
         for at in range(before, len(effects)):
             message = getattr(effects[at], "message", None)
             if isinstance(message, Frames) and message.first > 1:
                 shifted = msgspec.structs.replace(message, first=message.first - 1)
                 effects[at] = msgspec.structs.replace(effects[at], message=shifted)
         return budget
+
+
+class SendsBeforeDisk(Producer):
+    """Sends a durable event before it is on disk: after a crash its number is given away again."""
+
+    def publish(self, *arguments: Any) -> Effects | None:
+        effects = super().publish(*arguments)
+        return None if effects is None else sorted(effects, key=lambda effect: isinstance(effect, Persist))
+
+
+class WelcomesAhead(Producer):
+    """Hands initial information over at a cut that it does not stand for."""
+
+    def welcome(self, consumer: str, information: bytes, now: int) -> Effects:
+        self.last += 1
+        effects = super().welcome(consumer, information, now)
+        self.last -= 1
+        return effects
 
 
 canary(Channels, "moves on before the application accepted", consumer=PositionBeforeAcceptance)
@@ -385,3 +439,5 @@ canary(Channels, "gives up silently", consumer=GivesUpSilently, seeds_max=200)
 canary(Channels, "the same epoch again", producer=SameEpochAgain)
 canary(Channels, "no heartbeat", producer=NoHeartbeat)
 canary(Channels, "numbers a replay wrongly", producer=NumbersReplayWrongly)
+canary(Channels, "sends before the disk has it", producer=SendsBeforeDisk, seeds_max=200)
+canary(Channels, "welcomes ahead of its cut", producer=WelcomesAhead)
