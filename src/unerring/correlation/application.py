@@ -29,17 +29,19 @@ class _Position(msgspec.Struct, frozen=True, array_like=True):
 class Application:
     """Takes the streams it asked for, commits, delivers."""
 
+    intake_part: type[Intake] = Intake
+
     def __init__(self, records: Mapping[str, bytes], name: str, topology: Topology, config: CorrelationConfig) -> None:
         self.name = name
         self.config = config
-        self.intake = Intake(name.rpartition("/")[0], topology, config)
+        self.intake = self.intake_part(name.rpartition("/")[0], topology, config)
         self.intake.incarnation = 1
         self._polled_us = NEVER
         for stream in self.intake.streams:
             data = records.get(f"application/{stream}/position")
             if data is not None:
                 position = msgspec.msgpack.decode(data, type=_Position)
-                self.intake.streams[stream] = Incoming(stream, position.last, position.count)
+                self.intake.streams[stream] = self.intake_part.incoming_part(stream, position.last, position.count)
                 self.intake.consumed[stream] = position.count
 
     def start(self, now: int) -> Effects:

@@ -34,11 +34,13 @@ class _Asking:
 class Intake:
     """All input streams of a replica or an application."""
 
+    incoming_part: type[Incoming] = Incoming
+
     def __init__(self, node: str, topology: Topology, config: CorrelationConfig) -> None:
         self.config = config
         self.incarnation = 0
         self.record = EMPTY
-        self.streams = {schema.name: Incoming(schema.name) for schema, _ in topology.inputs(node)}
+        self.streams = {schema.name: self.incoming_part(schema.name) for schema, _ in topology.inputs(node)}
         self.consumed = dict.fromkeys(self.streams, 0)
         """Events processed; credit is so many more."""
         self.latency_us = 0

@@ -15,6 +15,7 @@ from unerring.correlation.config import CorrelationConfig
 from unerring.correlation.messages import (
     AskConfirmation,
     CaughtUp,
+    Challenge,
     Confirmation,
     Enter,
     Entered,
@@ -49,6 +50,8 @@ class Membership:
         self.record = topology.founding() if kept is None else msgspec.msgpack.decode(kept, type=Record)
         self.rounds: dict[str, _Round] = {}
         """Evictions that wait for a confirmation, by the replica to be evicted."""
+        self._challenges: dict[str, tuple[str, str]] = {}
+        """By replica: the token that asked last, and the nonce it must answer with."""
 
     def start(self, now: int) -> Effects:
         return [SetTimer("membership", now + self.config.eviction_us)]
@@ -83,6 +86,13 @@ class Membership:
         member = self.record.members.get(enter.replica)
         if member is not None and member.token == enter.token:
             return [Send(sender, Entered(enter.token, member.incarnation, self._is_founding(member), self.record))]
+        asked = self._challenges.get(enter.replica)
+        if asked is None or asked[0] != enter.token:
+            # One nonce for one token: copies of an Enter must not invalidate each other.
+            asked = self._challenges[enter.replica] = (enter.token, f"{self.entropy.random():.17f}")
+        if enter.nonce != asked[1]:
+            return [Send(sender, Challenge(enter.token, asked[1]))]
+        del self._challenges[enter.replica]
         if member is not None and enter.incarnation and self.record.holds(enter.replica, enter.incarnation):
             # It still has the state of that incarnation on its disk: nothing was lost, it goes on.
             changed = msgspec.structs.replace(member, token=enter.token)

@@ -135,6 +135,15 @@ class Enter(Message, frozen=True):
     """Which one this process still holds the state of, from its disk; 0: none."""
     fingerprint: str
     """Of the cluster's configuration and rules: another one may not work with the others."""
+    nonce: str = ""
+    """The answer to Challenge: shows that the process that asks is still there."""
+
+
+class Challenge(Message, frozen=True):
+    """Say it again with this nonce: a late Enter of a process that is dead must not displace its successor."""
+
+    token: str
+    nonce: str
 
 
 class Entered(Message, frozen=True):
@@ -241,6 +250,7 @@ ANY: Final = (
     | Elected
     | LeaderDead
     | Enter
+    | Challenge
     | Entered
     | Refused
     | ReadRecord

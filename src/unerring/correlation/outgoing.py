@@ -51,11 +51,13 @@ class Held:
 class Outgoing:
     """All outgoing streams of a source or a replica."""
 
+    queue_part: type[Queue] = Queue
+
     def __init__(self, name: str, topology: Topology, streams: Sequence[str], config: CorrelationConfig) -> None:
         self.name = name
         self.incarnation = 0
         self.config = config
-        self.queues = {stream: Queue(stream) for stream in streams}
+        self.queues = {stream: self.queue_part(stream) for stream in streams}
         self.record = EMPTY
         self.leading = False
         self.registered: dict[str, tuple[int, int]] = {}

@@ -35,6 +35,7 @@ from unerring.correlation.messages import (
     AskSnapshot,
     Batch,
     Candidate,
+    Challenge,
     Confirmation,
     Elected,
     Enter,
@@ -76,6 +77,11 @@ class Phase(IntEnum):
 class Replica:
     """One of the f+1 copies of a node. `engine` makes a fresh engine; None: one that works on its own time."""
 
+    intake_part: type[Intake] = Intake
+    outgoing_part: type[Outgoing] = Outgoing
+    merge_part: type[Merge] = Merge
+    join_part: type[Join] = Join
+
     def __init__(
         self,
         name: str,
@@ -110,9 +116,9 @@ class Replica:
 
     def _begin_empty(self) -> None:
         spec = self.topology.node(self.node)
-        self.intake = Intake(self.node, self.topology, self.config)
-        self.merge = Merge(self.topology.inputs(self.node), rows_max=_BOUNDED_BY_CREDIT)
-        self.outgoing = Outgoing(self.name, self.topology, spec.outputs, self.config)
+        self.intake = self.intake_part(self.node, self.topology, self.config)
+        self.merge = self.merge_part(self.topology.inputs(self.node), rows_max=_BOUNDED_BY_CREDIT)
+        self.outgoing = self.outgoing_part(self.name, self.topology, spec.outputs, self.config)
         self.engine = None if self._make_engine is None else self._make_engine()
         self.made = {stream: Incoming(stream) for stream in spec.outputs}
         """The duplicate filter of an asynchronous engine's outputs."""
@@ -346,14 +352,16 @@ class Replica:
 
     # ---- membership and join -----------------------------------------------------------------------------------
 
-    def _enter(self, now: int) -> Effects:
+    def _enter(self, now: int, nonce: str = "") -> Effects:
         self._entered_us = now
         kept = 0 if self._journal is None else self._journal.incarnation
-        return [Send(MEMBERSHIP, Enter(self.name, self._token, kept, self.topology.fingerprint()))]
+        return [Send(MEMBERSHIP, Enter(self.name, self._token, kept, self.topology.fingerprint(), nonce))]
 
     def _while_entering(self, message: Any, now: int) -> Effects:
         if isinstance(message, Refused) and message.token == self._token:
             return [Stop(message.why)]
+        if isinstance(message, Challenge) and message.token == self._token:
+            return self._enter(now, message.nonce)
         if not isinstance(message, Entered) or message.token != self._token:
             return []
         kept = self._journal is not None and self._journal.incarnation == message.incarnation
@@ -364,7 +372,7 @@ class Replica:
         standing = message.record.members[self.name].standing
         if not message.founding and standing is Standing.JOINING:
             self.phase = Phase.JOINING
-            self._join = Join(self.name, self.incarnation, self.config.join_retry_us)
+            self._join = self.join_part(self.name, self.incarnation, self.config.join_retry_us)
             self._join.holding = kept
         effects: Effects = []
         if self._journal is not None and not kept and self.phase is Phase.MEMBER:

@@ -15,7 +15,6 @@ import msgspec
 from unerring.correlation.incoming import Incoming
 from unerring.correlation.messages import Receipt, SnapshotPart
 from unerring.correlation.outgoing import Outgoing
-from unerring.correlation.queue import Queue
 from unerring.model import Event, FrameError, Stamp
 from unerring.rules.merge import Merge, MergeState
 
@@ -66,10 +65,10 @@ def take(streams: dict[str, Incoming], merge: Merge, engine: bytes, outgoing: Ou
 def put_back(snapshot: Snapshot, streams: dict[str, Incoming], merge: Merge, outgoing: Outgoing) -> None:
     """All but the engine's state, into fresh parts."""
     for state in snapshot.inputs:
-        streams[state.stream] = Incoming(state.stream, state.last, state.count, state.progress)
+        streams[state.stream] = type(streams[state.stream])(state.stream, state.last, state.count, state.progress)
     merge.restore(snapshot.merge)
     for output in snapshot.outputs:
-        outgoing.queues[output.stream] = Queue(
+        outgoing.queues[output.stream] = type(outgoing.queues[output.stream])(
             output.stream, output.mark, output.mark_count, output.events, output.progress
         )
     for receipt in snapshot.receipts:

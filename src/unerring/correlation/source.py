@@ -45,11 +45,13 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
 class Source:
     """All streams of one producer."""
 
+    outgoing_part: type[Outgoing] = Outgoing
+
     def __init__(self, records: Mapping[str, bytes], name: str, topology: Topology, config: CorrelationConfig) -> None:
         self.name = name
         self.config = config
         spec = topology.node(name.rpartition("/")[0])
-        self.outgoing = Outgoing(name, topology, spec.outputs, config)
+        self.outgoing = self.outgoing_part(name, topology, spec.outputs, config)
         self.outgoing.incarnation = 1
         self.outgoing.lead()
         self.bounds = dict.fromkeys(spec.outputs, TIME_MIN)

@@ -1,0 +1,424 @@
+"""Correlation machines with one rule taken away each. The scenario must catch every one of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from unerring.correlation import Application, Membership, Replica, Source
+from unerring.correlation.incoming import Incoming, Taken, Verdict
+from unerring.correlation.intake import Intake
+from unerring.correlation.join import Join
+from unerring.correlation.messages import Ack, Batch, CaughtUp, Gossip, Receipt
+from unerring.correlation.outgoing import Outgoing
+from unerring.correlation.queue import Queue
+from unerring.correlation.record import Record, Standing
+from unerring.correlation.snapshot import Snapshot
+from unerring.model import TIME_MIN, Address, Effects, Event, Send, Stamp
+from unerring.rules.merge import Merge
+from unerring.rules.outputs import Row
+
+# ---- the duplicate filter --------------------------------------------------------------------------------------
+
+
+class NoFilter(Incoming):
+    """Takes whatever comes, as often as it comes."""
+
+    def take(self, batch: Batch) -> Taken:
+        if batch.prev > self.last:
+            return Taken(Verdict.GAP, (), False)
+        self.count += len(batch.events)
+        self.progress = max(self.progress, batch.progress)
+        if batch.events:
+            self.last = batch.events[-1].stamp
+        return Taken(Verdict.NEXT, batch.events, True)
+
+
+class NoPrev(Incoming):
+    """Line 9 alone: a stamp above the last one is new, whatever lies between."""
+
+    def take(self, batch: Batch) -> Taken:
+        events = tuple(event for event in batch.events if event.stamp > self.last)
+        advanced = bool(events) or batch.progress > self.progress
+        self.progress = max(self.progress, batch.progress)
+        if events:
+            self.last = events[-1].stamp
+            self.count = batch.index + len(batch.events)
+        return Taken(Verdict.NEXT if advanced else Verdict.DUPLICATE, events, advanced)
+
+
+class ProgressAnyway(Incoming):
+    """Progress counts whether or not its event has come."""
+
+    def take(self, batch: Batch) -> Taken:
+        taken = super().take(batch)
+        if batch.progress > self.progress:
+            self.progress = batch.progress
+            return Taken(taken.verdict if taken.events else Verdict.NEXT, taken.events, True)
+        return taken
+
+
+class NoFilterIntake(Intake):
+    incoming_part = NoFilter
+
+
+class NoPrevIntake(Intake):
+    incoming_part = NoPrev
+
+
+class ProgressAnywayIntake(Intake):
+    incoming_part = ProgressAnyway
+
+
+class NoFilterAtTheTop(Application):
+    intake_part = NoFilterIntake
+
+
+class NoPrevReplica(Replica):
+    intake_part = NoPrevIntake
+
+
+class ProgressAnywayReplica(Replica):
+    intake_part = ProgressAnywayIntake
+
+
+# ---- acks and asking again -------------------------------------------------------------------------------------
+
+
+class AcksBeforeAccepting(Replica):
+    """Acknowledges what it has seen, not what it has."""
+
+    def _batch(self, sender: Address, batch: Batch, now: int) -> Effects:
+        effects = super()._batch(sender, batch, now)
+        if batch.events and batch.stream in self.intake.streams:
+            ahead = self.intake.streams[batch.stream]
+            if batch.events[-1].stamp > ahead.last:
+                last, count = batch.events[-1].stamp, batch.index + len(batch.events)
+                credit = self.intake.credit(batch.stream)
+                effects.append(Send(sender, Ack(batch.stream, last, count, self.incarnation, credit)))
+        return effects
+
+
+class NeverAsksIntake(Intake):
+    """Waits for whoever leads; repeats no ack."""
+
+    def tick(self, now: int) -> Effects:
+        return []
+
+
+class NeverAsks(Replica):
+    intake_part = NeverAsksIntake
+
+
+# ---- the outgoing queue ----------------------------------------------------------------------------------------
+
+
+class ByPosition(Queue):
+    """Drops as many as were acknowledged, from the front, wherever its own front is."""
+
+    __slots__ = ("_began",)
+
+    def __init__(self, stream: str, *rest: Any) -> None:
+        super().__init__(stream, *rest)
+        self._began = self.mark_count
+
+    def prune_count(self, count: int) -> None:
+        dropped = self.mark_count - self._began
+        events = self.events()[: max(0, count - dropped)]
+        if events:
+            self.prune(events[-1].stamp)
+
+
+class ByPositionOutgoing(Outgoing):
+    queue_part = ByPosition
+
+    def prune(self) -> None:
+        for stream, queue in self.queues.items():
+            counts = [
+                held.count if (held := self._held[stream].get(receiver)) else 0 for receiver in self._receivers[stream]
+            ]
+            if counts and self.record.version and isinstance(queue, ByPosition):
+                queue.prune_count(min(counts))
+
+
+class PrunesByPosition(Replica):
+    outgoing_part = ByPositionOutgoing
+
+
+class OldAcksOutgoing(Outgoing):
+    """An ack counts for whoever bears the name now."""
+
+    def learn(self, receipt: Receipt) -> None:
+        for name, incarnation in self._receivers.get(receipt.stream, []):
+            if name == receipt.receiver:
+                super().learn(msgspec.structs.replace(receipt, incarnation=incarnation))
+        super().learn(receipt)
+
+    def _arrange(self) -> None:
+        known = self.receipts()
+        super()._arrange()
+        for receipt in known:
+            self.learn(receipt)
+
+
+class OldAcksCount(Replica):
+    outgoing_part = OldAcksOutgoing
+
+
+class SuspiciousOutgoing(Outgoing):
+    """Evicts a receiver by itself: whoever lags behind the best one by much is not waited for."""
+
+    def prune(self) -> None:
+        for stream, queue in self.queues.items():
+            best: Stamp | None = None
+            for receiver in self._receivers[stream]:
+                held = self._held[stream].get(receiver)
+                if held is not None and (best is None or held.last > best):
+                    best = held.last
+            if best is not None and self.record.version and len(queue) > 2:
+                queue.prune(best)
+
+
+class EvictsOnSuspicion(Replica):
+    outgoing_part = SuspiciousOutgoing
+
+
+class PrunesAsTold(Replica):
+    """Takes a fellow's pruning as its own: a stale leader's membership decides."""
+
+    def _tell_fellows(self) -> Effects:
+        marks = tuple(Receipt(s, "", 0, queue.mark, 0, 0) for s, queue in self.outgoing.queues.items())
+        told = super()._tell_fellows()
+        return [
+            Send(effect.to, msgspec.structs.replace(effect.message, receipts=marks))
+            for effect in told
+            if isinstance(effect, Send)
+        ]
+
+    def _gossip(self, sender: Address, gossip: Gossip, now: int) -> Effects:
+        if self.holding:
+            for receipt in gossip.receipts:
+                self.outgoing.queues[receipt.stream].prune(receipt.last)
+        return super()._gossip(sender, msgspec.structs.replace(gossip, receipts=()), now)
+
+
+class CreditInsideATime(Queue):
+    """Stops at the credit, wherever that is."""
+
+    __slots__ = ()
+
+    def allowed(self, start: int, credit: int) -> int:
+        return max(start, min(credit, self.count))
+
+
+class CreditInsideATimeOutgoing(Outgoing):
+    queue_part = CreditInsideATime
+
+
+class EndsInsideATime(Replica):
+    outgoing_part = CreditInsideATimeOutgoing
+
+
+class PromisesUnsent(Queue):
+    """Progress is not capped before the first event that the receiver was not sent."""
+
+    __slots__ = ()
+
+    def progress_after(self, end: int) -> int:
+        return self.progress
+
+
+class PromisesUnsentOutgoing(Outgoing):
+    queue_part = PromisesUnsent
+
+
+class UncappedProgress(Replica):
+    outgoing_part = PromisesUnsentOutgoing
+
+
+class LastSentOutgoing(Outgoing):
+    """`prev` is the last event sent to that receiver, not the stream's."""
+
+    def flush(self, now: int) -> Effects:
+        last: dict[tuple[Address, str], Stamp] = self.__dict__.setdefault("sent_last", {})
+        effects: Effects = []
+        for effect in super().flush(now):
+            if isinstance(effect, Send) and isinstance(effect.message, Batch):
+                batch = effect.message
+                prev = last.get((effect.to, batch.stream), batch.prev)
+                effect = Send(effect.to, msgspec.structs.replace(batch, prev=prev))
+                last[effect.to, batch.stream] = batch.events[-1].stamp if batch.events else prev
+            effects.append(effect)
+        return effects
+
+
+class LastSentAsPrev(Replica):
+    outgoing_part = LastSentOutgoing
+
+
+class ProgressWithEventsOnlyOutgoing(Outgoing):
+    """Progress waits for credit like an event: a diamond under back-pressure waits for itself."""
+
+    def _serve(self, queue: Queue, to: Address, held: Any, batches: Any, now: int, effects: Effects) -> None:
+        if held.sent < held.credit:
+            super()._serve(queue, to, held, batches, now, effects)
+
+
+class ProgressNeedsCredit(Replica):
+    outgoing_part = ProgressWithEventsOnlyOutgoing
+
+
+# ---- merge -----------------------------------------------------------------------------------------------------
+
+
+class ArrivalMerge(Merge):
+    """Hands out what is there, in the order in which streams happen to be ahead."""
+
+    def release(self) -> tuple[list[Row], int]:
+        rows = [Row(lane.rank, event) for lane in self._lanes.values() for event in lane.waiting]
+        for lane in self._lanes.values():
+            lane.waiting.clear()
+        self._waiting = 0
+        self.through = max(self.through, min(lane.progress for lane in self._lanes.values()))
+        return rows, self.through
+
+
+class MergesByArrival(Replica):
+    merge_part = ArrivalMerge
+
+    def _take_outputs(self, fed: Any, through: int, effects: Effects) -> None:
+        for stream, events in fed.outputs.items():
+            queue = self.outgoing.queues[stream]
+            # As a system without a merge would: what comes late is sent late.
+            later: list[Event] = []
+            for event in events:
+                floor = max(later[-1].stamp if later else queue.last, Stamp(queue.progress, 1 << 30))
+                stamp = event.stamp if event.stamp > floor else Stamp(floor.time + 1, 0)
+                later.append(msgspec.structs.replace(event, stamp=stamp))
+            queue.append(later)
+
+
+# ---- join ------------------------------------------------------------------------------------------------------
+
+
+class UncheckedJoin(Join):
+    """Takes its snapshot first and registers afterwards, without a look at the marks."""
+
+    def carry_on(self, record: Record, upstream: Any, streams: Any, now: int, at_once: bool = False) -> Effects:
+        if self.holding:
+            return super().carry_on(record, upstream, streams, now, at_once)
+        if not at_once and now - self._tried_us < self._retry_us:
+            return []
+        self._tried_us = now
+        return self._ask(record)
+
+    def _at_marks(self, record: Record, upstream: Any, streams: Any) -> bool:
+        return True
+
+
+class SnapshotBeforeRegistering(Replica):
+    join_part = UncheckedJoin
+
+
+class SnapshotWithoutQueue(Replica):
+    """A snapshot holds where the outgoing streams are, not what is queued."""
+
+    def _snapshot(self) -> Snapshot:
+        whole = super()._snapshot()
+        outputs = tuple(
+            msgspec.structs.replace(
+                state,
+                mark=state.events[-1].stamp if state.events else state.mark,
+                mark_count=state.mark_count + len(state.events),
+                events=(),
+            )
+            for state in whole.outputs
+        )
+        return msgspec.structs.replace(whole, outputs=outputs)
+
+
+class SnapshotWithoutBuffer(Replica):
+    """A snapshot holds positions and engine state, not what waits to be merged."""
+
+    def _snapshot(self) -> Snapshot:
+        whole = super()._snapshot()
+        lanes = tuple((name, last, progress, ()) for name, last, progress, _ in whole.merge.lanes)
+        merge = msgspec.structs.replace(whole.merge, lanes=lanes)
+        return msgspec.structs.replace(whole, merge=merge)
+
+
+class SnapshotOnePosition(Replica):
+    """A snapshot says how far all receivers are, as if the fastest stood for all."""
+
+    def _snapshot(self) -> Snapshot:
+        whole = super()._snapshot()
+        best: dict[str, Receipt] = {}
+        for receipt in whole.receipts:
+            if receipt.stream not in best or receipt.last > best[receipt.stream].last:
+                best[receipt.stream] = receipt
+        receipts = tuple(
+            msgspec.structs.replace(
+                receipt, last=best[receipt.stream].last, count=best[receipt.stream].count, credit=receipt.credit
+            )
+            for receipt in whole.receipts
+        )
+        return msgspec.structs.replace(whole, receipts=receipts)
+
+
+class StaysThoughEvicted(Replica):
+    """An evicted replica goes on with what it has."""
+
+    def _read(self, record: Record, now: int) -> Effects:
+        member = record.members.get(self.name)
+        if member is not None and member.standing is Standing.GONE:
+            return []
+        return super()._read(record, now)
+
+
+# ---- membership ------------------------------------------------------------------------------------------------
+
+
+class EvictsUnconfirmed(Membership):
+    """Counts whoever is in the record as remaining, dead or alive."""
+
+    def evict(self, replica: str, now: int) -> Effects:
+        effects = super().evict(replica, now)
+        if not self._remaining(replica):
+            return effects
+        del self.rounds[replica]
+        member = self.record.members[replica]
+        return self._write(replica, msgspec.structs.replace(member, standing=Standing.GONE))
+
+
+class GrantsUnconfirmed(Membership):
+    """Believes a joiner that it is caught up, whoever has confirmed."""
+
+    def _caught_up(self, sender: Address, message: CaughtUp) -> Effects:
+        confirmed = tuple((name, member.incarnation) for name, member in self.record.members.items())
+        return super()._caught_up(sender, msgspec.structs.replace(message, confirmed=confirmed))
+
+
+class HastyJoin(Join):
+    """Asks to be caught up once one upstream replica has confirmed."""
+
+    def carry_on(self, record: Record, upstream: Any, streams: Any, now: int, at_once: bool = False) -> Effects:
+        asked = [name for name in upstream if (name, record.members[name].incarnation) in self._marks]
+        return super().carry_on(record, asked or upstream, streams, now, at_once)
+
+
+class HastyReplica(Replica):
+    join_part = HastyJoin
+
+
+# ---- sources ---------------------------------------------------------------------------------------------------
+
+
+class ForgetsPromises(Source):
+    """Keeps no bound on disk: a restart may publish at or before what it had promised."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        for stream, queue in self.outgoing.queues.items():
+            queue.progress = queue.last.time if queue.count else TIME_MIN
+            self.bounds[stream] = queue.progress
