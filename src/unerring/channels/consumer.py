@@ -64,6 +64,8 @@ class Consumer:
         """The application has taken what it was handed up to here; an open-ended loss counts by its first sequence."""
         feed = self._feeds[producer]
         feed.accept(epoch, through)
+        if not feed.ready and not feed.armed and feed.next > feed.account.known_last:
+            return []
         effects: Effects = []
         self._hand(feed, effects)
         self._watch(feed, now, effects)
@@ -89,6 +91,8 @@ class Consumer:
             feed = self._meet(frames.producer, frames.epoch, frames.first, sender)
             if feed is None:
                 return [Report("channel.producers_max", f"frames of one more producer from {sender} refused")]
+        if not feed.armed and feed.pass_on(frames, self._config.in_hand_max):
+            return [Deliver(frames)]
         effects: Effects = []
         if frames.epoch != feed.epoch:
             if frames.epoch < feed.epoch:

@@ -56,6 +56,21 @@ class Feed:
         if last > self.account.known_last:
             self.account.known_last = last
 
+    def pass_on(self, frames: Frames, in_hand_max: int) -> bool:
+        """The common case at once: the next frames in order, nothing waiting, and room in the application's hands."""
+        if frames.first != self.next or self.ready or self.held or frames.epoch != self.epoch or self.recovering:
+            return False
+        count = len(frames.payloads)
+        last = frames.first + count - 1
+        account = self.account
+        if last < account.known_last or (self.in_hand and self.in_hand_count + count > in_hand_max):
+            return False
+        self.next = last + 1
+        account.known_last = last
+        self.in_hand.append(frames)
+        self.in_hand_count += count
+        return True
+
     def take(self, frames: Frames) -> None:
         """Keep what is new of `frames`; the rest are duplicates (paper, section 3.1)."""
         first, last = frames.first, frames.last
@@ -160,6 +175,8 @@ class Feed:
 
     def accept(self, epoch: int, through: int) -> None:
         """The application accepted everything up to (epoch, through): only now does the sequence move on."""
+        if len(self.in_hand) == 1 and self._accept_whole(epoch, through):
+            return
         while self.in_hand and _before(self.in_hand[0], epoch, through):
             segment = self.in_hand.popleft()
             self.in_hand_count -= _count(segment)
@@ -178,6 +195,17 @@ class Feed:
             if isinstance(head, Frames) and head.epoch == epoch and through > account.accepted:
                 account.delivered += through - account.accepted
                 account.accepted = through
+
+    def _accept_whole(self, epoch: int, through: int) -> bool:
+        """The common case at once: all that is in hand, of the present epoch."""
+        frames, account = self.in_hand[0], self.account
+        if type(frames) is not Frames or frames.epoch != epoch or epoch != self.epoch or frames.last != through:
+            return False
+        self.in_hand.popleft()
+        self.in_hand_count = 0
+        account.delivered += through - account.accepted
+        account.accepted = through
+        return True
 
     @property
     def position(self) -> tuple[int, int]:

@@ -85,7 +85,7 @@ class Channels(Scenario):
         self.producer_config = ProducerConfig(
             durable=draw.random() < 0.3,
             merge_consumers_min=2,
-            repair_bytes_per_s=draw.choice((2000, 1 << 25)),
+            repair_bytes_per_s=draw.choice((50_000, 1 << 25)),
             buffer_count_max=draw.choice((20, 300, 100_000)),
             replay_bytes_max=draw.choice((1024, 1 << 20)),
             heartbeat_pause_us_max=draw.choice((50, 1000)) * MILLISECOND_US,
