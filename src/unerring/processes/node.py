@@ -9,7 +9,16 @@ from typing import Any
 
 import msgspec
 
-from unerring.model import Address, CallerError, Effects, Entropy, ProcessError, SetTimer
+from unerring.model import (
+    Address,
+    CallerError,
+    Connected,
+    Disconnected,
+    Effects,
+    Entropy,
+    ProcessError,
+    SetTimer,
+)
 from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.graph import Kind
@@ -141,7 +150,7 @@ class ProcessNode:
             self._on_start(sender, message, now)
         elif isinstance(message, Started):
             self.starters.pop(message.instance, None)
-        else:
+        elif not isinstance(message, Connected | Disconnected):  # repetition, not connections, carries this protocol
             self._to_instance(sender, message, now)
         return self.out.take()
 

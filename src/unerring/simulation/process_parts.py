@@ -157,7 +157,7 @@ class SimService:
     def _write_down(self, what: str, request: Request, value: Any) -> None:
         original = request.iid.removesuffix("~")
         action = original.split("/")[1]
-        view = int(original.split("@")[1]) if "@" in original else -1
+        view = int(original.partition("@")[2].lstrip("b") or -1)
         line = Did(what, original, action, request.group, view, request.basis, request.payload, value)
         self.journal.append((self.clock(), line))
         self.kept.append((f"journal/{len(self.journal):06}", self.journal[-1]))

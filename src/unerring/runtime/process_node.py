@@ -1,0 +1,235 @@
+"""Process nodes: the machine of all instances, driven by this node's loop, disk and links. Embedded mode is a node
+without links: one process, one replica, the same code.
+
+    async with Embedded([order], "orders.db") as engine:
+        result = await engine.run("order", "order-17", item="bolt")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from unerring.model import CallerError, Codec, Effects, Machine, ProcessError, StableStorage
+from unerring.processes.build import Process
+from unerring.processes.config import ClusterBounds, ProcessesConfig
+from unerring.processes.grouping import Grouping
+from unerring.processes.messages import CANCEL, FINAL, Mail, Start, codec
+from unerring.processes.node import ProcessNode
+from unerring.processes.replica import Ended
+from unerring.runtime.greeting import Identity
+from unerring.runtime.links import Links, LinksConfig
+from unerring.runtime.loop import Driver, monotonic_us
+from unerring.runtime.reports import Reports
+from unerring.runtime.services.clients import LocalService, Service, ServiceCarrier
+from unerring.runtime.storage import SqliteStorage
+
+MACHINE = "processes"
+"""The name of this machine on a node's links."""
+
+
+class _Wish(msgspec.Struct, frozen=True):
+    """What the application of this very node wants: comes through the inbox like any message."""
+
+    method: str
+    arguments: tuple[Any, ...]
+
+
+class _Machine:
+    """A `ProcessNode` that also takes the wishes of its own application."""
+
+    def __init__(self, node: ProcessNode) -> None:
+        self.node = node
+
+    def start(self, now: int) -> Effects:
+        return self.node.start(now)
+
+    def timer(self, name: str, now: int) -> Effects:
+        return self.node.timer(name, now)
+
+    def handle(self, sender: str, message: Any, now: int) -> Effects:
+        if isinstance(message, _Wish):
+            effects: Effects = getattr(self.node, message.method)(*message.arguments, now)
+            return effects
+        return self.node.handle(sender, message, now)
+
+
+class RunningNode:
+    """One process node of a cluster, or the only one (`peers` empty: f must be 0)."""
+
+    def __init__(
+        self,
+        name: str,
+        processes: Sequence[Process],
+        storage: StableStorage | str | Path,
+        services: Mapping[str, Service] | None = None,
+        *,
+        peers: Mapping[str, str] | None = None,
+        listen_on: str = "",
+        incarnation: int | None = None,
+        bounds: ClusterBounds | None = None,
+        config: ProcessesConfig | None = None,
+        grouping: Grouping | None = None,
+        links_config: LinksConfig | None = None,
+        reports: Reports | None = None,
+    ) -> None:
+        self.name = name
+        self.processes = {process.name: process for process in processes}
+        self.bounds = bounds or ClusterBounds(f=0 if not peers else len(peers) // 2)
+        self.reports = reports or Reports()
+        self._own = SqliteStorage(storage) if isinstance(storage, str | Path) else None
+        self._storage: StableStorage = self._own if isinstance(storage, str | Path) and self._own else storage  # type: ignore[assignment]
+        self._peers = dict(peers or {})
+        self._listen_on = listen_on
+        self._incarnation = incarnation if incarnation is not None else time.time_ns() // 1000
+        self._config = config or ProcessesConfig()
+        self._grouping = grouping or Grouping()
+        self._links_config = links_config
+        functions = {name: function for process in processes for name, function in process.functions.items()}
+        self._services: dict[str, Service] = {"local": LocalService(functions), **(services or {})}
+        self._ended: dict[str, list[asyncio.Future[Ended]]] = {}
+        self._links: Links | None = None
+        self._driving: asyncio.Task[Any] | None = None
+
+    async def open(self) -> str:
+        """Start. The answer is the address this node listens on; empty without peers."""
+        address = ""
+        links = None
+        wire: Codec = codec(2 * self.bounds.state_bytes_max + (1 << 20))
+        me = f"{self.name}/{MACHINE}"
+        if self._peers or self._listen_on:
+            shape = LinksConfig(frame_bytes_max=wire.bytes_max + 4096)
+            cluster = self.bounds.fingerprint() + self._grouping.fingerprint()
+            self._links = Links(
+                Identity(self.name, self._incarnation, cluster), wire, self._links_config or shape, self.reports
+            )
+            address = await self._links.open(self._listen_on or "127.0.0.1:0")
+            links = self._links.post(MACHINE)
+        nodes = tuple(f"{node}/{MACHINE}" for node in sorted([self.name, *self._peers]))
+        now = monotonic_us()
+        self.node = ProcessNode(
+            me,
+            nodes,
+            self.processes,
+            self._storage.load(),
+            random.Random(),
+            now,
+            self.bounds,
+            self._config,
+            self._grouping,
+            time.time_ns() // 1000 - now,
+        )
+        self._carrier = ServiceCarrier(me, self._services, links, self.reports)
+        machine: Machine = _Machine(self.node)
+        self.driver = Driver(
+            machine, self._carrier, storage=self._storage, deliver=self._on_deliver, reports=self.reports
+        )
+        self._carrier.offer = self.driver.offer
+        if self._links is not None:
+            self.driver.on_congestion = self._links.hold
+            self._links.attach(MACHINE, self.driver.offer)
+            for peer, at in self._peers.items():
+                if at:
+                    self._links.join(peer, at)
+        self._driving = asyncio.create_task(self.driver.run())
+        return address
+
+    def join(self, peer: str, address: str) -> None:
+        """Tell where another node of the cluster is."""
+        if self._links is None:
+            raise ProcessError(f"{self.name} is not open, or has no peers; open it before it joins {peer}")
+        self._links.join(peer, address)
+
+    async def close(self) -> None:
+        """Stop in order: what was promised is on disk."""
+        if self._driving is not None:
+            self.driver.stop("closed")
+            await asyncio.gather(self._driving, return_exceptions=True)
+        await self._carrier.close()
+        if self._links is not None:
+            await self._links.close()
+        if self._own is not None:
+            self._own.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _on_deliver(self, what: Any) -> None:
+        if isinstance(what, Ended):
+            for waiting in self._ended.pop(what.instance, []):
+                if not waiting.done():
+                    waiting.set_result(what)
+
+    # ---- what an application does ------------------------------------------------------------------------------
+
+    async def start(self, process: str, instance: str, **given: Any) -> None:
+        """Start an instance, or do nothing if its id was started before."""
+        start = Start(instance, process, msgspec.to_builtins(given))
+        self.node.initial(start, 0)  # says at once what is wrong with it
+        await self.driver.put(self.node.me, _Wish("begin", (start,)))
+
+    async def result(self, instance: str) -> dict[str, Any]:
+        """Wait for the end of an instance; its variables. ProcessError when it was cancelled, failed or parked."""
+        done = self.node.finished.get(instance)
+        replica = self.node.instances.get(instance)
+        if done is None and not (replica is not None and replica.final):
+            waiting: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+            self._ended.setdefault(instance, []).append(waiting)
+            driving = self._driving
+            if driving is None:
+                raise ProcessError(f"node {self.name} is not open")
+            await asyncio.wait((waiting, driving), return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                raise ProcessError(f"node {self.name} stopped before {instance} came to its end; start it again")
+            state = waiting.result().state
+            status, reason, variables = state.status, state.reason, state.variables
+        else:
+            told = self.node.query(instance)
+            status, reason, variables = told["status"], told["reason"], told["variables"]
+        if status != FINAL[0]:
+            raise ProcessError(f"{instance} was {status}: {reason}")
+        return dict(variables)
+
+    async def run(self, process: str, instance: str, **given: Any) -> dict[str, Any]:
+        """Start and wait."""
+        if instance not in self.node.finished:
+            await self.start(process, instance, **given)
+        return await self.result(instance)
+
+    async def signal(self, instance: str, channel: str, payload: Any, id: str = "") -> None:
+        """A message for a receive action. The same id is the same message."""
+        if channel == CANCEL:
+            raise CallerError("use cancel() to cancel an instance")
+        mail = Mail(id or uuid.uuid4().hex, channel, msgspec.to_builtins(payload))
+        await self.driver.put(self.node.me, _Wish("post", (instance, mail)))
+
+    async def cancel(self, instance: str) -> None:
+        """Ask that the instance is undone. It may have ended, or be past what can be undone: see `result`."""
+        await self.driver.put(self.node.me, _Wish("cancel", (instance, f"cancel-{instance}")))
+
+    def query(self, instance: str) -> dict[str, Any]:
+        """What this node knows of an instance now."""
+        return self.node.query(instance)
+
+
+class Embedded(RunningNode):
+    """One process, one replica, SQLite, no cluster."""
+
+    def __init__(
+        self, processes: Sequence[Process], path: str | Path, services: Mapping[str, Service] | None = None, **more: Any
+    ) -> None:
+        super().__init__("embedded", processes, path, services, **more)

@@ -1,0 +1,180 @@
+"""How a process's requests reach services: local async functions, or HTTP with the interaction id as `Idempotency-Key`.
+
+A client only carries: it makes one attempt and says what came of it. Repetition, patience and what an answer means are
+the machine's. Whatever is not a clear answer (a timeout, a broken connection, an answer that cannot be read) is
+`unknown`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+import httpx
+import msgspec
+
+from unerring.model import Address
+from unerring.processes.messages import Answer, Reply, Request
+from unerring.runtime.loop import Carrier
+from unerring.runtime.reports import Reports
+
+
+class Refused(Exception):
+    """Raised by a local action that did nothing and will not: a recorded refusal. `for_good`: at any later time too."""
+
+    def __init__(self, why: str, for_good: bool = False) -> None:
+        super().__init__(why)
+        self.for_good = for_good
+
+
+class Service(Protocol):
+    async def ask(self, request: Request) -> Reply: ...
+
+    async def close(self) -> None: ...
+
+
+def answer(request: Request, what: str, value: Any = None) -> Reply:
+    return Reply(request.instance, request.iid, request.mode, what, value)
+
+
+class LocalService:
+    """Async functions of this node's own process, by operation. A parameter called `interaction` gets the IID."""
+
+    def __init__(self, functions: Mapping[str, Callable[..., Awaitable[Any]]]) -> None:
+        self._functions = dict(functions)
+        self._wants = {name: "interaction" in inspect.signature(f).parameters for name, f in self._functions.items()}
+
+    async def ask(self, request: Request) -> Reply:
+        function = self._functions.get(request.operation)
+        if function is None:
+            return answer(request, Answer.UNKNOWN, f"there is no function {request.operation!r} here")
+        try:
+            given = dict(request.payload)
+            if self._wants[request.operation]:
+                given["interaction"] = request.iid
+            value = await function(**given)
+        except Refused as refusal:
+            return answer(request, Answer.FINAL if refusal.for_good else Answer.REFUSED, str(refusal))
+        except Exception as error:
+            return answer(request, Answer.UNKNOWN, f"{request.operation} raised {error!r}")
+        return answer(request, Answer.DONE, msgspec.to_builtins(value))
+
+    async def close(self) -> None:
+        pass
+
+
+class HttpService:
+    """POST {url}/{operation} with the reads as a JSON object; DELETE to cancel. Our filter marks its answers."""
+
+    def __init__(
+        self,
+        url: str,
+        timeout_s: float = 5.0,
+        reply_bytes_max: int = 1 << 20,
+        connections_max: int = 64,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        limits = httpx.Limits(max_connections=connections_max, max_keepalive_connections=connections_max)
+        self._client = httpx.AsyncClient(base_url=url, timeout=timeout_s, limits=limits, transport=transport)
+        self._most = reply_bytes_max
+
+    async def ask(self, request: Request) -> Reply:
+        headers = {
+            "idempotency-key": request.iid,
+            "unerring-instance": request.instance,
+            "unerring-view": str(request.view),
+            "unerring-group": str(request.group),
+            "unerring-basis": ",".join(str(view) for view in request.basis),
+            "content-type": "application/json",
+        }
+        method = "DELETE" if request.mode == "cancel" else "POST"
+        content = b"" if method == "DELETE" else msgspec.json.encode(request.payload)
+        try:
+            async with self._client.stream(
+                method, f"/{request.operation}", content=content, headers=headers
+            ) as response:
+                body = b""
+                async for part in response.aiter_bytes():
+                    body += part
+                    if len(body) > self._most:
+                        return answer(request, Answer.UNKNOWN, f"it answered more than {self._most} bytes")
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            return answer(request, Answer.UNKNOWN, f"{type(error).__name__}: {error}")
+        return _read(request, response, body)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+def _read(request: Request, response: httpx.Response, body: bytes) -> Reply:
+    marked = response.headers.get("unerring-answer", "")
+    what = marked if marked else Answer.DONE if response.status_code < 300 else Answer.UNKNOWN
+    if what not in (Answer.DONE, Answer.REFUSED, Answer.FINAL, Answer.FENCED):
+        return answer(request, Answer.UNKNOWN, body[:200].decode("utf-8", "replace"))
+    try:
+        value = msgspec.json.decode(body) if body else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if what != Answer.DONE:
+            value = body[:200].decode("utf-8", "replace")
+        else:  # it was done, and what it said cannot be used: the machine decides, as for a value of the wrong type
+            value = {"garbage": body[:200].decode("utf-8", "replace")}
+    return answer(request, what, value)
+
+
+class ServiceCarrier:
+    """A node's carrier: `service:NAME` goes to a service, this node's own address back to it, the rest over links."""
+
+    def __init__(
+        self,
+        me: Address,
+        services: Mapping[str, Service],
+        links: Carrier | None,
+        reports: Reports,
+        asking_max: int = 1_000,
+    ) -> None:
+        self._me = me
+        self._services = services
+        self._links = links
+        self._reports = reports
+        self._asking_max = asking_max
+        self._asking: set[asyncio.Task[None]] = set()
+        self.offer: Callable[[Address, Any], bool] = lambda sender, message: False
+        """The driver's inbox, once there is a driver."""
+
+    def send(self, to: Address, message: Any) -> None:
+        if to.startswith("service:"):
+            self._ask(to, message)
+        elif to == self._me:
+            asyncio.get_running_loop().call_soon(self.offer, self._me, message)
+        elif self._links is not None:
+            self._links.send(to, message)
+
+    def broadcast(self, message: Any) -> None:
+        if self._links is not None:
+            self._links.broadcast(message)
+
+    def _ask(self, to: Address, request: Request) -> None:
+        service = self._services.get(request.service)
+        if service is None:
+            self._reports.note("process.no_service", f"this node has no service {request.service!r}; give it one")
+        elif len(self._asking) >= self._asking_max:
+            self._reports.count("process.not_asked")  # the machine will ask again
+        else:
+            task = asyncio.get_running_loop().create_task(self._carry(service, to, request))
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
+
+    async def _carry(self, service: Service, to: Address, request: Request) -> None:
+        reply = await service.ask(request)
+        if reply.answer == Answer.UNKNOWN and reply.value:
+            self._reports.note("process.unknown_outcome", f"{request.iid}: {reply.value}")
+        self.offer(to, reply)
+
+    async def close(self) -> None:
+        for task in list(self._asking):
+            task.cancel()
+        await asyncio.gather(*self._asking, return_exceptions=True)
+        for service in self._services.values():
+            await service.close()

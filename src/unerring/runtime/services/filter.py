@@ -1,0 +1,190 @@
+"""The filter in front of a service, as ASGI middleware: a request with an `Idempotency-Key` (the interaction id) has
+its effect once, and every repetition gets the recorded answer.
+
+| request | answer |
+|---|---|
+| a new IID | the application's; recorded in the same transaction as the application's effects |
+| an IID that was done or refused | the recorded answer again |
+| an IID that comes with another request | 422, nothing happens |
+| DELETE of an IID that was done | the application undoes it (it sees the DELETE); recorded as cancelled |
+| DELETE of an IID that has not come yet | a tombstone: the late original will be refused |
+| a cancelled IID, or a write of a lower view than was seen for the instance | 409, `Unerring-Answer: fenced` |
+
+The application finds the interaction in `scope["unerring"]`: its id, and the connection whose transaction it should
+use. An answer of 4xx is a refusal and is recorded (410: for good), whatever the application wrote is taken back; 5xx or
+an exception records nothing: the outcome is unknown and the same IID will be tried again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+import msgspec
+
+from unerring.runtime.services.store import Recorded, Store, Transaction
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+GONE: Final = 410
+
+
+class Interaction(msgspec.Struct, frozen=True):
+    """What the application may know of the request under way."""
+
+    iid: str
+    instance: str
+    view: int
+    connection: Any
+    """The database connection of the transaction that records the interaction: effects written on it happen once."""
+    original: bytes = b""
+    """Of a DELETE: the body of the request that is to be undone, and what was answered to it."""
+    answered: bytes = b""
+    group: int = 0
+    basis: tuple[int, ...] = ()
+
+
+class _Response:
+    """What the application answered."""
+
+    def __init__(self) -> None:
+        self.status = 500
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.body = b""
+
+    async def take(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.status, self.headers = message["status"], list(message.get("headers", ()))
+        elif message["type"] == "http.response.body":
+            self.body += message.get("body", b"")
+
+
+class Filter:
+    """ASGI middleware: `Filter(app, SqliteStore("shop.db"))`."""
+
+    def __init__(self, app: App, store: Store, request_bytes_max: int = 1 << 20) -> None:
+        self._app = app
+        self._store = store
+        self._most = request_bytes_max
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {name.lower(): value for name, value in scope.get("headers", ())}
+        iid = headers.get(b"idempotency-key", b"").decode("ascii", "replace")
+        if scope["type"] != "http" or not iid:
+            await self._app(scope, receive, send)
+            return
+        body = await self._read(receive)
+        if body is None:
+            await _answer(send, 413, "unknown", f"the request has more than {self._most} bytes")
+            return
+        interaction = _interaction(iid, headers)
+        answer: tuple[int, str, bytes]
+        try:
+            async with self._store.transaction(iid) as transaction:
+                if scope["method"] == "DELETE":
+                    answer = await self._cancel(scope, transaction, interaction)
+                else:
+                    answer = await self._do(scope, transaction, interaction, body)
+        except _Unknown as unknown:
+            answer = (unknown.status, "unknown", unknown.body)
+        await _answer(send, answer[0], answer[1], answer[2])
+
+    async def _read(self, receive: Receive) -> bytes | None:
+        body: bytes = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if len(body) > self._most:
+                return None
+            if not message.get("more_body"):
+                return body
+
+    async def _do(
+        self, scope: Scope, transaction: Transaction, interaction: Interaction, body: bytes
+    ) -> tuple[int, str, bytes]:
+        digest = hashlib.blake2b(scope["path"].encode() + b"\0" + body, digest_size=16).hexdigest()
+        known = await transaction.find(interaction.iid)
+        if known is not None:
+            if known.state == "cancelled":
+                return 409, "fenced", b'{"why": "this interaction was cancelled"}'
+            if known.digest != digest:
+                return 422, "unknown", b'{"why": "this Idempotency-Key came with another request before"}'
+            return known.status, known.state, known.reply
+        if 0 <= interaction.view < await transaction.fence(interaction.instance):
+            return 409, "fenced", b'{"why": "a higher view of this instance is at work"}'
+        await transaction.mark()
+        response = await self._ask(scope, interaction, transaction, body, scope["method"])
+        if response.status >= 400:
+            await transaction.take_back()
+        state = "done" if response.status < 400 else "final" if response.status == GONE else "refused"
+        await transaction.record(interaction.iid, Recorded(state, digest, response.status, body, response.body))
+        if state == "done" and interaction.view > 0:
+            await transaction.raise_fence(interaction.instance, interaction.view)
+        return response.status, state, response.body
+
+    async def _cancel(self, scope: Scope, transaction: Transaction, interaction: Interaction) -> tuple[int, str, bytes]:
+        if interaction.view > 0:
+            await transaction.raise_fence(interaction.instance, interaction.view)
+        known = await transaction.find(interaction.iid)
+        if known is not None and known.state == "done":
+            undoing = msgspec.structs.replace(interaction, original=known.request, answered=known.reply)
+            response = await self._ask(scope, undoing, transaction, known.request, "DELETE")
+            if response.status >= 400:
+                raise _Unknown(503, b'{"why": "the service did not undo it"}')
+        if known is None or known.state != "cancelled":
+            await transaction.record(interaction.iid, Recorded("cancelled", "", 409, b"", b""))
+        return 200, "done", b"null"
+
+    async def _ask(
+        self, scope: Scope, interaction: Interaction, transaction: Transaction, body: bytes, method: str
+    ) -> _Response:
+        """The application's answer, inside the transaction. 5xx and exceptions leave nothing behind."""
+        asked = dict(scope)
+        asked["method"] = method
+        asked["unerring"] = msgspec.structs.replace(interaction, connection=transaction.connection)
+        given = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> MutableMapping[str, Any]:
+            return given.pop() if given else {"type": "http.disconnect"}
+
+        response = _Response()
+        try:
+            await self._app(asked, receive, response.take)
+        except Exception as error:
+            raise _Unknown(500, msgspec.json.encode({"why": f"the service raised {error!r}"})) from error
+        if response.status >= 500:
+            raise _Unknown(response.status, response.body)
+        return response
+
+
+class _Unknown(Exception):
+    """Leaves the transaction, so that it is rolled back."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__(status)
+        self.status = status
+        self.body = body
+
+
+def _interaction(iid: str, headers: dict[bytes, bytes]) -> Interaction:
+    def number(name: bytes, otherwise: int) -> int:
+        text = headers.get(name, b"")
+        return int(text) if text.lstrip(b"-").isdigit() else otherwise
+
+    instance = headers.get(b"unerring-instance", b"").decode("ascii", "replace") or iid.split("/")[0]
+    basis = headers.get(b"unerring-basis", b"")
+    views = tuple(int(view) for view in basis.split(b",") if view.isdigit())
+    return Interaction(
+        iid, instance, number(b"unerring-view", -1), None, group=number(b"unerring-group", 0), basis=views
+    )
+
+
+async def _answer(send: Send, status: int, answer: str, body: bytes | str) -> None:
+    data = body if isinstance(body, bytes) else msgspec.json.encode({"why": body})
+    headers = [(b"content-type", b"application/json"), (b"unerring-answer", answer.encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": data})

@@ -1,0 +1,208 @@
+"""Where the filter keeps interaction ids: in the service's own database, so that an effect and its record commit
+together. SQLite and PostgreSQL; one conformance suite holds both."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from unerring.model import DiskError, WorldError
+
+TABLES: Final = (
+    """CREATE TABLE IF NOT EXISTS unerring_interaction (iid TEXT PRIMARY KEY, state TEXT NOT NULL,
+    digest TEXT NOT NULL, status INTEGER NOT NULL, request {bytes} NOT NULL, reply {bytes} NOT NULL)""",
+    "CREATE TABLE IF NOT EXISTS unerring_fence (instance TEXT PRIMARY KEY, view BIGINT NOT NULL)",
+)
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """What became of an interaction: done, refused, final or cancelled."""
+
+    state: str
+    digest: str
+    status: int
+    request: bytes
+    reply: bytes
+
+
+class Transaction(Protocol):
+    """One transaction of the service's database. The application may write its own effects on `connection`."""
+
+    connection: Any
+
+    async def find(self, iid: str) -> Recorded | None: ...
+
+    async def record(self, iid: str, recorded: Recorded) -> None: ...
+
+    async def fence(self, instance: str) -> int: ...
+
+    async def raise_fence(self, instance: str, view: int) -> None: ...
+
+    async def mark(self) -> None:
+        """From here on, what the application writes can be taken back without the rest."""
+        ...
+
+    async def take_back(self) -> None: ...
+
+
+class Store(Protocol):
+    def transaction(self, iid: str) -> AbstractAsyncContextManager[Transaction]:
+        """Committed at the end, rolled back when an exception leaves it. Two with one IID do not overlap."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class _SqliteTransaction:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    async def find(self, iid: str) -> Recorded | None:
+        sql = "SELECT state, digest, status, request, reply FROM unerring_interaction WHERE iid = ?"
+        row = self.connection.execute(sql, (iid,)).fetchone()
+        return None if row is None else Recorded(*row)
+
+    async def record(self, iid: str, recorded: Recorded) -> None:
+        sql = "INSERT OR REPLACE INTO unerring_interaction VALUES (?, ?, ?, ?, ?, ?)"
+        self.connection.execute(sql, (iid, *msgspec.structs.astuple(recorded)))
+
+    async def fence(self, instance: str) -> int:
+        row = self.connection.execute("SELECT view FROM unerring_fence WHERE instance = ?", (instance,)).fetchone()
+        return 0 if row is None else int(row[0])
+
+    async def raise_fence(self, instance: str, view: int) -> None:
+        sql = (
+            "INSERT INTO unerring_fence VALUES (?, ?) ON CONFLICT (instance) DO UPDATE SET view = excluded.view "
+            "WHERE excluded.view > view"
+        )
+        self.connection.execute(sql, (instance, view))
+
+    async def mark(self) -> None:
+        self.connection.execute("SAVEPOINT application")
+
+    async def take_back(self) -> None:
+        self.connection.execute("ROLLBACK TO application")
+
+
+class SqliteStore:
+    """The service's SQLite database. One request at a time: SQLite has one writer."""
+
+    def __init__(self, path: str | Path) -> None:
+        try:
+            self.connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self.connection.execute("PRAGMA journal_mode=WAL")
+            self.connection.execute("PRAGMA synchronous=FULL")
+            for table in TABLES:
+                self.connection.execute(table.format(bytes="BLOB"))
+        except sqlite3.Error as error:
+            raise DiskError(f"the filter's database {path} cannot be opened: {error}; check the path") from None
+        self._turn = asyncio.Lock()
+
+    @asynccontextmanager
+    async def transaction(self, iid: str) -> AsyncIterator[Transaction]:
+        async with self._turn:
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield _SqliteTransaction(self.connection)
+            except BaseException:
+                self.connection.execute("ROLLBACK")
+                raise
+            self.connection.execute("COMMIT")
+
+    async def close(self) -> None:
+        self.connection.close()
+
+
+class _PostgresTransaction:
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    async def find(self, iid: str) -> Recorded | None:
+        sql = "SELECT state, digest, status, request, reply FROM unerring_interaction WHERE iid = %s"
+        row = await (await self.connection.execute(sql, (iid,))).fetchone()
+        if row is None:
+            return None
+        state, digest, status, request, reply = row
+        return Recorded(state, digest, status, bytes(request), bytes(reply))
+
+    async def record(self, iid: str, recorded: Recorded) -> None:
+        sql = (
+            "INSERT INTO unerring_interaction VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (iid) DO UPDATE SET "
+            "state = excluded.state, digest = excluded.digest, status = excluded.status, request = excluded.request, "
+            "reply = excluded.reply"
+        )
+        await self.connection.execute(sql, (iid, *msgspec.structs.astuple(recorded)))
+
+    async def fence(self, instance: str) -> int:
+        # Locked until the end of the transaction: a write may not slip through while a cancel raises the fence.
+        await self.connection.execute(
+            "INSERT INTO unerring_fence VALUES (%s, 0) ON CONFLICT (instance) DO NOTHING", (instance,)
+        )
+        sql = "SELECT view FROM unerring_fence WHERE instance = %s FOR UPDATE"
+        row = await (await self.connection.execute(sql, (instance,))).fetchone()
+        return 0 if row is None else int(row[0])
+
+    async def raise_fence(self, instance: str, view: int) -> None:
+        sql = (
+            "INSERT INTO unerring_fence VALUES (%s, %s) ON CONFLICT (instance) DO UPDATE SET view = excluded.view "
+            "WHERE excluded.view > unerring_fence.view"
+        )
+        await self.connection.execute(sql, (instance, view))
+
+    async def mark(self) -> None:
+        await self.connection.execute("SAVEPOINT application")
+
+    async def take_back(self) -> None:
+        await self.connection.execute("ROLLBACK TO SAVEPOINT application")
+
+
+class PostgresStore:
+    """The service's PostgreSQL database: up to `connections_max` requests at once."""
+
+    def __init__(self, dsn: str, connections_max: int = 8) -> None:
+        self._dsn = dsn
+        self._room = asyncio.Semaphore(connections_max)
+        self._idle: list[Any] = []
+        self._ready = False
+
+    async def _connect(self) -> Any:
+        try:
+            import psycopg
+        except ImportError:
+            raise WorldError("PostgreSQL needs psycopg; install it with: pip install 'unerring[postgres]'") from None
+        try:
+            connection = await psycopg.AsyncConnection.connect(self._dsn, autocommit=True)
+        except psycopg.Error as error:
+            raise WorldError(f"the filter cannot reach its PostgreSQL database: {error}") from None
+        if not self._ready:
+            async with connection.transaction():
+                await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('unerring tables', 0))")
+                for table in TABLES:
+                    await connection.execute(table.format(bytes="BYTEA"))
+            self._ready = True
+        return connection
+
+    @asynccontextmanager
+    async def transaction(self, iid: str) -> AsyncIterator[Transaction]:
+        async with self._room:
+            connection = self._idle.pop() if self._idle else await self._connect()
+            try:
+                async with connection.transaction():
+                    await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (iid,))
+                    yield _PostgresTransaction(connection)
+            finally:
+                if connection.broken or connection.closed:
+                    await connection.close()
+                else:
+                    self._idle.append(connection)
+
+    async def close(self) -> None:
+        for connection in self._idle:
+            await connection.close()
+        self._idle.clear()

@@ -1,0 +1,316 @@
+"""Real process nodes and real services as operating-system processes, to be killed, stopped and cut off.
+
+`python -m tests.processes.cluster node NAME FOLDER PORTS...` and `... service FOLDER PORT` are what the tests start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvicorn
+
+from unerring.audit import Acted, Did, Model, Violation, check_agreement, check_one_copy
+from unerring.processes.build import Process
+from unerring.processes.config import ProcessesConfig
+from unerring.processes.graph import Retry
+from unerring.processes.graph import Service as Declared
+from unerring.processes.grouping import Grouping
+from unerring.processes.messages import State
+from unerring.processes.replica import Ended
+from unerring.runtime.process_node import RunningNode
+from unerring.runtime.services import Filter, HttpService, Interaction, SqliteStore
+
+PATIENT = Retry(attempt_us=400_000, attempts_max=6, backoff_us=20_000, backoff_max_us=200_000, occurrences_max=1)
+GROUPING = Grouping(failover_us=500_000, view_change_us=200_000)
+CONFIG = ProcessesConfig(
+    tick_us=10_000, heartbeat_us=25_000, suspect_us=150_000, backoff_us=100_000, sweep_patience_us=1_500_000
+)
+
+
+class Parts(msgspec.Struct):
+    order: int = 0
+    price: int = 0
+    a: int = 0
+    b: int = 0
+    c: int = 0
+    d: int = 0
+    left: int = 0
+
+
+def parts_process() -> Process:
+    """A read, writes in sequence and side by side, a choice, and one write that cannot be undone."""
+    process = Process("parts", state=Parts, services=(Declared("shop"),))
+    write: dict[str, Any] = {"service": "shop", "operation": "write", "write": True, "retry": PATIENT}
+
+    @process.action(service="shop", operation="read", writes="price", time=1_000, retry=PATIENT)
+    async def look_up(order: int) -> int: ...
+
+    @process.action(writes="a", time=120_000, **write)
+    async def first(price: int) -> int: ...
+
+    @process.action(writes="b", time=120_000, **write)
+    async def left_hand(a: int) -> int: ...
+
+    @process.action(writes="c", time=120_000, **write)
+    async def right_hand(price: int) -> int: ...
+
+    @process.action(writes="d", time=120_000, **write)
+    async def extra(c: int) -> int: ...
+
+    @process.action(writes="left", compensable=False, time=10_000, **write)
+    async def truck(a: int, b: int) -> int: ...
+
+    @process.condition
+    def odd(price: int) -> bool:
+        return price % 2 == 1
+
+    return process.flow(
+        look_up, first, process.both([left_hand], [right_hand]), process.xor(odd, {True: [extra], False: []}), truck
+    )
+
+
+# ---- the service -----------------------------------------------------------------------------------------------------
+
+
+class Shop:
+    """Does what it is asked and writes down what it really did, in the transaction of the filter."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        interaction: Interaction | None = scope.get("unerring")
+        body = (await receive())["body"]
+        value = int.from_bytes(os.urandom(2), "big")
+        if interaction is not None and not scope["path"].endswith("/read"):
+            what = "undo" if scope["method"] == "DELETE" else "do"
+            original = (interaction.original or body).decode()
+            interaction.connection.execute(
+                "INSERT INTO journal (what, iid, grp, basis, request, reply) VALUES (?, ?, ?, ?, ?, ?)",
+                (what, interaction.iid, interaction.group, json.dumps(interaction.basis), original, value),
+            )
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"%d" % value})
+
+
+def serve(folder: str, port: int) -> None:
+    store = SqliteStore(Path(folder) / "shop.db")
+    store.connection.execute(
+        "CREATE TABLE IF NOT EXISTS journal (n INTEGER PRIMARY KEY AUTOINCREMENT, what TEXT, iid TEXT, grp INTEGER, "
+        "basis TEXT, request TEXT, reply INTEGER)"
+    )
+    uvicorn.run(Filter(Shop(), store), host="127.0.0.1", port=port, log_level="error")
+
+
+def journal(folder: Path) -> list[Did]:
+    """What the service really did, in order."""
+    connection = sqlite3.connect(folder / "shop.db")
+    rows = connection.execute("SELECT what, iid, grp, basis, request, reply FROM journal ORDER BY n").fetchall()
+    connection.close()
+    lines = []
+    for what, iid, group, basis, request, reply in rows:
+        view = int(iid.partition("@")[2] or -1)
+        lines.append(
+            Did(what, iid, iid.split("/")[1], group, view, tuple(json.loads(basis)), json.loads(request), reply)
+        )
+    return lines
+
+
+# ---- a node ----------------------------------------------------------------------------------------------------------
+
+
+async def run_node(name: str, folder: str, ports: dict[str, int], shop: int) -> None:
+    peers = {peer: f"127.0.0.1:{port}" for peer, port in ports.items() if peer != name}
+    node = RunningNode(
+        name,
+        [parts_process()],
+        Path(folder) / f"{name}.db",
+        {"shop": HttpService(f"http://127.0.0.1:{shop}", timeout_s=0.4)},
+        peers=peers,
+        listen_on=f"127.0.0.1:{ports[name]}",
+        config=CONFIG,
+        grouping=GROUPING,
+    )
+    ends = Path(folder) / f"{name}.ends"
+    told = node._on_deliver
+
+    def on_deliver(what: Any) -> None:
+        if isinstance(what, Ended):
+            with ends.open("ab") as file:
+                file.write(msgspec.json.encode(what.state) + b"\n")
+        told(what)
+
+    node._on_deliver = on_deliver  # type: ignore[method-assign]
+    await node.open()
+    wishes = Path(folder) / f"{name}.wishes"
+    seen = 0
+    while True:  # the test speaks to the node through a file: it survives every kill
+        lines = wishes.read_text().splitlines() if wishes.exists() else []
+        for line in lines[seen:]:
+            instance, order = line.split()
+            await node.start("parts", instance, order=int(order))
+        seen = len(lines)
+        waiting = [line.split()[0] for line in lines if line.split()[0] not in node.node.finished]
+        (Path(folder) / f"{name}.left").write_text(f"{len(lines)} {len(waiting)}")
+        roles = {instance: replica.query()["role"] for instance, replica in node.node.instances.items()}
+        (Path(folder) / f"{name}.roles").write_text(json.dumps(roles))
+        if node._driving is not None and node._driving.done():
+            node._driving.result()
+            return
+        await asyncio.sleep(0.02)
+
+
+# ---- the test's side -------------------------------------------------------------------------------------------------
+
+
+def pass_time(seconds: float) -> None:
+    """A fault lasts a while; a condition is looked at now and then."""
+    threading.Event().wait(seconds)
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Cluster:
+    """Nodes and one service. `start`, `kill`, `stop` and `go_on` are what a test does to them."""
+
+    def __init__(self, folder: Path, nodes: int = 3) -> None:
+        self.folder = folder
+        self.names = [f"n{number}" for number in range(nodes)]
+        *ports, self.shop = free_ports(nodes + 1)
+        self.ports = dict(zip(self.names, ports, strict=True))
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.wanted: list[str] = []
+        self.failures = 0
+
+    def __enter__(self) -> Cluster:
+        self._run("service", "service", str(self.folder), str(self.shop))
+        for name in self.names:
+            self.start(name)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self.running.values():
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+
+    def _run(self, name: str, *arguments: str) -> None:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.running[name] = subprocess.Popen(
+                [sys.executable, "-m", "tests.processes.cluster", *arguments], stdout=log, stderr=log
+            )
+
+    def start(self, name: str) -> None:
+        if name == "service":
+            self._run("service", "service", str(self.folder), str(self.shop))
+        else:
+            self._run(name, "node", name, str(self.folder), json.dumps(self.ports), str(self.shop))
+
+    def kill(self, name: str) -> None:
+        """As by kill -9; it comes back by `start`."""
+        self.failures += 1
+        process = self.running.pop(name)
+        process.kill()
+        process.wait()
+
+    def pause(self, name: str, stopped: bool) -> None:
+        """As by SIGSTOP and SIGCONT."""
+        self.failures += int(stopped)
+        self.running[name].send_signal(signal.SIGSTOP if stopped else signal.SIGCONT)
+
+    def want(self, instance: str, order: int) -> None:
+        """Start an instance at every node: the id makes it one."""
+        self.wanted.append(instance)
+        for name in self.names:
+            with (self.folder / f"{name}.wishes").open("a") as file:
+                file.write(f"{instance} {order}\n")
+
+    def master(self) -> str | None:
+        """A node that executes something now."""
+        for name in self.names:
+            try:
+                roles = json.loads((self.folder / f"{name}.roles").read_text())
+            except (OSError, ValueError):
+                continue
+            if name in self.running and any(role in ("master", "planner") for role in roles.values()):
+                return name
+        return None
+
+    def settled(self) -> bool:
+        for name in self.names:
+            try:
+                known, left = (self.folder / f"{name}.left").read_text().split()
+            except (OSError, ValueError):
+                return False
+            if int(left) or int(known) < len(self.wanted):
+                return False
+        return True
+
+    def wait_settled(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not self.settled():
+            assert time.monotonic() < end, f"not settled: {self.describe()}"
+            for name, process in self.running.items():
+                assert process.poll() is None, f"{name} ended: {(self.folder / f'{name}.log').read_text()[-2000:]}"
+            pass_time(0.05)
+
+    def describe(self) -> dict[str, str]:
+        return {name: (self.folder / f"{name}.roles").read_text() for name in self.names}
+
+    def check(self) -> list[Violation]:
+        """One-copy consistency of every instance, from what the nodes decided and what the service really did."""
+        process = parts_process()
+        lines = journal(self.folder)
+        found: list[Violation] = []
+        ends: dict[str, dict[str, State]] = {}
+        for name in self.names:
+            path = self.folder / f"{name}.ends"
+            for line in path.read_bytes().splitlines() if path.exists() else []:
+                state = msgspec.json.decode(line, type=State)
+                ends.setdefault(state.instance, {})[name] = state
+        for instance in self.wanted:
+            states = ends[instance]
+            found += check_agreement(instance, {name: state.views for name, state in states.items()})
+            state = next(iter(states.values()))
+            assert state.status == "completed", (state.status, state.reason)
+            acted = [Acted(t.vertex, t.iid, t.request, t.reply, t.write) for t in state.taken]
+            order = state.variables["order"]
+            model = Model(
+                process.graph.vertices,
+                process.graph.edges,
+                process.initial({"order": order}),
+                process.choose,
+                process.fit,
+            )
+            mine = [line for line in lines if line.iid.startswith(f"{instance}/")]
+            found += check_one_copy(instance, model, state.status, acted, mine)
+        return found
+
+
+def main() -> None:
+    role, *rest = sys.argv[1:]
+    if role == "service":
+        serve(rest[0], int(rest[1]))
+    else:
+        asyncio.run(run_node(rest[0], rest[1], json.loads(rest[2]), int(rest[3])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Real nodes and a real HTTP service behind the filter: masters and followers killed and stopped while they work."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from tests.processes.cluster import Cluster, pass_time
+
+
+def torment(cluster: Cluster, failures: int, seed: int) -> None:
+    """Kill -9 or SIGSTOP somebody, mostly whoever leads, again and again, while instances are under way."""
+    draw = random.Random(seed)
+    number = 0
+    while cluster.failures < failures:
+        for _ in range(draw.randint(1, 3)):
+            cluster.want(f"p{number}", number)
+            number += 1
+        pass_time(draw.random() * 0.4)
+        victim = cluster.master() or draw.choice(cluster.names)
+        if draw.random() < 0.25:
+            victim = draw.choice([*cluster.names, "service"])
+        if draw.random() < 0.3:
+            cluster.pause(victim, stopped=True)
+            pass_time(draw.random() * 0.8)
+            cluster.pause(victim, stopped=False)
+        else:
+            cluster.kill(victim)
+            pass_time(draw.random() * 0.8)
+            cluster.start(victim)
+
+
+def test_killed_and_stopped_nodes_leave_one_execution(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster:
+        cluster.want("calm", 1)
+        cluster.wait_settled(60)
+        torment(cluster, failures=5, seed=1)
+        cluster.wait_settled(90)
+        assert cluster.check() == []
