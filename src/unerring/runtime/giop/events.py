@@ -1,0 +1,118 @@
+"""CosEventComm and CosEventChannelAdmin as calls: an event service's channels, and both ends of each.
+
+A channel is looked up by its name (corbaloc's way, without a naming service) and made when it is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from unerring.model import PeerError
+from unerring.runtime.giop.any import ForeignEvent, read_octets, write_octets, write_string, write_ulong
+from unerring.runtime.giop.cdr import Decoder, Encoder
+from unerring.runtime.giop.connection import GiopClient, RemoteException
+from unerring.runtime.giop.ior import Reference, read_reference, write_reference
+
+EVENT_CHANNEL: Final = "IDL:omg.org/CosEventChannelAdmin/EventChannel:1.0"
+FACTORY_KEY: Final = b"omniEvents"
+CYCLE_NS: Final = 1_000_000
+"""How long a channel that we make gathers events before it passes them on. The service's own default is 0.1 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventChannel:
+    """One channel of the service that `client` speaks to."""
+
+    client: GiopClient
+    reference: Reference
+
+    async def push_consumer(self) -> Reference:
+        """A proxy that takes a supplier's events; the supplier stays anonymous (it is never called back)."""
+        proxy = await self._proxy("for_suppliers", "obtain_push_consumer")
+        await self.client.call(proxy, "connect_push_supplier", lambda body: write_reference(body, None))
+        return proxy
+
+    async def push_supplier(self, consumer: Reference) -> Reference:
+        """A proxy that pushes to `consumer` from now on, until one push fails."""
+        proxy = await self._proxy("for_consumers", "obtain_push_supplier")
+        await self.client.call(proxy, "connect_push_consumer", lambda body: write_reference(body, consumer))
+        return proxy
+
+    async def pull_supplier(self) -> Reference:
+        """A proxy to pull events from."""
+        proxy = await self._proxy("for_consumers", "obtain_pull_supplier")
+        await self.client.call(proxy, "connect_pull_consumer", lambda body: write_reference(body, None))
+        return proxy
+
+    async def open_push_consumer(self) -> Reference:
+        """A proxy whose supplier is still to be connected: what another channel is chained to."""
+        return await self._proxy("for_suppliers", "obtain_push_consumer")
+
+    async def _proxy(self, admin: str, obtain: str) -> Reference:
+        return await reference_from(self.client, await reference_from(self.client, self.reference, admin), obtain)
+
+
+async def reference_from(
+    client: GiopClient, target: Reference, operation: str, arguments: Callable[[Encoder], None] | None = None
+) -> Reference:
+    """A call whose result is an object."""
+    results = await (client.call(target, operation, arguments) if arguments else client.call(target, operation))
+    found = read_reference(results)
+    if found is None:
+        raise PeerError(f"{client.where} answered {operation} with a nil reference")
+    return found
+
+
+async def is_there(client: GiopClient, target: Reference) -> bool:
+    """Whether the object still exists."""
+    try:
+        return not (await client.call(target, "_non_existent")).boolean()
+    except RemoteException as error:
+        if error.gone:
+            return False
+        raise
+
+
+async def channel_named(client: GiopClient, name: str, minor: int = 2) -> EventChannel:
+    """The channel called `name`, made if need be."""
+    host, port = client.address
+    named = Reference(EVENT_CHANNEL, host, port, name.encode(), minor)
+    if not await is_there(client, named):
+        factory = Reference("", host, port, FACTORY_KEY, minor)
+        await reference_from(client, factory, "create_object", lambda body: _creation(body, name))
+    return EventChannel(client, named)
+
+
+def _creation(body: Encoder, name: str) -> None:
+    body.ulong(1)
+    body.string("EventChannel")
+    body.string("object interface")
+    body.ulong(2)
+    body.string("InsName")
+    write_string(body, name)
+    body.string("CyclePeriod_ns")
+    write_ulong(body, CYCLE_NS)
+
+
+def write_event(data: bytes) -> Callable[[Encoder], None]:
+    """The argument of `push`."""
+    return lambda body: write_octets(body, data)
+
+
+def read_pulled(results: Decoder) -> tuple[bytes | None, bool]:
+    """What `try_pull` gave: the event's octets (None: foreign or none), and whether there was one at all."""
+    try:
+        data = read_octets(results)
+    except ForeignEvent:
+        return None, True
+    return data, results.boolean()
+
+
+async def chain(upstream: EventChannel, downstream: EventChannel) -> tuple[Reference, Reference]:
+    """Everything that comes to `upstream` goes on to `downstream`, pushed from service to service. The two proxies."""
+    consumer = await downstream.open_push_consumer()
+    supplier = await upstream.push_supplier(consumer)
+    await downstream.client.call(consumer, "connect_push_supplier", lambda body: write_reference(body, supplier))
+    return supplier, consumer
