@@ -15,11 +15,11 @@ from unerring.model import UnerringError
 COMMANDS: dict[str, str] = {
     # name: the first line of its help. The module unerring.cli.NAME ('-' becomes '_') has a function `command`,
     # or a typer app `app` where there are subcommands.
-    "explain": "Print a rule: its plan, how it runs and why, what it keeps, its version.",
     "demo": "See it work: failures in, and a verdict at the end.",
     "bench": "Figures with their goals, measured now.",
     "ingest": "Bring a file of events into a stream of the log, in order, once.",
     "run": "Run an application: channels in, log, detection, situations out.",
+    "explain": "Print a rule: its plan, how it runs and why, what it keeps, its version.",
     "simulate": "Run a scenario under seeded faults and check what must always hold.",
     "query": "Run SQL with MATCH_RECOGNIZE on files and print the rows as JSON lines.",
     "certs": "Make certificates for mutual TLS (development only).",
@@ -32,9 +32,15 @@ class Unerring(typer.core.TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        self._called = True
+        return super().resolve_command(ctx, args)
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
+        if not getattr(self, "_called", False):
+            return typer.core.TyperCommand(cmd_name, short_help=COMMANDS[cmd_name])  # for the list: nothing is loaded
         module = importlib.import_module(f"unerring.cli.{cmd_name.replace('-', '_')}")
         app = getattr(module, "app", None)
         if app is None:
