@@ -68,13 +68,13 @@ def tree(f: Mapping[str, int]) -> Topology:
     return Topology((*sources, *nodes, application), tuple(schema(name) for name in STREAMS))
 
 
-def stages(topology: Topology) -> list[Stage]:
-    """The reference system of a tree."""
+def reference(topology: Topology, primary: Mapping[str, Sequence[Event]]) -> dict[str, list[Event]]:
+    """The perfect run of a tree."""
 
     def stage(node: NodeSpec) -> Stage:
         return Stage(topology.inputs(node.name), lambda rows, time: Mixing(node.outputs).feed(rows, time).outputs)
 
-    return [stage(node) for node in topology.nodes if node.role is Role.CORRELATION]
+    return perfect_run([stage(node) for node in topology.nodes if node.role is Role.CORRELATION], primary)
 
 
 @scenario("correlation")
@@ -293,7 +293,7 @@ class Correlating(Scenario):
         """What was delivered, and what a perfect run of the events that were published delivers."""
         records = world.nodes["app/0"].storage.load()
         delivered = {stream: committed(records, stream) for stream in SITUATIONS}
-        return delivered, perfect_run(stages(self.topology), self.published)
+        return delivered, reference(self.topology, self.published)
 
     def safety(self, world: World) -> Iterable[Violation]:
         for report, what in (

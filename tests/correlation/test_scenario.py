@@ -1,0 +1,34 @@
+"""The scenario on the simulator: some seeds hold, canaries that show themselves early are caught."""
+
+from __future__ import annotations
+
+import pytest
+
+from unerring.simulation import find, run
+
+CORRELATION = find("correlation")
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3, 5, 6, 7, 8])
+def test_the_five_properties_hold(seed: int) -> None:
+    """7: a late Enter of a dead process displaced its successor. 2, 8: copies of an Enter invalidated each other."""
+    outcome = run(CORRELATION, seed)
+    assert outcome.violations == (), outcome.violations
+
+
+EARLY = [
+    "no duplicate filter",
+    "no prev",
+    "progress counts before its event",
+    "credit ends inside a time",
+    "progress is not capped",
+    "prev is the last one sent",
+    "merge by arrival",
+    "snapshot without merge buffer",
+]
+
+
+@pytest.mark.parametrize("name", EARLY)
+def test_a_canary_is_caught(name: str) -> None:
+    broken = find("correlation", name)
+    assert any(run(broken, seed).violations for seed in range(12)), f"{name} was not caught"
