@@ -16,11 +16,11 @@ from unerring.model import TIME_MAX
 from unerring.rules import patterns as pt
 from unerring.rules.kernel.columns import Array, Columns
 from unerring.rules.kernel.compilation import Functions
+from unerring.rules.kernel.lists import LONG
 from unerring.rules.kernel.lowering import Line
-from unerring.rules.kernel.outputs import Found
+from unerring.rules.kernel.outputs import Found, constant
 from unerring.rules.kernel.reading import RowReader, settled
-from unerring.rules.kernel.registers import UNBOUND, Bank, Register, View, declare, fold
-from unerring.rules.kernel.runs import LONG
+from unerring.rules.kernel.registers import UNBOUND, Bank, Register, View, declare, fold, sure_registers
 from unerring.rules.kernel.scalar import Lines, Uncompiled
 from unerring.rules.kernel.state import Entries
 from unerring.rules.plan import PatternPlan, Selection
@@ -41,6 +41,7 @@ class AbsenceSource:
     def write(self, measures: list[Register]) -> str:
         for register in measures:
             declare(self.bank, register)
+        self.bank.sure = sure_registers(self.bank.registers, (self.first.name,), self.reader.leaf)
         return settled(self._write, self.reader, self.bank)
 
     def _write(self, lines: Lines) -> None:
@@ -68,7 +69,7 @@ class AbsenceSource:
         lines("still_open = 0")
         with lines.block("for i in range(n - 1, -1, -1):"):
             lines("t = T[i]")
-            lines("k = key[i]")
+            lines("k = np.uint64(key[i])")
             admitted = self.reader.admitted(lines)
             conditions = []
             for variable in (self.first, self.absent):
@@ -78,15 +79,15 @@ class AbsenceSource:
                     self.reader.condition(variable.condition, lines),
                 ]
                 conditions.append(" and ".join(part for part in parts if part != "True") or "True")
-            lines(f"a = {conditions[0]}")
-            lines(f"b = {conditions[1]}")
+            lines(f"b = -int({conditions[1]})")
             lines("x = NB[k]")
-            lines(f"d = min(t + {self.within}, {TIME_MAX})")
-            lines("held = a & (x > d)")
+            lines(f"d = t + {self.within}")
+            lines(f"held = int(({conditions[0]}) & (x > d))")
             lines("OR[m - 1] = i")
             lines("m -= held")
-            lines("still_open += held & (d > through)")
-            lines("NB[k] = t if b else x")
+            lines("still_open += held & int(d > through)")
+            # A mask of all ones or zeros instead of a branch, which a random stream would mispredict.
+            lines("NB[k] = (x & ~b) | (t & b)")
         lines("return m, still_open")
 
 
@@ -154,6 +155,7 @@ class AbsenceMemory:
         self.F = np.zeros((64, floats))
         self.N = np.zeros((64, states), np.uint8)
         self._texts = bank.texts()
+        self._all_sure = len(bank.sure) == len(bank.registers)
 
     def reserve(self, keys: int) -> None:
         if keys > len(self.NB):
@@ -166,35 +168,32 @@ class AbsenceMemory:
     ) -> Found:
         count = len(batch)
         rows = np.empty(count + 1, np.int64)
-        first, still_open = functions["scan"](count, through, self.NB, rows, key, *arguments)
+        until = NEVER if through >= TIME_MAX else through
+        first, still_open = functions["scan"](count, until, self.NB, rows, key, *arguments)
         rows = rows[first:count]
-        done = len(rows) - int(still_open)
-        captured = self._captured(functions, rows, arguments)
         places = np.empty(self.last - self.first + 1, np.int64)
         queue = (self.NB, self.LB, self.QD, self.QK, self.QR)
         carried, self.first = functions["due"](self.first, self.last, through, *queue, places)
         old = places[:carried]
-        deadlines = np.minimum(batch.time[rows] + self._within, TIME_MAX)
-        found = _found(
-            np.concatenate([self.QD[old], deadlines[:done]]),
-            np.concatenate([self.QK[old], key[rows[:done]]]),
-            *(
-                np.concatenate([kept[old], fresh[:done]])
-                for kept, fresh in zip(self._registers(), captured, strict=True)
-            ),
-        )
+        times, keys, *registers = self._blank(carried + len(rows))
+        for array, kept in zip((times, keys, *registers), (self.QD, self.QK, *self._registers()), strict=True):
+            array[:carried] = kept[old]
+        np.minimum(batch.time[rows] + self._within, TIME_MAX, out=times[carried:])
+        keys[carried:] = key[rows]
+        functions["capture"](len(rows), rows, *(array[carried:] for array in registers), *arguments)
         functions["settle"](count, rows_before, self.NB, self.LB, key)
-        rest = rows[done:]
-        self._append(deadlines[done:], key[rest], rest + rows_before, *(fresh[done:] for fresh in captured))
-        return found
+        done = len(times) - int(still_open)
+        self._append(times[done:], keys[done:], rows[done - carried :] + rows_before, *(r[done:] for r in registers))
+        return _found(times[:done], keys[:done], *(array[:done] for array in registers))
 
-    def _captured(self, functions: Functions, rows: Array, arguments: Sequence[Any]) -> tuple[Array, Array, Array]:
-        integers = np.zeros((len(rows), self.I.shape[1]), np.int64)
-        integers[:, self._texts] = -1
-        floats = np.zeros((len(rows), self.F.shape[1]))
-        states = np.full((len(rows), self.N.shape[1]), UNBOUND, np.uint8)
-        functions["capture"](len(rows), rows, integers, floats, states, *arguments)
-        return integers, floats, states
+    def _blank(self, count: int) -> tuple[Array, Array, Array, Array, Array]:
+        """Deadlines, keys and registers of matches, nothing bound yet."""
+        integers, floats = np.empty((count, self.I.shape[1]), np.int64), np.empty((count, self.F.shape[1]))
+        states = np.zeros((count, self.N.shape[1]), np.uint8)
+        if not self._all_sure:
+            integers[:], floats[:], states[:] = 0, 0.0, UNBOUND
+            integers[:, self._texts] = -1
+        return np.empty(count, np.int64), np.empty(count, np.int64), integers, floats, states
 
     def _registers(self) -> tuple[Array, Array, Array]:
         return self.I, self.F, self.N
@@ -239,11 +238,12 @@ class AbsenceMemory:
 
 
 def _found(time: Array, key: Array, integers: Array, floats: Array, states: Array) -> Found:
-    index = np.zeros(len(time), np.int64)
+    index = constant(0, len(time))
     tied = np.flatnonzero(time[1:] == time[:-1]) + 1
     if len(tied):
+        index = index.copy()
         seen: dict[tuple[int, int], int] = {}
         for at in np.unique(np.concatenate([tied - 1, tied])).tolist():
             place = int(time[at]), int(key[at])
             index[at] = seen[place] = seen.get(place, -1) + 1
-    return Found(time, np.full(len(time), -1, np.int64), key, index, integers, floats, states)
+    return Found(time, constant(-1, len(time)), key, index, integers, floats, states)

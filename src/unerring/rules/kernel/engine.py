@@ -24,9 +24,6 @@ from unerring.rules.kernel.scalar import Uncompiled
 from unerring.rules.outputs import Output, Row
 from unerring.rules.plan import Plan, key_types
 
-ROWS_AT_ONCE: Final = 1 << 20
-"""Longer batches are fed in parts, so that what is made on the way stays in the processor's caches."""
-
 IDLE_MIN: Final = 1 << 12
 """Numbers of idle keys are taken back once there are more than this, and more than there are keys with state."""
 
@@ -119,6 +116,16 @@ class KernelEngine:
     def keys(self) -> int:
         return len(np.unique(self._memory.entries(self._through).key))
 
+    @property
+    def open(self) -> int:
+        """How many runs are open."""
+        return len(self._memory.entries(self._through))
+
+    @property
+    def state_bytes(self) -> int:
+        """What the state takes in memory."""
+        return sum(array.nbytes for array in vars(self._memory).values() if isinstance(array, np.ndarray))
+
     def take_quarantined(self) -> list[Quarantined]:
         return []
 
@@ -132,19 +139,13 @@ class KernelEngine:
         """Rows as columns: the fast way. Same rows, same answers."""
         invariant(through >= self._through, "merged time goes forward")
         self._change_to_machine_code(batch)
-        parts: list[OutputColumns] = []
-        for first in range(0, max(len(batch), 1), ROWS_AT_ONCE):
-            end = min(first + ROWS_AT_ONCE, len(batch))
-            part = batch if end - first == len(batch) else batch.part(first, end)
-            # Within a batch the clock stands just before the next row: its time may not be complete yet.
-            until = through if end == len(batch) else int(batch.time[end]) - 1
-            with np.errstate(all="ignore"):  # IEEE 754 has an answer for all of it
-                parts.append(self._feed_part(part, until))
+        with np.errstate(all="ignore"):  # IEEE 754 has an answer for all of it
+            outputs = self._feed(batch, through)
         self._through = through
         self._forget_idle_keys()
-        return parts[0] if len(parts) == 1 else _joined(parts)
+        return outputs
 
-    def _feed_part(self, batch: Columns, through: int) -> OutputColumns:
+    def _feed(self, batch: Columns, through: int) -> OutputColumns:
         reader = self._program.reader
         key = self._key_numbers(batch)
         self._memory.reserve(self._index.size)
@@ -196,8 +197,8 @@ class KernelEngine:
             return Texts(np.where(found.states[:, number] == 0, values, -1), self._interner.texts)  # type: ignore[arg-type]
         if kind is ColumnType.BOOL:
             values = values != 0
-        counted = source.register.kind == "count"  # type: ignore[union-attr]
-        return registers_as_column(values, None if counted else found.states[:, number])
+        sure = source.register.never_null or source.register in self._program.bank.sure  # type: ignore[union-attr]
+        return registers_as_column(values, None if sure else found.states[:, number])
 
     def _forget_idle_keys(self) -> None:
         """Numbers of keys and texts that nothing holds any more are given anew."""
@@ -248,36 +249,3 @@ def _taken(batch: Columns, names: tuple[str, ...], rows: Array) -> Columns:
         else:
             columns[name] = Numbers(column.values[rows])
     return Columns(batch.time[rows], columns)
-
-
-def _joined(parts: list[OutputColumns]) -> OutputColumns:
-    first = parts[0]
-
-    def together(pick: Callable[[OutputColumns], Array]) -> Array:
-        return np.concatenate([pick(part) for part in parts])
-
-    columns: dict[str, Column] = {}
-    for name, column in first.columns.items():
-        if isinstance(column, Texts):
-            # The interner's list only grows within one feed: the last part's holds all texts.
-            last = parts[-1].columns[name]
-            codes = together(lambda part, name=name: part.columns[name].codes)  # type: ignore[misc]
-            columns[name] = Texts(codes, last.values)  # type: ignore[arg-type]
-            continue
-        values = together(lambda part, name=name: part.columns[name].values)  # type: ignore[misc]
-        nulls = [_null(part.columns[name], len(part)) for part in parts]
-        columns[name] = Numbers(values, np.concatenate(nulls) if any(null.any() for null in nulls) else None)
-    return OutputColumns(
-        first.stream,
-        together(lambda part: part.time),
-        together(lambda part: part.rank),
-        together(lambda part: part.ordinal),
-        tuple(together(lambda part, number=number: part.keys[number]) for number in range(len(first.keys))),  # type: ignore[misc]
-        together(lambda part: part.index),
-        columns,
-    )
-
-
-def _null(column: Column, count: int) -> Array:
-    null = column.null if isinstance(column, Numbers) else None
-    return np.zeros(count, np.bool_) if null is None else null

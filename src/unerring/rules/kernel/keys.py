@@ -56,9 +56,10 @@ class KeyIndex:
         first = columns[0]
         if self.direct and not isinstance(first, Texts):
             values = first.values
-            low, high = (int(values.min()), int(values.max())) if len(values) else (0, -1)
-            if low >= 0 and high < DIRECT_MAX:
-                self.size = max(self.size, high + 1)
+            # One pass: all are below a power of two exactly if their bits together are.
+            bits = int(np.bitwise_or.reduce(values)) if len(values) else 0
+            if 0 <= bits < DIRECT_MAX:
+                self.size = max(self.size, 1 << bits.bit_length())
                 return values
             self._leave_direct()
         codes, uniques = _factorised(columns[0])

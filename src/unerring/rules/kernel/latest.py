@@ -15,11 +15,11 @@ from unerring.model import TIME_MAX
 from unerring.rules import patterns as pt
 from unerring.rules.kernel.columns import Array, Columns
 from unerring.rules.kernel.compilation import Functions
+from unerring.rules.kernel.lists import LONG, NEVER
 from unerring.rules.kernel.lowering import Line
-from unerring.rules.kernel.outputs import Found
+from unerring.rules.kernel.outputs import Found, constant
 from unerring.rules.kernel.reading import RowReader, settled
-from unerring.rules.kernel.registers import UNBOUND, Bank, Register, View, declare, fold
-from unerring.rules.kernel.runs import LONG
+from unerring.rules.kernel.registers import UNBOUND, Bank, Register, View, declare, fold, sure_registers
 from unerring.rules.kernel.scalar import Lines, Uncompiled
 from unerring.rules.kernel.state import Entries
 from unerring.rules.plan import PatternPlan, Selection
@@ -27,6 +27,9 @@ from unerring.rules.reading import of_row_alone
 
 NONE = -(2**63) + 1
 """A deadline before every row: no `a` is open."""
+BLOCK = 2048
+KEYS_CACHED = 1 << 16
+"""Up to so many keys (16 bytes each) the state is near enough to be touched by every row."""
 CARRIED = -1
 """The row of an `a` of an earlier batch: its registers are in the key's arrays."""
 
@@ -46,64 +49,106 @@ class LatestSource:
     def write(self, measures: list[Register]) -> str:
         for register in measures:
             declare(self.bank, register)
+        names = (self.first.name, self.last.name)
+        self.bank.sure = sure_registers(self.bank.registers, names, self.reader.leaf)
         return settled(self._write, self.reader, self.bank)
 
     def _write(self, lines: Lines) -> None:
         columns = ", ".join(self.reader.fetches)
         lines("")
-        with lines.block(f"def scan(n, D, OR, OA, OK, key, K, {columns}):"):
-            self._write_scan(lines)
+        with lines.block(f"def scan(n, D, OR, OA, key, K, {columns}):"):
+            lines("m = np.uint64(0)")
+            with lines.block("for i in range(n):"):
+                self._write_row(lines)
+            lines("return m")
         lines("")
         lines("")
-        with lines.block(f"def capture(n, OR, OA, OK, OI, OF, ON, I0, F0, N0, K, {columns}):"):
+        with lines.block(f"def scan_many(n, D, OR, OA, key, K, {columns}):"):
+            self._write_scan_many(lines)
+        lines("")
+        lines("")
+        with lines.block(f"def capture(n, OR, OA, OK, OT, OI, OF, ON, I0, F0, N0, key, K, {columns}):"):
             self._write_capture(lines)
         lines("")
         lines("")
         with lines.block(f"def carry(n, through, D, I, F, N, key, K, {columns}):"):
             self._write_carry(lines)
 
-    def _write_scan(self, lines: Lines) -> None:
-        lines("m = 0")
-        with lines.block("for i in range(n):"):
-            lines("t = T[i]")
-            lines("k = key[i]")
-            admitted = self.reader.admitted(lines)
-            conditions = []
-            for variable in (self.first, self.last):
-                parts = [
-                    admitted,
-                    self.reader.of_input(variable.stream),
-                    self.reader.condition(variable.condition, lines),
-                ]
-                conditions.append(" and ".join(part for part in parts if part != "True") or "True")
-            lines(f"a = {conditions[0]}")
-            lines(f"b = {conditions[1]}")
-            lines("d = D[k, 0]")
-            lines("r = D[k, 1]")
-            lines("hit = b & (t <= d)")
-            lines("OR[m] = i")
-            lines("OA[m] = r")
-            lines("OK[m] = k")
-            lines("m += hit")
-            deadline = str(TIME_MAX) if self.within is None else f"min(t + {self.within}, {TIME_MAX})"
-            lines(f"D[k, 0] = {NONE} if hit else ({deadline} if a else d)")
-            lines("D[k, 1] = i if a else r")
+    def _write_scan_many(self, lines: Lines) -> None:
+        """For more keys than the caches hold: only rows that matter touch the keys' state, many at a time."""
+        lines("m = np.uint64(0)")
+        lines("touched = 0")
+        lines(f"chosen = np.empty({BLOCK + 1}, np.int64)")
+        with lines.block(f"for low in range(0, n, {BLOCK}):"):
+            lines("q = np.uint64(0)")
+            with lines.block(f"for i in range(low, min(low + {BLOCK}, n)):"):
+                a, b = self._conditions(lines)
+                lines("chosen[q] = i")
+                lines(f"q += np.uint64(({a}) | ({b}))")
+            with lines.block("for j in range(q):"):
+                # Loads that do not wait for each other: the row by row loop below finds them done.
+                lines("touched ^= D[np.uint64(key[chosen[j]]), 0]")
+            with lines.block("for j in range(q):"):
+                lines("i = chosen[j]")
+                self._write_row(lines)
+        lines("OR[n] = touched")
         lines("return m")
+
+    def _conditions(self, lines: Lines) -> tuple[str, str]:
+        admitted = self.reader.admitted(lines)
+        found = []
+        for variable in (self.first, self.last):
+            parts = [admitted, self.reader.of_input(variable.stream), self.reader.condition(variable.condition, lines)]
+            found.append(" and ".join(part for part in parts if part != "True") or "True")
+        return found[0], found[1]
+
+    def _write_row(self, lines: Lines) -> None:
+        """Masks of all ones or zeros instead of branches, which a random stream would mispredict."""
+        a, b = self._conditions(lines)
+        lines("t = T[i]")
+        lines("k = np.uint64(key[i])")
+        lines(f"a = -int({a})")
+        lines("d = D[k, 0]")
+        lines("r = D[k, 1]")
+        lines(f"hit = int(({b}) & (t <= d))")
+        lines("OR[m] = i")
+        lines("OA[m] = r")
+        lines("m += np.uint64(hit)")
+        deadline = str(TIME_MAX) if self.within is None else f"(t + {self.within})"
+        lines(f"d = (d & ~a) | ({deadline} & a)")
+        lines(f"D[k, 0] = (d & ~-hit) | ({NONE} & -hit)")
+        lines("D[k, 1] = (r & ~a) | (i & a)")
 
     def _write_capture(self, lines: Lines) -> None:
         """Registers of the matches: of `a` from its row or as carried, then of `b`."""
-        integers, floats, states = self.bank.widths()
         with lines.block("for j in range(n):"):
+            lines("i = OR[j]")
+            lines("k = key[i]")
+            lines("OK[j] = k")
+            lines("OT[j] = T[i]")
             lines("i = OA[j]")
-            lines("k = 0 if i >= 0 else OK[j] + 1")
-            for name, width in (("I", integers), ("F", floats), ("N", states)):
-                for column in range(width):
-                    lines(f"O{name}[j, {column}] = {name}0[k, {column}]")
             view = _Named(self.bank)
             with lines.block("if i >= 0:"):
+                for text in self._copies("O{0}[j, {1}] = {0}0[0, {1}]", sure=False):
+                    lines(text)
                 self._fold(lines, view, self.first.name)
+            with lines.block("else:"):
+                lines("s = k + 1")
+                for text in self._copies("O{0}[j, {1}] = {0}0[s, {1}]", sure=True):
+                    lines(text)
             lines("i = OR[j]")
             self._fold(lines, view, self.last.name)
+
+    def _copies(self, text: str, sure: bool) -> list[str]:
+        """A statement for each register's value and state; `sure`: also for values that are always filled."""
+        found = []
+        for register in self.bank.registers:
+            array, column, number = self.bank.place(register)
+            if register not in self.bank.sure:
+                found += [text.format(array, column), text.format("N", number)]
+            elif sure:
+                found.append(text.format(array, column))
+        return found or ["pass"]
 
     def _write_carry(self, lines: Lines) -> None:
         """At the end of a batch: what is still open keeps its registers beyond it."""
@@ -119,16 +164,14 @@ class LatestSource:
                     self._write_keep(lines)
 
     def _write_keep(self, lines: Lines) -> None:
-        integers, floats, states = self.bank.widths()
         lines(f"D[k, 1] = {CARRIED}")
         with lines.block("if D[k, 0] <= through:"):
             lines(f"D[k, 0] = {NONE}")
         with lines.block("else:"):
             lines("i = j")
             lines("s = k + 1")
-            for name, width in (("I", integers), ("F", floats), ("N", states)):
-                for column in range(width):
-                    lines(f"{name}[s, {column}] = {name}[0, {column}]")
+            for text in self._copies("{0}[s, {1}] = {0}[0, {1}]", sure=False):
+                lines(text)
             self._fold(lines, View(self.bank, "s", 0), self.first.name)
 
     def _fold(self, lines: Lines, view: View, variable: str) -> None:
@@ -196,16 +239,20 @@ class LatestMemory:
         self, functions: Functions, batch: Columns, key: Array, arguments: Sequence[Any], through: int, rows_before: int
     ) -> Found:
         count = len(batch)
-        rows, began, keys = np.empty(count + 1, np.int64), np.empty(count + 1, np.int64), np.empty(count + 1, np.int64)
-        found = int(functions["scan"](count, self.D, rows, began, keys, key, *arguments))
-        rows, began, keys = rows[:found], began[:found], keys[:found]
+        rows, began = np.empty(count + 1, np.int64), np.empty(count + 1, np.int64)
+        scan = functions["scan" if len(self.D) <= KEYS_CACHED else "scan_many"]
+        found = int(scan(count, self.D, rows, began, key, *arguments))
+        rows, began = rows[:found], began[:found]
+        keys, times = np.empty(found, np.int64), np.empty(found, np.int64)
         out = tuple(np.empty((found, array.shape[1]), array.dtype) for array in (self.I, self.F, self.N))
-        functions["capture"](found, rows, began, keys, *out, self.I, self.F, self.N, *arguments)
-        functions["carry"](count, through, self.D, self.I, self.F, self.N, key, *arguments)
-        return Found(batch.time[rows], rows, keys, np.zeros(found, np.int64), *out)
+        kept = (self.I, self.F, self.N)
+        functions["capture"](found, rows, began, keys, times, *out, *kept, key, *arguments)
+        until = NEVER if through >= TIME_MAX else through
+        functions["carry"](count, until, self.D, *kept, key, *arguments)
+        return Found(times, rows, keys, constant(0, found), *out)
 
     def entries(self, through: int) -> Entries:
-        numbers = np.flatnonzero(self.D[:, 0] > through)
+        numbers = np.flatnonzero(self.D[:, 0] > (NEVER if through >= TIME_MAX else through))
         integers = np.concatenate([self.D[numbers, :1], self.I[numbers + 1]], axis=1)
         return Entries(numbers, integers, self.F[numbers + 1], self.N[numbers + 1])
 

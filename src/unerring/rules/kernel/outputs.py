@@ -57,11 +57,20 @@ class OutputColumns:
 
 def places(found: Found, batch: Columns) -> tuple[Array, Array]:
     """The rank and ordinal at which each was decided."""
-    by_row = found.row >= 0
+    count, rows = len(found.time), found.row
+    if rows.strides == (0,) and count:  # one value for all: a kernel that ends in deadlines
+        return constant(RANK_DEADLINE, count), constant(0, count)
+    if isinstance(batch.rank, int) and isinstance(batch.ordinal, int) and (count == 0 or int(rows.min()) >= 0):
+        return constant(batch.rank, count), constant(batch.ordinal, count)
     return tuple(  # type: ignore[return-value]
-        np.where(by_row, beside if isinstance(beside, int) else _taken(beside, found.row), otherwise)
+        np.where(rows >= 0, beside if isinstance(beside, int) else _taken(beside, rows), otherwise)
         for beside, otherwise in ((batch.rank, RANK_DEADLINE), (batch.ordinal, 0))
     )
+
+
+def constant(value: int, count: int) -> Array:
+    """One value many times, without the memory."""
+    return np.broadcast_to(np.int64(value), (count,))
 
 
 def _taken(values: Array, rows: Array) -> Array:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from unerring.rules import expressions as ex
-from unerring.rules.kernel import runs, single
+from unerring.rules.kernel import lists, single, windows
 from unerring.rules.kernel.absence import AbsenceMemory, AbsenceSource
+from unerring.rules.kernel.joins import JoinSource
 from unerring.rules.kernel.latest import LatestMemory, LatestSource
 from unerring.rules.kernel.lowering import Final, Line, line_of
 from unerring.rules.kernel.reading import RowReader
@@ -18,7 +19,8 @@ from unerring.rules.kernel.runs import RunsSource
 from unerring.rules.kernel.scalar import CODED, FLOAT, Lines, Operand, Uncompiled, emit, zero
 from unerring.rules.kernel.single import SingleMemory, SingleSource
 from unerring.rules.kernel.state import Memory
-from unerring.rules.plan import Measure, PatternPlan, Plan
+from unerring.rules.kernel.windows import WindowSource
+from unerring.rules.plan import JoinPlan, Measure, PatternPlan, Plan, WindowPlan
 from unerring.rules.reading import walk
 
 
@@ -52,9 +54,14 @@ class Program:
 def program_of(plan: Plan) -> Program:
     """The program; raises Uncompiled. Programs hold no state: engines of one plan share one."""
     _check_keys(plan)
-    if isinstance(plan, PatternPlan):
-        return _pattern_program(plan)
-    raise Uncompiled(f"{type(plan).__name__} runs interpreted")
+    match plan:
+        case PatternPlan():
+            return _pattern_program(plan)
+        case WindowPlan():
+            return _window(plan)
+        case JoinPlan():
+            return _join(plan)
+    raise Uncompiled("a class of one's own runs as it is")
 
 
 def _check_keys(plan: Plan) -> None:
@@ -105,7 +112,24 @@ def _runs(plan: PatternPlan, line: Line) -> Program:
     writer = RunsSource(plan, line, reader, bank)
     source = writer.write(wanted)
     pending = [number + 1 for number, point in enumerate(writer.points) if isinstance(point, Final)]
-    return _program("runs", source, reader, bank, measures, lambda: RunLists(bank, pending), runs.BASE)
+    return _program("runs", source, reader, bank, measures, lambda: RunLists(bank, pending), lists.BASE)
+
+
+def _window(plan: WindowPlan) -> Program:
+    if len({source.schema.name for source in plan.inputs}) < len(plan.inputs):
+        raise Uncompiled("it reads one stream twice")
+    reader, bank = RowReader(plan.inputs), Bank([])
+    measures, wanted = measure_sources(plan.measures)
+    source = WindowSource(plan, reader, bank).write(wanted)
+    return _program("windows", source, reader, bank, measures, lambda: RunLists(bank, [windows.OPEN]), lists.BASE)
+
+
+def _join(plan: JoinPlan) -> Program:
+    reader, bank = RowReader(plan.inputs), Bank([])
+    measures, wanted = measure_sources(plan.measures)
+    writer = JoinSource(plan, reader, bank)
+    source = writer.write(wanted)
+    return _program("join", source, reader, bank, measures, lambda: RunLists(bank, writer.pending), lists.BASE)
 
 
 def _program(

@@ -6,7 +6,7 @@ Its state says whether there is a value yet: 0 a value, 1 NULL, 2 nothing bound,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from unerring.model import ColumnType
 from unerring.rules import expressions as ex
@@ -39,8 +39,13 @@ class Register:
             raise Uncompiled("the literal NULL is aggregated")
         return found
 
+    @property
+    def never_null(self) -> bool:
+        return self.kind in ("count", "window start", "window end")
+
     def takes(self, variable: str) -> bool:
-        return not self.variables or variable in self.variables
+        """Whether a row that is bound to the variable goes into it."""
+        return (not self.variables or variable in self.variables) and not self.kind.startswith("window")
 
 
 @dataclass(slots=True)
@@ -48,6 +53,8 @@ class Bank:
     """All registers of a rule, in the order they were asked for. Floats and all others are kept apart."""
 
     registers: list[Register]
+    sure: list[Register] = field(default_factory=list)
+    """Those that have a value in every match: their state is neither kept nor read."""
 
     def widths(self) -> tuple[int, int, int]:
         """How many integers, floats and states there are."""
@@ -80,6 +87,8 @@ def register_of(expr: ex.Expr) -> Register | None:
     """The register that holds a leaf of a measure, once a match is complete."""
     if isinstance(expr, ex.Aggregate):
         return _aggregate(expr)
+    if isinstance(expr, ex.WindowBound):
+        return Register(f"window {expr.bound}", (), ex.EventTime())
     if not isinstance(expr, Leafy):
         return None
     at = expr.at
@@ -123,7 +132,7 @@ class View:
         value = self.value(register)
         if register.type is ColumnType.BOOL:
             value = f"({value} != 0)"
-        if register.kind == "count":
+        if register.never_null or register in self.bank.sure:
             return Operand(value)
         if register.kind == "avg":
             count = self.value(_count_beside(register))
@@ -154,6 +163,8 @@ def fold(register: Register, view: View, lines: Lines, leaf: Leaf) -> None:
         if register.kind == "first":
             with lines.block(f"if {state} == {UNBOUND}:"):
                 _keep(lines, value, state, text, operand.null)
+        elif register in view.bank.sure:
+            lines(f"{value} = {text}")
         else:
             _keep(lines, value, state, text, operand.null)
         return
@@ -292,3 +303,16 @@ class _Scratch(View):
 
     def state(self, register: Register) -> str:
         return self._copies(register)[1]
+
+
+def sure_registers(registers: list[Register], variables: tuple[str, ...], row: Leaf) -> list[Register]:
+    """Those that are plain values of columns without NULL, of a row that every match binds once."""
+    found = []
+    for register in registers:
+        plain = register.kind == "last" and not register.folded and isinstance(register.expr, Leafy)
+        bound_once = len(register.variables) == 1 and register.variables[0] in variables
+        if plain and bound_once and register.expr is not None:
+            operand = row(register.expr)
+            if operand is not None and operand.never_null:
+                found.append(register)
+    return found

@@ -10,9 +10,9 @@ import numpy as np
 from unerring.model import TIME_MIN
 from unerring.rules.kernel.columns import Array, Columns
 from unerring.rules.kernel.compilation import Functions
+from unerring.rules.kernel.lists import BASE, DEADLINE, NEVER
 from unerring.rules.kernel.outputs import Found, joined
 from unerring.rules.kernel.registers import UNBOUND, Bank
-from unerring.rules.kernel.runs import BASE, DEADLINE, NEVER
 from unerring.rules.kernel.state import Entries
 
 FREE, TIMERS, FOUND = 0, 1, 2

@@ -16,11 +16,11 @@ from unerring.rules import expressions as ex
 from unerring.rules import patterns as pt
 from unerring.rules.kernel.columns import Array, Columns
 from unerring.rules.kernel.compilation import Functions
+from unerring.rules.kernel.lists import LONG
 from unerring.rules.kernel.lowering import STRICT, Line, Wait, bound
-from unerring.rules.kernel.outputs import Found, joined
+from unerring.rules.kernel.outputs import Found, constant, joined
 from unerring.rules.kernel.reading import RowReader, settled
 from unerring.rules.kernel.registers import UNBOUND, Bank, Register, View, declare, fold, leaf_in_condition
-from unerring.rules.kernel.runs import LONG
 from unerring.rules.kernel.scalar import Lines, Uncompiled, emit, hold
 from unerring.rules.kernel.state import Entries
 from unerring.rules.plan import PatternPlan, Selection
@@ -237,7 +237,7 @@ class SingleMemory:
             count = int(found[0])
             rows = rows[:count]
             out = tuple(array[:count] for array in out)  # type: ignore[assignment]
-            parts.append(Found(batch.time[rows], rows, keys[:count], np.zeros(count, np.int64), *out))
+            parts.append(Found(batch.time[rows], rows, keys[:count], constant(0, count), *out))
         return parts[0] if len(parts) == 1 else joined(parts, [0] * len(parts))
 
     def entries(self, through: int) -> Entries:

@@ -1,0 +1,162 @@
+"""How fast the compiled kernel is, on one core: W1, W2 and W3 on 20 million events in memory.
+
+The floor is one NumPy sum over each of the four columns (time int64, key int64, type int8 code, v float64), measured in
+the same run. Times are CPU times of this process, the best of several: other work on the machine makes them longer only
+through shared caches. Outputs are made whole: position, key and every measure of every match, as columns.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unerring.rules import workloads as rules
+from unerring.rules.kernel import Columns, KernelEngine, Numbers, Texts
+from unerring.rules.plan import Plan
+
+W1, W2, W3 = rules.W1.plan, rules.W2.plan, rules.W3.plan
+EVENTS = 20_000_000
+KEYS = 1000
+TYPES = ("A", "B", "C", "D")
+GOALS = {"W1": 5.0, "W2": 10.0, "W3": 10.0}
+MATCHES = {
+    20_000_000: {"W1": 2_163_773, "W2": 658_889, "W3": 3_032_563},
+    2_000_000: {"W1": 216_065, "W2": 65_899, "W3": 303_387},
+}
+"""What must come out, on all events and on the first 2 million."""
+OPEN = {20_000_000: 415, 2_000_000: 372}
+"""W3: what is still open at the end."""
+REPEATS = 5
+LINEAR = (1, 2, 4, 8, 16)
+"""Million events: the cost of one must not grow."""
+
+
+def drawn(events: int) -> Columns:
+    """The events, drawn column by column from one seed; fewer are the first of all."""
+    random = np.random.default_rng(7)
+    times = np.cumsum(random.integers(1, 5, EVENTS)) * 1000
+    key = random.integers(0, KEYS, EVENTS)
+    names = random.choice(list(TYPES), EVENTS)
+    codes = (names.view(np.int32) - ord("A")).astype(np.int8)
+    del names
+    return columns(times, key, codes, random.random(EVENTS)).part(0, events)
+
+
+def columns(times: Any, key: Any, codes: Any, v: Any) -> Columns:
+    return Columns(times, {"key": Numbers(key), "type": Texts(codes, TYPES), "v": Numbers(v)})
+
+
+def best(work: Callable[[], Any], repeats: int = REPEATS) -> tuple[float, Any]:
+    """The shortest CPU time of several, and the last answer."""
+    shortest, answer = float("inf"), None
+    for _ in range(repeats):
+        answer = None
+        gc.collect()
+        began = time.process_time()
+        answer = work()
+        shortest = min(shortest, time.process_time() - began)
+    return shortest, answer
+
+
+def floor_s(batch: Columns) -> float:
+    arrays = [batch.time, *(c.codes if isinstance(c, Texts) else c.values for c in batch.columns.values())]
+    return best(lambda: [array.sum() for array in arrays], 2 * REPEATS)[0]
+
+
+def fed(plan: Plan, batch: Columns) -> tuple[KernelEngine, int]:
+    engine = KernelEngine(plan, compile_after=0)
+    return engine, len(engine.feed_columns(batch, int(batch.time[-1])))
+
+
+def timed(plan: Plan, batch: Columns, repeats: int = REPEATS) -> tuple[float, KernelEngine, int]:
+    fed(plan, batch.part(0, 1000))
+    seconds, (engine, matches) = best(lambda: fed(plan, batch), repeats)
+    return seconds, engine, matches
+
+
+def figure(name: str, value: float, unit: str, goal: float | None = None, met: bool | None = None) -> dict[str, Any]:
+    if goal is not None and met is None:
+        met = value <= goal
+    return {"bench": "kernel", "figure": name, "value": value, "unit": unit, "goal": goal, "met": met}
+
+
+def workloads(batch: Columns) -> Iterator[dict[str, Any]]:
+    floor = floor_s(batch)
+    yield figure("floor_ns_per_event", floor / len(batch) * 1e9, "ns")
+    for plan in (W1, W2, W3):
+        name = plan.name
+        seconds, engine, matches = timed(plan, batch)
+        floor = min(floor, floor_s(batch))
+        yield figure(f"{name}.floor_ratio", seconds / floor, "x", GOALS[name])
+        yield figure(f"{name}.events_per_s", len(batch) / seconds, "1/s")
+        expected = MATCHES.get(len(batch), {}).get(name)
+        yield figure(f"{name}.matches", matches, "", expected, None if expected is None else matches == expected)
+        if name == "W1":
+            yield figure("W1.state_bytes_per_key", engine.state_bytes / KEYS, "bytes", 64)
+            yield million_keys(batch, seconds)
+        if name == "W3":
+            expected = OPEN.get(len(batch))
+            yield figure("W3.open", engine.open, "", expected, None if expected is None else engine.open == expected)
+
+
+def million_keys(batch: Columns, few_s: float) -> dict[str, Any]:
+    key = np.random.default_rng(8).integers(0, 1_000_000, len(batch))
+    v, codes = batch.columns["v"].values, batch.columns["type"].codes
+    seconds, _, _ = timed(W1, columns(batch.time, key, codes, v))
+    return figure("W1.million_keys_ratio", seconds / few_s, "x", 3)
+
+
+def linear(batch: Columns, sizes: tuple[int, ...]) -> Iterator[dict[str, Any]]:
+    for plan in (W1, W2, W3):
+        cost = {size: timed(plan, batch.part(0, size), 3)[0] / size * 1e9 for size in sizes}
+        for size in sizes:
+            yield figure(f"{plan.name}.ns_per_event.{size / 1e6:g}M", cost[size], "ns")
+        yield figure(f"{plan.name}.last_over_first", cost[sizes[-1]] / cost[sizes[0]], "x", 1.5)
+
+
+_FIRST = """
+import sys, time
+began = time.perf_counter()
+from pathlib import Path
+from unerring.model import Event, Stamp
+from unerring.rules.outputs import Row
+from unerring.rules.workloads import W1
+from unerring.rules.kernel import KernelEngine
+after = None if sys.argv[2] == "python" else 0
+engine = KernelEngine(W1.plan, cache=Path(sys.argv[1]), compile_after=after)
+rows = [Row(0, Event("Typed", Stamp(t), (1,), {"key": 1, "type": "AB"[t % 2], "v": 0.5})) for t in range(2)]
+found = engine.feed(rows, 1)
+print(time.perf_counter() - began if len(found) == 1 and engine.is_compiled == (after == 0) else -1)
+"""
+
+
+def first_results() -> Iterator[dict[str, Any]]:
+    """From a fresh process to the first match: as Python, with an empty and with a filled cache of machine code."""
+    with tempfile.TemporaryDirectory(prefix="unerring-kernel-") as folder:
+        for name, how in (("python", "python"), ("cold", "compiled"), ("warm", "compiled")):
+            command = [sys.executable, "-c", _FIRST, folder, how]
+            seconds = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+            yield figure(f"first_result_s.{name}", seconds, "s")
+
+
+def run(quick: bool = False) -> Iterator[dict[str, Any]]:
+    events = 2_000_000 if quick else EVENTS
+    batch = drawn(events)
+    yield from workloads(batch)
+    yield from linear(batch, (500_000, 1_000_000, 2_000_000) if quick else tuple(n * 1_000_000 for n in LINEAR))
+    yield from first_results()
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
+    for found in run("--quick" in sys.argv):
+        print(json.dumps(found), flush=True)

@@ -1,0 +1,233 @@
+"""The kernel of windows: a key's open windows are a list, and each row goes into every aggregate of every one of them.
+
+Aggregates are left folds in row order, as the meaning of a rule wants them, so nothing is shared between windows that
+overlap. A window that is still open is one slot, however many rows it has seen.
+"""
+
+from __future__ import annotations
+
+from unerring.rules import expressions as ex
+from unerring.rules.kernel.lists import (
+    BASE,
+    COUNT,
+    DEADLINE,
+    LONG,
+    NEVER,
+    OUT,
+    START_ROW,
+    START_TIME,
+    STATE,
+    ListSource,
+)
+from unerring.rules.kernel.reading import RowReader, settled
+from unerring.rules.kernel.registers import Bank, Register, View, declare, fold, register_of
+from unerring.rules.kernel.scalar import Lines, Operand, Uncompiled, emit, hold
+from unerring.rules.plan import Counted, Emit, Session, Sliding, Trailing, Tumbling, WindowPlan
+
+OPEN = 1
+"""The PC of a window: time alone may close it."""
+WINDOWS_MAX = 64
+"""Windows of one key that overlap: each row goes into all of them."""
+
+
+class WindowSource(ListSource):
+    """Writes the source for one plan."""
+
+    def __init__(self, plan: WindowPlan, reader: RowReader, bank: Bank) -> None:
+        self.plan, self.reader, self.bank = plan, reader, bank
+        self.lines = Lines()
+        window = plan.window
+        if plan.emit is not Emit.EVERY:
+            raise Uncompiled("it outputs changes alone")
+        if isinstance(window, Trailing):
+            raise Uncompiled("its window trails every row")
+        if isinstance(window, Tumbling):
+            self.aligned = window.size_us, window.size_us, window.offset_us
+        elif isinstance(window, Sliding):
+            self.aligned = window.size_us, window.slide_us, 0
+        else:
+            self.aligned = 0, 0, 0
+        size, slide, offset = self.aligned
+        overlap = -(-window.size // window.slide) if isinstance(window, Counted) else -(-size // slide) if slide else 1
+        if overlap > WINDOWS_MAX:
+            raise Uncompiled(f"{overlap} windows are open at a time")
+        length = window.gap_us if isinstance(window, Session) else max(size, slide, abs(offset))
+        if length > LONG:
+            raise Uncompiled("its window is longer than time")
+        self.overlap = overlap
+
+    def write(self, measures: list[Register]) -> str:
+        for register in measures:
+            declare(self.bank, register)
+        return settled(self._write, self.reader, self.bank)
+
+    def _write(self, lines: Lines) -> None:
+        self.lines = lines
+        columns = ", ".join(self.reader.fetches)
+        counted = isinstance(self.plan.window, Counted)
+        lines("")
+        if not counted:
+            self._write_heap()
+            lines("")
+            lines("")
+            with lines.block(f"def fire({STATE}, {OUT}):"):
+                self._write_fire()
+            lines("")
+            lines("")
+        with lines.block(f"def step(n, first_row, through, row_base, {STATE}, {OUT}, key, K, {columns}):"):
+            with lines.block("for i in range(first_row, n):"):
+                self._write_row(counted)
+            if not counted:
+                with lines.block("while M[1] > 0 and HT[0] <= through:"):
+                    with lines.block(f"if not fire({STATE}, {OUT}):"):
+                        lines("return n")
+            lines("return n + 1")
+
+    def _write_row(self, counted: bool) -> None:
+        lines = self.lines
+        lines("t = T[i]")
+        if not counted:
+            with lines.block("while M[1] > 0 and HT[0] < t:"):
+                with lines.block(f"if not fire({STATE}, {OUT}):"):
+                    lines("return i")
+        admitted = self.reader.admitted(lines)
+        if admitted != "True":
+            with lines.block(f"if not {admitted}:"):
+                lines("continue")
+        lines("k = key[i]")
+        with lines.block(f"if M[0] < {self.overlap + 1} or M[2] + 1 > len(OT) or M[1] + 2 > len(HT):"):
+            lines("return i")
+        match self.plan.window:
+            case Counted(size, slide):
+                self._write_counted(size, slide)
+            case Session(gap):
+                self._write_session(gap)
+            case _:
+                self._write_aligned()
+
+    # --- the three kinds ---
+
+    def _write_aligned(self) -> None:
+        lines = self.lines
+        size, slide, offset = self.aligned
+        lines(f"number = (t - {offset} - {size}) // {slide} + 1")
+        lines(f"newest = (t - {offset}) // {slide}")
+        self._write_walk(f"number = I[s, {START_ROW}] + 1")
+        with lines.block("while number <= newest:"):
+            self._open(f"number * {slide} + {offset}", f"number * {slide} + {offset + size - 1}")
+            lines(f"I[s, {START_ROW}] = number")
+            self._fold()
+            lines("number += 1")
+        with lines.block("if head[k] != -1:"):  # a row between two windows opens none
+            lines("f = head[k]")
+            self._write_timer("f")
+
+    def _write_session(self, gap: int) -> None:
+        lines = self.lines
+        lines("s = head[k]")
+        with lines.block("if s == -1:"):
+            lines("last = -1")
+            self._open("t", f"t + {gap}")
+        lines(f"I[s, {DEADLINE}] = t + {gap}")
+        self._fold()
+        # A timer that is already set comes too early and is then set anew: cheaper than one for each row.
+        with lines.block(f"if due[k] == {NEVER}:"):
+            self._write_timer("s")
+
+    def _write_counted(self, size: int, slide: int) -> None:
+        lines = self.lines
+        self._write_walk(f"I[s, {COUNT}] += 1")
+        with lines.block(f"if last == -1 or I[last, {COUNT}] > {slide}:"):
+            self._open("t", str(NEVER))
+            lines(f"I[s, {COUNT}] = 1")
+            self._fold()
+        lines("s = head[k]")
+        with lines.block(f"if I[s, {COUNT}] == {size}:"):
+            self._write_close("t + 1", "t", "i")
+
+    def _write_walk(self, then: str) -> None:
+        """The row goes into all open windows; `last` is the newest of them."""
+        lines = self.lines
+        lines("last = -1")
+        lines("s = head[k]")
+        with lines.block("while s != -1:"):
+            self._fold()
+            lines(then)
+            lines("last = s")
+            lines("s = following[s]")
+
+    # --- pieces ---
+
+    def _open(self, start: str, deadline: str) -> None:
+        lines = self.lines
+        self._allocate("s", "0")
+        lines(f"I[s, 0] = {OPEN}")
+        lines(f"I[s, {START_TIME}] = {start}")
+        lines(f"I[s, {DEADLINE}] = {deadline}")
+        with lines.block("if last == -1:"):
+            lines("head[k] = s")
+        with lines.block("else:"):
+            lines("following[last] = s")
+        lines("following[s] = -1")
+        lines("last = s")
+        lines("count[k] += 1")
+
+    def _fold(self) -> None:
+        view = View(self.bank, "s", BASE)
+        for register in list(self.bank.registers):
+            if register.takes(""):
+                fold(register, view, self.lines, self.reader.leaf)
+
+    def _write_close(self, end: str, stamp: str, position: str) -> None:
+        """The window `s`, the oldest of its key, is complete."""
+        lines = self.lines
+        view = View(self.bank, "s", BASE)
+        for register in self.bank.registers:
+            if register.kind.startswith("window"):
+                value = f"I[s, {START_TIME}]" if register.kind == "window start" else end
+                lines(f"{view.value(register)} = {value}")
+        lines(f"stamp = {stamp}")
+        lines(f"position = {position}")
+        lines("x = 0")
+        having = "True" if self.plan.having is None else hold(emit(self.plan.having, lines, self._leaf))
+        with lines.block(f"if {having}:"):
+            self._write_output("s")
+        lines("head[k] = following[s]")
+        lines("count[k] -= 1")
+        self._free("s")
+
+    def _leaf(self, expr: ex.Expr) -> Operand | None:
+        register = register_of(expr)
+        if register is None:
+            if isinstance(expr, ex.KeyValue):
+                raise Uncompiled(f"having looks at {expr}")
+            return None
+        declare(self.bank, register)
+        return View(self.bank, "s", BASE).read(register)
+
+    def _write_timer(self, slot: str) -> None:
+        lines = self.lines
+        lines(f"soon = I[{slot}, {DEADLINE}]")
+        with lines.block("if soon != due[k]:"):
+            lines("due[k] = soon")
+            lines("push(M, HT, HK, soon, k)")
+
+    def _write_fire(self) -> None:
+        lines = self.lines
+        lines("stamp = HT[0]")
+        lines("k = HK[0]")
+        with lines.block("if due[k] != stamp:"):
+            lines("pop(M, HT, HK)")
+            lines("return True")
+        with lines.block("if M[2] + 1 > len(OT):"):
+            lines("return False")
+        lines("pop(M, HT, HK)")
+        lines(f"due[k] = {NEVER}")
+        lines("s = head[k]")
+        with lines.block(f"if I[s, {DEADLINE}] <= stamp:"):
+            end = "stamp" if isinstance(self.plan.window, Session) else "stamp + 1"
+            self._write_close(end, "stamp", "-1")
+        with lines.block("if head[k] != -1:"):
+            lines("f = head[k]")
+            self._write_timer("f")
+        lines("return True")
