@@ -14,7 +14,6 @@ from unerring.model import TIME_MAX, Column, ColumnType, Event, RuleError, Stamp
 from unerring.rules import expressions as ex
 from unerring.rules import patterns as pt
 from unerring.rules import plan as pl
-from unerring.rules.checks import leading_absences
 
 INT, FLOAT, TEXT = ColumnType.INT, ColumnType.FLOAT, ColumnType.TEXT
 
@@ -317,7 +316,3 @@ def join_plan(random: Random) -> pl.JoinPlan:
         found.append(pl.Measure(f"{alias}_v", of(alias, "v")))
     unmatched = tuple(alias for alias in aliases if random.random() < 0.4)
     return pl.JoinPlan("found", inputs, random.randrange(4), tuple(found), on, unmatched)
-
-
-def looks_back_for_ever(plan: pl.Plan) -> bool:
-    return isinstance(plan, pl.PatternPlan) and any(a.within_us is None for a in leading_absences(plan.pattern))

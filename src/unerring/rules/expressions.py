@@ -23,7 +23,7 @@ from enum import StrEnum
 from typing import Final
 
 from unerring.model import ColumnType, RuleError, Value
-from unerring.rules.functions import AGGREGATES, function_of
+from unerring.rules.functions import AGGREGATES, INT_MAX, INT_MIN, function_of
 
 BOOL, INT, FLOAT, TEXT, BYTES, TIME = (
     ColumnType.BOOL,
@@ -35,9 +35,6 @@ BOOL, INT, FLOAT, TEXT, BYTES, TIME = (
 )
 Type = ColumnType | None
 """A static type. None is the type of NULL alone."""
-
-INT_MIN: Final = -(2**63)
-INT_MAX: Final = 2**63 - 1
 
 
 class Which(StrEnum):

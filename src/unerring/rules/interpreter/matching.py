@@ -236,7 +236,7 @@ class KeyMatching:
                 self._timed_out = self._timed_out or thread
                 continue
             if status is Status.MATCH and thread is not None:
-                if not self._emit_match(thread, links(thread)):
+                if not self._emit_match(links(thread)):
                     self._stack.append(thread)
                     return
                 self.start = self._after(thread)
@@ -283,7 +283,7 @@ class KeyMatching:
                 bound = bound_of(thread)
                 if bound not in open_start.given and not (continuous and open_start.given):
                     open_start.given.append(bound)
-                    self._emit_match(thread, links(thread))
+                    self._emit_match(links(thread))
             self._close(start, open_start, continuous and bool(open_start.given))
 
     def _close(self, start: int, open_start: StartSearch, done: bool) -> None:
@@ -304,7 +304,7 @@ class KeyMatching:
             for open_start in self.starts.values():
                 matches = open_start.resume()
                 if matches:
-                    self._emit_match(matches[0], links(matches[0]))
+                    self._emit_match(links(matches[0]))
                     for index, _ in bound_of(matches[0]):
                         self.used.append(index)
                         self.starts.pop(index, None)
@@ -329,7 +329,7 @@ class KeyMatching:
                     for link in links(match):
                         together.setdefault(link.at, link)
                 chosen = [together[index] for index in sorted(together)]
-            self._emit_match(None, chosen)
+            self._emit_match(chosen)
             last = chosen[-1].at
             self.starts = {start: s for start, s in self.starts.items() if start > last}
             found = [(start, match) for start, match in found if start > last]
@@ -338,7 +338,7 @@ class KeyMatching:
 
     # --- outputs ---
 
-    def _emit_match(self, thread: Thread | None, chain: list[Link]) -> bool:
+    def _emit_match(self, chain: list[Link]) -> bool:
         """False if a measure needs a row that has not come."""
         mode = self._rules.plan.mode
         bound = [(link.at, link.variable) for link in chain]
