@@ -16,6 +16,7 @@ from unerring.rules.sql.statement import Rewriting
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
 FORMATS: Final = {
     ".csv": "csv",
@@ -73,18 +74,21 @@ class DuckTables:
             f"table {name}, {file}",
         )
 
+    def add_table(self, name: str, table: pa.Table) -> None:
+        """A table that is in memory already."""
+        self._connection.register(name, table)
+
     def _csv_options(self, file: Path, schema: Sequence[tuple[str, str]], columns: str) -> str:
         """With a head line columns are found by name, without one by place."""
-        found = self._run(
-            f"SELECT HasHeader, list_transform(Columns, c -> c.name) FROM sniff_csv({_text(str(file))})", str(file)
-        ).fetchone()
+        found = self._run(f"SELECT HasHeader, Columns FROM sniff_csv({_text(str(file))})", str(file)).fetchall()
         names = [column.lower() for column, _ in schema]
-        head = [str(column).lower() for column in found[1]] if found else []
+        has_head, listed = found[0][0], [str(column["name"]) for column in found[0][1]]
+        head = [column.lower() for column in listed]
         if set(names) <= set(head):
             return f", header = true, types = {{{columns}}}"
-        if found and found[0] and set(names) & set(head):
+        if has_head and set(names) & set(head):
             missing = ", ".join(column for column, _ in schema if column.lower() not in head)
-            raise CallerError(f"{file} has no column {missing}; it has {', '.join(map(str, found[1]))}")
+            raise CallerError(f"{file} has no column {missing}; it has {', '.join(listed)}")
         return f", header = false, columns = {{{columns}}}"
 
     # --- statements ---
@@ -105,8 +109,9 @@ class DuckTables:
                 yield dict(zip(names, row, strict=True))
 
     def describe(self, query: str) -> list[tuple[str, ColumnType | None, str]]:
-        schema = self._table(f"SELECT * FROM ({query}) LIMIT 0").schema
-        return [(field.name, column_type(field.type), str(field.type)) for field in schema]
+        found = self._relation(query)
+        types = self._table(f"SELECT * FROM ({query}) LIMIT 0").schema.types
+        return [(name, column_type(kind), str(kind)) for name, kind in zip(found.columns, types, strict=True)]
 
     def recognise(self, query: str, recognition: Recognition, table: str) -> None:
         columns = ", ".join(_quoted(column.name) for column in recognition.partition)
@@ -130,17 +135,24 @@ class DuckTables:
         except self._duckdb.Error as error:
             raise RuleError(self._sentence(str(error), what)) from None
 
+    def _relation(self, sql: str) -> Any:
+        try:
+            return self._connection.sql(sql)
+        except self._duckdb.Error as error:
+            raise RuleError(self._sentence(str(error), "")) from None
+
     def _table(self, sql: str) -> Any:
         """The whole result of a query, as an Arrow table."""
         try:
-            return self._connection.sql(sql).to_arrow_table()
+            return self._relation(sql).to_arrow_table()
         except self._duckdb.Error as error:
             raise RuleError(self._sentence(str(error), "")) from None
 
     def _sentence(self, message: str, what: str) -> str:
         """DuckDB's message as one sentence that points into the statement as it was written."""
-        lines = [line.strip() for line in message.split("\n\nLINE ")[0].splitlines() if line.strip()]
-        text = " ".join(lines)
+        told = re.split(r"Candidate functions:|\n\nLINE ", message)[0]
+        lines = [line.strip() for line in told.splitlines() if line.strip()]
+        text = " ".join(lines).removeprefix("Binder Error: ").removeprefix("Catalog Error: ")
         if what or self._source is None:
             return f"{what}: {text}" if what else text
         named = re.findall(r"""["']([^"']+)["']|name (\w+)""", lines[0])

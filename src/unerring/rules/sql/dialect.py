@@ -7,6 +7,7 @@ expression. The pattern stays text (`pattern_text` reads it). The slash divides 
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 from sqlglot import exp
@@ -103,9 +104,11 @@ class RowPatternParser(TrinoParser):
                 self.raise_error("WITHIN needs an INTERVAL, such as WITHIN INTERVAL '10' SECOND")
         subsets = self._parse_csv(self._parse_subset) if self._match_text_seq("SUBSET") else []
         define = self._parse_csv(self._parse_definition) if self._match_text_seq("DEFINE") else []
+        if self._index >= len(self._tokens):
+            self.raise_error("a ) is missing: MATCH_RECOGNIZE (...) or its PATTERN (...) is not closed", keyword)
         if self._curr.token_type is not TokenType.R_PAREN:
             self.raise_error(
-                f"{self._curr.text or 'the end'!r} is not expected here; the clauses of MATCH_RECOGNIZE are, in this "
+                f"{self._curr.text!r} is not expected here; the clauses of MATCH_RECOGNIZE are, in this "
                 "order, PARTITION BY, ORDER BY, MEASURES, ROW(S) PER MATCH, AFTER MATCH SKIP, PATTERN, WITHIN, SUBSET, "
                 "DEFINE"
             )
@@ -145,9 +148,9 @@ class RowPatternParser(TrinoParser):
         return Subset(this=name, expressions=self._parse_wrapped_id_vars())
 
     def _parse_after_match(self) -> exp.Expr | None:
+        start = self._curr.start
         if not self._match_text_seq("AFTER", "MATCH"):
             return None
-        start = self._prev.start
         if self._match_text_seq("SKIP", "PAST", "LAST", "ROW"):
             node = AfterMatch(kind="past last row")
         elif self._match_text_seq("SKIP", "TO", "NEXT", "ROW"):
@@ -225,10 +228,24 @@ def parse_statement(source: Source) -> exp.Query:
 def _sentence(source: Source, error: ParseError | TokenError) -> str:
     errors = error.errors if isinstance(error, ParseError) else []
     if not errors:
-        return f"the statement cannot be read: {str(error).splitlines()[0]}"
+        opened = _unclosed(source.text)
+        return f"{source.place(opened)}: a quote or a comment is not closed"
     first = errors[0]
     highlight = str(first.get("highlight") or "")
     # sqlglot's column is that of the token's last character.
     column = max(int(first.get("col") or 1) - len(highlight) + 1, 1)
     near = f" (at {highlight!r})" if highlight else ""
     return f"line {first.get('line')}, column {column}: {str(first.get('description')).rstrip('.')}{near}"
+
+
+def _unclosed(text: str) -> int:
+    """Where the quote or comment starts that has no end."""
+    at = 0
+    while at < len(text):
+        found = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[^'\"/-]+|[/-]", re.DOTALL).match(
+            text, at
+        )
+        if found is None or (found.group() == "/" and text.startswith("/*", at)):
+            return at
+        at = found.end()
+    return 0

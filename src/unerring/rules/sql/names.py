@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,16 +28,22 @@ class TableColumn:
     """The SQL engine's name of the type."""
     field: str = ""
     """As a plan knows it: every name that a plan may not use gets another one."""
+    ambiguous: bool = False
+    """The subquery that it comes from has several columns of that name."""
     event_time: bool = False
     """The event time of a stream, not a column of its payload."""
 
 
-def columns_of(found: Iterable[tuple[str, ColumnType | None, str]]) -> tuple[TableColumn, ...]:
-    """Columns with names that plans may use. `found`: name, type, and what the SQL engine calls the type."""
+def columns_of(
+    found: Iterable[tuple[str, ColumnType | None, str]], twice: Collection[str] = ()
+) -> tuple[TableColumn, ...]:
+    """Columns with names that plans may use. `found`: name, type, and what the SQL engine calls the type; `twice`: the
+    names, in small letters, that stood for several columns."""
     listed = list(found)
     fields = fields_for([name for name, _, _ in listed])
     return tuple(
-        TableColumn(name, kind, declared, field) for (name, kind, declared), field in zip(listed, fields, strict=True)
+        TableColumn(name, kind, declared, field, name.lower() in twice)
+        for (name, kind, declared), field in zip(listed, fields, strict=True)
     )
 
 
@@ -84,6 +90,8 @@ class Names:
             if variable_name(identifier) in (*self.variables, *self.unions):
                 raise self.source.wrong(identifier, f"{name!r} is a variable, not a column; write {name}.column")
             raise self.source.wrong(identifier, f"there is no column {name!r}; the input has {there}")
+        if found[0].ambiguous:
+            raise self.source.wrong(identifier, f"{name!r} is ambiguous: the input has several; rename one with AS")
         if len(found) > 1:
             names = " and ".join(column.name for column in found)
             raise self.source.wrong(

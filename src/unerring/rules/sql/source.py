@@ -27,7 +27,9 @@ class Source:
 
 
 def offset_of(node: exp.Expr) -> int:
-    """Where a node starts in the text: the leftmost position that the parser noted in it, or in what it stands in."""
+    """Where a node starts in the text: its own position, or the leftmost in it, or in what it stands in."""
+    if node.meta.get("start") is not None:
+        return int(node.meta["start"])
     at: exp.Expr | None = node
     while at is not None:
         found = [part.meta["start"] for part in at.walk() if part.meta.get("start") is not None]

@@ -7,7 +7,7 @@ Inner ones come first, those in WITH before what reads them, so that the input o
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from sqlglot import exp
 
@@ -49,8 +49,8 @@ class Rewriting:
         """Run every MATCH_RECOGNIZE; afterwards the tree is plain SQL."""
         found: list[Recognition] = []
         for number, node in enumerate(list(_inner_first(self.tree)), 1):
-            query = self._input_query(node).sql(dialect=engine.dialect)
-            columns = columns_of(engine.describe(query))
+            query = self._input_query(node, node.this).sql(dialect=engine.dialect)
+            columns = columns_of(engine.describe(query), self._twice(node, engine))
             recognition = compile_recognition(node, columns, self.source, f"match{number}")
             table = f"{TABLE}{number}"
             engine.recognise(query, recognition, table)
@@ -71,9 +71,17 @@ class Rewriting:
         ]
         return self.source.place(min(found)) if found else None
 
-    def _input_query(self, node: RowPattern) -> exp.Expr:
-        """`SELECT *` of the table that MATCH_RECOGNIZE reads, with all names of WITH that it can see."""
-        query: exp.Select = exp.select("*").from_(node.this.copy())
+    def _twice(self, node: RowPattern, engine: SqlEngine) -> set[str]:
+        """The names of several columns of a subquery: an engine may rename them, but who means one must say which."""
+        if not isinstance(node.this, exp.Subquery) or not isinstance(node.this.this, exp.Query):
+            return set()
+        inner = self._input_query(node, node.this.this)
+        names = [name.lower() for name, _, _ in engine.describe(inner.sql(dialect=engine.dialect))]
+        return {name for name in names if names.count(name) > 1}
+
+    def _input_query(self, node: RowPattern, read: exp.Expr) -> exp.Expr:
+        """What MATCH_RECOGNIZE reads, a table or a query, with all names of WITH that it can see."""
+        query: Any = exp.select("*").from_(read.copy()) if read is node.this else read.copy()
         below: exp.Expr = node
         above = node.parent
         while above is not None:
@@ -91,7 +99,8 @@ class Rewriting:
                     names = [cte.copy() for cte in visible]
                     query.set("with_", exp.With(expressions=names, recursive=clause.args.get("recursive")))
             below, above = above, above.parent
-        return query
+        found: exp.Expr = query
+        return found
 
     def _replace(self, node: RowPattern, table: str) -> None:
         made = exp.Table(this=exp.to_identifier(table, quoted=True), alias=node.args.get("alias"))

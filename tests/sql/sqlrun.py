@@ -1,0 +1,39 @@
+"""Statements over small tables written in the test, by either engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from unerring.model import ColumnType, Event, Stamp
+from unerring.rules.sql.batch import BatchEngine, outputs_of
+from unerring.rules.sql.dialect import RowPattern, parse_statement
+from unerring.rules.sql.names import columns_of
+from unerring.rules.sql.recognition import PARTITION, Recognition, compile_recognition
+from unerring.rules.sql.source import Source
+from unerring.runtime.duckdb_tables import DuckTables
+
+Rows = list[dict[str, Any]]
+
+
+def query(sql: str, engine: BatchEngine = BatchEngine.BACKTRACK, steps_max: int = 1_000_000, **tables: Any) -> Rows:
+    """The rows of a statement over tables given as lists of dictionaries or as Arrow tables."""
+    engine_tables = DuckTables(engine, steps_max)
+    for name, rows in tables.items():
+        engine_tables.add_table(name, rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows))
+    return list(engine_tables.query(sql))
+
+
+def recognition_of(sql: str, **columns: ColumnType) -> Recognition:
+    """The one MATCH_RECOGNIZE of a statement, over an input with these columns."""
+    source = Source(sql)
+    node = parse_statement(source).find(RowPattern)
+    assert node is not None
+    return compile_recognition(node, columns_of((name, kind, kind) for name, kind in columns.items()), source, "m")
+
+
+def matched(recognition: Recognition, rows: Rows, engine: BatchEngine) -> list[dict[str, Any]]:
+    """The output rows of one partition, without DuckDB."""
+    events = [Event("input", Stamp(n, n), (), {**row, PARTITION: 0}) for n, row in enumerate(rows)]
+    return [payload for _, payload in outputs_of(recognition, [(0, events)], engine)]
