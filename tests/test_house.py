@@ -58,6 +58,7 @@ PUBLIC = [
     "run_on",
     "session",
     "sliding",
+    "sql_rule",
     "step",
     "stream",
     "time_of",

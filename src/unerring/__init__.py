@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from unerring.rules import fn
     from unerring.rules.api import Rule, counted, rule, session, sliding, trailing, tumbling
     from unerring.rules.operators import Operator
+    from unerring.rules.sql.stream import sql_rule
     from unerring.rules.steps import all_of, any_of, each, first, last, no, step
     from unerring.rules.terms import columns, next_row, prev, time_of
     from unerring.rules.tree import run_on
@@ -43,6 +44,7 @@ __all__ = [
     "run_on",
     "session",
     "sliding",
+    "sql_rule",
     "step",
     "stream",
     "time_of",
@@ -78,6 +80,7 @@ _WHERE = {
     "run_on": "unerring.rules.tree",
     "session": "unerring.rules.api",
     "sliding": "unerring.rules.api",
+    "sql_rule": "unerring.rules.sql.stream",
     "step": "unerring.rules.steps",
     "time_of": "unerring.rules.terms",
     "trailing": "unerring.rules.api",

@@ -93,9 +93,20 @@ def test_several_tables(tmp_path: Path, capsysbinary: pytest.CaptureFixture[byte
     )
 
 
-def test_the_oracle_gives_the_same(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+@pytest.mark.parametrize("engine", ["oracle", "kernel", "backtrack"])
+def test_every_engine_gives_the_same(engine: str, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     path = write(tmp_path, "t.csv")
-    assert ask(capsysbinary, SQL, "--table", f"t={path}", "--engine", "oracle") == (0, FOUND, "")
+    assert ask(capsysbinary, SQL, "--table", f"t={path}", "--engine", engine) == (0, FOUND, "")
+
+
+def test_explain_names_what_stays_interpreted(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    path = write(tmp_path, "t.csv")
+    all_rows = SQL.replace("PATTERN", "ALL ROWS PER MATCH PATTERN").replace(
+        "LAST(v) AS v, LAST(at) AS at", "LAST(v) AS w"
+    )
+    code, (plan,), _ = ask(capsysbinary, all_rows, "--table", f"t={path}", "--explain", "--json")
+    assert (code, plan["pattern"], plan["engine"]) == (0, "(A B)", "interpreted")
+    assert "all rows" in plan["why"]
 
 
 def test_the_statement_from_standard_input(
@@ -129,6 +140,8 @@ def test_values_that_json_has_no_word_for(tmp_path: Path, capsysbinary: pytest.C
         (("SELECT * FROM t", "--table", "t={path}", "--schema", "t=id nonsense"), "nonsense"),
         (("SELECT * FROM t", "--table", "t={path}", "--schema", "t=id bigint, w double"), "has no column w"),
         (("SELECT * FROM t", "--table", "t={path}", "--schema", "t=at bigint"), "2026-01-01 00:00:00"),
+        (("SELECT CAST('x' AS bigint) FROM t", "--table", "t={path}"), "Could not convert string 'x'"),
+        (("SELECT * FROM t", "--table", "t={path}", "--engine", "spark"), "use backtrack, kernel or oracle"),
         (("SELECT nothing FROM t", "--table", "t={path}"), "line 1, column 8: "),
         (("SELECT * FROM read_csv('{path}')",), "disabled by configuration"),
         (("SELECT * FROM t MATCH_RECOGNIZE (PATTERN (A)", "--table", "t={path}"), "line 1, column 17: a ) is missing"),

@@ -1,4 +1,4 @@
-"""Random patterns, clauses and rows: the search with a memory finds what the oracle finds, row by row."""
+"""Random patterns, clauses and rows: every engine finds what the oracle finds, row by row."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def answer(sql: str, rows: list[dict[str, object]], engine: BatchEngine) -> list
     max_examples=int(os.environ.get("SQL_EXAMPLES", "250")), deadline=None, suppress_health_check=list(HealthCheck)
 )
 @given(statements(), ROWS)
-def test_the_search_finds_what_the_oracle_finds(sql: str, rows: list[dict[str, object]]) -> None:
+def test_every_engine_finds_what_the_oracle_finds(sql: str, rows: list[dict[str, object]]) -> None:
     if "{-" in sql and "UNMATCHED" in sql:
         with pytest.raises(RuleError, match="would bring them back"):
             answer(sql, rows, BatchEngine.ORACLE)
@@ -192,3 +192,4 @@ def test_the_search_finds_what_the_oracle_finds(sql: str, rows: list[dict[str, o
     expected = answer(sql, rows, BatchEngine.ORACLE)
     event("wrong skip" if isinstance(expected, str) else f"{min(len(expected), 3)} rows")
     assert repr(answer(sql, rows, BatchEngine.BACKTRACK)) == repr(expected)
+    assert repr(answer(sql, rows, BatchEngine.KERNEL)) == repr(expected)

@@ -6,12 +6,15 @@ import re
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from unerring.model import CallerError
+
+if TYPE_CHECKING:
+    from unerring.runtime.duckdb_tables import DuckTables
 
 
 class Engine(StrEnum):
@@ -37,18 +40,24 @@ def command(
     ] = None,
     engine: Annotated[Engine, typer.Option(help="What looks for the matches.")] = Engine.backtrack,
     steps_max: Annotated[int, typer.Option(min=1, help="Give up on a match after so many attempts.")] = 10_000_000,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print the plan of each MATCH_RECOGNIZE instead of rows.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --explain: one JSON object a plan.")] = False,
 ) -> None:
     """Run SQL with MATCH_RECOGNIZE on files and print the rows as JSON lines.
 
     Each row is one JSON object with its keys in the order of SELECT. A mistake ends with one sentence that names the
-    line and column, and exit code 2.
+    line and column, and exit code 2. The engines give the same rows: backtrack starts at once and runs everything,
+    kernel is the engine of streams (compiled where it can be), oracle is the definition, and slow.
     """
     from unerring.rules.sql.batch import BatchEngine
     from unerring.runtime.duckdb_tables import DuckTables
 
-    if engine not in (Engine.backtrack, Engine.oracle):
-        raise CallerError(f"engine {engine} does not run queries on files yet; use backtrack or oracle")
-    schemas = {name: _columns(name, text) for name, text in map(_assignment, schema or [])}
+    if engine is Engine.spark:
+        raise CallerError("engine spark runs on a Spark session, not on files here; use backtrack, kernel or oracle")
+    text = sys.stdin.read() if sql == "-" else sql
+    schemas = {name: _columns(name, columns) for name, columns in map(_assignment, schema or [])}
     tables = DuckTables(BatchEngine(engine.value), steps_max)
     added: list[str] = []
     for name, file in map(_assignment, table or []):
@@ -58,11 +67,24 @@ def command(
         tables.add(name, Path(file), schemas.pop(name, ()))
     if schemas:
         raise CallerError(f"--schema {next(iter(schemas))}=...: there is no --table of that name")
+    if explain:
+        _explain(tables, text, as_json)
+        return
     encoder = msgspec.json.Encoder(decimal_format="number")
     write = sys.stdout.buffer.write
-    for row in tables.query(sys.stdin.read() if sql == "-" else sql):
+    for row in tables.query(text):
         write(encoder.encode(row) + b"\n")
     sys.stdout.flush()
+
+
+def _explain(tables: DuckTables, text: str, as_json: bool) -> None:
+    """What `unerring explain` says of a rule, for the plan of each MATCH_RECOGNIZE; the statement is run for it."""
+    from unerring.rules.choice import why_interpreted
+    from unerring.rules.explain import describe, printed
+
+    described = [describe(found.batch_plan(), why_interpreted) for found in tables.recognised(text)[1]]
+    for one in described:
+        sys.stdout.write((msgspec.json.encode(one).decode() if as_json else printed(one)) + "\n")
 
 
 def _assignment(text: str) -> tuple[str, str]:

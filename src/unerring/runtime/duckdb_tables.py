@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -95,18 +95,22 @@ class DuckTables:
 
     def query(self, sql: str) -> Iterator[dict[str, Any]]:
         """The rows of a statement, each with its columns in the order of SELECT."""
-        # From here on only the tables that were added can be read: no file, no network.
-        self._connection.execute("SET enable_external_access = false")
-        self._source = Rewriting(sql)
-        self._source.recognise_all(self)
-        cursor = self._run(self._source.sql(self.dialect))
+        statement, _ = self.recognised(sql)
+        cursor = self._run(statement.sql(self.dialect))
         names = [column[0] for column in cursor.description or ()]
         for name in names:
             if names.count(name) > 1:
                 raise RuleError(f"two columns are called {name!r}; give one of them another name with AS")
-        while rows := cursor.fetchmany(10_000):
+        while rows := self._told(lambda: cursor.fetchmany(10_000)):
             for row in rows:
                 yield dict(zip(names, row, strict=True))
+
+    def recognised(self, sql: str) -> tuple[Rewriting, list[Recognition]]:
+        """Run every MATCH_RECOGNIZE of a statement; what is left of it is plain SQL over the tables they made."""
+        # From here on only the tables that were added can be read: no file, no network.
+        self._connection.execute("SET enable_external_access = false")
+        self._source = Rewriting(sql)
+        return self._source, self._source.recognise_all(self)
 
     def describe(self, query: str) -> list[tuple[str, ColumnType | None, str]]:
         found = self._relation(query)
@@ -130,23 +134,21 @@ class DuckTables:
         self._connection.register(table, output_table(recognition, ordered, outputs))
 
     def _run(self, sql: str, what: str = "") -> Any:
-        try:
-            return self._connection.execute(sql)
-        except self._duckdb.Error as error:
-            raise RuleError(self._sentence(str(error), what)) from None
+        return self._told(lambda: self._connection.execute(sql), what)
 
     def _relation(self, sql: str) -> Any:
-        try:
-            return self._connection.sql(sql)
-        except self._duckdb.Error as error:
-            raise RuleError(self._sentence(str(error), "")) from None
+        return self._told(lambda: self._connection.sql(sql))
 
     def _table(self, sql: str) -> Any:
         """The whole result of a query, as an Arrow table."""
+        return self._told(lambda: self._relation(sql).to_arrow_table())
+
+    def _told(self, do: Callable[[], Any], what: str = "") -> Any:
+        """What DuckDB answers; its complaints become sentences of ours."""
         try:
-            return self._relation(sql).to_arrow_table()
+            return do()
         except self._duckdb.Error as error:
-            raise RuleError(self._sentence(str(error), "")) from None
+            raise RuleError(self._sentence(str(error), what)) from None
 
     def _sentence(self, message: str, what: str) -> str:
         """DuckDB's message as one sentence that points into the statement as it was written."""
