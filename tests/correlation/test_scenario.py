@@ -16,6 +16,13 @@ def test_the_five_properties_hold(seed: int) -> None:
     assert outcome.violations == (), outcome.violations
 
 
+@pytest.mark.parametrize("name", ["correlation-durable", "correlation-async"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_they_hold_for_durable_replicas_and_for_an_engine_on_its_own_time(name: str, seed: int) -> None:
+    outcome = run(find(name), seed)
+    assert outcome.violations == (), outcome.violations
+
+
 EARLY = [
     "no duplicate filter",
     "no prev",

@@ -10,7 +10,7 @@ from unerring.correlation import Application, Membership, Replica, Source
 from unerring.correlation.incoming import Incoming, Taken, Verdict
 from unerring.correlation.intake import Intake
 from unerring.correlation.join import Join
-from unerring.correlation.messages import Ack, Batch, CaughtUp, Gossip, Receipt
+from unerring.correlation.messages import Ack, Batch, CaughtUp, Receipt
 from unerring.correlation.outgoing import Outgoing
 from unerring.correlation.queue import Queue
 from unerring.correlation.record import Record, Standing
@@ -182,25 +182,6 @@ class SuspiciousOutgoing(Outgoing):
 
 class EvictsOnSuspicion(Replica):
     outgoing_part = SuspiciousOutgoing
-
-
-class PrunesAsTold(Replica):
-    """Takes a fellow's pruning as its own: a stale leader's membership decides."""
-
-    def _tell_fellows(self) -> Effects:
-        marks = tuple(Receipt(s, "", 0, queue.mark, 0, 0) for s, queue in self.outgoing.queues.items())
-        told = super()._tell_fellows()
-        return [
-            Send(effect.to, msgspec.structs.replace(effect.message, receipts=marks))
-            for effect in told
-            if isinstance(effect, Send)
-        ]
-
-    def _gossip(self, sender: Address, gossip: Gossip, now: int) -> Effects:
-        if self.holding:
-            for receipt in gossip.receipts:
-                self.outgoing.queues[receipt.stream].prune(receipt.last)
-        return super()._gossip(sender, msgspec.structs.replace(gossip, receipts=()), now)
 
 
 class CreditInsideATime(Queue):

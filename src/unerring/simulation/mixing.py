@@ -6,12 +6,16 @@ progress without events matters, and gives several outputs at one time, so that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from unerring.correlation import Fed
-from unerring.model import TIME_MAX, TIME_MIN, Event, Stamp
+from unerring.correlation import Fed, HandOver
+from unerring.correlation.application import committed
+from unerring.correlation.messages import Batch, Produced
+from unerring.correlation.queue import Queue
+from unerring.model import TIME_MAX, TIME_MIN, Event, Stamp, StreamSchema
+from unerring.rules.merge import Merge
 from unerring.rules.outputs import Row
 
 _PRIME = 2_147_483_647
@@ -69,3 +73,39 @@ class Mixing:
 
 
 _HOW_MANY = (0, 0, 1, 1, 1, 2, 0, 1)
+
+
+class Reading:
+    """An asynchronous engine of one node with one output `v`: it reads a log, and speaks when it is asked to.
+
+    It has no checkpoint: after a restart it reads the log from the start, and repeats what it has said before. Its
+    replica's filter drops that.
+    """
+
+    def __init__(self, inputs: Sequence[tuple[StreamSchema, int]]) -> None:
+        self._inputs = tuple(inputs)
+        self.begun = False
+        self._said = 0
+
+    def begin(self, hand_over: HandOver) -> None:
+        """Its replica (re)starts, or lacks something: say everything again."""
+        self.begun = True
+        self._said = 0
+
+    def read(self, records: Mapping[str, bytes], through: Mapping[str, int]) -> Produced | None:
+        """All that the log decides by now and was not said yet, in stamp order."""
+        merge = Merge(self._inputs, rows_max=1 << 62)
+        reached = min(through.values())
+        for schema, _ in self._inputs:
+            for event in committed(records, schema.name):
+                if event.stamp.time <= reached:
+                    merge.push(event)
+            merge.progress(schema.name, reached)
+        if reached == TIME_MIN:
+            return None
+        rows, _ = merge.release()
+        made = Mixing(("v",)).feed([row for row in rows if row.event.stamp.time <= reached], reached).outputs["v"]
+        queue = Queue("v", events=made, progress=reached)
+        batch: Batch = queue.batch(min(self._said, queue.count), queue.count)
+        self._said = queue.count
+        return Produced((batch,))
