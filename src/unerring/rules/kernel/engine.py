@@ -75,6 +75,8 @@ class KernelEngine:
         self._ready: compilation.Functions | None = None
         self.is_compiled = False
         """Whether machine code runs by now."""
+        self.compilation_fault = ""
+        """Why there is no machine code although it was asked for: a full disk, a compiler that gave up."""
         self._reset()
 
     def _reset(self) -> None:
@@ -86,10 +88,15 @@ class KernelEngine:
 
     def _compile(self, like: Columns) -> None:
         """Compile, and try it on no rows of these types, so that the next real batch finds machine code."""
-        functions = compilation.compiled(self._program.source, self._cache)
-        twin = KernelEngine(self._plan, compile_after=None)
-        twin._functions = functions
-        twin.feed_columns(like, TIME_MIN)
+        try:
+            functions = compilation.compiled(self._program.source, self._cache)
+            twin = KernelEngine(self._plan, compile_after=None)
+            twin._functions = functions
+            twin.feed_columns(like, TIME_MIN)
+        except Exception as error:
+            # Slower is better than silent: the rule goes on as Python, and says why.
+            self.compilation_fault = f"{type(error).__name__}: {error}"
+            return
         self._ready = functions
 
     def _change_to_machine_code(self, batch: Columns) -> None:

@@ -1,0 +1,237 @@
+"""Machine code gives what the generated source gives as Python; it comes between two batches, and from disk."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import numba
+import numpy as np
+import pytest
+
+from unerring.model import TIME_MAX, RuleError
+from unerring.rules import expressions as ex
+from unerring.rules import patterns as pt
+from unerring.rules.engine import Engine, schemas_of
+from unerring.rules.kernel import Columns, KernelEngine, Numbers, Texts, compilation, explain, why_interpreted
+from unerring.rules.oracle import outputs_of
+from unerring.rules.outputs import Output, Row, number
+from unerring.rules.plan import Input, JoinPlan, Measure, PatternPlan, Plan, Session, Variable, WindowPlan
+from unerring.rules.workloads import W1, W2, W3
+from unerring.runtime.compiling import compiled_engine
+
+from .kernel_pairs import FLOAT, INT, LEFT, RIGHT, PairMaker, column, last
+
+KIND = {kind: ex.Comparison("=", column("kind"), ex.literal(kind)) for kind in "ABCD"}
+KEY = Measure("k", ex.KeyValue(0, "k", INT))
+
+RISING = PatternPlan(
+    "Rising",
+    (Input(LEFT, ("k",)),),
+    (
+        Variable("a", KIND["A"]),
+        Variable("b", ex.Comparison(">", column("v"), column("v", last("a")))),
+        Variable("n", KIND["D"]),
+    ),
+    pt.Sequence(
+        (
+            pt.Step("a"),
+            pt.Gap(pt.Contiguity.RELAXED),
+            pt.Quantified(pt.Step("b"), 1, 3, True, pt.Gap(pt.Contiguity.RELAXED)),
+            pt.Absence("n", within_us=3),
+        )
+    ),
+    (KEY, Measure("top", ex.Aggregate("max", (column("v"),), ("b",))), Measure("note", column("note", last("b")))),
+    within_us=9,
+)
+SESSIONS = WindowPlan(
+    "Sessions",
+    (Input(LEFT, ("k",)), Input(RIGHT, ("k",))),
+    Session(2),
+    (
+        KEY,
+        Measure("began", ex.WindowBound("start")),
+        Measure("n", ex.Aggregate("count")),
+        Measure("mean", ex.Aggregate("avg", (column("v"),))),
+        Measure("total", ex.Aggregate("sum", (column("x"),))),
+    ),
+)
+NEAR = JoinPlan(
+    "Near",
+    (Input(LEFT, ("k",)), Input(RIGHT, ("k",))),
+    3,
+    (KEY, Measure("v", column("v", last("Left"))), Measure("w", column("v", last("Right")))),
+    ex.Comparison("<=", column("v", last("Left")), column("v", last("Right"))),
+    unmatched=("Left",),
+)
+
+
+def texts(plan: Plan, outputs: list[Output]) -> list[str]:
+    return [repr(event) for event in number(outputs, schemas_of(plan))]
+
+
+def rows_for(plan: Plan, seed: int, count: int) -> list[Row]:
+    maker = PairMaker(0)
+    maker.random = Random(seed)
+    maker.two_streams = len(plan.inputs) > 1
+    return maker.rows(count)
+
+
+@pytest.mark.parametrize("plan", [RISING, SESSIONS, NEAR], ids=lambda plan: plan.name)
+def test_machine_code_is_the_oracle(plan: Plan) -> None:
+    assert why_interpreted(plan) is None
+    made: list[tuple[Engine, bool]] = []
+    for seed in range(30):
+        rows = rows_for(plan, seed, 60)
+        through = rows[-1].event.stamp.time
+        expected = texts(plan, outputs_of(plan, rows, through))
+        engine, plain = KernelEngine(plan, compile_after=0), KernelEngine(plan, compile_after=None)
+        assert texts(plan, engine.feed(rows, through)) == expected
+        assert texts(plan, plain.feed(rows, through)) == expected
+        assert engine.snapshot() == plain.snapshot()
+        assert texts(plan, engine.feed([], TIME_MAX)) == texts(plan, plain.feed([], TIME_MAX))
+        assert engine.keys == 0
+        made.append((engine, engine.is_compiled))
+    assert all(compiled for _, compiled in made)
+
+
+def typed(count: int, keys: int, seed: int) -> Columns:
+    random = np.random.default_rng(seed)
+    times = np.cumsum(random.integers(1, 5, count)) * 1000
+    columns = {
+        "key": Numbers(random.integers(0, keys, count)),
+        "type": Texts(random.integers(0, 4, count).astype(np.int8), ("A", "B", "C", "D")),
+        "v": Numbers(random.random(count)),
+    }
+    return Columns(times, columns)
+
+
+@pytest.mark.parametrize("workload", [W1, W2, W3], ids=["W1", "W2", "W3"])
+@pytest.mark.parametrize("keys", [900, 200_000], ids=["few keys", "many keys"])
+def test_workloads_as_machine_code_and_as_python(workload: object, keys: int) -> None:
+    plan: Plan = workload.plan  # type: ignore[attr-defined]
+    batch = typed(3000, keys, 1)
+    through = int(batch.time[-1])
+    fast, slow = KernelEngine(plan, compile_after=0), KernelEngine(plan, compile_after=None)
+    found = fast.feed_columns(batch, through).outputs()
+    assert found or keys > 900
+    assert found == slow.feed_columns(batch, through).outputs()
+    assert fast.snapshot() == slow.snapshot()
+    in_parts = KernelEngine(plan, compile_after=0)
+    parts: list[Output] = []
+    for first in range(0, len(batch), 700):
+        part = batch.part(first, min(first + 700, len(batch)))
+        parts += in_parts.feed_columns(part, int(part.time[-1])).outputs()
+    assert texts(plan, parts) == texts(plan, found)
+    assert in_parts.snapshot() == fast.snapshot()
+
+
+def test_a_stream_does_not_wait_for_the_compiler() -> None:
+    plan = W1.plan
+    batch = typed(600, 3, 2)
+    waiting: list[Callable[[], None]] = []
+    engine = KernelEngine(plan, submit=waiting.append, compile_after=100)
+    reference = KernelEngine(plan, compile_after=None)
+    compiled: list[bool] = []
+    for first in range(0, 600, 100):
+        part = batch.part(first, first + 100)
+        through = int(part.time[-1])
+        assert engine.feed_columns(part, through).outputs() == reference.feed_columns(part, through).outputs()
+        assert engine.snapshot() == reference.snapshot()
+        compiled.append(engine.is_compiled)
+        if first == 200:
+            for work in waiting:
+                work()
+    assert compiled == [False, False, False, True, True, True]
+    assert len(waiting) == 1
+
+
+def test_machine_code_is_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")  # a folder named for all of numba goes before ours
+    batch = typed(50, 3, 3)
+    through = int(batch.time[-1])
+    KernelEngine(W3.plan, cache=tmp_path, compile_after=0).feed_columns(batch, through)
+    kept = sorted(path.name for path in tmp_path.rglob("*") if path.suffix == ".nbc")
+    assert kept
+    compilation.compiled.cache_clear()
+    for name in [name for name in sys.modules if name.startswith("kernel_")]:
+        del sys.modules[name]
+    source = compilation.compiled(KernelEngine(W3.plan, compile_after=None)._program.source, tmp_path)
+    again = KernelEngine(W3.plan, cache=tmp_path, compile_after=0)
+    again.feed_columns(batch, through)
+    assert sum(source["scan"].stats.cache_hits.values()) == 1  # type: ignore[attr-defined]
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.suffix == ".nbc") == kept
+
+
+def test_a_compiler_that_fails_is_told_and_harms_nothing(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    batch = typed(300, 3, 4)
+    engine = KernelEngine(W2.plan, cache=blocked, compile_after=0)
+    outputs = engine.feed_columns(batch, int(batch.time[-1])).outputs()
+    assert outputs == KernelEngine(W2.plan, compile_after=None).feed_columns(batch, int(batch.time[-1])).outputs()
+    assert not engine.is_compiled
+    assert "NotADirectoryError" in engine.compilation_fault or "FileExistsError" in engine.compilation_fault
+
+
+def test_the_runtime_compiles_beside_the_stream(tmp_path: Path) -> None:
+    engine = compiled_engine(W1.plan, tmp_path)
+    assert engine.feed([], 5) == []
+    assert engine.through == 5
+
+
+def test_the_state_of_another_rule_is_refused() -> None:
+    state = KernelEngine(W1.plan, compile_after=None).snapshot()
+    with pytest.raises(RuleError, match="rule W2: this state was made by version"):
+        KernelEngine(W2.plan, compile_after=None).restore(state)
+    with pytest.raises(RuleError, match="rule W2: these bytes are no state"):
+        KernelEngine(W2.plan, compile_after=None).restore(b"\xc1")
+
+
+def test_idle_keys_are_dropped() -> None:
+    plan = PatternPlan(
+        "Named",
+        (Input(LEFT, ("kind",)),),
+        (Variable("a", column("on")), Variable("b", ex.Not(column("on")))),
+        pt.Sequence((pt.Step("a"), pt.Gap(pt.Contiguity.RELAXED), pt.Step("b"))),
+        (Measure("v", column("v", last("a"))),),
+        within_us=10,
+    )
+    engine = KernelEngine(plan, compile_after=None)
+    count = 6000
+    for first in range(0, 5 * count, count):
+        names = tuple(f"key {first + n}" for n in range(count))
+        ones = np.ones(count)
+        columns = {
+            "k": Numbers(np.zeros(count, np.int64)),
+            "kind": Texts(np.arange(count, dtype=np.int32), names),
+            "x": Numbers(np.zeros(count, np.int64)),
+            "v": Numbers(ones),
+            "note": Texts(np.full(count, -1, np.int32), ()),
+            "on": Numbers(ones > 0),
+        }
+        engine.feed_columns(Columns(np.arange(first, first + count), columns), first + count - 1)
+        assert engine.keys == 10
+    assert engine._index.size < 2 * count
+    assert len(engine.snapshot()) < 2000
+
+
+def test_explain_says_which_kernel_or_why_none() -> None:
+    assert explain(W1.plan) == "compiled (latest)"
+    assert explain(W2.plan) == "compiled (single run)"
+    assert explain(W3.plan) == "compiled (absence)"
+    assert explain(RISING) == "compiled (runs)"
+    assert explain(SESSIONS) == "compiled (windows)"
+    assert explain(NEAR) == "compiled (join)"
+    grouped = PatternPlan(
+        "Grouped",
+        (Input(LEFT, ("k",)),),
+        (Variable("a", KIND["A"]), Variable("b", KIND["B"])),
+        pt.Quantified(pt.Sequence((pt.Step("a"), pt.Step("b"))), 1, 3),
+        (Measure("n", ex.Aggregate("count")), Measure("v", ex.Attribute("v", FLOAT, last("a")))),
+    )
+    assert explain(grouped) == "interpreted: (a b) is a group"
+    with pytest.raises(RuleError, match=r"rule Grouped does not compile: .* is a group; run it interpreted"):
+        KernelEngine(grouped)
