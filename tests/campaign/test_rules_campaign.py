@@ -19,7 +19,7 @@ def test_small_pairs(chunk: int) -> None:
         check(Interpreter, pair(seed))
 
 
-@pytest.mark.parametrize("kind", "pwj")
+@pytest.mark.parametrize("kind", "pqwj")
 def test_longer_streams(kind: str) -> None:
     for seed in range(FIRST, FIRST + 20_000):
         check(Interpreter, pair(seed, kind, events_max=24))

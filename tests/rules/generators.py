@@ -40,9 +40,9 @@ class Pair:
 
 
 def pair(seed: int, kinds: str = "ppppwj", events_max: int = 12) -> Pair:
-    """`kinds`: letters to choose from; p pattern, w window, j join."""
+    """`kinds`: letters to choose from; p pattern, q wilder pattern, w window, j join."""
     random = Random(seed)
-    make = {"p": pattern_plan, "w": window_plan, "j": join_plan}[random.choice(kinds)]
+    make = {"p": pattern_plan, "q": wild_plan, "w": window_plan, "j": join_plan}[random.choice(kinds)]
     while True:
         try:
             plan = make(random)
@@ -158,7 +158,9 @@ def gap(random: Random, names: tuple[str, ...], any_too: bool) -> pt.Gap:
     return pt.Gap(contiguity, within, until)
 
 
-def tree(random: Random, names: tuple[str, ...], absent: list[str], depth: int, sql: bool) -> pt.Pattern:
+def tree(
+    random: Random, names: tuple[str, ...], absent: list[str], depth: int, sql: bool, wild: bool = False
+) -> pt.Pattern:
     roll = random.random()
     if depth == 0 or roll < 0.3:
         return pt.Step(random.choice(names))
@@ -171,7 +173,7 @@ def tree(random: Random, names: tuple[str, ...], absent: list[str], depth: int, 
                 parts.append(pt.Absence(name, kind, random.choice((None, random.randrange(5)))))
             if number and not sql and random.random() < 0.8:
                 parts.append(gap(random, names, True))
-            parts.append(tree(random, names, absent, depth - 1, sql))
+            parts.append(tree(random, names, absent, depth - 1, sql, wild))
         if not sql and random.random() < 0.15:
             absent.append(name := f"n{len(absent)}")
             parts.append(pt.Absence(name, pt.AbsenceKind.FOLLOWED, random.randrange(5)))
@@ -179,15 +181,17 @@ def tree(random: Random, names: tuple[str, ...], absent: list[str], depth: int, 
     if roll < 0.85:
         least = random.choice((0, 0, 1, 1, 2))
         most = random.choice((None, None, max(1, least), least + 1))
-        between = None if sql or random.random() < 0.4 else gap(random, names, False)
-        return pt.Quantified(tree(random, names, absent, depth - 1, sql), least, most, random.random() < 0.6, between)
+        between = None if sql or random.random() < 0.4 else gap(random, names, wild)
+        return pt.Quantified(
+            tree(random, names, absent, depth - 1, sql, wild), least, most, random.random() < 0.6, between
+        )
     if roll < 0.93:
-        return pt.Alternation(tuple(tree(random, names, absent, depth - 1, sql) for _ in range(2)))
+        return pt.Alternation(tuple(tree(random, names, absent, depth - 1, sql, wild) for _ in range(2)))
     if roll < 0.96:
-        between = None if sql else gap(random, names, False)
-        return pt.Permute(tuple(tree(random, names, absent, 0, sql) for _ in range(2)), between)
+        between = None if sql else gap(random, names, wild)
+        return pt.Permute(tuple(tree(random, names, absent, 0, sql, wild) for _ in range(2)), between)
     if sql:
-        inner = tree(random, names, absent, depth - 1, sql)
+        inner = tree(random, names, absent, depth - 1, sql, wild)
         options = (
             pt.Exclusion(inner),
             pt.Sequence((pt.StartAnchor(), inner)),
@@ -198,11 +202,16 @@ def tree(random: Random, names: tuple[str, ...], absent: list[str], depth: int, 
     return pt.Step(random.choice(names))
 
 
-def pattern_plan(random: Random) -> pl.PatternPlan:
-    sql = random.random() < 0.4
+def wild_plan(random: Random) -> pl.PatternPlan:
+    """Every gap everywhere, more selections, conditions that hold more often."""
+    return pattern_plan(random, wild=True)
+
+
+def pattern_plan(random: Random, wild: bool = False) -> pl.PatternPlan:
+    sql = random.random() < (0.2 if wild else 0.4)
     names = NAMES[: random.choice((1, 2, 2, 3))]
     absent: list[str] = []
-    found = tree(random, names, absent, 2 if random.random() < 0.8 else 3, sql)
+    found = tree(random, names, absent, 2 if random.random() < 0.8 else 3, sql, wild)
     if not any(isinstance(node, pt.Step) for node in pt.nodes(found)) and not sql:
         found = pt.Sequence((found, pt.Step(names[0])))
     bound = tuple(name for name in names if any(node == pt.Step(name) for node in pt.nodes(found)))
@@ -213,6 +222,8 @@ def pattern_plan(random: Random) -> pl.PatternPlan:
         pl.Variable(name, alone_condition(random) if random.random() < 0.8 else bound_condition(random, names))
         for name in absent
     ]
+    if wild:
+        variables = [_easier(random, variable) for variable in variables]
     selection = pl.Selection.PREFERRED if sql or random.random() < 0.4 else random.choice(list(pl.Selection))
     mode = random.choice(list(pl.OutputMode)) if sql else pl.OutputMode.ONE_ROW
     within = random.choice((None, 0, 2, 4, 6, 9)) if sql else random.choice((2, 4, 6, 9))
@@ -232,6 +243,13 @@ def pattern_plan(random: Random) -> pl.PatternPlan:
         timed_out,
         unbounded=True,
     )
+
+
+def _easier(random: Random, variable: pl.Variable) -> pl.Variable:
+    if variable.condition is None or random.random() < 0.4:
+        return variable
+    kinds = ex.InList(attribute("kind"), tuple(ex.literal(kind) for kind in random.sample(KINDS, 2)))
+    return pl.Variable(variable.name, kinds, variable.stream if random.random() < 0.3 else None)
 
 
 def _inputs(random: Random) -> tuple[pl.Input, ...]:

@@ -27,6 +27,10 @@ def test_the_interpreter_is_the_oracle(chunk: int) -> None:
     assert outputs > PAIRS // CHUNKS, "the pairs give too little to compare"
 
 
+def test_the_interpreter_is_the_oracle_on_wilder_patterns() -> None:
+    assert sum(check(Interpreter, pair(seed, "q")) for seed in range(1000)) > 1000
+
+
 @pytest.mark.parametrize("seed", SEEDS_KEPT)
 def test_kept_seeds(seed: int) -> None:
     check(Interpreter, pair(seed))

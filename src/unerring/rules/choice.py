@@ -6,32 +6,24 @@ The kernel says so itself: `why_interpreted(plan)` of `unerring.rules.kernel` is
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
 from unerring.rules.engine import Engine
 from unerring.rules.interpreter import Interpreter
 from unerring.rules.plan import OperatorPlan, Plan
-
-
-def _kernel() -> Any:
-    return importlib.import_module("unerring.rules.kernel")
 
 
 def why_interpreted(plan: Plan) -> str | None:
     """Why a plan is not compiled; None if it is."""
     if isinstance(plan, OperatorPlan):
         return "a class of one's own runs as it is"
-    judge = getattr(_kernel(), "why_interpreted", None)
-    if judge is None:
-        return "there is no compiled form of it"
-    reason: str | None = judge(plan)
-    return reason
+    from unerring.rules import kernel
+
+    return kernel.why_interpreted(plan)
 
 
 def engine_for(plan: Plan) -> Engine:
     """The fastest engine that runs this plan."""
     if why_interpreted(plan) is not None:
         return Interpreter(plan)
-    engine: Engine = _kernel().engine_for(plan)
-    return engine
+    from unerring.rules import kernel
+
+    return kernel.engine_for(plan)
