@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast, overload
 
 from unerring.model import ColumnType, RuleError, StreamSchema, schema_of, to_time_us
 from unerring.model.schema import refer_with
@@ -198,14 +198,26 @@ def columns(source: type[T] | Source | StreamSchema) -> T:
     return cast("T", Row(schema_for(source), ex.HERE))
 
 
-def prev(row: type[T] | T | Source, steps: int = 1) -> T:
+@overload
+def prev(row: type[T], steps: int = 1) -> T: ...
+@overload
+def prev(row: Source, steps: int = 1) -> Any: ...
+@overload
+def prev(row: T, steps: int = 1) -> T: ...
+def prev(row: object, steps: int = 1) -> Any:
     """The row physically before: of the row at hand (`prev(Reading)`), or of another one (`prev(last(hot))`)."""
-    return cast("T", _shifted(row, -steps))
+    return _shifted(row, -steps)
 
 
-def next_row(row: type[T] | T | Source, steps: int = 1) -> T:
+@overload
+def next_row(row: type[T], steps: int = 1) -> T: ...
+@overload
+def next_row(row: Source, steps: int = 1) -> Any: ...
+@overload
+def next_row(row: T, steps: int = 1) -> T: ...
+def next_row(row: object, steps: int = 1) -> Any:
     """The row physically after. On a stream it may never come: prefer `prev` from the later event."""
-    return cast("T", _shifted(row, steps))
+    return _shifted(row, steps)
 
 
 def _shifted(row: object, shift: int) -> Row:
