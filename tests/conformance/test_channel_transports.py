@@ -1,9 +1,12 @@
-"""The conformance suite over every transport that comes with the package."""
+"""The conformance suite over every transport that comes with the package, foreign services with their real servers."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -14,34 +17,49 @@ from tests.conformance.channel import (
     everything_arrives_once_and_in_order,
     foreign_bytes_are_counted_and_harm_nobody,
 )
+from tests.conformance.servers import PROGRAMS, free_port, running
 from unerring.runtime.transports import Faults
 
 _fresh = itertools.count()
 
 
-def inprocess() -> Service:
-    url = f"inprocess://conformance{next(_fresh)}"
+def fixed(url: str) -> Service:
     return Service(url, inlet_url=lambda _: url)
 
 
-def tcp() -> Service:
-    return Service("tcp://127.0.0.1:0")
+OWN = {
+    "inprocess": lambda: fixed(f"inprocess://conformance{next(_fresh)}"),
+    "tcp": lambda: Service("tcp://127.0.0.1:0"),
+    "udp": lambda: fixed(f"udp://127.0.0.1:{free_port(socket.SOCK_DGRAM)}"),
+    "zmq": lambda: fixed(f"zmq://127.0.0.1:{free_port()}"),
+    "multicast": lambda: fixed(f"multicast://239.255.77.{1 + next(_fresh) % 250}:{free_port(socket.SOCK_DGRAM)}"),
+}
 
 
-TRANSPORTS = pytest.mark.parametrize("service", [inprocess, tcp])
+@pytest.fixture(params=[*OWN, *PROGRAMS], scope="module")
+def service(
+    request: pytest.FixtureRequest, server: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> object:
+    """A function that gives a fresh service; one server for a scheme, one subject for a test."""
+    scheme = request.param
+    if scheme in OWN:
+        yield OWN[scheme]
+        return
+    with running(scheme, server(PROGRAMS[scheme][0]), tmp_path_factory.mktemp(scheme)) as broker:
+        yield lambda: fixed(f"{scheme}://127.0.0.1:{broker.port}/conformance{next(_fresh)}")
 
 
-@TRANSPORTS
+Fresh = Callable[[], Service]
+
+
 @pytest.mark.parametrize("faults", [None, HARSH, Faults(loss=0.3)], ids=["calm", "harsh", "loss"])
-def test_everything_arrives_once_and_in_order(service: object, faults: Faults | None) -> None:
-    asyncio.run(everything_arrives_once_and_in_order(service(), faults))  # type: ignore[operator]
+def test_everything_arrives_once_and_in_order(service: Fresh, faults: Faults | None) -> None:
+    asyncio.run(everything_arrives_once_and_in_order(service(), faults))
 
 
-@TRANSPORTS
-def test_a_cut_off_consumer_catches_up(service: object) -> None:
-    asyncio.run(a_cut_off_consumer_catches_up(service()))  # type: ignore[operator]
+def test_a_cut_off_consumer_catches_up(service: Fresh) -> None:
+    asyncio.run(a_cut_off_consumer_catches_up(service()))
 
 
-@TRANSPORTS
-def test_foreign_bytes_are_counted_and_harm_nobody(service: object) -> None:
-    asyncio.run(foreign_bytes_are_counted_and_harm_nobody(service()))  # type: ignore[operator]
+def test_foreign_bytes_are_counted_and_harm_nobody(service: Fresh) -> None:
+    asyncio.run(foreign_bytes_are_counted_and_harm_nobody(service()))

@@ -225,6 +225,6 @@ def test_a_consumer_reaches_a_producer_that_it_is_not_subscribed_to(wait):
             relay.inlet.send(third.outlet.direct, b"a")
             relay.inlet.send("tcp://127.0.0.1:1", b"nobody there, and the oldest line makes room")
             await wait.until(lambda: third.requests)
-            assert len(relay.inlet._direct) <= 2
+            assert len(relay.inlet.lines.held) <= 2
 
     wait.run(scenario())

@@ -179,7 +179,8 @@ class AsyncPublisher(Generic[V]):
 
     def _chunks(self, payloads: Sequence[bytes]) -> Iterable[tuple[int, int]]:
         """Batches that fit a frame with room to spare."""
-        limit = self._channel.frame_bytes_max // 2
+        # A service that carries less at once says so; the rest of its frame is for headers.
+        limit = min(self._channel.frame_bytes_max // 2, getattr(self._outlet, "push_bytes_max", 1 << 30) - 64)
         if 0 < len(payloads) <= _BATCH_COUNT_MAX and sum(map(len, payloads)) + 16 * len(payloads) <= limit:
             yield 0, len(payloads)
             return

@@ -20,6 +20,12 @@ SCHEMES: Final[dict[str, str]] = {
     # scheme: its module, imported when first used
     "inprocess": "unerring.runtime.transports.inprocess",
     "tcp": "unerring.runtime.transports.tcp",
+    "udp": "unerring.runtime.transports.udp",
+    "multicast": "unerring.runtime.transports.multicast",
+    "zmq": "unerring.runtime.transports.zmq",
+    "nats": "unerring.runtime.transports.nats",
+    "redis": "unerring.runtime.transports.redis",
+    "mqtt": "unerring.runtime.transports.mqtt",
 }
 
 

@@ -124,6 +124,10 @@ class LossyOutlet:
         return self.outlet.direct
 
     @property
+    def push_bytes_max(self) -> int:
+        return getattr(self.outlet, "push_bytes_max", 1 << 30)
+
+    @property
     def lost(self) -> int:
         return self._outward.lost + self._inward.lost
 
