@@ -1,16 +1,20 @@
 """One conformance body for every transport: what an Outlet and its Inlets owe to whoever stands on them.
 
-A further transport adds one line to PLACES. What only one transport can show (hostile bytes on a socket, TLS) stands in
-its own file.
+A further transport adds one line to PLACES. Event services that others wrote promise less: they take the tests whose
+fixture is `any_ends`, with their real servers. What only one transport can show (hostile bytes on a socket, TLS) stands
+in its own file.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import socket
 
 import pytest
 
+from tests.conformance.servers import PROGRAMS, free_port, running
 from unerring.model import ConfigError, FrameError
 from unerring.runtime.reports import Reports
 from unerring.runtime.transports import Faults, TransportConfig, lossy_inlet, lossy_outlet, open_inlet, open_outlet
@@ -22,15 +26,27 @@ PLACES = {
     "tcp": lambda: "tcp://127.0.0.1:0",
     "tcp-tls": lambda: "tcp://127.0.0.1:0",
 }
+FOREIGN = {
+    "udp": lambda: f"udp://127.0.0.1:{free_port(socket.SOCK_DGRAM)}",
+    "multicast": lambda: f"multicast://239.255.78.{1 + next(_NAMES) % 250}:{free_port(socket.SOCK_DGRAM)}",
+    "zmq": lambda: f"zmq://127.0.0.1:{free_port()}",
+    "nats-tls": lambda: f"nats://127.0.0.1:{BROKERS['nats'].port}/conformance-{next(_NAMES)}",
+    **{
+        name: lambda name=name: f"{name}://127.0.0.1:{BROKERS[name].port}/conformance-{next(_NAMES)}"
+        for name in PROGRAMS
+    },
+}
+BROKERS = {}
+"""Servers of this module's run, by scheme."""
 
 
 class Ends:
     """One service under test: an outlet, inlets, and what each of them received."""
 
     def __init__(self, name, certificates, **config):
-        tls = certificates if name == "tcp-tls" else ""
+        tls = certificates if name.endswith("-tls") else ""
         self.config = TransportConfig(**{"redial_min_us": 1_000, "redial_max_us": 20_000, "tls": tls, **config})
-        self.url = PLACES[name]()
+        self.url = {**PLACES, **FOREIGN}[name]()
         self.reports = Reports()
         self.requests = []
         self.outlet = None
@@ -65,13 +81,33 @@ def ends(request, certificates):
     return lambda **config: Ends(request.param, certificates, **config)
 
 
+@pytest.fixture(scope="module")
+def broker(server, tmp_path_factory):
+    """Starts a scheme's server when it is first asked for; all of them stop when the module is done."""
+    with contextlib.ExitStack() as stopping:
+
+        def start(scheme):
+            if scheme in PROGRAMS and scheme not in BROKERS:
+                program = server(PROGRAMS[scheme][0])
+                BROKERS[scheme] = stopping.enter_context(running(scheme, program, tmp_path_factory.mktemp(scheme)))
+
+        yield start
+    BROKERS.clear()
+
+
+@pytest.fixture(params=sorted({**PLACES, **FOREIGN}))
+def any_ends(request, certificates, broker):
+    broker(request.param.removesuffix("-tls"))
+    return lambda **config: Ends(request.param, certificates, **config)
+
+
 def bodies(received):
     return [data for _, data in received]
 
 
-def test_a_push_reaches_every_subscriber_in_order(ends, wait):
+def test_a_push_reaches_every_subscriber_in_order(any_ends, wait):
     async def scenario():
-        async with ends() as service:
+        async with any_ends() as service:
             outlet = await service.produce()
             consumers = [(await service.consume())[1] for _ in range(3)]
             sent = [b"event %d" % n for n in range(500)]
@@ -84,9 +120,9 @@ def test_a_push_reaches_every_subscriber_in_order(ends, wait):
     wait.run(scenario())
 
 
-def test_direct_frames_go_both_ways_and_to_one_consumer_only(ends, wait):
+def test_direct_frames_go_both_ways_and_to_one_consumer_only(any_ends, wait):
     async def scenario():
-        async with ends() as service:
+        async with any_ends() as service:
             outlet = await service.produce()
             asking, answers = await service.consume()
             _, others = await service.consume()
@@ -106,9 +142,9 @@ def test_direct_frames_go_both_ways_and_to_one_consumer_only(ends, wait):
     wait.run(scenario())
 
 
-def test_the_direct_address_reaches_the_producer(ends, wait):
+def test_the_direct_address_reaches_the_producer(any_ends, wait):
     async def scenario():
-        async with ends() as service:
+        async with any_ends() as service:
             outlet = await service.produce()
             inlet, _ = await service.consume()
             inlet.send(outlet.direct, b"straight to you")
@@ -170,9 +206,9 @@ def test_frames_of_every_size_arrive_whole(ends, wait):
     wait.run(scenario())
 
 
-def test_a_frame_over_the_limit_is_refused_at_the_sender(ends, wait):
+def test_a_frame_over_the_limit_is_refused_at_the_sender(any_ends, wait):
     async def scenario():
-        async with ends(frame_bytes_max=2_000) as service:
+        async with any_ends(frame_bytes_max=2_000) as service:
             outlet = await service.produce()
             inlet, received = await service.consume()
             with pytest.raises(FrameError, match="limit of 2000"):
@@ -186,9 +222,9 @@ def test_a_frame_over_the_limit_is_refused_at_the_sender(ends, wait):
     wait.run(scenario())
 
 
-def test_consumers_come_back_by_themselves_when_the_producer_restarts(ends, wait):
+def test_consumers_come_back_by_themselves_when_the_producer_restarts(any_ends, wait):
     async def scenario():
-        async with ends() as service:
+        async with any_ends() as service:
             await service.produce()
             consumers = [(await service.consume())[1] for _ in range(2)]
             service.outlet.push(b"before")
@@ -225,9 +261,9 @@ def test_a_consumer_may_come_before_its_producer(ends, wait):
     wait.run(scenario())
 
 
-def test_close_flushes_what_was_pushed(ends, wait):
+def test_close_flushes_what_was_pushed(any_ends, wait):
     async def scenario():
-        async with ends() as service:
+        async with any_ends() as service:
             outlet = await service.produce()
             inlet, received = await service.consume()
             sent = [b"%d" % n * 100 for n in range(5_000)]
@@ -300,9 +336,9 @@ def test_a_slow_consumer_that_is_waited_for_loses_nothing(ends, wait):
     wait.run(scenario())
 
 
-def test_closing_twice_and_closing_unopened_are_harmless(ends, wait):
+def test_closing_twice_and_closing_unopened_are_harmless(any_ends, wait):
     async def scenario():
-        async with ends() as service:
+        async with any_ends() as service:
             await open_outlet(service.url, service.config).close()
             await open_inlet(service.url, service.config).close()
             outlet = await service.produce()

@@ -58,7 +58,7 @@ class MqttService:
             timeout=self._config.connect_us / 1e6,
             keepalive=KEEPALIVE_S,
             logger=self._log,
-            max_queued_incoming_messages=max(16, self._config.outbox_bytes_max // (64 * KIB)),
+            max_queued_incoming_messages=self._config.outbox_bytes_max // KIB,  # it counts messages alone
         )
         try:
             await client.__aenter__()
