@@ -1,0 +1,243 @@
+"""The pipeline on Spark: W1, W2 and W3, streaming with checkpoints and in batch, against a floor from the same run.
+
+The floor is Spark reading the same columns of the same files and repartitioning them by key into a no-op sink: what any
+keyed computation on Spark pays before it computes anything. Floor and rules take turns; each figure is the best of its
+rounds, since other work on the machine only ever makes a round slower.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+
+from unerring.log import EventLog, LogWriter, WriterConfig, with_origin
+from unerring.model import TIME_MAX, Stamp, schema_of
+from unerring.pipeline.batch import detect_batch
+from unerring.pipeline.detect import Sealed, detect
+from unerring.pipeline.intervals import Bounds
+from unerring.pipeline.level import Level, levels_of
+from unerring.pipeline.session import SparkConfig, start
+from unerring.rules.workloads import W1, W2, W3, Typed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EVENTS = 20_000_000
+PER_SEGMENT = 1_000_000
+PER_BATCH = 4_000_000
+BUCKETS = 2
+SCHEMA = schema_of(Typed)
+RULES = {"W1": (W1, ["key", "type", "v"]), "W2": (W2, ["key", "type", "v"]), "W3": (W3, ["key", "type", "v"])}
+COUNTS = {EVENTS: {"W1": 2_163_773, "W2": 658_889, "W3": 3_032_563}}
+
+
+def run(quick: bool = False) -> Iterator[dict[str, Any]]:
+    events, rounds = (200_000, 1) if quick else (EVENTS, 2)
+    folder = Path(tempfile.mkdtemp(prefix="unerring-bench-"))
+    try:
+        spark = start(
+            SparkConfig(master="local[2]", memory="1g" if quick else "4g", log=str(folder / "spark.log")), "bench"
+        )
+        try:
+            write_events(folder / "log", events)
+            for name in RULES:
+                yield from _workload(spark, folder, name, events, rounds)
+            yield from _latency(spark, folder, 5 if quick else 60)
+        finally:
+            spark.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_events(log: Path, count: int) -> None:
+    """The events of the workloads, drawn column by column, as sealed segments."""
+    rng = np.random.default_rng(7)
+    ts = np.cumsum(rng.integers(1, 5, count)) * 1000
+    key = rng.integers(0, 1000, count)
+    kind = rng.choice(["A", "B", "C", "D"], count)
+    v = rng.random(count)
+    chain = EventLog(log).create(SCHEMA, BUCKETS)
+    for first in range(0, count, PER_SEGMENT):
+        part = slice(first, first + PER_SEGMENT)
+        columns = {"time": ts[part], "ordinal": np.zeros(len(ts[part]), np.int64), "key": key[part], "v": v[part]}
+        table = pa.table({**columns, "type": pa.array(kind[part])})
+        chain.seal(int(ts[part][-1]), with_origin(table, SCHEMA))
+
+
+def _workload(spark: SparkSession, folder: Path, name: str, events: int, rounds: int) -> Iterator[dict[str, Any]]:
+    best: dict[str, float] = {}
+    peak = 0.0
+    state = 0
+    batches: list[float] = []
+    for number in range(rounds):
+        for kind, play in (("floor", _floor), ("batch", _batch), ("stream", _stream)):
+            level = _level(folder, name, f"{name}-{kind}-{number}")
+            with Memory() as memory:
+                began = time.perf_counter()
+                told = play(spark, level)
+                took = time.perf_counter() - began
+            best[kind] = min(best.get(kind, took), took)
+            if kind != "floor":
+                peak = max(peak, memory.peak_mib)
+                _check(level, name, events)
+            if kind == "stream":
+                batches += np.diff([began, *(moment for moment, _ in told)]).tolist()[1:]
+                state = _state_bytes(level)
+    for kind, goal in (("batch", 1.5), ("stream", 2.5)):
+        yield _figure(f"{name}.{kind}.floor_ratio", best[kind] / best["floor"], "ratio", goal)
+        yield _figure(f"{name}.{kind}.rate", events / best[kind], "events/s")
+    yield _figure(f"{name}.floor.rate", events / best["floor"], "events/s")
+    yield _figure(f"{name}.peak_memory", peak, "MiB")
+    yield _figure(f"{name}.state", state, "bytes")
+    if batches:
+        yield _figure(f"{name}.batch_s.p50", float(np.median(batches)), "s")
+
+
+def _level(folder: Path, name: str, run_name: str) -> Level:
+    """The rule in a folder of its own whose log shares the events."""
+    data = folder / run_name
+    (data / "log").mkdir(parents=True)
+    (data / "log" / SCHEMA.name).symlink_to(folder / "log" / SCHEMA.name)
+    [level] = levels_of((RULES[name][0].plan,), (SCHEMA,), str(data), BUCKETS)
+    return level
+
+
+def _floor(spark: SparkSession, level: Level) -> list[Any]:
+    columns = ["time", *RULES[level.plans[0].name][1]]
+    path = f"{level.data}/log/{SCHEMA.name}/segments/*.parquet"
+    frame = spark.read.parquet(path).select(*columns).repartition(2, "key")
+    frame.write.format("noop").mode("overwrite").save()
+    return []
+
+
+def _batch(spark: SparkSession, level: Level) -> list[Any]:
+    detect_batch(spark, level, Bounds(rows_per_batch=PER_BATCH))
+    return []
+
+
+def _stream(spark: SparkSession, level: Level) -> list[tuple[float, Sealed]]:
+    told: list[tuple[float, Sealed]] = []
+    query = detect(
+        spark,
+        level,
+        Bounds(rows_per_batch=PER_BATCH),
+        once=True,
+        told=lambda sealed: told.append((time.perf_counter(), sealed)),
+    )
+    query.awaitTermination()
+    return told
+
+
+def _check(level: Level, name: str, events: int) -> None:
+    """The counts that the workloads are known to have."""
+    chain = level.log.chain(name)
+    found = sum(chain.footer(span).rows for span in chain.spans(chain.base.from_us, TIME_MAX))
+    wanted = COUNTS.get(events, {}).get(name, found)
+    if found != wanted:
+        raise AssertionError(f"{name} found {found} situations in {events} events, not {wanted}")
+
+
+def _state_bytes(level: Level) -> int:
+    from unerring.pipeline import savepoints
+    from unerring.pipeline.intervals import read_spans, spans_of
+
+    share = savepoints.share_at(level, 0, level.chains()[SCHEMA.name].base.from_us)
+    chains = level.chains()
+    end = chains[SCHEMA.name].spans(share.through_us, TIME_MAX)[0].through_us
+    share.advance(end, read_spans(spans_of(chains, share.through_us, end)))
+    return len(share.snapshot()) * level.buckets
+
+
+class Memory:
+    """The most that this process and all below it held at once, sampled."""
+
+    def __enter__(self) -> Memory:
+        self.peak_mib = 0.0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        own = psutil.Process()
+        while not self._done.wait(0.25):
+            held = 0
+            for process in [own, *own.children(recursive=True)]:
+                try:
+                    held += process.memory_info().rss
+                except psutil.NoSuchProcess:
+                    continue
+            self.peak_mib = max(self.peak_mib, held / 2**20)
+
+
+def _latency(spark: SparkSession, folder: Path, seconds: int, rate: int = 5_000) -> Iterator[dict[str, Any]]:
+    """Published → situation readable: a writer seals every 100 ms, a query runs, situations are read as they appear."""
+    data = folder / "latency"
+    [level] = levels_of((W1.plan,), (SCHEMA,), str(data), BUCKETS)
+    writer = LogWriter(level.log, SCHEMA, WriterConfig(age_us_max=100_000), BUCKETS)
+    published: dict[int, float] = {}
+    done = threading.Event()
+    feeding = threading.Thread(target=_publish, args=(writer, rate, seconds, published, done))
+    sealed_at: list[tuple[int, float]] = []
+    query = detect(spark, level, told=lambda sealed: sealed_at.append((sealed.through_us, time.perf_counter())))
+    feeding.start()
+    feeding.join()
+    _wait(lambda: bool(sealed_at) and sealed_at[-1][0] >= max(published), query)
+    query.stop()
+    times = level.log.chain("W1").read(0, TIME_MAX, columns=[]).column("time").to_pylist()
+    ends = np.array([through for through, _ in sealed_at])
+    moments = [moment for _, moment in sealed_at]
+    warm = sorted(published)[len(published) // 5]
+    waits = [1000 * (moments[int(np.searchsorted(ends, t))] - published[t]) for t in times if t > warm]
+    yield _figure("latency.p50_ms", float(np.percentile(waits, 50)), "ms", 1500)
+    yield _figure("latency.p99_ms", float(np.percentile(waits, 99)), "ms", 3000)
+
+
+def _publish(writer: LogWriter, rate: int, seconds: int, published: dict[int, float], done: threading.Event) -> None:
+    rng = np.random.default_rng(7)
+    began = time.perf_counter()
+    for number in range(rate * seconds):
+        due = began + number / rate
+        while (now := time.perf_counter()) < due:
+            if writer.due(int(now * 1e6)):
+                writer.seal()
+            done.wait(min(due - now, 0.002))
+        event_us = 1_000_000 + int((due - began) * 1e6)
+        payload = {"key": int(rng.integers(1000)), "type": "ABCD"[int(rng.integers(4))], "v": float(rng.random())}
+        writer.append("bench", (0, number), Stamp(event_us), payload, int(now * 1e6))
+        published[event_us] = now
+        if writer.due(int(now * 1e6)):
+            writer.seal()
+    writer.seal()
+
+
+def _wait(condition: Callable[[], bool], query: Any, timeout_s: float = 120) -> None:
+    until = time.perf_counter() + timeout_s
+    while not condition():
+        if not query.isActive or time.perf_counter() > until:
+            raise AssertionError(f"the query did not reach the end: {query.exception()}")
+        query.awaitTermination(0.05)
+
+
+def _figure(name: str, value: float, unit: str, goal: float | None = None) -> dict[str, Any]:
+    return {
+        "bench": "pipeline",
+        "figure": name,
+        "value": value,
+        "unit": unit,
+        "goal": None if goal is None else f"≤ {goal}",
+        "met": None if goal is None else value <= goal,
+    }
