@@ -22,7 +22,7 @@ import pyarrow as pa
 from unerring.log import EventLog, LogWriter, WriterConfig, with_origin
 from unerring.model import TIME_MAX, Stamp, schema_of
 from unerring.pipeline.batch import detect_batch
-from unerring.pipeline.detect import Sealed, detect
+from unerring.pipeline.detect import Sealed, detect, detect_available
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level, levels_of
 from unerring.pipeline.session import SparkConfig, start
@@ -126,14 +126,12 @@ def _batch(spark: SparkSession, level: Level) -> list[Any]:
 
 def _stream(spark: SparkSession, level: Level) -> list[tuple[float, Sealed]]:
     told: list[tuple[float, Sealed]] = []
-    query = detect(
+    detect_available(
         spark,
         level,
         Bounds(rows_per_batch=PER_BATCH),
-        once=True,
         told=lambda sealed: told.append((time.perf_counter(), sealed)),
     )
-    query.awaitTermination()
     return told
 
 

@@ -32,6 +32,7 @@ OUTSIDE = sorted(path for room in ("tests", "bench", "examples") for path in (RO
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 PUBLIC = [
+    "App",
     "AsyncPublisher",
     "AsyncSubscriber",
     "MessageLoss",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from unerring.model import MessageLoss, UnerringError, event_of, stream
 
 if TYPE_CHECKING:
+    from unerring.app import App
     from unerring.rules import fn
     from unerring.rules.api import Rule, counted, rule, session, sliding, trailing, tumbling
     from unerring.rules.operators import Operator
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from unerring.runtime.channel import AsyncPublisher, AsyncSubscriber, OnLoss, Publisher, Received, Subscriber
 
 __all__ = [
+    "App",
     "AsyncPublisher",
     "AsyncSubscriber",
     "MessageLoss",
@@ -57,6 +59,7 @@ __version__ = "0.1.0"
 _CHANNEL = "unerring.runtime.channel"
 _WHERE = {
     # loaded when first used, so that `import unerring` stays quick
+    "App": "unerring.app",
     "AsyncPublisher": _CHANNEL,
     "AsyncSubscriber": _CHANNEL,
     "OnLoss": _CHANNEL,

@@ -10,32 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unerring.model import RuleError
-from unerring.pipeline.detect import output_chains, spread, take_over
-from unerring.pipeline.intervals import next_end, read_spans, spans_of
-from unerring.pipeline.level import Level, levels_of
+from unerring.pipeline.detect import spread
+from unerring.pipeline.intervals import next_end
+from unerring.pipeline.level import levels_of
 from unerring.pipeline.sealing import numbered
 from unerring.pipeline.share import Share
 from unerring.pipeline.staging import INLINE_BYTES_MAX, stage, unstage
 from unerring.pipeline.versions import enter
 from unerring.rules.oracle import run_tree
 
-from .worlds import OTHER, TYPED, missing, pair, random_events, sealed, write
+from .worlds import OTHER, TYPED, advance, missing, pair, random_events, sealed, write
 
 PLANS = (
     pair("Pairs", TYPED, "A", "B", 40),
     missing("Misses", TYPED, "A", "B", 15),
     pair("Others", OTHER, "C", "D", 60),
 )
-
-
-def advance(level: Level, shares: list[Share], end_us: int) -> None:
-    """What the driver and the tasks do in one micro-batch, in this process."""
-    chains = level.chains()
-    spans = read_spans(spans_of(chains, shares[0].through_us, end_us))
-    given_back = [share.advance(end_us, spans) for share in shares]
-    for name, chain in output_chains(level).items():
-        parts = [outputs[name] for outputs in given_back]
-        take_over(level, chain, numbered(parts) if any(len(part) for part in parts) else None, end_us, "r")
 
 
 @settings(max_examples=25)
@@ -84,17 +74,28 @@ def test_a_state_of_other_rules_is_refused(tmp_path: Path) -> None:
         Share(one, 1).restore(Share(one, 0).snapshot())
 
 
-def test_keys_order_outputs_of_one_deadline() -> None:
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        (pa.float64(), [2.0, NAN, None, 1.0, NAN]),
+        (pa.string(), ["b", "c", None, "a", "c"]),
+        (pa.binary(), [b"b", b"c", None, b"a", b"c"]),
+        (pa.int64(), [2, 3, None, -1, 3]),
+        (pa.timestamp("us", tz="UTC"), [2, 3, None, -1, 3]),
+    ],
+)
+def test_keys_order_outputs_of_one_deadline(kind: pa.DataType, keys: list[object]) -> None:
     """NULL first, NaN last, and everything that came before in the position counts first."""
-    nan = float("nan")
-    keys = [2.0, nan, None, 1.0, nan]
     table = pa.table(
         {
             "time": [5, 5, 5, 5, 4],
             "_rank": [7] * 5,
             "_ordinal": [0] * 5,
             "_index": [0] * 5,
-            "_key0": pa.array(keys, pa.float64()),
+            "_key0": pa.array(keys, kind),
             "x": [0, 1, 2, 3, 4],
         }
     )

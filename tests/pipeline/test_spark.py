@@ -10,12 +10,11 @@ import pytest
 
 from unerring.app import App
 from unerring.log import bucket_of
-from unerring.model import TIME_MAX, ConfigError, Event, StreamSchema
+from unerring.model import TIME_MAX, ConfigError, Event, StreamSchema, WorldError
 from unerring.pipeline.batch import detect_batch
-from unerring.pipeline.detect import Sealed, detect, spread
+from unerring.pipeline.detect import Sealed, detect, detect_available, spread
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level, levels_of
-from unerring.pipeline.session import sentence_of
 from unerring.pipeline.versions import agree
 from unerring.rules import Plan
 from unerring.rules.oracle import run_tree
@@ -55,11 +54,7 @@ def perfect(events: dict[str, list[Event]], through: int = END_US) -> dict[str, 
 
 
 def run(spark: SparkSession, level: Level, rows: int, told: list[Sealed] | None = None) -> None:
-    query = detect(
-        spark, level, Bounds(rows_per_batch=rows), once=True, told=[].append if told is None else told.append
-    )
-    query.awaitTermination()
-    assert query.exception() is None
+    detect_available(spark, level, Bounds(rows_per_batch=rows), told=[].append if told is None else told.append)
 
 
 def test_spark_finds_the_same_buckets_and_partitions(spark: SparkSession) -> None:
@@ -72,48 +67,73 @@ def test_spark_finds_the_same_buckets_and_partitions(spark: SparkSession) -> Non
     assert [len(part) for part in spread_over.rdd.glom().collect()] == [1, 1, 1, 1]
 
 
-@pytest.mark.parametrize(("seed", "buckets", "rows"), [(1, 2, 25), (2, 3, 1000)])
-def test_streaming_gives_the_oracles_events_level_over_level(
-    spark: SparkSession, tmp_path: Path, seed: int, buckets: int, rows: int
-) -> None:
-    levels, events = prepare(tmp_path, seed, buckets)
+@pytest.fixture(scope="module")
+def streamed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[Event]]]:
+    """A query tree of two levels that has run over a log in a few micro-batches."""
+    data = tmp_path_factory.mktemp("streamed")
+    levels, events = prepare(data, 1)
     for level in levels:
-        run(spark, level, rows)
+        run(spark, level, 60)
+    return data, events
+
+
+Streamed = tuple[Path, dict[str, list[Event]]]
+
+
+def test_streaming_gives_the_oracles_events_level_over_level(spark: SparkSession, streamed: Streamed) -> None:
+    data, events = streamed
     wanted = perfect(events)
     assert all(wanted.values()), "the draw must make every rule speak"
     for name, found in wanted.items():
-        assert sealed(tmp_path, name) == found
-    assert spark.read.parquet(str(tmp_path / "log" / "Pairs" / "segments")).count() == len(wanted["Pairs"])
+        assert sealed(data, name) == found
+    assert spark.read.parquet(str(data / "log" / "Pairs" / "segments")).count() == len(wanted["Pairs"])
 
 
-def test_batch_gives_the_same_and_live_goes_on_without_a_seam(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_application_reads_situations_from_where_it_stopped(streamed: Streamed) -> None:
+    data, events = streamed
+    app = App("trial", rules=PLANS, streams=[TYPED, OTHER], buckets=2)
+    wanted = perfect(events)["Misses"]
+    found: list[Event] = []
+    for situation in app.situations("Misses", data=data, follow=False):
+        found.append(situation)
+        if len(found) == 3:
+            break
+    # The third was being handled when the loop ended: it comes again, with the same id.
+    rest = list(app.situations("Misses", data=data, follow=False))
+    assert found[:2] + rest == wanted
+    assert list(app.situations("Misses", data=data, follow=False)) == []
+    assert list(app.situations("Misses", data=data, reader="other", follow=False)) == wanted
+    kept_by_the_application = wanted[4].stamp
+    again = app.situations("Misses", data=data, reader="own", follow=False).after(kept_by_the_application)
+    assert list(again) == wanted[5:]
+
+
+def test_another_number_of_buckets_is_refused(spark: SparkSession, streamed: Streamed) -> None:
+    other = levels_of(PLANS, SOURCES, str(streamed[0]), 3)[0]
+    with pytest.raises(ConfigError, match="3 buckets"):
+        detect(spark, other)
+
+
+def test_batch_then_live_goes_on_without_a_seam(spark: SparkSession, tmp_path: Path) -> None:
     levels, events = prepare(tmp_path, 3)
+    level = levels[0]
     told: list[Sealed] = []
-    for level in levels:
-        assert detect_batch(spark, level, Bounds(rows_per_batch=30), through_us=300, told=told.append) == 300
-    for name, found in perfect(events, 300).items():
-        assert sealed(tmp_path, name) == found
-    assert len(told) > len(levels)
-    for level in levels:
-        run(spark, level, 40)
-    for name, found in perfect(events).items():
-        assert sealed(tmp_path, name) == found
-
-
-def test_a_restart_goes_on_and_what_comes_later_is_found(spark: SparkSession, tmp_path: Path) -> None:
-    levels, events = prepare(tmp_path, 4)
-    lower = levels[0]
-    run(spark, lower, 1000)
-    later = [event for event in random_events(4, 160, 5) if event.stamp.time > END_US]
-    write(lower.log.chain(TYPED.name), later, [END_US + 50], 2000)
-    write(lower.log.chain(OTHER.name), [], [], TIME_MAX)
-    told: list[Sealed] = []
-    run(spark, lower, 1000, told)
+    assert detect_batch(spark, level, Bounds(rows_per_batch=30), through_us=300, told=told.append) == 300
+    assert len(told) > 1
+    for plan in level.plans:
+        assert sealed(tmp_path, plan.name) == perfect(events, 300)[plan.name]
+    run(spark, level, 1000)
+    for plan in level.plans:
+        assert sealed(tmp_path, plan.name) == perfect(events)[plan.name]
+    later = [event for event in random_events(3, 160, 5) if event.stamp.time > END_US]
+    write(level.log.chain(TYPED.name), later, [END_US + 50], 2000)
+    write(level.log.chain(OTHER.name), [], [], TIME_MAX)
+    told.clear()
+    run(spark, level, 1000, told)
     assert told[0].batch > 0, "the checkpoint was used"
     events[TYPED.name] += later
-    wanted = perfect(events, 2000)
-    for plan in lower.plans:
-        assert sealed(tmp_path, plan.name) == wanted[plan.name]
+    for plan in level.plans:
+        assert sealed(tmp_path, plan.name) == perfect(events, 2000)[plan.name]
 
 
 def test_new_rules_take_over_at_the_agreed_time(spark: SparkSession, tmp_path: Path) -> None:
@@ -135,16 +155,6 @@ def test_new_rules_take_over_at_the_agreed_time(spark: SparkSession, tmp_path: P
     wanted = [event for event in run_tree((old,), events, ranks, END_US) if event.stamp.time <= 300]
     wanted += [event for event in run_tree((new,), events, ranks, END_US) if event.stamp.time > 300]
     assert sealed(tmp_path, "Pairs") == wanted
-    run(spark, before, 1000)
-    assert sealed(tmp_path, "Pairs") == wanted
-
-
-def test_another_number_of_buckets_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    [level, _] = prepare(tmp_path, 6)[0]
-    run(spark, level, 1000)
-    [other, _] = levels_of(PLANS, SOURCES, str(tmp_path), 3)
-    with pytest.raises(ConfigError, match="3 buckets"):
-        detect(spark, other)
 
 
 def test_a_damaged_segment_stops_with_a_sentence_and_the_run_resumes(spark: SparkSession, tmp_path: Path) -> None:
@@ -153,30 +163,10 @@ def test_a_damaged_segment_stops_with_a_sentence_and_the_run_resumes(spark: Spar
     victim = sorted((tmp_path / "log" / TYPED.name / "segments").glob("*.parquet"))[0]
     whole = victim.read_bytes()
     victim.write_bytes(whole[:100])
-    query = detect(spark, level, once=True)
-    with pytest.raises(Exception, match="not a whole Parquet file"):
-        query.awaitTermination()
-    assert sentence_of(query.exception()).startswith(str(victim))
+    with pytest.raises(WorldError, match=f"level 1 stopped: {victim} is not a whole Parquet file"):
+        run(spark, level, 1000)
     victim.write_bytes(whole)
     run(spark, level, 1000)
     wanted = perfect(events)
     for plan in level.plans:
         assert sealed(tmp_path, plan.name) == wanted[plan.name]
-
-
-def test_an_application_reads_situations_from_where_it_stopped(spark: SparkSession, tmp_path: Path) -> None:
-    levels, events = prepare(tmp_path, 8)
-    for level in levels:
-        run(spark, level, 50)
-    app = App("trial", rules=PLANS, streams=[TYPED, OTHER], buckets=2)
-    wanted = perfect(events)["Misses"]
-    found: list[Event] = []
-    for situation in app.situations("Misses", data=tmp_path, follow=False):
-        found.append(situation)
-        if len(found) == 3:
-            break
-    # The third was being handled when the loop ended: it comes again, with the same id.
-    rest = list(app.situations("Misses", data=tmp_path, follow=False))
-    assert found[:2] + rest == wanted
-    assert list(app.situations("Misses", data=tmp_path, follow=False)) == []
-    assert list(app.situations("Misses", data=tmp_path, reader="other", follow=False)) == wanted

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pyarrow as pa
 
 from unerring.log import Chain, EventLog, with_origin
 from unerring.model import TIME_MAX, TIME_MIN, ColumnType, Event, Stamp, StreamSchema, schema_of, stream
+from unerring.pipeline.detect import output_chains, take_over
 from unerring.pipeline.feeding import events_of
-from unerring.pipeline.level import Level, levels_of
-from unerring.rules import Plan
+from unerring.pipeline.intervals import read_spans, spans_of
+from unerring.pipeline.level import Level
+from unerring.pipeline.sealing import numbered
+from unerring.pipeline.share import Share
 from unerring.rules.expressions import At, Attribute, Comparison, EventTime, KeyValue, Which, literal
 from unerring.rules.patterns import Absence, Gap, Sequence, Step
 from unerring.rules.plan import Input, Measure, PatternPlan, Selection, Variable
@@ -28,6 +34,18 @@ class Typed:
 class Other:
     name: int
     type: str
+
+
+def generators() -> ModuleType:
+    """The rules' own random rules and streams, whichever way the tests were started."""
+    path = Path(__file__).parent.parent / "rules" / "generators.py"
+    spec = importlib.util.spec_from_file_location("rules_generators", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 TYPED: StreamSchema = schema_of(Typed)
@@ -112,5 +130,11 @@ def sealed(data: Path, name: str) -> list[Event]:
     return list(events_of(chain.read(TIME_MIN, TIME_MAX), chain.schema))
 
 
-def levels(data: Path, plans: tuple[Plan, ...], sources: tuple[StreamSchema, ...], buckets: int) -> tuple[Level, ...]:
-    return levels_of(plans, sources, str(data), buckets)
+def advance(level: Level, shares: list[Share], end_us: int) -> None:
+    """What the driver and the tasks do in one micro-batch, in this process."""
+    chains = level.chains()
+    spans = read_spans(spans_of(chains, shares[0].through_us, end_us))
+    given_back = [share.advance(end_us, spans) for share in shares]
+    for name, chain in output_chains(level).items():
+        parts = [outputs[name] for outputs in given_back]
+        take_over(level, chain, numbered(parts) if any(len(part) for part in parts) else None, end_us, "r")

@@ -16,7 +16,7 @@ from unerring.app.metrics import Metrics
 from unerring.log import EventLog, LocalStore
 from unerring.model import NetworkError, UnerringError, WorldError
 from unerring.pipeline.intervals import Bounds
-from unerring.pipeline.session import SparkConfig, sentence_of, start
+from unerring.pipeline.session import SparkConfig, own_sentence, sentence_of, start
 from unerring.pipeline.versions import agree
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ class LevelView:
     keys: int = 0
     batch: int | None = None
     batch_s: float = 0.0
+    restarts: int = 0
+    """Since it last sealed something."""
     _last_s: float = field(default_factory=time.monotonic)
 
     def take(self, sealed: Sealed) -> None:
@@ -87,6 +89,21 @@ class Run:
             say(f"starting level {view.level.number}: {', '.join(plan.name for plan in view.level.plans)}")
             self._queries.append(detect(self._spark, view.level, self.bounds, told=self._told(view)))
 
+    def run_once(self, say: Callable[[str], None]) -> None:
+        """Detect in what the log holds now, level after level, and end there. The next run goes on from it."""
+        from unerring.pipeline.detect import detect_available
+
+        log = EventLog(self.data / "log")
+        for schema in self.app.streams:
+            log.create(schema, self.app.buckets)
+        _check_master(self.config.master)
+        say(f"starting Spark on {self.config.master} (its log: {self.config.log})")
+        self._spark = start(self.config, f"unerring {self.app.name}")
+        for view in self.views:
+            say(f"level {view.level.number}: {', '.join(plan.name for plan in view.level.plans)}")
+            detect_available(self._spark, view.level, self.bounds, told=self._told(view))
+        LocalStore(self.data).replace(METRICS_FILE, self.metrics.text().encode())
+
     def look(self) -> None:
         """Raise, as a sentence, what ended a part of the run; write the metrics down."""
         if self._feeds is not None:
@@ -95,9 +112,9 @@ class Run:
                 self.metrics.set("unerring_repeated_total", writer.repeated, stream=name)
             if self._feeds.error is not None:
                 raise _as_sentence(self._feeds.error)
-        for query in self._queries:
+        for number, query in enumerate(self._queries):
             if not query.isActive and query.exception() is not None:
-                raise WorldError(f"{query.name} stopped: {sentence_of(query.exception())}")
+                self._queries[number] = self._again(self.views[number], query)
         LocalStore(self.data).replace(METRICS_FILE, self.metrics.text().encode())
 
     def stop(self) -> None:
@@ -114,11 +131,22 @@ class Run:
         for view in self.views:
             agree(view.level, after_us)
 
+    def _again(self, view: LevelView, query: StreamingQuery) -> StreamingQuery:
+        """Start a level again that Spark could not run; what is wrong with rules, log or disk is not tried twice."""
+        from unerring.pipeline.detect import RESTARTS_MAX, detect
+
+        error = query.exception()
+        view.restarts += 1
+        if self._spark is None or own_sentence(error) is not None or view.restarts > RESTARTS_MAX:
+            raise WorldError(f"{query.name} stopped: {sentence_of(error)}")
+        return detect(self._spark, view.level, self.bounds, told=self._told(view))
+
     def _told(self, view: LevelView) -> Callable[[Sealed], None]:
         number = view.level.number
 
         def told(sealed: Sealed) -> None:
             view.take(sealed)
+            view.restarts = 0
             self.metrics.add("unerring_events_total", sealed.rows, level=number)
             for name, count in sealed.situations.items():
                 self.metrics.add("unerring_situations_total", count, stream=name)

@@ -25,6 +25,7 @@ def command(
     memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "2g",
     rows: Annotated[int, typer.Option(help="About how many events a micro-batch takes at most.")] = 2_000_000,
     metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port of loopback.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Take what the log holds now, then end.")] = False,
     take_over: Annotated[
         int | None, typer.Option(help="Event time, in microseconds, after which these rules replace the folder's.")
     ] = None,
@@ -48,19 +49,26 @@ def command(
         run.take_over(take_over)
     server = None if metrics_port is None else serve(run.metrics, metrics_port)
     stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopping.set())
     try:
         with console.status("starting") as status:
-            run.start(status.update)
-        console.print(f"{loaded.name} runs in {data}; Ctrl-C stops it")
-        _watch(run, console, stopping)
+            if once:
+                run.run_once(status.update)
+            else:
+                run.start(status.update)
+        if not once:
+            # Only now: Spark takes SIGINT for itself when it starts, and would cancel its jobs under our feet.
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: stopping.set())
+            console.print(f"{loaded.name} runs in {data}; Ctrl-C stops it")
+            _watch(run, console, stopping)
+    except KeyboardInterrupt:
+        console.print("interrupted while starting")
     finally:
         with console.status("stopping"):
             run.stop()
         if server is not None:
             server.shutdown()
-    console.print(_summary(run))
+    typer.echo(_summary(run))
 
 
 def _watch(run: Run, console: object, stopping: threading.Event) -> None:

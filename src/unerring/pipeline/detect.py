@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.log import Chain
-from unerring.model import RuleError
+from unerring.model import RuleError, WorldError
 from unerring.pipeline.intervals import Bounds, Intervals, read_spans
 from unerring.pipeline.level import Level
 from unerring.pipeline.savepoints import share_at
 from unerring.pipeline.sealing import check_whole, numbered, seal_interval
+from unerring.pipeline.session import own_sentence, sentence_of
 from unerring.pipeline.share import Share
 from unerring.pipeline.staging import stage, unstage
 from unerring.pipeline.versions import enter, start_of
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 STAGED: Final = "bucket int, from_us long, through_us long, stream string, outputs binary, keys long, rows long"
 STATE: Final = "share binary"
+RESTARTS_MAX: Final = 3
+"""How often a query that Spark could not run is started again (a Python worker that took too long to start, say)."""
 
 
 @dataclass
@@ -70,6 +73,25 @@ def detect(
     writer = writer.option("checkpointLocation", str(level.checkpoint / "spark"))
     writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="0 seconds")
     return writer.foreachBatch(seal_batch(level, told)).start()
+
+
+def detect_available(
+    spark: SparkSession,
+    level: Level,
+    bounds: Bounds | None = None,
+    *,
+    told: Callable[[Sealed], None] = lambda sealed: None,
+    restarts_max: int = RESTARTS_MAX,
+) -> None:
+    """Run a level over what its log holds now, to the end. What Spark itself stumbles over is tried again."""
+    for left in range(restarts_max, -1, -1):
+        query = detect(spark, level, bounds, once=True, told=told)
+        try:
+            query.awaitTermination()
+            return
+        except Exception as error:  # a StreamingQueryException, or py4j's own when the JVM is gone
+            if own_sentence(error) is not None or left == 0:
+                raise WorldError(f"level {level.number} stopped: {sentence_of(error)}") from error
 
 
 def run_share(level: Level) -> Callable[[Any, Iterable[pd.DataFrame], GroupState], Iterator[pd.DataFrame]]:

@@ -11,9 +11,9 @@ from unerring.rules import Plan
 
 def feed_of(plan: Plan, ranks: dict[str, int]) -> Feed:
     """A fresh engine for a plan, with its columns in and out."""
-    from unerring.rules.kernel.engine import KernelEngine, compiles
+    from unerring.rules.kernel import KernelEngine, why_interpreted
 
-    if compiles(plan):
+    if why_interpreted(plan) is None:
         from unerring.pipeline.columns import ColumnFeed
 
         return ColumnFeed(KernelEngine(plan, cache=machine_code()), ranks)

@@ -63,8 +63,15 @@ def _key_ranks(column: Any) -> list[Any]:
         values = column.to_numpy(zero_copy_only=False)
         nan = np.isnan(values) & ~null
         return [np.where(null, 0, np.where(nan, 2, 1)), np.where(null | nan, 0.0, values)]
-    ranks = pc.rank(column, sort_keys="ascending", null_placement="at_start", tiebreaker="dense")
-    return [ranks.to_numpy(zero_copy_only=False).astype(np.int64)]
+    there = np.where(null, 0, 1)
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        coded = column.dictionary_encode()
+        words = coded.dictionary.to_pylist()
+        places = np.zeros(len(words) + 1, np.int64)
+        places[sorted(range(len(words)), key=words.__getitem__)] = np.arange(len(words))
+        return [there, places[coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]]
+    numbers = column.cast(pa.int64()) if not pa.types.is_boolean(column.type) else column.cast(pa.int8())
+    return [there, pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)]
 
 
 def seal_interval(chain: Chain, table: pa.Table | None, through_us: int, rule: str) -> int:

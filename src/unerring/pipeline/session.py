@@ -153,12 +153,18 @@ class _stderr_to:
             os.close(self._kept)
 
 
+def own_sentence(error: BaseException | None) -> str | None:
+    """Our own sentence if one of our errors ended a query, wherever it was raised; None if Spark is to blame."""
+    ours = re.findall(r"unerring\.model\.errors\.\w+: (.+)", str(error))
+    return str(ours[-1]) if ours else None
+
+
 def sentence_of(error: BaseException | None) -> str:
     """What a query says when it ended: our own sentence if one of ours ended it, else Spark's most telling line."""
     text = str(error)
-    ours = re.findall(r"unerring\.model\.errors\.\w+: (.+)", text)
-    if ours:
-        return str(ours[-1])
+    ours = own_sentence(error)
+    if ours is not None:
+        return ours
     python = re.findall(r"^(\w*(?:Error|Exception): .+)$", text, re.MULTILINE)
     return str(python[-1]) if python else _cause(error or WorldError(text))
 

@@ -1,0 +1,56 @@
+"""Retention: removes old segments, by an explicit call, and leaves what an audit and a new query need to start from.
+
+What is left is a savepoint of every level at the cut, or before it, and the chains from there on. A stream is cut only
+where nobody needs what is before: no level's savepoint, no reader's position, no running query.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from unerring.log import Base, Positions
+from unerring.model import CallerError
+from unerring.pipeline import savepoints
+from unerring.pipeline.batch import detect_batch
+from unerring.pipeline.level import Level
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def retain(spark: SparkSession, levels: tuple[Level, ...], before_us: int) -> dict[str, int]:
+    """Remove what lies before a time; how many segments went, by stream.
+
+    The levels must have sealed through that time: it is their past that is let go.
+    """
+    saved: dict[int, int] = {}
+    for level in levels:
+        for schema in level.outputs:
+            reached = level.log.chain(schema.name).through_us
+            if reached < before_us:
+                raise CallerError(
+                    f"stream {schema.name} has only been detected through {reached}; let the run get past {before_us} "
+                    "before its inputs are removed"
+                )
+        saved[level.number] = detect_batch(spark, level, through_us=before_us)
+    needed: dict[str, int] = {}
+    for level in levels:
+        for schema in level.inputs:
+            needed[schema.name] = min(needed.get(schema.name, before_us), saved[level.number])
+        for schema in level.outputs:
+            needed.setdefault(schema.name, before_us)
+    removed = {name: _cut(levels[0], name, time_us) for name, time_us in needed.items()}
+    for level in levels:
+        savepoints.drop_before(level, saved[level.number])
+    return removed
+
+
+def _cut(level: Level, name: str, before_us: int) -> int:
+    """Cut a chain at the last segment's end that nobody needs anything before."""
+    chain = level.log.chain(name)
+    readers = Positions(level.log.store, name).all()
+    limit = min([before_us, *(stamp.time for stamp in readers.values())])
+    gone = [span for span in chain.spans(chain.base.from_us, limit) if span.through_us <= limit]
+    if not gone:
+        return 0
+    return chain.cut(Base(gone[-1].through_us, dict(chain.footer(gone[-1]).producers)))

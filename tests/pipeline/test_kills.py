@@ -1,0 +1,51 @@
+"""Kill -9 in the middle, start again: the sealed bytes are those of an undisturbed run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unerring.pipeline.detect import output_chains
+from unerring.pipeline.intervals import next_end, read_spans, spans_of
+from unerring.pipeline.sealing import numbered, seal_interval
+from unerring.pipeline.share import Share
+from unerring.pipeline.versions import enter
+
+from .kills import Driver, half_sealed, offset_logged, prepare, run_to_the_end, sealed_bytes, undisturbed
+
+
+def test_a_driver_killed_in_two_windows_leaves_what_an_undisturbed_one_does(java: Path, tmp_path: Path) -> None:
+    wanted = undisturbed(tmp_path / "perfect", seed=1)
+    level = prepare(tmp_path / "killed", seed=1)
+    data = Path(level.data)
+    with Driver(data, "local[2,4]") as driver:
+        assert driver.kill_at(offset_logged, 1, "driver's JVM")
+        assert driver.wait() != 0
+    with Driver(data, "local[2,4]") as driver:
+        assert driver.kill_at(half_sealed, 2, "driver's Python")
+        driver.wait()
+    run_to_the_end(data, "local[2,4]")
+    assert sealed_bytes(level) == wanted
+    assert len(wanted) == 3 * 5
+
+
+def test_a_zombie_that_wakes_with_other_boundaries_changes_nothing(tmp_path: Path) -> None:
+    wanted = undisturbed(tmp_path / "perfect", seed=2)
+    level = prepare(tmp_path / "run", seed=2)
+    enter(level)
+    chains = level.chains()
+    end = chains[level.inputs[0].name].through_us
+    # The zombie computed a longer first interval and fell asleep before it sealed.
+    far = next_end(chains, level.chains()[level.inputs[0].name].base.from_us, end, 900)
+    zombies = [Share(level, bucket) for bucket in range(level.buckets)]
+    spans = read_spans(spans_of(chains, zombies[0].through_us, far))
+    late = [share.advance(far, spans) for share in zombies]
+    asleep = output_chains(level)
+    undisturbed_again = undisturbed(Path(level.data).parent / "again", seed=2)
+    for name, chain in output_chains(level).items():
+        for path, data in undisturbed_again.items():
+            if path.startswith(f"{name}/"):
+                assert level.log.store.create(f"{name}/segments/{path.split('/')[1]}", data)
+        chain.refresh()
+    for name, chain in asleep.items():
+        assert seal_interval(chain, numbered([outputs[name] for outputs in late]), far, "r") == 0
+    assert sealed_bytes(level) == wanted

@@ -1,0 +1,99 @@
+"""Random rules on random streams, spread over buckets and cut into intervals: the oracle's events and stamps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from unerring.model import TIME_MAX, Event, RuleError
+from unerring.pipeline.batch import detect_batch
+from unerring.pipeline.detect import detect_available
+from unerring.pipeline.intervals import Bounds, next_end
+from unerring.pipeline.level import Level, levels_of
+from unerring.pipeline.share import Share
+from unerring.pipeline.versions import enter
+from unerring.rules import Plan
+from unerring.rules.oracle import run
+
+from .worlds import advance, generators, sealed, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_drawn = generators()
+RANKS, S, T, pair, stream_events = _drawn.RANKS, _drawn.S, _drawn.T, _drawn.pair, _drawn.stream_events
+
+
+def texts(events: list[Event]) -> list[str]:
+    """Comparable: NaN is NaN, -0.0 is not 0.0."""
+    return [repr(event) for event in events]
+
+
+def write_log(level: Level, events: list[Event], random: Random, end_us: int) -> None:
+    for schema in (T, S):
+        own = [event for event in events if event.stream == schema.name and event.stamp.time <= end_us]
+        cuts = [random.randrange(0, max(min(end_us, 1000), 1)) for _ in range(random.randrange(4))]
+        write(level.log.create(schema, random.choice((1, level.buckets))), own, cuts, end_us)
+
+
+@pytest.mark.parametrize("first", range(0, 120, 30))
+def test_shares_of_any_spread_and_cut_agree_with_the_oracle(tmp_path: Path, first: int) -> None:
+    spoke = 0
+    for seed in range(first, first + 30):
+        drawn, random, data = pair(seed, events_max=16), Random(seed), tmp_path / str(seed)
+        try:
+            wanted = run(drawn.plan, drawn.events, drawn.ranks, drawn.through)
+        except RuleError:
+            continue
+        [level] = levels_of((drawn.plan,), (T, S), str(data), random.choice((1, 2, 3)))
+        enter(level)
+        write_log(level, list(drawn.events), random, drawn.through)
+        shares = [Share(level, bucket) for bucket in range(level.buckets)]
+        rows = random.choice((1, 3, 100))
+        while shares[0].through_us < drawn.through:
+            advance(level, shares, next_end(level.chains(), shares[0].through_us, drawn.through, rows))
+        for schema in drawn.plan.outputs:
+            mine = [event for event in wanted if event.stream == schema.name]
+            assert texts(sealed(data, schema.name)) == texts(mine), f"seed {seed}"
+        spoke += bool(wanted)
+    assert spoke > 5
+
+
+def many_rules(seeds: range, events: list[Event]) -> tuple[tuple[Plan, ...], dict[str, list[Event]]]:
+    """Rules that may stand side by side, and what each must find."""
+    plans: list[Plan] = []
+    wanted: dict[str, list[Event]] = {}
+    for seed in seeds:
+        plan: Plan = replace(pair(seed).plan, name=f"R{seed}")
+        if len(plan.outputs) > 1:
+            continue
+        try:
+            wanted[plan.name] = run(plan, [e for e in events if e.stream in names_of(plan)], RANKS, TIME_MAX)
+        except RuleError:
+            continue
+        plans.append(plan)
+    return tuple(plans), wanted
+
+
+def names_of(plan: Plan) -> set[str]:
+    return {source.schema.name for source in plan.inputs}
+
+
+@pytest.mark.parametrize("kind", ["stream", "batch"])
+def test_many_random_rules_at_once_on_spark(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    random = Random(kind)
+    events = stream_events(random, 60)
+    plans, wanted = many_rules(range(1000, 1040), events)
+    [level] = levels_of(plans, (T, S), str(tmp_path), 2)
+    write_log(level, events, random, TIME_MAX)
+    if kind == "batch":
+        assert detect_batch(spark, level, Bounds(rows_per_batch=15)) == TIME_MAX
+    else:
+        detect_available(spark, level, Bounds(rows_per_batch=40))
+    assert sum(map(bool, wanted.values())) > 10
+    for name, mine in wanted.items():
+        assert texts(sealed(tmp_path, name)) == texts(mine), name
