@@ -1,8 +1,8 @@
-"""Kills of every part of a running pipeline, in every window: the sealed bytes are always those of an undisturbed run."""
+"""Kills of every part of a running pipeline, in every window: the sealed bytes are those of an undisturbed run."""
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import signal
 import sys
 from pathlib import Path
