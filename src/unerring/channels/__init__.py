@@ -1,6 +1,7 @@
 """Reliable channels: a thin layer over any event service, after the channel paper.
 
-`Producer` and `Consumer` are machines; `ChannelCodec` is their wire format; a `Ledger` says what became of every event.
+`Producer`, `Consumer` and `Relay` are machines; `ChannelCodec` is their wire format; a `Ledger` says what became of
+every event.
 """
 
 from unerring.channels.codec import HEADER_BYTES, ChannelCodec
@@ -12,6 +13,7 @@ from unerring.channels.messages import (
     Asked,
     Evicted,
     Frames,
+    Gone,
     Heartbeat,
     Initial,
     Loss,
@@ -21,6 +23,7 @@ from unerring.channels.messages import (
     producer_id,
 )
 from unerring.channels.producer import Producer
+from unerring.channels.relay import Relay
 
 __all__ = [
     "HEADER_BYTES",
@@ -33,6 +36,7 @@ __all__ = [
     "ConsumerConfig",
     "Evicted",
     "Frames",
+    "Gone",
     "Heartbeat",
     "Initial",
     "Ledger",
@@ -42,6 +46,7 @@ __all__ = [
     "Position",
     "Producer",
     "ProducerConfig",
+    "Relay",
     "Stale",
     "Start",
     "producer_id",

@@ -9,7 +9,7 @@ from typing import Any, Final
 from unerring.channels.config import ConsumerConfig, Start
 from unerring.channels.feed import Feed
 from unerring.channels.ledger import Ledger
-from unerring.channels.messages import Ack, Evicted, Frames, Heartbeat, Initial, Nack, Newcomer, Stale
+from unerring.channels.messages import Ack, Evicted, Frames, Gone, Heartbeat, Initial, Nack, Newcomer, Stale
 from unerring.model import Address, CancelTimer, Deliver, Effects, Entropy, Report, Send, SetTimer
 
 NACK: Final = "nack/"
@@ -18,6 +18,7 @@ _ACCOUNTS_KEPT: Final = 64
 _CLOSED: Final = "the producer restarted without its buffer"
 _UNANSWERED: Final = "the producer did not answer"
 _EVICTED: Final = "evicted from the producer's buffer"
+_GONE: Final = "lost on the way to a relay"
 _RECOVERED: Final = "the producer's initial information stands for it"
 
 Position = tuple[int, int]
@@ -49,6 +50,8 @@ class Consumer:
             return self._on_heartbeat(sender, message, now)
         if isinstance(message, Evicted):
             return self._on_evicted(message, now)
+        if isinstance(message, Gone):
+            return self._on_gone(message, now)
         if isinstance(message, Initial):
             return self._on_initial(sender, message, now)
         return [Report("channel.unexpected", f"{type(message).__name__} from {sender}: a consumer has no use for it")]
@@ -143,6 +146,17 @@ class Consumer:
             last = min(evicted.lowest - 1, feed.account.known_last)
             feed.declare(feed.next, last, _EVICTED)
             self._hand(feed, effects)
+        self._watch(feed, now, effects)
+        return effects
+
+    def _on_gone(self, gone: Gone, now: int) -> Effects:
+        feed = self._feeds.get(gone.producer)
+        if feed is None or gone.epoch != feed.epoch or feed.successor is not None:
+            return []
+        for first, last in gone.ranges:
+            feed.declare(first, min(last, feed.account.known_last), _GONE)
+        effects: Effects = []
+        self._hand(feed, effects)
         self._watch(feed, now, effects)
         return effects
 

@@ -6,6 +6,7 @@
 | Heartbeat | producer → all; producer → one | a burst went idle; a first Ack; an empty NACK |
 | Nack | consumer → producer | a gap, after a short pause; repeated with growing pauses |
 | Evicted | producer → consumer | a NACK for frames that are gone: the lowest sequence still there |
+| Gone | relay → consumer | a NACK for frames that are lost to the relay, and so to all behind it |
 | Ack | consumer → producer | the first registers, all acknowledge: cumulative, at intervals |
 | Stale | consumer → producer | a frame of a lower epoch: its sender has been succeeded |
 | Newcomer | consumer → producer | a consumer starts, or starts again after a loss: what must it know? |
@@ -90,6 +91,14 @@ class Evicted(Message, frozen=True, gc=False):
     lowest: int
 
 
+class Gone(Message, frozen=True, gc=False):
+    """These will never come."""
+
+    producer: int
+    epoch: int
+    ranges: tuple[Range, ...]
+
+
 class Ack(Message, frozen=True, gc=False):
     """Retention for this consumer starts behind what it has accepted."""
 
@@ -121,7 +130,7 @@ class Initial(Message, frozen=True, gc=False):
     direct: str
 
 
-Control = Heartbeat | Nack | Evicted | Ack | Stale | Newcomer | Initial
+Control = Heartbeat | Nack | Evicted | Gone | Ack | Stale | Newcomer | Initial
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False):

@@ -10,6 +10,7 @@ from typing import Any, Final
 from unerring.channels.buffer import ReplayBuffer
 from unerring.channels.codec import ChannelCodec
 from unerring.channels.config import ChannelConfig, ProducerConfig
+from unerring.channels.heartbeat import HeartbeatPace
 from unerring.channels.messages import (
     Ack,
     Asked,
@@ -46,7 +47,6 @@ from unerring.model import (
     Report,
     SchemaError,
     Send,
-    SetTimer,
     StaleEpoch,
     Stop,
 )
@@ -85,9 +85,7 @@ class Producer:
         self._last_stamp: tuple[int, int] | None = None
         self._buffer = ReplayBuffer()
         self._registered: dict[str, int] = {}  # consumer → what it has accepted
-        self._pause_us = self._config.heartbeat_idle_us
-        self._heartbeat_at: int | None = None
-        self._published_us = 0
+        self._beat = HeartbeatPace(HEARTBEAT, self._config)
         self._pace = RepairPace(self._config)
         self._merged = MergedRepairs(self._config)
         self._forgotten: list[str] = []  # records of what was evicted, to be deleted with the next write
@@ -117,9 +115,8 @@ class Producer:
         if self._config.durable:
             puts.append(last_put(self.last, self._last_stamp or (0, 0)))
         effects: Effects = [Persist(tuple(puts), (CLOSED_KEY, *self._take_forgotten()))]
-        if not self._config.strict_zero_overhead:
-            effects.append(Broadcast(self._heartbeat()))
-            effects.append(self._set_heartbeat(now + self._pause_us))
+        if self._beat.on:
+            effects.extend((Broadcast(self._heartbeat()), self._beat.begin(now)))
         return effects
 
     def publish(
@@ -138,19 +135,17 @@ class Producer:
         self._buffer.append(frames, now)
         self.last += len(payloads)
         self._last_stamp = (times[-1], ordinals[-1] if ordinals else 0)
-        self._published_us = now
-        self._pause_us = self._config.heartbeat_idle_us
         effects: Effects = [*self._kept(frames), Broadcast(frames)]
-        # One armed timer for a whole burst: it re-arms itself while the burst goes on.
-        if self._heartbeat_at is not None and self._heartbeat_at > now + self._pause_us:
-            effects.append(self._set_heartbeat(now + self._pause_us))
+        timer = self._beat.published(now)
+        if timer is not None:
+            effects.append(timer)
         return effects
 
     def close(self, now: int) -> Effects:
         """A durable mark closes the epoch, and the last heartbeat shows the tail to those who lost it."""
         self.closed = True
         effects: Effects = [Persist((closed_put(self.last),), self._take_forgotten())]
-        if not self._config.strict_zero_overhead:
+        if self._beat.on:
             effects.append(Broadcast(self._heartbeat()))
         return effects
 
@@ -190,14 +185,8 @@ class Producer:
         return [Report("channel.unexpected", f"{type(message).__name__} from {sender}: a producer has no use for it")]
 
     def timer(self, name: str, now: int) -> Effects:
-        """The sporadic heartbeat: after the burst went idle, then with growing pauses, never quite stopped."""
-        self._heartbeat_at = None
-        idle_at = self._published_us + self._config.heartbeat_idle_us
-        if self.last and idle_at > now:
-            return [self._set_heartbeat(idle_at)]
-        beat = Broadcast(self._heartbeat())
-        self._pause_us = min(self._pause_us * 2, self._config.heartbeat_pause_us_max)
-        return [beat, self._set_heartbeat(now + self._pause_us)]
+        beat, again = self._beat.due(now)
+        return [Broadcast(self._heartbeat()), again] if beat else [again]
 
     def _on_nack(self, sender: Address, nack: Nack, now: int) -> Effects:
         if nack.producer != self.id:
@@ -366,7 +355,3 @@ class Producer:
             self._previous_epoch,
             self._previous_last,
         )
-
-    def _set_heartbeat(self, at_us: int) -> SetTimer:
-        self._heartbeat_at = at_us
-        return SetTimer(HEARTBEAT, at_us)

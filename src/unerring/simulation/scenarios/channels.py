@@ -10,11 +10,22 @@ from typing import Any
 import msgspec
 
 from unerring.audit import Claim, Declared, Delivered, Violation, check_channel
-from unerring.channels import Asked, Consumer, ConsumerConfig, Frames, Loss, Position, Producer, ProducerConfig, Start
+from unerring.channels import (
+    Asked,
+    Consumer,
+    ConsumerConfig,
+    Frames,
+    Loss,
+    Position,
+    Producer,
+    ProducerConfig,
+    Relay,
+    Start,
+)
 from unerring.channels.codec import ChannelCodec
 from unerring.channels.config import ChannelConfig
 from unerring.channels.feed import Feed
-from unerring.model import MILLISECOND_US, SECOND_US, Effects, Entropy, Persist
+from unerring.model import MILLISECOND_US, SECOND_US, Broadcast, Effects, Entropy, Persist
 from unerring.simulation.network import LinkSpec
 from unerring.simulation.scenario import Scenario, canary, scenario
 from unerring.simulation.world import World
@@ -59,6 +70,7 @@ class Channels(Scenario):
 
     producer: type[Producer] = Producer
     consumer: type[Consumer] = Consumer
+    relay: type[Relay] = Relay
     faults_us = 4 * SECOND_US
     calm_us = 120 * SECOND_US
     must_reach = (
@@ -72,6 +84,7 @@ class Channels(Scenario):
         "a producer was told that it is stale",
         "a durable producer went on in its epoch",
         "a consumer recovered as a newcomer",
+        "channels were chained",
     )
 
     def build(self, world: World) -> None:
@@ -93,12 +106,24 @@ class Channels(Scenario):
         producers = [f"producer{n}" for n in range(draw.randint(1, 2))]
         for name in producers:
             self._add_producer(world, name)
+        relayed = draw.random() < 0.25
+        if relayed:
+            self._add_relay(world, producers, spec)
         for n in range(draw.randint(2, 3)):
             listener = self._draw_listener(world, f"consumer{n}")
             self._add_consumer(world, listener)
-            for name in producers:
+            for name in ["relay"] if relayed else producers:
                 world.subscribe(listener.name, name, spec)
                 world.link(listener.name, name, spec)
+
+    def _add_relay(self, world: World, producers: list[str], spec: LinkSpec) -> None:
+        """Two channels chained: all consumers listen behind the relay."""
+        upstream = ConsumerConfig(start=Start.EARLIEST, nack_pause_us_max=200 * MILLISECOND_US)
+        world.add("relay", lambda records, entropy, now: self.relay("relay", entropy, self.producer_config, upstream))
+        for name in producers:
+            world.subscribe("relay", name, spec)
+            world.link("relay", name, spec)
+        world.sometimes("channels were chained")
 
     def _draw_listener(self, world: World, name: str) -> Listener:
         draw = world.draw
@@ -419,6 +444,28 @@ class SendsBeforeDisk(Producer):
         return None if effects is None else sorted(effects, key=lambda effect: isinstance(effect, Persist))
 
 
+class RenumberingRelay(Relay):
+    """Numbers what it passes on by itself, which hides what it lost."""
+
+    def _pass_on(self, effects: Effects, now: int) -> Effects:
+        counts: dict[tuple[int, int], int] = self.__dict__.setdefault("counts", {})
+        out = super()._pass_on(effects, now)
+        for at, effect in enumerate(out):
+            if isinstance(effect, Broadcast) and isinstance(effect.message, Frames):
+                frames = effect.message
+                first = counts.get((frames.producer, frames.epoch), 0) + 1
+                counts[frames.producer, frames.epoch] = first + len(frames.payloads) - 1
+                out[at] = Broadcast(msgspec.structs.replace(frames, first=first))
+        return out
+
+
+class SilentRelay(Relay):
+    """Passes on, and says nothing when a burst is over."""
+
+    def timer(self, name: str, now: int) -> Effects:
+        return [] if name.startswith("beat/") else super().timer(name, now)
+
+
 class WelcomesAhead(Producer):
     """Hands initial information over at a cut that it does not stand for."""
 
@@ -441,3 +488,5 @@ canary(Channels, "no heartbeat", producer=NoHeartbeat)
 canary(Channels, "numbers a replay wrongly", producer=NumbersReplayWrongly)
 canary(Channels, "sends before the disk has it", producer=SendsBeforeDisk, seeds_max=200)
 canary(Channels, "welcomes ahead of its cut", producer=WelcomesAhead)
+canary(Channels, "a relay that renumbers", relay=RenumberingRelay, seeds_max=200)
+canary(Channels, "a relay without heartbeat", relay=SilentRelay, seeds_max=200)

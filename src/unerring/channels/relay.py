@@ -1,0 +1,236 @@
+"""The relay machine: passes a channel on to another event service, so that channels can be chained.
+
+It keeps the producers' ids, epochs and sequences: renumbering would hide loss. It repairs its own gaps as any consumer
+does, caches what it passed on, answers NACKs from that cache, and asks upstream for what it has not. What is lost to it
+is lost to all behind it, and they are told so exactly (`Gone`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final
+
+from unerring.channels.buffer import ReplayBuffer
+from unerring.channels.config import ConsumerConfig, ProducerConfig
+from unerring.channels.consumer import Consumer
+from unerring.channels.heartbeat import HeartbeatPace
+from unerring.channels.messages import (
+    Ack,
+    Evicted,
+    Frames,
+    Gone,
+    Heartbeat,
+    Initial,
+    Loss,
+    Nack,
+    Newcomer,
+    Range,
+    Stale,
+)
+from unerring.channels.repair import RepairPace
+from unerring.model import Address, Broadcast, Deliver, Effects, Entropy, Report, Send
+
+_BEAT: Final = "beat/"
+_WAITING_MAX: Final = 256
+_GONE_MAX: Final = 4096
+
+
+class Relay:
+    """Upstream a consumer of any number of producers, downstream as each of them."""
+
+    def __init__(
+        self,
+        direct: Address,
+        entropy: Entropy,
+        config: ProducerConfig | None = None,
+        upstream: ConsumerConfig | None = None,
+    ) -> None:
+        self._direct = direct
+        self._config = config or ProducerConfig()
+        self._consumer = Consumer(entropy, upstream)
+        self._passed: dict[int, _Passed] = {}
+
+    def start(self, now: int) -> Effects:
+        return self._consumer.start(now)
+
+    def timer(self, name: str, now: int) -> Effects:
+        if not name.startswith(_BEAT):
+            return self._pass_on(self._consumer.timer(name, now), now)
+        passed = self._passed[int(name.removeprefix(_BEAT))]
+        beat, again = passed.beat.due(now)
+        return [Broadcast(passed.heartbeat(self._direct)), again] if beat else [again]
+
+    def handle(self, sender: Address, message: Any, now: int) -> Effects:
+        if isinstance(message, Nack):
+            return self._on_nack(sender, message, now)
+        if isinstance(message, Newcomer):
+            return self._on_newcomer(sender, message)
+        if isinstance(message, Ack | Stale):
+            upstream = self._upstream(message.producer)
+            return [] if upstream is None else [Send(upstream, message)]
+        if isinstance(message, Initial):
+            return self._on_initial(message)
+        effects = self._pass_on(self._consumer.handle(sender, message, now), now)
+        passed = self._passed.get(message.producer)
+        if passed is not None:
+            effects.extend(passed.answer_waiting(message))
+            if isinstance(message, Heartbeat):
+                passed.name = message.name
+                passed.upstream = message.direct or sender
+        return effects
+
+    # --- downwards
+
+    def _pass_on(self, effects: Effects, now: int) -> Effects:
+        """What the consumer delivers is passed on and accepted at once; all else it wants is done as it is."""
+        out: Effects = []
+        pending = deque(effects)
+        while pending:
+            effect = pending.popleft()
+            if not isinstance(effect, Deliver):
+                out.append(effect)
+                continue
+            segment: Frames | Loss = effect.what
+            passed = self._passing(segment, now, out)
+            if isinstance(segment, Frames):
+                passed.keep(segment, now)
+                out.append(Broadcast(segment))
+                timer = passed.beat.published(now)
+                if timer is not None:
+                    out.append(timer)
+            else:
+                passed.lose(segment)
+            through = segment.first if segment.last is None else segment.last
+            pending.extend(self._consumer.accepted(segment.producer, segment.epoch, through, now))
+        return out
+
+    def _passing(self, segment: Frames | Loss, now: int, out: Effects) -> _Passed:
+        passed = self._passed.get(segment.producer)
+        if passed is not None and passed.epoch == segment.epoch:
+            return passed
+        fresh = _Passed(segment.producer, segment.epoch, segment.first, self._config, passed)
+        self._passed[segment.producer] = fresh
+        if passed is None and fresh.beat.on:
+            out.append(fresh.beat.begin(now))
+        return fresh
+
+    def _on_nack(self, sender: Address, nack: Nack, now: int) -> Effects:
+        passed = self._passed.get(nack.producer)
+        if passed is None:
+            return [Report("channel.not_mine", f"a NACK from {sender} for a producer that was never relayed")]
+        if nack.epoch != passed.epoch or not nack.ranges:
+            return [Send(sender, passed.heartbeat(self._direct))]
+        return passed.answer(sender, nack, now)
+
+    # --- newcomers: only the producer's application knows what they must know
+
+    def _on_newcomer(self, sender: Address, newcomer: Newcomer) -> Effects:
+        passed = self._passed.get(newcomer.producer)
+        if passed is None or not passed.upstream:
+            return []
+        if sender not in passed.newcomers and len(passed.newcomers) < _WAITING_MAX:
+            passed.newcomers.append(sender)
+        return [Send(passed.upstream, newcomer)]
+
+    def _on_initial(self, initial: Initial) -> Effects:
+        passed = self._passed.get(initial.producer)
+        if passed is None:
+            return []
+        newcomers, passed.newcomers = passed.newcomers, []
+        told = Initial(initial.producer, initial.epoch, initial.cut, initial.information, initial.name, self._direct)
+        return [Send(newcomer, told) for newcomer in newcomers]
+
+    def _upstream(self, producer: int) -> Address | None:
+        passed = self._passed.get(producer)
+        return passed.upstream if passed is not None and passed.upstream else None
+
+
+class _Passed:
+    """One producer's present epoch as far as it was passed on."""
+
+    def __init__(self, producer: int, epoch: int, first: int, config: ProducerConfig, before: _Passed | None) -> None:
+        self.producer = producer
+        self.epoch = epoch
+        self.last = first - 1
+        self.name: str = "" if before is None else before.name
+        self.upstream: Address = "" if before is None else before.upstream
+        self.newcomers: list[Address] = []
+        self.beat: HeartbeatPace = HeartbeatPace(f"{_BEAT}{producer}", config) if before is None else before.beat
+        self._previous = (0, None) if before is None else (before.epoch, before._ended)
+        self._ended: int | None = None
+        self._open_end = False
+        self._config = config
+        self._buffer = ReplayBuffer()
+        self._pace = RepairPace(config)
+        self._gone: deque[Range] = deque(maxlen=_GONE_MAX)
+        self._waiting: deque[tuple[Address, Range]] = deque(maxlen=_WAITING_MAX)
+
+    def keep(self, frames: Frames, now: int) -> None:
+        config, buffer = self._config, self._buffer
+        buffer.append(frames, now)
+        self._moved_to(frames.last)
+        while buffer.count > config.buffer_count_max or buffer.bytes > config.buffer_bytes_max:
+            buffer.evict_oldest()
+
+    def lose(self, loss: Loss) -> None:
+        if loss.last is None:
+            self._ended = None
+            self._open_end = True
+        elif loss.count:
+            self._gone.append((loss.first, loss.last))
+            self._moved_to(loss.last)
+
+    def _moved_to(self, last: int) -> None:
+        self.last = last
+        self._ended = None if self._open_end else last
+
+    def heartbeat(self, direct: Address) -> Heartbeat:
+        epoch, ended = self._previous
+        return Heartbeat(self.producer, self.epoch, self.last, self.name, direct, epoch, ended)
+
+    def answer(self, sender: Address, nack: Nack, now: int) -> Effects:
+        """From the cache; what is gone is said to be; what is below the cache is asked for upstream."""
+        lowest = self._buffer.lowest or self.last + 1
+        budget = self._pace.budget(self._config.replay_bytes_max, now)
+        effects: Effects = []
+        below: list[Range] = []
+        gone: list[Range] = []
+        for first, last in nack.ranges:
+            gone.extend((max(first, low), min(last, high)) for low, high in self._gone if low <= last and high >= first)
+            if first < lowest:
+                below.append((first, min(last, lowest - 1)))
+            for frames in self._buffer.between(max(first, lowest), min(last, self.last)):
+                if budget <= 0:
+                    break
+                budget -= max(frames.size, 1)
+                self._pace.spend(frames.size)
+                effects.append(Send(sender, frames))
+        if gone:
+            effects.append(Send(sender, Gone(self.producer, self.epoch, tuple(gone))))
+        if below:
+            effects.extend(self._ask_upstream(sender, below, lowest))
+        return effects
+
+    def _ask_upstream(self, sender: Address, below: list[Range], lowest: int) -> Effects:
+        if not self.upstream:
+            return [Send(sender, Evicted(self.producer, self.epoch, lowest))]
+        self._waiting.extend((sender, missing) for missing in below if (sender, missing) not in self._waiting)
+        return [Send(self.upstream, Nack(self.producer, self.epoch, tuple(below)))]
+
+    def answer_waiting(self, message: Any) -> Effects:
+        """An answer from upstream is passed on to those who asked for it."""
+        if not self._waiting or message.epoch != self.epoch:
+            return []
+        effects: Effects = []
+        if isinstance(message, Evicted | Gone):
+            effects.extend(Send(consumer, message) for consumer in dict.fromkeys(who for who, _ in self._waiting))
+            self._waiting.clear()
+        elif isinstance(message, Frames):
+            served: deque[tuple[Address, Range]] = deque(maxlen=_WAITING_MAX)
+            for consumer, (first, last) in self._waiting:
+                if message.first <= last and message.last >= first:
+                    effects.append(Send(consumer, message.cut(first, last)))
+                if message.last < last:
+                    served.append((consumer, (max(first, message.last + 1), last)))
+            self._waiting = served
+        return effects

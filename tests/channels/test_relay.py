@@ -1,0 +1,129 @@
+"""Relays keep ids, cache, repair, and tell exactly what is lost to them; channels chained over real transports."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from unerring import AsyncPublisher, AsyncSubscriber
+from unerring.channels import (
+    Consumer,
+    ConsumerConfig,
+    Evicted,
+    Frames,
+    Gone,
+    Heartbeat,
+    Loss,
+    Nack,
+    Producer,
+    ProducerConfig,
+    Relay,
+    Start,
+)
+from unerring.model import Broadcast, Deliver, Effects, Send
+from unerring.runtime.channel.relay import AsyncRelay
+from unerring.runtime.transports import Faults, lossy_inlet, open_inlet
+
+EARLIEST = ConsumerConfig(start=Start.EARLIEST)
+
+
+def sent(effects: Effects, kind: type) -> list[Any]:
+    return [effect.message for effect in effects if isinstance(effect, kind)]
+
+
+def published(count: int, config: ProducerConfig | None = None) -> tuple[Producer, list[Frames]]:
+    producer = Producer("press", "press", {}, 1, config)
+    producer.start(0)
+    return producer, [
+        sent(producer.publish([b"%d" % n], [n], None, n) or [], Broadcast)[0] for n in range(1, count + 1)
+    ]
+
+
+def test_a_relay_keeps_ids_and_answers_from_its_cache() -> None:
+    producer, frames = published(3)
+    relay = Relay("relay", random.Random(1), None, EARLIEST)
+    passed = [message for frame in frames for message in sent(relay.handle("press", frame, 10), Broadcast)]
+    assert passed == frames
+    (answer,) = sent(relay.handle("till", Nack(producer.id, 1, ((2, 2),)), 20), Send)
+    assert list(answer.payloads) == [b"2"]
+
+
+def test_what_is_below_its_cache_it_asks_for_upstream_and_passes_the_answer_on() -> None:
+    producer, frames = published(5)
+    relay = Relay("relay", random.Random(1), None, ConsumerConfig())
+    beat = producer._heartbeat()
+    relay.handle("press", frames[3], 10)
+    relay.handle("press", beat, 11)
+    (request,) = [
+        m for m in sent(relay.handle("till", Nack(producer.id, 1, ((2, 3),)), 20), Send) if isinstance(m, Nack)
+    ]
+    assert request.ranges == ((2, 3),)
+    (answer,) = sent(producer.handle("relay", request, 30), Send)
+    passed = [message for message in sent(relay.handle("press", answer, 40), Send) if isinstance(message, Frames)]
+    assert [list(message.payloads) for message in passed] == [[b"2", b"3"]]
+
+
+def test_what_is_lost_to_the_relay_is_told_exactly_to_those_behind_it() -> None:
+    producer, frames = published(6, ProducerConfig(buffer_count_max=2))
+    relay = Relay("relay", random.Random(1), None, EARLIEST)
+    till = Consumer(random.Random(2), EARLIEST)
+    told: list[Any] = []
+
+    def hear(message: Any) -> None:
+        for effect in till.handle("relay", message, 50):
+            if isinstance(effect, Deliver):
+                told.append(effect.what)
+                through = effect.what.last or effect.what.first
+                till.accepted(effect.what.producer, effect.what.epoch, through, 50)
+
+    for message in [m for frame in (frames[0], frames[5]) for m in sent(relay.handle("press", frame, 10), Broadcast)]:
+        hear(message)
+    evicted = Evicted(producer.id, 1, 5)
+    (replayed,) = sent(producer.handle("relay", Nack(producer.id, 1, ((5, 5),)), 20), Send)
+    for upstream in (evicted, replayed):
+        for message in sent(relay.handle("press", upstream, 30), Broadcast):
+            hear(message)
+    for answer in sent(relay.handle("till", Nack(producer.id, 1, ((2, 4),)), 40), Send):
+        assert isinstance(answer, Gone)
+        hear(answer)
+    losses = [(item.first, item.last, item.cause) for item in told if isinstance(item, Loss)]
+    assert losses == [(2, 4, "lost on the way to a relay")]
+    assert [payload for item in told if isinstance(item, Frames) for payload in item.payloads] == [b"1", b"5", b"6"]
+
+
+def test_a_relay_has_heartbeats_of_its_own() -> None:
+    _, frames = published(1)
+    relay = Relay("relay", random.Random(1), None, EARLIEST)
+    effects = relay.handle("press", frames[0], 10)
+    (timer,) = [effect for effect in effects if type(effect).__name__ == "SetTimer"]
+    later = relay.timer(timer.name, timer.at_us)
+    while not sent(later, Broadcast):
+        (timer,) = [effect for effect in later if type(effect).__name__ == "SetTimer"]
+        later = relay.timer(timer.name, timer.at_us)
+    (beat,) = sent(later, Broadcast)
+    assert isinstance(beat, Heartbeat)
+    assert (beat.last, beat.direct) == (1, "relay")
+
+
+@pytest.mark.parametrize(
+    "faults", [Faults(), Faults(loss=0.1, duplication=0.05, reordering=0.1)], ids=["calm", "harsh"]
+)
+def test_two_channels_chained(faults: Faults) -> None:
+    quick = ProducerConfig(heartbeat_idle_us=10_000, heartbeat_pause_us_max=50_000)
+    patient = ConsumerConfig(start=Start.EARLIEST, nack_pause_us_max=50_000, nack_attempts_max=1000)
+
+    async def main() -> list[bytes]:
+        async with AsyncPublisher[bytes]("tcp://127.0.0.1:0", name="press", config=quick) as out:
+            first = lossy_inlet(open_inlet(out.address), faults, 1)
+            async with AsyncRelay(first, "tcp://127.0.0.1:0", config=quick, upstream=patient) as relay:
+                second = lossy_inlet(open_inlet(relay.address), faults, 2)
+                async with AsyncSubscriber[bytes](second, config=patient) as events:
+                    for n in range(300):
+                        await out.publish(b"%d" % n)
+                    async with asyncio.timeout(60):
+                        return [(await anext(events)).value for _ in range(300)]
+
+    assert asyncio.run(main()) == [b"%d" % n for n in range(300)]
