@@ -132,10 +132,11 @@ class PairMaker:
 
     def gap(self) -> pt.Gap | None:
         within = self.random.randrange(1, 6) if self.random.random() < 0.15 else None
+        until = self.kind_is() if self.random.random() < 0.08 else None
         choose = self.random.random()
         if choose < 0.35:
-            return pt.Gap(pt.Contiguity.STRICT, within) if within is not None else None
-        return pt.Gap(pt.Contiguity.RELAXED if choose < 0.85 else pt.Contiguity.ANY, within)
+            return pt.Gap(pt.Contiguity.STRICT, within, until) if within is not None else None
+        return pt.Gap(pt.Contiguity.RELAXED if choose < 0.85 else pt.Contiguity.ANY, within, until)
 
     def pattern(self, plain: bool) -> tuple[pt.Pattern, tuple[Variable, ...]]:
         parts: list[pt.Pattern] = []
@@ -202,6 +203,8 @@ class PairMaker:
                     ex.Aggregate("count", (), over),
                     ex.Arithmetic("-", column("v", at), column("v", ex.At(over, ex.Which.FIRST))),
                     ex.Arithmetic("+", column("x", at), ex.Aggregate("sum", (column("x"),), over)),
+                    ex.Call("upper", (column("note", at),)),
+                    ex.Cast(ex.Aggregate("avg", (column("v"),), over), TEXT),
                 )
             )
             found.append(Measure(f"m{number}", expr))
@@ -209,10 +212,11 @@ class PairMaker:
 
     def plan(self) -> Plan:
         selection = self.random.choice(
-            (Selection.PREFERRED,) * 6 + (Selection.RECENT, Selection.RECENT, Selection.ALL, Selection.CONTINUOUS)
+            (Selection.PREFERRED,) * 5
+            + (Selection.RECENT, Selection.RECENT, Selection.ALL, Selection.ALL, Selection.CONTINUOUS)
         )
         inputs = self.inputs()
-        pattern, variables = self.pattern(plain=selection is not Selection.PREFERRED)
+        pattern, variables = self.pattern(plain=selection is not Selection.PREFERRED and self.random.random() < 0.5)
         past_last = selection is not Selection.PREFERRED or self.random.random() < 0.6
         return PatternPlan(
             "Random",

@@ -18,8 +18,9 @@ from unerring.rules.engine import Quarantined
 from unerring.rules.kernel import compilation, state
 from unerring.rules.kernel.columns import DTYPES, Array, Column, Columns, Numbers, Texts, from_rows
 from unerring.rules.kernel.keys import Interner, KeyIndex
-from unerring.rules.kernel.outputs import Found, OutputColumns, places, registers_as_column
-from unerring.rules.kernel.programs import MeasureSource, Program, program_of
+from unerring.rules.kernel.measures import MeasureSource, python_column, register_column
+from unerring.rules.kernel.outputs import Found, OutputColumns, places
+from unerring.rules.kernel.programs import Program, program_of
 from unerring.rules.kernel.scalar import Uncompiled
 from unerring.rules.outputs import Output, Row
 from unerring.rules.plan import Plan, key_types
@@ -196,16 +197,10 @@ class KernelEngine:
             return Numbers(keys[source.key])
         if source.computed is not None:
             return computed[source.computed]
-        invariant(source.register is not None, "an output column comes from somewhere")
-        array, column, number = self._program.bank.place(source.register)  # type: ignore[arg-type]
-        values = (found.floats if array == "F" else found.integers)[:, column]
-        kind = source.register.type  # type: ignore[union-attr]
-        if kind in (ColumnType.TEXT, ColumnType.BYTES):
-            return Texts(np.where(found.states[:, number] == 0, values, -1), self._interner.texts)  # type: ignore[arg-type]
-        if kind is ColumnType.BOOL:
-            values = values != 0
-        sure = source.register.never_null or source.register in self._program.bank.sure  # type: ignore[union-attr]
-        return registers_as_column(values, None if sure else found.states[:, number])
+        bank, texts = self._program.bank, self._interner.texts
+        if source.register is not None:
+            return register_column(source.register, found, bank, texts)
+        return python_column(source, found, bank, texts, self._index.keys(found.key))
 
     def _forget_idle_keys(self) -> None:
         """Numbers of keys and texts that nothing holds any more are given anew."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from unerring.rules import patterns as pt
 from unerring.rules.kernel.scalar import Uncompiled
 from unerring.rules.plan import OutputMode, PatternPlan, Selection, SkipKind
+from unerring.rules.reading import of_row_alone
 
 STRICT = pt.Gap(pt.Contiguity.STRICT)
 
@@ -88,8 +89,9 @@ def line_of(plan: PatternPlan) -> Line:
         raise Uncompiled("it can match without a row")
     if line.elements[0].absences:
         raise Uncompiled("an absence before the first row looks back")
-    if plan.selection is not Selection.PREFERRED and not line.one_path:
-        raise Uncompiled(f"selection {plan.selection} with more than one path from a start row")
+    names = [name for element in line.elements for name in element.variables]
+    if plan.selection is Selection.ALL and not line.one_path and len(set(names)) < len(names):
+        raise Uncompiled("a variable stands at two places: one match could be found twice")
     if plan.within_us is None and any(absence.within_us is None for absence in line.trailing):
         raise Uncompiled("an absence at the end has no deadline")
     return line
@@ -101,8 +103,7 @@ def _collect(pattern: pt.Pattern) -> Line:
     absences: list[pt.Absence] = []
     for part in _parts(pattern):
         if isinstance(part, pt.Gap):
-            if part.until is not None:
-                raise Uncompiled("a repetition ends at a condition (until)")
+            _check_until(part)
             gap = part
         elif isinstance(part, pt.Absence):
             absences.append(part)
@@ -110,6 +111,11 @@ def _collect(pattern: pt.Pattern) -> Line:
             elements.append(replace(_element(part), gap=gap, absences=tuple(absences)))
             gap, absences = None, []
     return Line(tuple(elements), tuple(absences))
+
+
+def _check_until(gap: pt.Gap) -> None:
+    if gap.until is not None and not of_row_alone(gap.until):
+        raise Uncompiled(f"until {gap.until} looks at more than one row")
 
 
 def _parts(pattern: pt.Pattern) -> list[pt.Pattern]:
@@ -128,8 +134,8 @@ def _parts(pattern: pt.Pattern) -> list[pt.Pattern]:
 def _element(part: pt.Pattern) -> Element:
     match part:
         case pt.Quantified(inner, least, most, greedy, gap):
-            if gap is not None and gap.until is not None:
-                raise Uncompiled("a repetition ends at a condition (until)")
+            if gap is not None:
+                _check_until(gap)
             single = _element(_only(inner))
             if single.least != 1 or single.most != 1:
                 raise Uncompiled(f"{part} repeats a repetition")

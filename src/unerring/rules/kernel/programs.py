@@ -6,32 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from unerring.rules import expressions as ex
 from unerring.rules.kernel import lists, single, windows
 from unerring.rules.kernel.absence import AbsenceMemory, AbsenceSource
 from unerring.rules.kernel.joins import JoinSource
 from unerring.rules.kernel.latest import LatestMemory, LatestSource
 from unerring.rules.kernel.lowering import Final, Line, line_of
+from unerring.rules.kernel.measures import MeasureSource, measure_function, measure_sources
 from unerring.rules.kernel.reading import RowReader
-from unerring.rules.kernel.registers import Bank, Register, View, declare, register_of
+from unerring.rules.kernel.registers import Bank
 from unerring.rules.kernel.run_lists import RunLists
 from unerring.rules.kernel.runs import RunsSource
-from unerring.rules.kernel.scalar import CODED, FLOAT, Lines, Operand, Uncompiled, emit, zero
+from unerring.rules.kernel.scalar import Uncompiled
 from unerring.rules.kernel.single import SingleMemory, SingleSource
 from unerring.rules.kernel.state import Memory
 from unerring.rules.kernel.windows import WindowSource
-from unerring.rules.plan import JoinPlan, Measure, PatternPlan, Plan, WindowPlan
-from unerring.rules.reading import walk
-
-
-@dataclass(frozen=True, slots=True)
-class MeasureSource:
-    """Where an output column comes from: the key, a register as it is, or a column of the `measure` function."""
-
-    measure: Measure
-    key: int | None = None
-    register: Register | None = None
-    computed: int | None = None
+from unerring.rules.plan import JoinPlan, PatternPlan, Plan, WindowPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,72 +135,3 @@ def _program(
     integers, floats, states = bank.widths()
     texts = tuple(base + column for column in bank.texts())
     return Program(kernel, source, reader, bank, measures, memory, (base + integers, floats, states), texts)
-
-
-def measure_sources(measures: tuple[Measure, ...]) -> tuple[tuple[MeasureSource, ...], list[Register]]:
-    """Where each output column comes from, and all registers that they need."""
-    found: list[MeasureSource] = []
-    wanted: list[Register] = []
-    computed = 0
-    for measure in measures:
-        expr = measure.expr
-        if isinstance(expr, ex.KeyValue):
-            found.append(MeasureSource(measure, key=expr.index))
-            continue
-        register = register_of(expr)
-        if register is not None and register.kind != "avg":
-            found.append(MeasureSource(measure, register=register))
-            wanted.append(register)
-            continue
-        if expr.type in CODED:
-            raise Uncompiled(f"output column {measure.name} computes a text")
-        found.append(MeasureSource(measure, computed=computed))
-        computed += 1
-        wanted += _registers_in(expr)
-    return tuple(found), wanted
-
-
-def _registers_in(expr: ex.Expr) -> list[Register]:
-    found: list[Register] = []
-    inside: list[ex.Expr] = []
-    for node in walk(expr):
-        if any(node is inner for inner in inside):
-            continue
-        if isinstance(node, ex.Aggregate):
-            inside += [inner for argument in node.arguments for inner in walk(argument)]
-        register = register_of(node)
-        if register is not None:
-            found.append(register)
-        elif isinstance(node, ex.KeyValue | ex.Classifier | ex.MatchNumber):
-            raise Uncompiled(f"an output column computes with {node}")
-    return found
-
-
-def measure_function(measures: tuple[MeasureSource, ...], bank: Bank) -> str:
-    """Source of `measure(n, I, F, N, …)`, which fills two arrays for each computed column."""
-    computed = [source for source in measures if source.computed is not None]
-    if not computed:
-        return ""
-    lines = Lines()
-    lines("")
-    lines("")
-    view = View(bank, "i", 0)
-
-    def leaf(expr: ex.Expr) -> Operand | None:
-        register = register_of(expr)
-        if register is None:
-            return None
-        declare(bank, register)
-        return view.read(register)
-
-    names = ", ".join(f"m{source.computed}, z{source.computed}" for source in computed)
-    with lines.block(f"def measure(n, I, F, N, {names}):"):
-        with lines.block("for i in range(n):"):
-            for source in computed:
-                operand = emit(source.measure.expr, lines, leaf)
-                lines(f"z{source.computed}[i] = {operand.null}")
-                kind = source.measure.expr.type
-                empty = zero(kind if kind is FLOAT else None)
-                value = operand.value if operand.never_null else f"({empty} if {operand.null} else {operand.value})"
-                lines(f"m{source.computed}[i] = {value}")
-    return lines.text()

@@ -135,19 +135,19 @@ class View:
         if register.never_null or register in self.bank.sure:
             return Operand(value)
         if register.kind == "avg":
-            count = self.value(_count_beside(register))
+            count = self.value(count_beside(register))
             return Operand(f"divide({value}, float({count}))", f"({count} == 0)")
         return Operand(value, f"({self.state(register)} != 0)")
 
 
-def _count_beside(register: Register) -> Register:
+def count_beside(register: Register) -> Register:
     return Register("count", register.variables, register.expr, folded=True)
 
 
 def declare(bank: Bank, register: Register) -> None:
     """Give a register its place, and what it needs beside it."""
     if register.kind == "avg":
-        bank.place(_count_beside(register))
+        bank.place(count_beside(register))
     bank.place(register)
 
 
@@ -277,7 +277,7 @@ def _running(expr: ex.Aggregate, variable: str, view: View, row: Leaf, lines: Li
         return view.read(register)
     scratch = _Scratch(view, lines)
     if register.kind == "avg":
-        fold(_count_beside(register), scratch, lines, row)
+        fold(count_beside(register), scratch, lines, row)
     fold(register, scratch, lines, row)
     return scratch.read(register)
 

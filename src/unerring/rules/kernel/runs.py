@@ -43,6 +43,8 @@ class RunsSource(ListSource):
         """What a run can wait for; its PC is the place here plus one."""
         self.within = None if plan.within_us is None else min(plan.within_us, LONG)
         self.lines = Lines()
+        self.cuts = plan.selection is not Selection.ALL
+        """Whether a match ends all paths from its start row that are less preferred."""
         self.starts = [option for option in entered(line, 0, STRICT, ()) if isinstance(option, Wait)]
         if any(start.absences for start in self.starts):
             raise Uncompiled("an absence before the first row looks back")
@@ -78,7 +80,7 @@ class RunsSource(ListSource):
         beyond = [("True" if place.least <= 1 else f"c >= {place.least}", option) for option in leave]
         options = inside + beyond if greedy else beyond + inside
         for number, (guard, option) in enumerate(options):
-            if guard == "True" and option == Final(()):
+            if guard == "True" and option == Final(()) and self.cuts:
                 return options[: number + 1]
         return options
 
@@ -139,11 +141,7 @@ class RunsSource(ListSource):
         lines = self.lines
         lines("following_s = following[s]")
         lines("p = I[s, 0]")
-        with lines.block(f"if I[s, {START_ROW}] == cut:"):
-            self._free("s")
-        with lines.block("elif p == 0:"):
-            lines(f"cut = I[s, {START_ROW}]")
-            self._append("s")
+        self._write_settled()
         with lines.block(f"elif t > I[s, {DEADLINE}]:"):
             self._free("s")
         for number, point in enumerate(self.points):
@@ -154,12 +152,26 @@ class RunsSource(ListSource):
                     self._write_final(point)
         lines("s = following_s")
 
+    def _write_settled(self) -> None:
+        """The first cases for a run: a match before it has ended it, or it is a match itself."""
+        lines = self.lines
+        with lines.block(f"if {f'I[s, {START_ROW}] == cut' if self.cuts else 'False'}:"):
+            self._free("s")
+        with lines.block("elif p == 0:"):
+            lines(f"cut = I[s, {START_ROW}]")
+            self._append("s")
+
     def _write_wait(self, wait: Wait) -> None:
         lines = self.lines
         strict = wait.gap.contiguity is pt.Contiguity.STRICT
         for absence in wait.absences:
             if absence.kind is pt.AbsenceKind.NEXT:
                 self._write_forbidden(absence, strict, fresh=not strict)
+        if wait.gap.until is not None:
+            with lines.block(f"if {self.reader.condition(wait.gap.until, lines)}:"):
+                self._free("s")
+                lines("s = following_s")
+                lines("continue")
         with lines.block(f"if {self._accepts(wait.variable, 's', strict)}:"):
             self._write_bind(wait, "s", keep=wait.gap.contiguity is pt.Contiguity.ANY)
             if wait.gap.contiguity is pt.Contiguity.ANY:
@@ -174,7 +186,7 @@ class RunsSource(ListSource):
         """The row was passed over: the run goes on waiting, unless an absence or a match before it forbids."""
         lines = self.lines
         conditions = [self._satisfies(a, False) for a in wait.absences if a.kind is pt.AbsenceKind.FOLLOWED]
-        if in_any:
+        if in_any and self.cuts:
             conditions.append(f"cut == I[s, {START_ROW}]")
         if conditions:
             with lines.block(f"if {' or '.join(conditions)}:"):
@@ -210,7 +222,7 @@ class RunsSource(ListSource):
     def _write_start(self, start: Wait) -> None:
         lines = self.lines
         accepted = self._accepts(start.variable, "0", False)
-        guard = "cut != q and " if start is not self.starts[0] else ""
+        guard = "cut != q and " if start is not self.starts[0] and self.cuts else ""
         with lines.block(f"if {guard}{accepted}:"):
             self._allocate("b", "0")
             lines(f"I[b, {START_ROW}] = q")
@@ -243,7 +255,7 @@ class RunsSource(ListSource):
             self._write_option(options[0][1], slot)
             return
         lines("used = 0")
-        ended = any(option == Final(()) for _, option in options[:-1])
+        ended = self.cuts and any(option == Final(()) for _, option in options[:-1])
         for number, (guard, option) in enumerate(options):
             if ended and number:
                 guard = f"{guard} and cut != I[{slot}, {START_ROW}]"
@@ -312,17 +324,29 @@ class RunsSource(ListSource):
                 lines("best = -1")
                 lines("s = first")
                 with lines.block("while s != -1:"):
-                    with lines.block("if I[s, 0] == 0:"):
+                    # The latest start; of one start the first in the list, the most preferred.
+                    later = f"best == -1 or I[s, {START_ROW}] > I[best, {START_ROW}]"
+                    with lines.block(f"if I[s, 0] == 0 and ({later}):"):
                         lines("best = s")
                     lines("s = following[s]")
                 self._write_output("best")
                 lines(f"bar = I[best, {LAST_ROW}]")
                 self._write_drop(f"I[s, {START_ROW}] <= bar")
             else:
+                once = selection is Selection.CONTINUOUS
                 lines("s = first")
+                lines("given = -1")
                 with lines.block("while s != -1:"):
-                    with lines.block("if I[s, 0] == 0:"):
+                    with lines.block(f"if I[s, 0] == 0{f' and I[s, {START_ROW}] != given' if once else ''}:"):
                         self._write_output("s")
+                        if once:
+                            lines(f"given = I[s, {START_ROW}]")
+                            # All runs from this start end with it: marked as matches, they are dropped below.
+                            lines("o = first")
+                            with lines.block("while o != -1:"):
+                                with lines.block(f"if I[o, {START_ROW}] == given:"):
+                                    lines("I[o, 0] = 0")
+                                lines("o = following[o]")
                     lines("s = following[s]")
                 self._write_drop("I[s, 0] == 0")
         lines("head[k] = first")
@@ -398,11 +422,7 @@ class RunsSource(ListSource):
             with lines.block("while s != -1:"):
                 lines("following_s = following[s]")
                 lines("p = I[s, 0]")
-                with lines.block(f"if I[s, {START_ROW}] == cut:"):
-                    self._free("s")
-                with lines.block("elif p == 0:"):
-                    lines(f"cut = I[s, {START_ROW}]")
-                    self._append("s")
+                self._write_settled()
                 if finals:
                     over = " or ".join(f"p == {number}" for number in finals)
                     with lines.block(f"elif I[s, {DEADLINE}] <= stamp and ({over}):"):
