@@ -300,8 +300,10 @@ def _replay(instance: str, model: Model, status: str, acted: Sequence[Acted]) ->
         yield _broken(COMPLETE, f"{instance}: the model was at {[mark.target for mark in walk.marks]} at the end")
 
 
-def check_agreement(instance: str, lineages: Mapping[str, tuple[int, ...]]) -> list[Violation]:
-    """Decided lineages of different replicas extend one another."""
+def check_agreement(
+    instance: str, lineages: Mapping[str, tuple[int, ...]], contents: Mapping[str, object] | None = None
+) -> list[Violation]:
+    """Decided lineages of different replicas extend one another, and equal ones have equal contents."""
     found = []
     names = list(lineages)
     for at, one in enumerate(names):
@@ -310,4 +312,6 @@ def check_agreement(instance: str, lineages: Mapping[str, tuple[int, ...]]) -> l
             shorter = min(len(a), len(b))
             if a[:shorter] != b[:shorter]:
                 found.append(_broken(ONE, f"{instance}: {one} knows {a}, {other} knows {b}"))
+            elif contents is not None and len(a) == len(b) and contents[one] != contents[other]:
+                found.append(_broken(ONE, f"{instance}: {one} has {contents[one]}, {other} has {contents[other]}"))
     return found[:_WITNESSES_MAX]

@@ -106,7 +106,7 @@ class Process:
                     name=called,
                     kind=kind,
                     service=service,
-                    operation=operation or function.__name__,
+                    operation=operation or (called if service == LOCAL else function.__name__),
                     reads=tuple(parameters),
                     writes=_names(writes),
                     write=write or kind is Kind.SEND,

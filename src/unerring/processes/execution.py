@@ -34,14 +34,14 @@ from unerring.processes.messages import (
 class Attempt:
     """One request under way."""
 
-    __slots__ = ("count", "due_us", "request", "sent_us", "vertex")
+    __slots__ = ("count", "due_us", "request", "vertex", "why")
 
     def __init__(self, request: Request, vertex: Vertex, now: int) -> None:
         self.request = request
         self.vertex = vertex
         self.count = 0
         self.due_us = now
-        self.sent_us = now
+        self.why = "no answer came"
 
 
 class Execution:
@@ -250,6 +250,7 @@ class Execution:
             return []
         if reply.answer == Answer.UNKNOWN:
             attempt.due_us = min(attempt.due_us, now + _pause_us(attempt))
+            attempt.why = str(reply.value)[:200]
             return []
         del self.open[reply.iid]
         occurrence = self.intents[attempt.vertex.name].occurrence
@@ -265,7 +266,7 @@ class Execution:
                 continue
             retry = attempt.vertex.retry
             if attempt.count >= retry.attempts_max and not attempt.vertex.final:
-                self.aborted = f"{attempt.vertex.service} did not answer {attempt.vertex.name}"
+                self.aborted = f"what became of {attempt.vertex.name} is unknown: {attempt.why}"
                 self.dirty = True
                 return []
             attempt.count += 1

@@ -272,7 +272,7 @@ class Views:
             self._accept(message.view, message.state, mine=False)
             self.on_accepted(now)
         elif (message.view, message.state.group) == self.rank and self.accepted is not None:
-            invariant(self.accepted.state.views == message.state.views, "one state for each view and group")
+            invariant(self.accepted.state == message.state, "there is one state for each view and group")
         self.out.send(sender, Ack(self.instance, message.view, message.state.group))
 
     def on_accepted(self, now: int) -> None:

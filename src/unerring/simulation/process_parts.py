@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
@@ -182,7 +182,8 @@ class Client:
         for start in self.starts.values():
             effects.append(Send(self.nodes[int(self.entropy.random() * len(self.nodes))], start))
         for post, stored in self.posts.values():
-            effects += [Send(node, post) for node in self.nodes if node not in stored]
+            # A partner broadcasts; here half of that is lost on the way, each time.
+            effects += [Send(node, post) for node in self.nodes if node not in stored and self.entropy.random() < 0.5]
         return effects
 
     def handle(self, sender: str, message: Any, now: int) -> Effects:
@@ -228,18 +229,23 @@ def odd2(c2: int) -> bool:
 CONDITIONS: Final = {"odd0": odd0, "odd1": odd1, "odd2": odd2}
 
 
+CLASSES: Final = ("det", "read", "write", "shop", "final", "receive", "sleep")
+"""Of actions: deterministic and not; compensable by cancelling and by a request of its own; non-compensable; waits."""
+USUAL: Final = (3.0, 3.0, 6.0, 3.0, 2.0, 1.0, 0.5)
+
+
 class Architect:
     """Draws a process: sequences, XOR and AND blocks, actions of all classes."""
 
-    def __init__(self, draw: Random, channels: bool = True) -> None:
+    def __init__(self, draw: Random, weights: Sequence[float] = USUAL) -> None:
         self.draw = draw
         self.vertices: list[Vertex] = []
         self.edges: list[Edge] = []
         self.variables: list[str] = []
         self.channels: list[str] = []
         self.coins = 0
-        self.may_wait = channels
-        self.final = draw.random() < 0.6
+        self.weights = [weight if draw.random() < 0.8 else 0.0 for weight in weights]
+        self.weights[CLASSES.index("write")] += 1
         self.retry = Retry(
             attempt_us=draw.choice((60, 150)) * MILLISECOND_US,
             attempts_max=draw.choice((2, 5)),
@@ -289,9 +295,7 @@ class Architect:
             self.variables.append(variable)
         reads = tuple(sorted(draw.sample(readable, min(len(readable), draw.randint(0, 2)))))
         time_us = draw.choice((1, 20, 100, 400)) * MILLISECOND_US
-        kind = draw.choices(("det", "read", "write", "shop", "final", "receive", "sleep"), (3, 3, 6, 3, 2, 1, 0.5))[0]
-        if (kind in ("receive", "sleep") and not self.may_wait) or (kind == "final" and not self.final):
-            kind = "write"
+        kind = draw.choices(CLASSES, self.weights)[0]
         if kind == "receive":
             self.channels.append(name)
             vertex = Vertex(name, Kind.RECEIVE, channel=name, writes=(variable,), time_us=0)

@@ -1,0 +1,290 @@
+"""Processes: what an action costs, embedded and on three replicas, and how long a failover takes.
+
+The floor is one synced SQLite commit for each action, measured in the same run. Nodes are processes of their own on
+loopback, each with its own SQLite file; actions are local functions that do nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unerring.model import Persist
+from unerring.processes.build import Process
+from unerring.processes.config import ProcessesConfig
+from unerring.processes.graph import Retry
+from unerring.processes.grouping import Grouping
+from unerring.processes.node import replica_set
+from unerring.runtime.process_node import MACHINE, Embedded, RunningNode
+from unerring.runtime.storage import SqliteStorage
+
+NODES = ("n0", "n1", "n2")
+ALONE = Grouping(each_alone=True)
+GROUPED = Grouping(failover_us=2_000_000, view_change_us=400_000)
+CONFIG = ProcessesConfig(tick_us=10_000, heartbeat_us=20_000, suspect_us=120_000, backoff_us=80_000)
+
+
+class Steps(msgspec.Struct):
+    n: int = 0
+
+
+def no_ops(count: int, name: str = "noops", pause_s: float = 0.0, journal: str = "") -> Process:
+    """`count` actions in sequence. With a journal, each writes down when it ran."""
+    process = Process(name, state=Steps)
+
+    def declare(number: int) -> str:
+        @process.action(name=f"a{number}", writes="n", time=1_000, cost=1, retry=Retry(attempt_us=1_000_000))
+        async def act(n: int) -> int:
+            if journal:
+                with Path(journal).open("a") as file:
+                    file.write(f"{time.time_ns()}\n")
+                await asyncio.sleep(pause_s)
+            return n + 1
+
+        return f"a{number}"
+
+    return process.flow(*[declare(number) for number in range(count)])
+
+
+def run(quick: bool = False) -> Iterator[dict[str, Any]]:
+    actions, rounds, kills = (20, 1, 2) if quick else (100, 5, 30)
+    with tempfile.TemporaryDirectory() as folder:
+        floor_s = min(_floor(Path(folder) / f"floor{n}.db", actions) for n in range(rounds))
+        yield _figure("floor.commits_per_s", actions / floor_s, "commits/s")
+        embedded_s = asyncio.run(_embedded(Path(folder) / "embedded.db", actions, rounds))
+        yield _figure("embedded.actions_per_s", actions / embedded_s, "actions/s")
+        yield _figure("embedded.floor_ratio", embedded_s / floor_s, "ratio", 1.5)
+        with _Trio(Path(folder) / "alone", "alone", actions) as trio:
+            alone_s = min(trio.run("noops", f"r{n}") for n in range(rounds))
+        yield _figure("replicated3.actions_per_s", actions / alone_s, "actions/s")
+        yield _figure("replicated3.floor_ratio", alone_s / floor_s, "ratio", 4.0)
+        with _Trio(Path(folder) / "grouped", "grouped", actions) as trio:
+            grouped_s = min(trio.run("noops", f"g{n}") for n in range(rounds))
+            yield _figure("replicated3_grouped.actions_per_s", actions / grouped_s, "actions/s")
+            many = 16 * (2 if quick else 20)
+            rate = max(trio.many("two", f"m{n}", many, 16) for n in range(rounds))
+            yield _figure("instances_per_s.16", rate, "instances/s")
+        times = _failovers(Path(folder) / "kills", kills)
+        yield _figure("failover.kills", len(times), "kills")
+        yield _figure("failover.p50_s", statistics.median(times), "s", 0.5)
+        yield _figure("failover.p99_s", sorted(times)[max(0, -(-len(times) * 99 // 100) - 1)], "s", 2.0)
+
+
+def _figure(name: str, value: float, unit: str, goal: float | None = None) -> dict[str, Any]:
+    met = None if goal is None else value <= goal
+    shown = None if goal is None else f"≤ {goal:g}"
+    return {"bench": "processes", "figure": name, "value": value, "unit": unit, "goal": shown, "met": met}
+
+
+def _floor(path: Path, count: int) -> float:
+    storage = SqliteStorage(path)
+    record = bytes(300)
+    began = time.perf_counter()
+    for number in range(count):
+        storage.write([Persist((("state", record[:-4] + number.to_bytes(4, "big")),))])
+    took_s = time.perf_counter() - began
+    storage.close()
+    return took_s
+
+
+async def _embedded(path: Path, count: int, rounds: int) -> float:
+    async with Embedded([no_ops(count)], path, grouping=ALONE) as engine:
+        best_s = float("inf")
+        for number in range(rounds):
+            began = time.perf_counter()
+            result = await engine.run("noops", f"e{number}")
+            best_s = min(best_s, time.perf_counter() - began)
+            if result["n"] != count:
+                raise AssertionError(f"{result['n']} actions instead of {count}")
+    return best_s
+
+
+# ---- three nodes, each a process of its own --------------------------------------------------------------------------
+
+
+def _processes(count: int, journal: str) -> list[Process]:
+    return [no_ops(count), no_ops(2, "two"), no_ops(2_000, "long", 0.004, journal)]
+
+
+async def _node(name: str, folder: str, how: str, count: int) -> None:
+    """Speaks with the parent in lines of JSON: what to do in, what came of it out."""
+    peers = dict.fromkeys((peer for peer in NODES if peer != name), "")
+    journal = str(Path(folder) / "journal")
+    grouping = ALONE if how == "alone" else GROUPED
+    path = Path(folder) / f"{name}.db"
+    node = RunningNode(
+        name, _processes(count, journal), path, peers=peers, listen_on="127.0.0.1:0", config=CONFIG, grouping=grouping
+    )
+    address = await node.open()
+    _say({"at": address})
+    loop = asyncio.get_running_loop()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        wish = json.loads(line)
+        if "join" in wish:
+            for peer, at in wish["join"].items():
+                node.join(peer, at)
+        elif "run" in wish:
+            began = time.perf_counter()
+            await node.run(wish["process"], wish["run"])
+            _say({"took_s": time.perf_counter() - began})
+        elif "start" in wish:
+            await node.start(wish["process"], wish["start"])
+        elif "many" in wish:
+            _say({"rate": await _many(node, wish)})
+        elif "role" in wish:
+            replica = node.node.instances.get(wish["role"])
+            _say({"leads": replica is not None and replica.leading, "linked": _linked(node)})
+        elif "linked" in wish:
+            _say({"linked": _linked(node)})
+
+
+def _linked(node: RunningNode) -> int:
+    return sum(status == "connected" for status in node._links.status().values()) if node._links else 0
+
+
+async def _many(node: RunningNode, wish: dict[str, Any]) -> float:
+    todo = [f"{wish['many']}-{number}" for number in range(wish["count"])]
+    began = time.perf_counter()
+
+    async def work() -> None:
+        while todo:
+            await node.run(wish["process"], todo.pop())
+
+    await asyncio.gather(*(work() for _ in range(wish["at_once"])))
+    return wish["count"] / (time.perf_counter() - began)
+
+
+def _say(what: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+class _Trio:
+    """Three node processes."""
+
+    def __init__(self, folder: Path, how: str, count: int) -> None:
+        self.folder, self.how, self.count = folder, how, count
+        self.running: dict[str, subprocess.Popen[str]] = {}
+        self.at: dict[str, str] = {}
+        folder.mkdir()
+
+    def __enter__(self) -> _Trio:
+        for name in NODES:
+            self.start(name)
+        self.wait_linked()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self.running.values():
+            process.kill()
+            process.wait()
+
+    def start(self, name: str) -> None:
+        """A node, joined with those that run. It keeps its address, so that the others find it again."""
+        command = [sys.executable, "-m", "bench.processes", name, str(self.folder), self.how, str(self.count)]
+        self.running[name] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.at[name] = self.heard(name)["at"]
+        for other in self.running:
+            if other != name:
+                for one, two in ((name, other), (other, name)):
+                    self.tell(one, {"join": {two: self.at[two]}})
+
+    def tell(self, name: str, wish: dict[str, Any]) -> None:
+        stdin = self.running[name].stdin
+        if stdin is not None:
+            stdin.write(json.dumps(wish) + "\n")
+            stdin.flush()
+
+    def heard(self, name: str) -> dict[str, Any]:
+        stdout = self.running[name].stdout
+        answer: dict[str, Any] = json.loads(stdout.readline()) if stdout is not None else {}
+        return answer
+
+    def ask(self, name: str, wish: dict[str, Any]) -> dict[str, Any]:
+        self.tell(name, wish)
+        return self.heard(name)
+
+    def wait_linked(self) -> None:
+        while any(self.ask(name, {"linked": True})["linked"] < len(self.running) - 1 for name in self.running):
+            time.sleep(0.01)
+
+    def first(self, instance: str) -> str:
+        """The replica that plans in view 0."""
+        members = replica_set(instance, tuple(f"{name}/{MACHINE}" for name in NODES), 1)
+        return members[0].split("/")[0]
+
+    def run(self, process: str, instance: str) -> float:
+        return float(self.ask(self.first(instance), {"run": instance, "process": process})["took_s"])
+
+    def many(self, process: str, prefix: str, count: int, at_once: int) -> float:
+        wish = {"many": prefix, "process": process, "count": count, "at_once": at_once}
+        return float(self.ask("n0", wish)["rate"])
+
+
+def _failovers(folder: Path, kills: int) -> list[float]:
+    """Kill -9 of whoever leads, until the next action runs somewhere else; then it comes back."""
+    times: list[float] = []
+    with _Trio(folder, "alone", 2) as trio:
+        number = 0
+        journal = folder / "journal"
+        while len(times) < kills:
+            instance = f"k{number}"
+            number += 1
+            trio.tell(trio.first(instance), {"start": instance, "process": "long"})
+            for _ in range(min(5, kills - len(times))):
+                leader = _leader(trio, instance)
+                before_ns = _steady(journal)
+                trio.running[leader].kill()
+                killed_ns = time.time_ns()
+                while (last_ns := _last(journal)) <= max(before_ns, killed_ns):
+                    time.sleep(0.002)
+                times.append((_first_after(journal, killed_ns) - killed_ns) / 1e9)
+                trio.running.pop(leader).wait()
+                trio.start(leader)
+                trio.wait_linked()
+                if last_ns == 0:
+                    break
+    return times
+
+
+def _leader(trio: _Trio, instance: str) -> str:
+    while True:
+        for name in trio.running:
+            if trio.ask(name, {"role": instance})["leads"]:
+                return name
+        time.sleep(0.005)
+
+
+def _lines(journal: Path) -> list[int]:
+    return [int(line) for line in journal.read_text().split()] if journal.exists() else []
+
+
+def _last(journal: Path) -> int:
+    return max(_lines(journal)[-3:], default=0)
+
+
+def _steady(journal: Path) -> int:
+    """Actions are under way: some have run since this was asked."""
+    began, count = _last(journal), 0
+    while count < 3:
+        count = sum(line > began for line in _lines(journal)[-20:])
+        time.sleep(0.002)
+    return _last(journal)
+
+
+def _first_after(journal: Path, moment_ns: int) -> int:
+    return min(line for line in _lines(journal) if line > moment_ns)
+
+
+if __name__ == "__main__":
+    asyncio.run(_node(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])))

@@ -1,0 +1,131 @@
+"""Interleavings that chance finds too rarely, played by hand: right machines survive them, broken ones do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.processes.table import Lose, Table, one_write
+from unerring.model import InvariantBreach
+from unerring.processes.messages import Replicate, Request, RequestView
+from unerring.processes.out import Out
+from unerring.processes.replica import Replica
+from unerring.simulation import process_canaries as broken
+
+
+def states_of_group(group: int, but_to: str = "") -> Lose:
+    return lambda to, message: isinstance(message, Replicate) and message.state.group >= group and to != but_to
+
+
+def requests(to: str, message: Any) -> bool:
+    return isinstance(message, Request)
+
+
+def figure_8(replica: type[Replica]) -> Table:
+    """Raft's figure 8: what view 0 executed is decided again in view 2, while a state of view 1 lies elsewhere."""
+    table = Table(one_write(), replica)
+    a, b, c = table.members
+    table.start()
+    table.deliver([a, b, c], lose=states_of_group(1))  # a has executed the group in view 0, alone
+    table.ask_view(b)
+    table.deliver([b, c], lose=states_of_group(1))  # b has executed it in view 1, alone
+    table.ask_view(a)
+    table.deliver([a, c])  # c has promised view 1 to b
+    table.ask_view(a)
+    table.deliver([a, c])  # view 2 goes on to the end
+    table.ask_view(b)
+    table.deliver([b, c])  # c has promised view 2 to a
+    table.ask_view(b)
+    table.deliver([b, c])
+    return table
+
+
+def two_candidates(replica: type[Replica]) -> Table:
+    """Two candidates of one view ask the same third replica; then each reads something else."""
+    table = Table(one_write(reads_first=True), replica)
+    a, b, c = table.members
+    table.start()
+    table.deliver([a, b, c], lose=requests)
+    table.ask_view(b)
+    asked = list(table.lying)
+    table.lying = []
+    table.ask_view(c)
+    also_asked = list(table.lying)
+    table.lying = asked
+    table.deliver([a, b], lose=requests)
+    table.lying = also_asked
+    table.deliver([a, c], lose=requests)
+    for name in (b, c):
+        if table.replica(name).execution is not None:
+            table.tick(name, after_us=3_000_000)
+            table.deliver([a, name])
+    return table
+
+
+def accepted_by_the_old_master_only(replica: type[Replica]) -> Table:
+    """A new view's state reaches the old master and nobody else; then a third view finds the old master's state."""
+    table = Table(one_write(), replica, f=2)
+    a, b, c, d, e = table.members
+    table.start()
+    table.deliver([a, b, c, d, e], lose=states_of_group(1, but_to=b))
+    table.ask_view(c)
+
+    def lost(to: str, message: Any) -> bool:
+        return (isinstance(message, Replicate) and to != a) or (isinstance(message, RequestView) and to in (a, b))
+
+    table.deliver([a, c, d, e], lose=lost)
+    table.ask_view(d)
+    table.deliver([b, d, e])
+    return table
+
+
+def crash_before_the_sync(replica: type[Replica], outbox: type[Out] = Out) -> Table:
+    """A follower crashes while it keeps the state that it acknowledges."""
+    table = Table(one_write(), replica, outbox=outbox)
+    a, b, c = table.members
+    table.start()
+    table.deliver([a, b, c], lose=states_of_group(1))
+    table.send_again(a)
+    table.deliver([a, b], crash_at_persist=b)
+    table.restart(b)
+    table.ask_view(b)
+    table.deliver([b, c])
+    return table
+
+
+@pytest.mark.parametrize(
+    ("schedule", "wrong"),
+    [
+        (figure_8, broken.ComparesByExecutingView),
+        (two_candidates, broken.VotesTwice),
+        (accepted_by_the_old_master_only, broken.CompensatesOnAccept),
+    ],
+)
+def test_a_rule_is_needed(schedule: Any, wrong: type[Replica]) -> None:
+    assert schedule(Replica).violations() == []
+    assert goes_wrong(schedule, wrong)
+
+
+def goes_wrong(schedule: Any, wrong: type[Replica]) -> bool:
+    """Either the checker sees it, or a replica sees that it cannot be and stops."""
+    try:
+        return bool(schedule(wrong).violations())
+    except InvariantBreach:
+        return True
+
+
+def test_what_is_acknowledged_is_on_disk() -> None:
+    assert crash_before_the_sync(Replica).violations() == []
+    assert crash_before_the_sync(Replica, broken.AnswersBeforeDisk).violations() != []
+
+
+def test_an_instance_ends_on_the_table() -> None:
+    """The schedules above mean something: undisturbed, the same table runs to the end."""
+    table = Table(one_write(reads_first=True))
+    table.start()
+    table.deliver(list(table.members))
+    decided = table.replica(table.members[0]).decided
+    assert decided is not None
+    assert decided[1].status == "completed"
+    assert table.violations() == []
