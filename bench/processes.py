@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import statistics
 import subprocess
 import sys
@@ -113,27 +114,24 @@ async def _embedded(path: Path, count: int, rounds: int) -> float:
 
 
 def _processes(count: int, journal: str) -> list[Process]:
-    return [no_ops(count), no_ops(2, "two"), no_ops(2_000, "long", 0.004, journal)]
+    return [no_ops(count), no_ops(2, "two"), no_ops(500, "long", 0.02, journal)]
 
 
-async def _node(name: str, folder: str, how: str, count: int) -> None:
+async def _node(name: str, folder: str, how: str, count: int, ports: dict[str, int]) -> None:
     """Speaks with the parent in lines of JSON: what to do in, what came of it out."""
-    peers = dict.fromkeys((peer for peer in NODES if peer != name), "")
+    peers = {peer: f"127.0.0.1:{ports[peer]}" for peer in NODES if peer != name}
+    here = f"127.0.0.1:{ports[name]}"
     journal = str(Path(folder) / "journal")
     grouping = ALONE if how == "alone" else GROUPED
     path = Path(folder) / f"{name}.db"
     node = RunningNode(
-        name, _processes(count, journal), path, peers=peers, listen_on="127.0.0.1:0", config=CONFIG, grouping=grouping
+        name, _processes(count, journal), path, peers=peers, listen_on=here, config=CONFIG, grouping=grouping
     )
-    address = await node.open()
-    _say({"at": address})
+    _say({"at": await node.open()})
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         wish = json.loads(line)
-        if "join" in wish:
-            for peer, at in wish["join"].items():
-                node.join(peer, at)
-        elif "run" in wish:
+        if "run" in wish:
             began = time.perf_counter()
             await node.run(wish["process"], wish["run"])
             _say({"took_s": time.perf_counter() - began})
@@ -169,13 +167,23 @@ def _say(what: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
 class _Trio:
     """Three node processes."""
 
     def __init__(self, folder: Path, how: str, count: int) -> None:
         self.folder, self.how, self.count = folder, how, count
         self.running: dict[str, subprocess.Popen[str]] = {}
-        self.at: dict[str, str] = {}
+        self.ports = dict(zip(NODES, _free_ports(len(NODES)), strict=True))
         folder.mkdir()
 
     def __enter__(self) -> _Trio:
@@ -190,14 +198,11 @@ class _Trio:
             process.wait()
 
     def start(self, name: str) -> None:
-        """A node, joined with those that run. It keeps its address, so that the others find it again."""
-        command = [sys.executable, "-m", "bench.processes", name, str(self.folder), self.how, str(self.count)]
+        """A node. It keeps its address, so that the others find it again."""
+        script = [sys.executable, __file__, name, str(self.folder), self.how, str(self.count)]
+        command = [*script, json.dumps(self.ports)]
         self.running[name] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.at[name] = self.heard(name)["at"]
-        for other in self.running:
-            if other != name:
-                for one, two in ((name, other), (other, name)):
-                    self.tell(one, {"join": {two: self.at[two]}})
+        self.heard(name)
 
     def tell(self, name: str, wish: dict[str, Any]) -> None:
         stdin = self.running[name].stdin
@@ -287,4 +292,4 @@ def _first_after(journal: Path, moment_ns: int) -> int:
 
 
 if __name__ == "__main__":
-    asyncio.run(_node(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])))
+    asyncio.run(_node(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), json.loads(sys.argv[5])))

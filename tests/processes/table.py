@@ -14,7 +14,7 @@ from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.graph import Edge, Graph, Kind, Service, Variable, Vertex
 from unerring.processes.grouping import Grouping
-from unerring.processes.messages import Answer, Reply, Request, Start, State
+from unerring.processes.messages import Answer, Mail, Post, Reply, Request, Start, State
 from unerring.processes.node import ProcessNode, replica_set
 from unerring.processes.out import Out
 from unerring.processes.replica import Replica
@@ -24,15 +24,31 @@ Lose = Callable[[str, Any], bool]
 """To whom, and what: whether the message gets lost."""
 
 
+def action(name: str, reads: str, writes: str, write: bool = False, cost: int = 0, alone: bool = False) -> Vertex:
+    return Vertex(
+        name,
+        Kind.CALL,
+        service="bank",
+        operation="write" if write else "read",
+        reads=tuple(reads),
+        writes=tuple(writes),
+        write=write,
+        cost=cost,
+        alone=alone,
+    )
+
+
 def one_write(reads_first: bool = False) -> Process:
-    """One write; before it, if asked for, a read whose reply differs each time."""
-    actions = [Vertex("w", Kind.CALL, service="bank", operation="write", reads=("r",), writes=("x",), write=True)]
-    if reads_first:
-        actions.insert(0, Vertex("read", Kind.CALL, service="bank", operation="read", writes=("r",)))
+    """One write; before it, if asked for, a read whose reply differs each time, in a group of its own."""
+    actions = [action("w", "r", "x", write=True)]
+    return sequence(action("read", "", "r"), *actions) if reads_first else sequence(*actions)
+
+
+def sequence(*actions: Vertex) -> Process:
     names = ["", *(action.name for action in actions), ""]
     edges = tuple(Edge(one, other) for one, other in pairwise(names))
-    state = (Variable("r", "int", 0), Variable("x", "int", 0))
-    return Process.of(Graph("p", tuple(actions), edges, state, (Service("bank"),)), {}, {"r": int, "x": int})
+    state = tuple(Variable(name, "int", 0) for name in "rxy")
+    return Process.of(Graph("p", actions, edges, state, (Service("bank"),)), {}, dict.fromkeys("rxy", int))
 
 
 class Table:
@@ -88,6 +104,9 @@ class Table:
         first = self.members[0]
         self._carry(first, self.nodes[first].begin(Start(INSTANCE, "p", {}), self.now))
 
+    def post(self, name: str, mail: Mail) -> None:
+        self._carry(name, self.nodes[name].handle("partner", Post(INSTANCE, mail), self.now))
+
     def ask_view(self, name: str) -> None:
         self.replica(name).ask_view(self.now, "the test says so")
         self._carry(name, self.nodes[name].out.take())
@@ -134,7 +153,11 @@ class Table:
 
     def _note(self, what: str, request: Request, reply: Any) -> None:
         view = int(request.iid.partition("@")[2])
-        self.journal.append(Did(what, request.iid, "w", request.group, view, request.basis, request.payload, reply))
+        self.journal.append(
+            Did(
+                what, request.iid, request.iid.split("/")[1], request.group, view, request.basis, request.payload, reply
+            )
+        )
 
     def tick(self, name: str, after_us: int = 1_000) -> None:
         self.now += after_us

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.processes.table import Lose, Table, one_write
+from tests.processes.table import Lose, Table, action, one_write, sequence
 from unerring.model import InvariantBreach
-from unerring.processes.messages import Replicate, Request, RequestView
+from unerring.processes.messages import CANCEL, Mail, Replicate, Reply, Request, RequestView
 from unerring.processes.out import Out
 from unerring.processes.replica import Replica
 from unerring.simulation import process_canaries as broken
@@ -94,12 +94,55 @@ def crash_before_the_sync(replica: type[Replica], outbox: type[Out] = Out) -> Ta
     return table
 
 
+def restart_after_a_read(replica: type[Replica]) -> Table:
+    """A master that has read, and asked for a write, restarts before the answer comes."""
+    table = Table(sequence(action("read", "", "r", cost=1), action("w", "r", "x", write=True)), replica)
+    a, b, c = table.members
+    table.start()
+    table.deliver([a, b, c], lose=lambda to, message: isinstance(message, Reply) and "/w/" in message.iid)
+    table.restart(a)
+    table.deliver([a, b, c])
+    return table
+
+
+def backup_of_another_input(replica: type[Replica]) -> Table:
+    """A replica worked ahead on a state that was not decided, and becomes master of the same group later."""
+    table = Table(sequence(action("w", "", "x", write=True, alone=True), action("read", "x", "r")), replica, f=2)
+    a, b, c, d, e = table.members
+    table.start()
+    table.deliver([a, b, c, d, e], lose=states_of_group(1, but_to=b))
+    table.ask_view(c)
+    table.deliver([c, d, e], lose=states_of_group(2))
+    table.ask_view(b)
+    table.deliver([b, d, e])  # they have promised view 1
+    table.ask_view(b)
+    table.deliver([b, d, e])
+    return table
+
+
+def cancelled_while_a_master_is_away(replica: type[Replica]) -> Table:
+    """The process is cancelled while somebody's execution outside the lineage builds on a decided write."""
+    first, second = action("w", "", "x", write=True, alone=True), action("z", "x", "y", write=True, alone=True)
+    table = Table(sequence(first, second), replica)
+    a, b, c = table.members
+    table.start()
+    table.deliver([a, b, c], lose=states_of_group(2))
+    for name in (b, c):
+        table.post(name, Mail("m", CANCEL, None))
+    table.ask_view(b)
+    table.deliver([b, c])
+    return table
+
+
 @pytest.mark.parametrize(
     ("schedule", "wrong"),
     [
         (figure_8, broken.ComparesByExecutingView),
         (two_candidates, broken.VotesTwice),
         (accepted_by_the_old_master_only, broken.CompensatesOnAccept),
+        (restart_after_a_read, broken.ReadsAgain),
+        (backup_of_another_input, broken.AdoptsAnyBackup),
+        (cancelled_while_a_master_is_away, broken.UndoesAtOnce),
     ],
 )
 def test_a_rule_is_needed(schedule: Any, wrong: type[Replica]) -> None:

@@ -328,6 +328,7 @@ class BackupLog(msgspec.Struct, frozen=True, array_like=True):
     """A backup execution: no view, but the lineage of its input."""
 
     basis: tuple[int, ...]
+    intents: tuple[Intent, ...]
     outcomes: tuple[Outcome, ...]
 
 

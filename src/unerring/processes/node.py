@@ -104,6 +104,7 @@ class ProcessNode:
             self.out,
             {},
             wall_offset_us,
+            {},
         )
         self.instances: dict[str, Replica] = {}
         self.finished: dict[str, Outline] = {}

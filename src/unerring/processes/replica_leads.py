@@ -21,6 +21,7 @@ from unerring.processes.messages import (
     AskMail,
     BackupLog,
     GroupLog,
+    Intent,
     Mail,
     Name,
     Named,
@@ -35,6 +36,8 @@ from unerring.processes.messages import (
 )
 from unerring.processes.replica_views import Shared, Views
 from unerring.processes.undo import Undo, steps_of_taken
+
+_GROUPS_KEPT_MAX = 10_000
 
 
 class Leads(Views):
@@ -113,7 +116,14 @@ class Leads(Views):
         self._name(process, state, group, waits, now)
 
     def group_at(self, process: Process, state: State, ready: tuple[str, ...]) -> Group:
-        return group_at(process.graph, state.cut, ready, state.announced, self.shared.grouping)
+        key = (state.version, state.cut, ready, state.announced)
+        group: Group | None = self.shared.groups.get(key)
+        if group is None:
+            if len(self.shared.groups) >= _GROUPS_KEPT_MAX:
+                self.shared.groups.clear()
+            group = group_at(process.graph, state.cut, ready, state.announced, self.shared.grouping)
+            self.shared.groups[key] = group
+        return group
 
     def _cancelled(self, process: Process, state: State, now: int) -> bool:
         """A wish to cancel is granted at a decided state, unless something was done that cannot be undone."""
@@ -243,19 +253,20 @@ class Leads(Views):
         else:
             mail = {name: item for name, item in waits.items() if item is not None and name in group.vertices}
             self.execution = self.executes(process, state, self.view, group.vertices, mail)
-            self.execution.resume((), self._adopt(state, group))
+            self.execution.resume(*self._adopt(state, group))
         self._go_on(self.execution.advance(now), now)
 
-    def _adopt(self, state: State, group: Group) -> tuple[Outcome, ...]:
+    def _adopt(self, state: State, group: Group) -> tuple[tuple[Intent, ...], tuple[Outcome, ...]]:
         """This replica's own backup execution counts for the new view, if its input is the decided state."""
         log = self.backup_log
         self.backup = None
         if log is None or not self.same_input(log, state):
-            return ()
+            return (), ()
         done = [o for o in log.outcomes if o.answer == Answer.DONE and o.vertex in group.active]
         if done:
             self.out.report("adopted", f"{self.instance}: a backup execution of {len(done)} actions")
-        return tuple(done)
+        asked = dict.fromkeys(outcome.vertex for outcome in done)
+        return tuple(intent for intent in log.intents if intent.vertex in asked), tuple(done)
 
     def same_input(self, log: BackupLog, state: State) -> bool:
         return log.basis == state.views
@@ -402,7 +413,8 @@ class Leads(Views):
             self.out.send(f"service:{request.service}", request)
         if backup.outcomes and backup.dirty:
             backup.dirty = False
-            self.backup_log = BackupLog(backup.input.views, tuple(backup.outcomes))
+            asked = tuple(backup.intents.values())
+            self.backup_log = BackupLog(backup.input.views, asked, tuple(backup.outcomes))
             if not backup.open:  # kept once it is whole; a part is not worth a sync
                 self.keep("backup", self.backup_log)
         if backup.aborted:

@@ -50,6 +50,8 @@ class Shared(msgspec.Struct, frozen=True):
     heard: dict[Address, int]
     """When each node was last heard."""
     wall_offset_us: int = 0
+    groups: dict[Any, Any] = {}
+    """Groups by version, cut and ended waits: working them out again for every instance would be most of the work."""
 
 
 class Views:

@@ -54,6 +54,8 @@ class DriverConfig(ProcessConfig, frozen=True):
     """Messages that wait to be handled. At half of it the driver asks for quiet, at all of it `offer` says no."""
     effects_max: int = 10_000
     """Effects that wait to be carried out. Past it nothing is handled until some are."""
+    sync_inline: bool = False
+    """Sync on the event loop's own thread. Saves two thread switches a commit; meanwhile the whole process waits."""
 
     def __post_init__(self) -> None:
         check(self, "inbox_max", 2, 10_000_000)
@@ -280,7 +282,10 @@ class Driver:
             invariant(self._storage is not None, "a machine that persists has a storage")
             storage = self._storage or breach("a machine that persists has a storage")
             try:
-                await asyncio.get_running_loop().run_in_executor(disk, storage.write, batch)
+                if self._config.sync_inline:
+                    storage.write(batch)
+                else:
+                    await asyncio.get_running_loop().run_in_executor(disk, storage.write, batch)
             except DiskError as error:
                 # Nothing that follows may be seen by anyone: it rests on a promise that was not kept.
                 self._effects.clear()

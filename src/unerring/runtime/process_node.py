@@ -27,7 +27,7 @@ from unerring.processes.node import ProcessNode
 from unerring.processes.replica import Ended
 from unerring.runtime.greeting import Identity
 from unerring.runtime.links import Links, LinksConfig
-from unerring.runtime.loop import Driver, monotonic_us
+from unerring.runtime.loop import Driver, DriverConfig, monotonic_us
 from unerring.runtime.reports import Reports
 from unerring.runtime.services.clients import LocalService, Service, ServiceCarrier
 from unerring.runtime.storage import SqliteStorage
@@ -130,7 +130,12 @@ class RunningNode:
         self._carrier = ServiceCarrier(me, self._services, links, self.reports)
         machine: Machine = _Machine(self.node)
         self.driver = Driver(
-            machine, self._carrier, storage=self._storage, deliver=self._on_deliver, reports=self.reports
+            machine,
+            self._carrier,
+            storage=self._storage,
+            deliver=self._on_deliver,
+            reports=self.reports,
+            config=DriverConfig(sync_inline=True),  # whatever follows a sync waits for it anyway
         )
         self._carrier.offer = self.driver.offer
         if self._links is not None:

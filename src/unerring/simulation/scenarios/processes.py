@@ -282,9 +282,8 @@ canary(ProcessesStorm, "offers an abandoned state", replica=broken.OffersAbandon
 canary(ProcessesStorm, "compensates in order", replica=broken.CompensatesInOrder)
 canary(ProcessesStorm, "names two masters", replica=broken.NamesTwoMasters)
 canary(ProcessesStorm, "two starters in view 0", replica=broken.TwoStarters, seeds_max=200)
-canary(ProcessesStorm, "reads again after a restart", replica=broken.ReadsAgain, weights=READS, seeds_max=400)
-canary(ProcessesStorm, "non-compensable IIDs with a view", replica=broken.FinalIidsWithView, weights=FINALS)
-canary(ProcessesStorm, "adopts any backup", replica=broken.AdoptsAnyBackup, weights=READS, seeds_max=400)
-canary(ProcessesStorm, "undoes a process at once", replica=broken.UndoesAtOnce, cancel_chance=1.0, seeds_max=200)
+canary(
+    ProcessesStorm, "non-compensable IIDs with a view", replica=broken.FinalIidsWithView, weights=FINALS, seeds_max=200
+)
 canary(ProcessesStorm, "never compensates", replica=broken.NeverCompensates)
 canary(ProcessesStorm, "a service without tombstone and fence", service=broken.NoTombstone, seeds_max=400)
