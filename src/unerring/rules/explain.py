@@ -145,6 +145,7 @@ def _state(plan: pl.Plan) -> str:
 def _forever(rules: PatternRules) -> str:
     why = [
         *([f"PREV may ask for the last {rules.lookback} events"] if rules.lookback else []),
+        *(["the event before a start may be forbidden"] if rules.row_before else []),
         *(["match numbers count on"] if rules.numbered else []),
         *(["^ asks which event was the first"] if rules.anchored else []),
     ]

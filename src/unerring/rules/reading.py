@@ -56,9 +56,14 @@ def of_row_alone(expr: Expr) -> bool:
 
 def lookahead(expr: Expr) -> int:
     """How many rows after the latest bound row it may read (NEXT)."""
-    return max((at.shift for at in positions(expr)), default=0)
+    return max((0, *(at.shift for at in _every_position(expr))))
 
 
 def lookback(expr: Expr) -> int:
     """How many rows before the first bound row it may read (PREV)."""
-    return -min((at.shift for at in positions(expr)), default=0)
+    return max((0, *(-at.shift for at in _every_position(expr))))
+
+
+def _every_position(expr: Expr) -> Iterator[At]:
+    """Also those inside an aggregate's arguments."""
+    return (n.at for n in walk(expr) if isinstance(n, Attribute | EventTime | EventOrdinal | Classifier))

@@ -75,7 +75,8 @@ class PatternRules:
         conditions += [gap.until for gap in gaps if gap.until is not None]
         self.lookback = max((lookback(expr) for expr in (*exprs, *conditions)), default=0)
         leading = leading_absences(plan.pattern)
-        self.lookback = max(self.lookback, *(1 for a in leading if a.kind is pt.AbsenceKind.NEXT), 0)
+        self.row_before = any(absence.kind is pt.AbsenceKind.NEXT for absence in leading)
+        """Whether the row just before a start matters."""
         horizons = [
             TIME_MAX if a.within_us is None else a.within_us for a in leading if a.kind is pt.AbsenceKind.FOLLOWED
         ]
@@ -93,7 +94,7 @@ class PatternRules:
     @property
     def keeps_every_key(self) -> bool:
         """Whether a key's state must outlive its open matches for ever."""
-        return bool(self.lookback or self.numbered or self.anchored or self.horizon_us >= TIME_MAX)
+        return bool(self.lookback or self.row_before or self.numbered or self.anchored or self.horizon_us >= TIME_MAX)
 
     def stored(self, event: Event) -> StoredRow:
         number = self.streams.index(event.stream)
@@ -406,12 +407,12 @@ class KeyMatching:
     def first_needed(self, through: int) -> int:
         """The number of the first row that may still be asked for."""
         rows, live = self.rows, self._live
-        first = max(rows.first, live - self._rules.lookback)
+        first = max(rows.first, live - self._rules.row_before)
         if self._rules.horizon_us >= 0:
             began = rows.by_number[live].stamp.time if live < rows.end else through + 1
             while first > rows.first and rows.by_number[first - 1].stamp.time >= began - self._rules.horizon_us:
                 first -= 1
-        return first
+        return max(rows.first, first - self._rules.lookback)  # a condition on those rows looks back further
 
     def stored(self, through: int) -> StoredKey | None:
         """The canonical state; None if there is nothing to keep."""
