@@ -87,7 +87,18 @@ def mosquitto(broker: Broker) -> list[str]:
     return [str(broker.program), "-c", str(settings)]
 
 
-PROGRAMS = {"nats": ("nats-server", nats), "redis": ("redis-server", redis), "mqtt": ("mosquitto", mosquitto)}
+def omnievents(broker: Broker) -> list[str]:
+    folder = str(broker.folder)
+    return [str(broker.program), "-f", "-p", str(broker.port), "-l", folder, "-t", f"{folder}/trace.txt"]
+
+
+PROGRAMS = {
+    "nats": ("nats-server", nats),
+    "redis": ("redis-server", redis),
+    "mqtt": ("mosquitto", mosquitto),
+    "corba": ("omniEvents", omnievents),
+    "corba-pull": ("omniEvents", omnievents),
+}
 """scheme: the program that speaks it, and how it is started"""
 
 

@@ -47,6 +47,8 @@ class Ends:
         tls = certificates if name.endswith("-tls") else ""
         self.config = TransportConfig(**{"redial_min_us": 1_000, "redial_max_us": 20_000, "tls": tls, **config})
         self.url = {**PLACES, **FOREIGN}[name]()
+        self.burst = 900 if name.startswith("corba") else 5_000
+        """What the service itself keeps for one who reads: CORBA's channel has a ring of 1023."""
         self.reports = Reports()
         self.requests = []
         self.outlet = None
@@ -266,7 +268,7 @@ def test_close_flushes_what_was_pushed(any_ends, wait):
         async with any_ends() as service:
             outlet = await service.produce()
             inlet, received = await service.consume()
-            sent = [b"%d" % n * 100 for n in range(5_000)]
+            sent = [b"%d" % n * 100 for n in range(service.burst)]
             for n, data in enumerate(sent):
                 outlet.push(data)
                 if n % 500 == 0:

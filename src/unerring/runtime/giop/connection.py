@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -68,13 +69,14 @@ class GiopConnection(asyncio.Protocol):
         on_lost: Callable[[Exception | None], None],
     ) -> None:
         self.on_message = on_message
-        self.on_congestion: Callable[[bool], None] | None = None
-        self.congested = False
         self._config = config
         self._on_lost = on_lost
         self._assembly = Assembly(config.message_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._failure: Exception | None = None
+        self._gone = asyncio.Event()
+        self._relief = asyncio.Event()
+        self._relief.set()
         self._paused = False
 
     @property
@@ -109,6 +111,17 @@ class GiopConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    async def close(self, within_us: int) -> None:
+        """The same, and wait for it; a peer that does not read is not waited for beyond the bound."""
+        if self._transport is None:
+            return
+        self._transport.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_us / 1e6):
+                await self._gone.wait()
+        self._transport.abort()
+        await self._gone.wait()
+
     def pause_reading(self) -> None:
         self._paused = True
         if self.open and self._transport is not None:
@@ -138,17 +151,19 @@ class GiopConnection(asyncio.Protocol):
             self._failure = error
             self.finish()
 
+    async def writable(self) -> None:
+        """Wait while half of the outbox is full."""
+        await self._relief.wait()
+
     def pause_writing(self) -> None:
-        self.congested = True
-        if self.on_congestion is not None:
-            self.on_congestion(True)
+        self._relief.clear()
 
     def resume_writing(self) -> None:
-        self.congested = False
-        if self.on_congestion is not None:
-            self.on_congestion(False)
+        self._relief.set()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._gone.set()
+        self._relief.set()
         self._on_lost(self._failure or error)
 
 
@@ -178,6 +193,7 @@ class GiopClient:
         self.connection = GiopConnection(config, self._on_message, self._on_lost)
         self.address = (host, port)
         self._calls: dict[int, _Call] = {}
+        self._settled = asyncio.Event()
         self._next_id = 1
         self._heard = False
 
@@ -241,9 +257,20 @@ class GiopClient:
             raise result
         return result
 
-    def close(self) -> None:
-        if self.connection.open:
-            self.connection.finish()
+    async def settle(self, under_way_max: int = 0) -> None:
+        """Wait until no more than so many calls are without an answer, or the connection is over."""
+        while len(self._calls) > under_way_max and self.connection.open:
+            self._settled.clear()
+            await self._settled.wait()
+
+    async def settle_within(self, within_us: int) -> None:
+        """The same for all calls, within a bound: closing on answers to come could destroy what was sent last."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_us / 1e6):
+                await self.settle()
+
+    async def close(self) -> None:
+        await self.connection.close(self.config.call_us)
 
     # What comes in
 
@@ -259,6 +286,7 @@ class GiopClient:
     def _on_reply(self, message: GiopMessage) -> None:
         reply = read_reply(message)
         call = self._calls.pop(reply.id, None)
+        self._settled.set()
         if call is None:
             return  # nobody waits for it any more
         try:
@@ -282,6 +310,7 @@ class GiopClient:
         if not self.lost.done():
             self.lost.set_result(reason)
         calls, self._calls = self._calls, {}
+        self._settled.set()
         for call in calls.values():
             call.done(
                 reason

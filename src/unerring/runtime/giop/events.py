@@ -5,11 +5,12 @@ A channel is looked up by its name (corbaloc's way, without a naming service) an
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from unerring.model import PeerError
+from unerring.model import HandshakeError, PeerError, UnerringError
 from unerring.runtime.giop.any import ForeignEvent, read_octets, write_octets, write_string, write_ulong
 from unerring.runtime.giop.cdr import Decoder, Encoder
 from unerring.runtime.giop.connection import GiopClient, RemoteException
@@ -40,11 +41,30 @@ class EventChannel:
         await self.client.call(proxy, "connect_push_consumer", lambda body: write_reference(body, consumer))
         return proxy
 
+    async def still_subscribed(self, proxy: Reference, consumer: Reference) -> bool:
+        """Subscribe `consumer` at its proxy once more; False: it had been unsubscribed, and now it is back.
+
+        A channel does not say whom it has given up. It does say when somebody is connected already.
+        """
+        try:
+            await self.client.call(proxy, "connect_push_consumer", lambda body: write_reference(body, consumer))
+        except RemoteException as error:
+            if "AlreadyConnected" in error.repository_id:
+                return True
+            raise
+        return False
+
     async def pull_supplier(self) -> Reference:
         """A proxy to pull events from."""
         proxy = await self._proxy("for_consumers", "obtain_pull_supplier")
         await self.client.call(proxy, "connect_pull_consumer", lambda body: write_reference(body, None))
         return proxy
+
+    async def leave(self, proxy: Reference, operation: str) -> None:
+        """Disconnect at a proxy, so that the service does not keep it; a service that is gone keeps nothing."""
+        if self.client.connection.open:
+            with contextlib.suppress(UnerringError):
+                await self.client.call(proxy, operation)
 
     async def open_push_consumer(self) -> Reference:
         """A proxy whose supplier is still to be connected: what another channel is chained to."""
@@ -65,10 +85,10 @@ async def reference_from(
     return found
 
 
-async def is_there(client: GiopClient, target: Reference) -> bool:
-    """Whether the object still exists."""
+async def is_channel(client: GiopClient, target: Reference) -> bool:
+    """Whether an event channel is there."""
     try:
-        return not (await client.call(target, "_non_existent")).boolean()
+        return (await client.call(target, "_is_a", lambda body: body.string(EVENT_CHANNEL))).boolean()
     except RemoteException as error:
         if error.gone:
             return False
@@ -76,12 +96,24 @@ async def is_there(client: GiopClient, target: Reference) -> bool:
 
 
 async def channel_named(client: GiopClient, name: str, minor: int = 2) -> EventChannel:
-    """The channel called `name`, made if need be."""
+    """The channel called `name`, made if need be. HandshakeError: the server can do neither."""
     host, port = client.address
     named = Reference(EVENT_CHANNEL, host, port, name.encode(), minor)
-    if not await is_there(client, named):
-        factory = Reference("", host, port, FACTORY_KEY, minor)
-        await reference_from(client, factory, "create_object", lambda body: _creation(body, name))
+    factory = Reference("", host, port, FACTORY_KEY, minor)
+    try:
+        if await is_channel(client, named):
+            return EventChannel(client, named)
+        try:
+            await reference_from(client, factory, "create_object", lambda body: _creation(body, name))
+        except RemoteException as error:
+            # Somebody else may have made it at the same moment.
+            if "InvalidCriteria" not in error.repository_id or not await is_channel(client, named):
+                raise
+    except RemoteException as error:
+        raise HandshakeError(
+            f"{client.where} is a CORBA server, but has no event channel {name!r} and makes none: {error}; "
+            "is omniEvents there, and is the name not taken by another object?"
+        ) from None
     return EventChannel(client, named)
 
 
@@ -111,7 +143,10 @@ def read_pulled(results: Decoder) -> tuple[bytes | None, bool]:
 
 
 async def chain(upstream: EventChannel, downstream: EventChannel) -> tuple[Reference, Reference]:
-    """Everything that comes to `upstream` goes on to `downstream`, pushed from service to service. The two proxies."""
+    """Everything that comes to `upstream` goes on to `downstream`, pushed from service to service.
+
+    The two proxies: upstream's supplier and downstream's consumer.
+    """
     consumer = await downstream.open_push_consumer()
     supplier = await upstream.push_supplier(consumer)
     await downstream.client.call(consumer, "connect_push_supplier", lambda body: write_reference(body, supplier))

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
-from unerring.model import FrameError
+from unerring.model import FrameError, NetworkError
 from unerring.runtime.giop.any import read_octets
 from unerring.runtime.giop.connection import GiopConfig, GiopConnection
 from unerring.runtime.giop.ior import Reference
@@ -80,7 +80,12 @@ class PushConsumer:
             await listener.close()
         for connection in list(self._connections):
             connection.write(write_message(Kind.CLOSE_CONNECTION, 0, b""))
-            connection.finish()
+            await connection.close(self._config.call_us)
+
+    def cut(self) -> None:
+        """End every connection at once, as a network does that fails."""
+        for connection in list(self._connections):
+            connection.fail(NetworkError("cut"))
 
     def pause_reading(self) -> None:
         """The channel's call stays unanswered meanwhile; its bounded ring then overwrites what it holds for us."""

@@ -26,6 +26,8 @@ SCHEMES: Final[dict[str, str]] = {
     "nats": "unerring.runtime.transports.nats",
     "redis": "unerring.runtime.transports.redis",
     "mqtt": "unerring.runtime.transports.mqtt",
+    "corba": "unerring.runtime.transports.corba",
+    "corba-pull": "unerring.runtime.transports.corba",
 }
 
 
