@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +26,7 @@ from unerring.runtime.transports.corba_chain import CorbaChain
 
 WITHIN_S = 60.0
 LAP = 1024
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 QUICK = ProducerConfig(heartbeat_idle_us=20_000, heartbeat_pause_us_max=100_000)
 PATIENT = ConsumerConfig(start=Start.EARLIEST, nack_pause_us_max=100_000, nack_attempts_max=1000)
 NEAR = TransportConfig(redial_min_us=1_000, redial_max_us=50_000)
@@ -263,6 +267,32 @@ def test_the_service_may_restart_or_be_killed_in_the_midst(own_broker, kind, end
                 assert events.ledger().declared_lost == 0
 
     run(scenario())
+
+
+# The demonstrations
+
+
+@pytest.mark.parametrize(
+    ("example", "shows"),
+    [
+        (
+            "corba_lap.py",
+            ["1025 events pushed, 1 pulled, the first is number 1025", "1025 received, in order: True", "repaired"],
+        ),
+        (
+            "corba_eviction.py",
+            ["100 events pushed, one fault, 9 received: 1 to 9", "100 received, in order: True", "subscribed again"],
+        ),
+    ],
+)
+def test_the_demonstrations_lose_without_us_and_not_with_us(server, example, shows):
+    server("omniEvents")
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / example], capture_output=True, text=True, timeout=WITHIN_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for sentence in shows:
+        assert sentence in done.stdout
 
 
 # Chains
