@@ -18,7 +18,7 @@ from unerring.correlation.intake import NEVER, Intake
 from unerring.correlation.losses import Lost, is_loss
 from unerring.correlation.messages import MEMBERSHIP, AskAcks, Batch, NotMember, Ping, Pong, ReadRecord, RecordIs
 from unerring.correlation.topology import Topology
-from unerring.model import Address, Deliver, Effects, Event, Persist, Send, SetTimer, Stamp
+from unerring.model import Address, Connected, Deliver, Effects, Event, Persist, Send, SetTimer, Stamp
 
 
 class _Position(msgspec.Struct, frozen=True, array_like=True):
@@ -65,6 +65,8 @@ class Application:
                 return self.intake.resume_all(now) if began else []
             case AskAcks():
                 return [Send(sender, self.intake.ack(stream)) for stream in self.intake.streams]
+            case Connected(peer):
+                return self.intake.reconnected(peer)
             case NotMember():
                 return [Send(MEMBERSHIP, ReadRecord(self.intake.record.version))]
             case Ping(sent_us):

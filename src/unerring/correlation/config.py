@@ -17,6 +17,10 @@ class CorrelationConfig(ProcessConfig, frozen=True, forbid_unknown_fields=True):
     durable_snapshot_events: int = 10_000
     """Durable mode: accepted events between two snapshots on disk."""
 
+    bound_ahead_us: int = SECOND_US
+    """How far a source's bound on disk lies above the promise that needed it, so that few promises need one. 0 for a
+    source whose producer keeps its own position, such as the event log: it must go on exactly where it was."""
+
     # How often.
     tick_us: int = 20 * MILLISECOND_US
     gossip_us: int = 50 * MILLISECOND_US
@@ -54,7 +58,8 @@ class CorrelationConfig(ProcessConfig, frozen=True, forbid_unknown_fields=True):
         ):
             check(self, name, 1, 1 << 32)
         for name in self.__struct_fields__:
-            if name.endswith("_us"):
+            if name.endswith("_us") and name != "bound_ahead_us":
                 check(self, name, 1, 3600 * SECOND_US)
+        check(self, "bound_ahead_us", 0, 3600 * SECOND_US)
         if self.patience_us_max < self.patience_us or self.suspect_us_max < self.suspect_us_min:
             raise ConfigError("CorrelationConfig: an upper bound of patience or suspicion is below its lower one")

@@ -102,6 +102,10 @@ class Election:
         self._leaders[leader] = False
         return self.start(leader, now)
 
+    def disconnected(self, peer: str, now: int) -> Effects:
+        """A link to a fellow ended: if that fellow leads, do not wait for its silence."""
+        return self.leader_dead(peer, now) if peer in self.fellows else []
+
     def start(self, excluded: str, now: int) -> Effects:
         """Ask all fellows."""
         self._round += 1

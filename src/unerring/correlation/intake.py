@@ -120,6 +120,14 @@ class Intake:
                 effects += [Send(name, ack) for name in names]
         return effects
 
+    def reconnected(self, name: Address) -> Effects:
+        """Acks and credit are repeated; what was on the way is asked for."""
+        effects: Effects = []
+        for stream, upstream in self._upstream.items():
+            if name in upstream:
+                effects.append(Send(name, self.ack(stream)))
+        return effects
+
     # ---- regularly ---------------------------------------------------------------------------------------------
 
     def tick(self, now: int) -> Effects:

@@ -221,7 +221,15 @@ class SnapshotPart(Message, frozen=True):
     data: bytes
 
 
-# From an engine that works on its own time.
+# From a driver to its own machine.
+
+
+class Publish(Message, frozen=True):
+    """To a source: what its producer has, in order and in whole times, and how far it is."""
+
+    stream: str
+    events: tuple[Event, ...]
+    progress: int
 
 
 class Produced(Message, frozen=True):

@@ -156,6 +156,15 @@ class Outgoing:
                 held.progress_sent = TIME_MIN
                 held.progress_at_us = NEVER
 
+    def reconnected(self, name: str) -> None:
+        """What was on the way to it may be lost: everything not acknowledged is sent again, and progress."""
+        for stream in self.queues:
+            for (receiver, _), held in self._held[stream].items():
+                if receiver == name:
+                    held.sent = held.count
+                    held.progress_sent = TIME_MIN
+                    held.progress_at_us = NEVER
+
     # ---- acks --------------------------------------------------------------------------------------------------
 
     def ack(self, sender: str, ack: Ack | Resume) -> NotMember | None:

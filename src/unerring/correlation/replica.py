@@ -59,7 +59,19 @@ from unerring.correlation.messages import (
 from unerring.correlation.outgoing import Outgoing
 from unerring.correlation.record import EMPTY, Record, Standing, node_of
 from unerring.correlation.topology import Topology
-from unerring.model import Address, Deliver, Effects, Entropy, Event, Report, Send, SetTimer, Stop
+from unerring.model import (
+    Address,
+    Connected,
+    Deliver,
+    Disconnected,
+    Effects,
+    Entropy,
+    Event,
+    Report,
+    Send,
+    SetTimer,
+    Stop,
+)
 from unerring.rules.merge import Merge
 
 TICK = "tick"
@@ -357,7 +369,22 @@ class Replica:
         kept = 0 if self._journal is None else self._journal.incarnation
         return [Send(MEMBERSHIP, Enter(self.name, self._token, kept, self.topology.fingerprint(), nonce))]
 
+    def _connected(self, sender: Address, message: Connected, now: int) -> Effects:
+        """A new connection: what was on the way on the old one may be lost, both ways."""
+        self.outgoing.reconnected(message.peer)
+        return self.intake.reconnected(message.peer) + self._flush(now)
+
+    def _disconnected(self, sender: Address, message: Disconnected, now: int) -> Effects:
+        """LeaderDead for dead links too."""
+        if self.phase is not Phase.MEMBER:
+            return []
+        effects = self.election.disconnected(message.peer, now)
+        self._follow_election()
+        return effects + self._flush(now)
+
     def _while_entering(self, message: Any, now: int) -> Effects:
+        if isinstance(message, Connected) and message.peer == MEMBERSHIP:
+            return self._enter(now)
         if isinstance(message, Refused) and message.token == self._token:
             return [Stop(message.why)]
         if isinstance(message, Challenge) and message.token == self._token:
@@ -526,7 +553,9 @@ _ON: dict[type, _On] = {
     SnapshotPart: Replica._snapshot_part,
     NotMember: Replica._not_member,
     AskConfirmation: Replica._confirm,
+    Connected: Replica._connected,
+    Disconnected: Replica._disconnected,
 }
 
-_NEEDS_STATE = (Resume, AskAcks, Register, Produced, Pruned)
+_NEEDS_STATE = (Resume, AskAcks, Register, Produced, Pruned, Connected)
 """A joiner without a snapshot does not answer these; whoever sent them asks again."""

@@ -20,6 +20,7 @@ from unerring.correlation.messages import (
     AskAcks,
     Ping,
     Pong,
+    Publish,
     ReadRecord,
     RecordIs,
     Register,
@@ -28,10 +29,22 @@ from unerring.correlation.messages import (
 from unerring.correlation.outgoing import NEVER, Outgoing
 from unerring.correlation.queue import Queue
 from unerring.correlation.topology import Topology
-from unerring.model import TIME_MAX, TIME_MIN, Address, CallerError, Effects, Event, Persist, Send, SetTimer, Stamp
+from unerring.model import (
+    TIME_MAX,
+    TIME_MIN,
+    Address,
+    CallerError,
+    Connected,
+    Effects,
+    Event,
+    Persist,
+    Send,
+    SetTimer,
+    Stamp,
+)
 
-_BOUND_AHEAD_US = 1_000_000
-"""How far a bound on disk lies above the promise that needed it, so that few promises need one."""
+PRODUCER = "log"
+"""The address under which its driver hands a source what to publish."""
 
 
 class _Kept(msgspec.Struct, frozen=True, array_like=True):
@@ -119,7 +132,7 @@ class Source:
             return []
         effects: Effects = []
         if time > self.bounds[stream]:
-            self.bounds[stream] = min(time + _BOUND_AHEAD_US, TIME_MAX)
+            self.bounds[stream] = min(time + self.config.bound_ahead_us, TIME_MAX)
             effects.append(self._keep(stream))
         queue.advance(time)
         return effects + self._flush(now)
@@ -162,6 +175,10 @@ class Source:
     def handle(self, sender: Address, message: Any, now: int) -> Effects:
         effects: Effects = []
         match message:
+            case Publish(stream, events, progress) if sender == PRODUCER:
+                return [*self.publish(events, now), *self.promise(stream, progress, now)]
+            case Connected(peer):
+                self.outgoing.reconnected(peer)
             case Ack():
                 stranger = self.outgoing.ack(sender, message)
                 effects = [] if stranger is None else [Send(sender, stranger)]

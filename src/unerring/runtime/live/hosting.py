@@ -1,0 +1,127 @@
+"""One correlation machine as a process: its driver, its links to everybody it may speak with, its status on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unerring.correlation.messages import codec
+from unerring.model import Address, Connected, Disconnected, Machine, StableStorage, Stop
+from unerring.runtime.greeting import Identity
+from unerring.runtime.links import Links, LinksConfig
+from unerring.runtime.live.cluster import Cluster
+from unerring.runtime.loop import Driver
+
+MESSAGE_BYTES_MAX = 8 << 20
+STATUS_S = 0.25
+
+
+class Host:
+    """Runs one machine under its name until it stops."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        machine: Machine,
+        storage: StableStorage | None = None,
+        deliver: Callable[[Any], Awaitable[None] | None] | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.name = name
+        identity = Identity(_node(name), time.time_ns() // 1_000_000, cluster.topology.fingerprint())
+        config = LinksConfig(
+            frame_bytes_max=MESSAGE_BYTES_MAX * 2, outbox_bytes_max=MESSAGE_BYTES_MAX * 8, tls=cluster.tls
+        )
+        self.links = Links(identity, codec(MESSAGE_BYTES_MAX), config)
+        self.driver = Driver(machine, self, storage=storage, deliver=deliver, on_congestion=self.links.hold)
+
+    async def run(self, status: Path | None = None, beside: Callable[[], Awaitable[None]] | None = None) -> Stop:
+        """Listen, join everybody, drive the machine. `beside` runs as long as it does."""
+        await self.links.open(self.cluster.addresses[self.name])
+        self.links.attach("", self._receive)
+        for name, address in self.cluster.addresses.items():
+            if name != self.name:
+                self.links.join(_node(name), address)
+        tasks: list[asyncio.Future[None]] = []
+        if status is not None:
+            tasks.append(asyncio.ensure_future(self._tell(status)))
+        if beside is not None:
+            tasks.append(asyncio.ensure_future(beside()))
+            tasks[-1].add_done_callback(self._beside_ended)
+        try:
+            return await self.driver.run()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.links.close()
+
+    def _beside_ended(self, task: asyncio.Future[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.driver.stop(f"{self.name}: {task.exception()}")
+
+    # The machines' names have a '/', which links keep for machines of one node.
+
+    def send(self, to: Address, message: Any) -> None:
+        self.links.send(_node(to), message)
+
+    def broadcast(self, message: Any) -> None:
+        for name in self.cluster.names:
+            self.send(name, message)
+
+    def _receive(self, sender: Address, message: Any) -> bool:
+        name = _name(sender)
+        if isinstance(message, Connected):
+            message = Connected(name, message.incarnation)
+        elif isinstance(message, Disconnected):
+            message = Disconnected(name, message.why)
+        return self.driver.offer(name, message)
+
+    async def _tell(self, path: Path) -> None:
+        """What `unerring status` shows, a few times a second."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_suffix(".new")
+        while True:
+            told = {"name": self.name, "pid": os.getpid(), "at": time.time(), **describe(self.driver.machine)}
+            with contextlib.suppress(OSError):
+                scratch.write_bytes(msgspec.json.encode(told))
+                os.replace(scratch, path)
+            await asyncio.sleep(STATUS_S)
+
+
+def describe(machine: Any) -> dict[str, Any]:
+    """What there is to see of a machine: its phase and lead, positions and queues."""
+    told: dict[str, Any] = {"kind": type(machine).__name__}
+    if hasattr(machine, "phase"):
+        told["phase"] = machine.phase.name
+        told["incarnation"] = machine.incarnation
+        told["leads"] = machine.election.leading
+        told["elections"] = machine.election.elections
+        told["latency_us"] = machine.intake.latency_us
+    if hasattr(machine, "intake"):
+        told["inputs"] = {
+            stream: {"events": i.count, "progress": i.progress} for stream, i in machine.intake.streams.items()
+        }
+    if hasattr(machine, "outgoing"):
+        told["outputs"] = {
+            stream: {"events": q.count, "queued": len(q), "progress": q.progress}
+            for stream, q in machine.outgoing.queues.items()
+        }
+        told["transmissions"] = machine.outgoing.transmissions
+    return told
+
+
+def _node(name: str) -> str:
+    return name.replace("/", ".")
+
+
+def _name(node: str) -> str:
+    return node.replace(".", "/")

@@ -1,0 +1,20 @@
+"""An application of three levels over one stream, for the live gear's tests."""
+
+from __future__ import annotations
+
+from unerring import fn, rule, stream, trailing
+from unerring.app import App
+from unerring.model import MILLISECOND_US
+
+
+@stream(key="machine")
+class Reading:
+    machine: int
+    celsius: int
+
+
+Rate = rule("Rate").on(Reading).window(trailing(40 * MILLISECOND_US)).on_change("n").emit(n=fn.count())
+Steps = rule("Steps").on(Rate).window(trailing(60 * MILLISECOND_US)).on_change("n").emit(n=fn.count())
+Peaks = rule("Peaks").on(Steps).window(trailing(90 * MILLISECOND_US)).on_change("n").emit(n=fn.count())
+
+app = App("tree", rules=[Rate, Steps, Peaks], streams=[Reading], buckets=1)
