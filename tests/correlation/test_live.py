@@ -1,10 +1,14 @@
-"""The live gear on real processes: kill -9 and SIGSTOP of replicas; what is delivered is what a perfect run delivers."""
+"""The live gear on real processes: replicas are killed and stopped, and what is delivered is perfect all the same."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.correlation.live_tree import LiveTree
@@ -16,3 +20,35 @@ def test_replicas_are_killed_and_nothing_is_wrong(tmp_path: Path) -> None:
     asyncio.run(tree.run(failures=4))
     assert tree.violations() == []
     assert tree.kills > 0
+
+
+def test_status_of_a_folder_without_a_live_run_is_a_sentence(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "unerring", "status", "--data", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "holds no live run" in done.stderr
+
+
+@pytest.mark.timeout(300)
+def test_the_command_runs_and_status_shows_a_leader_of_every_rule(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "unerring"]
+    run = subprocess.Popen(
+        [*command, "run", "tests.correlation.tree_app:app", "--engine", "live", "--f", "1", "--data", str(tmp_path)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        leaders: set[str] = set()
+        while leaders != {"Rate", "Steps", "Peaks"}:
+            assert run.poll() is None
+            status = [*command, "status", "--json", "--data", str(tmp_path)]
+            told = subprocess.run(status, capture_output=True, text=True, check=False).stdout
+            entries = [msgspec.json.decode(line) for line in told.splitlines()]
+            leaders = {entry["name"].partition("/")[0] for entry in entries if entry.get("leads")}
+    finally:
+        run.send_signal(signal.SIGINT)
+        assert run.wait(60) == 0

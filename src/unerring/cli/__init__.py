@@ -19,6 +19,7 @@ COMMANDS: dict[str, str] = {
     "bench": "Figures with their goals, measured now.",
     "ingest": "Bring a file of events into a stream of the log, in order, once.",
     "run": "Run an application: channels in, log, detection, situations out.",
+    "status": "Show a live run: groups, leaders, incarnations, queues, lag.",
     "explain": "Print a rule: its plan, how it runs and why, what it keeps, its version.",
     "simulate": "Run a scenario under seeded faults and check what must always hold.",
     "query": "Run SQL with MATCH_RECOGNIZE on files and print the rows as JSON lines.",

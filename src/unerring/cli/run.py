@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 def command(
     app: Annotated[str, typer.Argument(help="module:attribute of the app.")],
-    engine: Annotated[str, typer.Option(help="The gear: spark.")] = "spark",
+    engine: Annotated[str, typer.Option(help="The gear: spark for volume, live for milliseconds.")] = "spark",
     master: Annotated[str, typer.Option(help="The Spark master, such as local[*] or spark://HOST:PORT.")] = "local[*]",
     data: Annotated[Path, typer.Option(help="The run's folder.")] = Path("unerring-data"),
     memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "2g",
     rows: Annotated[int, typer.Option(help="About how many events a micro-batch takes at most.")] = 2_000_000,
     metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port of loopback.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Take what the log holds now, then end.")] = False,
+    f: Annotated[int, typer.Option("--f", min=0, help="Live: failures that every rule survives; f+1 replicas.")] = 1,
     take_over: Annotated[
         int | None, typer.Option(help="Event time, in microseconds, after which these rules replace the folder's.")
     ] = None,
@@ -39,9 +40,14 @@ def command(
     from unerring.pipeline.intervals import Bounds
     from unerring.pipeline.session import SparkConfig
 
-    if engine != "spark":
-        raise CallerError(f"there is no engine {engine!r}; use spark")
     console = Console(stderr=True)
+    if engine == "live":
+        from unerring.app.live_run import run_live
+
+        run_live(app, f, data, console.print)
+        return
+    if engine != "spark":
+        raise CallerError(f"there is no engine {engine!r}; use spark or live")
     loaded = load(app)
     config = SparkConfig(master=master, memory=memory, log=str(data / "spark.log"))
     run = Run(loaded, data, config, Bounds(rows_per_batch=rows))

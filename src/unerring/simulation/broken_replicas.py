@@ -10,7 +10,7 @@ from unerring.correlation import Application, Membership, Replica, Source
 from unerring.correlation.incoming import Incoming, Taken, Verdict
 from unerring.correlation.intake import Intake
 from unerring.correlation.join import Join
-from unerring.correlation.messages import Ack, Batch, CaughtUp, Receipt
+from unerring.correlation.messages import Ack, Batch, Receipt
 from unerring.correlation.outgoing import Outgoing
 from unerring.correlation.queue import Queue
 from unerring.correlation.record import Record, Standing
@@ -347,16 +347,6 @@ class SnapshotOnePosition(Replica):
         return msgspec.structs.replace(whole, receipts=receipts)
 
 
-class StaysThoughEvicted(Replica):
-    """An evicted replica goes on with what it has."""
-
-    def _read(self, record: Record, now: int) -> Effects:
-        member = record.members.get(self.name)
-        if member is not None and member.standing is Standing.GONE:
-            return []
-        return super()._read(record, now)
-
-
 # ---- membership ------------------------------------------------------------------------------------------------
 
 
@@ -370,26 +360,6 @@ class EvictsUnconfirmed(Membership):
         del self.rounds[replica]
         member = self.record.members[replica]
         return self._write(replica, msgspec.structs.replace(member, standing=Standing.GONE))
-
-
-class GrantsUnconfirmed(Membership):
-    """Believes a joiner that it is caught up, whoever has confirmed."""
-
-    def _caught_up(self, sender: Address, message: CaughtUp) -> Effects:
-        confirmed = tuple((name, member.incarnation) for name, member in self.record.members.items())
-        return super()._caught_up(sender, msgspec.structs.replace(message, confirmed=confirmed))
-
-
-class HastyJoin(Join):
-    """Asks to be caught up once one upstream replica has confirmed."""
-
-    def carry_on(self, record: Record, upstream: Any, streams: Any, now: int, at_once: bool = False) -> Effects:
-        asked = [name for name in upstream if (name, record.members[name].incarnation) in self._marks]
-        return super().carry_on(record, asked or upstream, streams, now, at_once)
-
-
-class HastyReplica(Replica):
-    join_part = HastyJoin
 
 
 # ---- sources ---------------------------------------------------------------------------------------------------

@@ -443,13 +443,5 @@ canary(Correlating, "snapshot before registering", replica=broken.SnapshotBefore
 canary(Correlating, "snapshot without queue", replica=broken.SnapshotWithoutQueue)
 canary(Correlating, "snapshot without merge buffer", replica=broken.SnapshotWithoutBuffer)
 canary(Correlating, "snapshot with one position", replica=broken.SnapshotOnePosition)
-canary(Correlating, "an evicted replica stays", replica=broken.StaysThoughEvicted)
 canary(Correlating, "eviction counts the dead as remaining", membership=broken.EvictsUnconfirmed)
-canary(
-    Correlating,
-    "caught up with one upstream",
-    replica=broken.HastyReplica,
-    membership=broken.GrantsUnconfirmed,
-    seeds_max=300,
-)
 canary(Correlating, "a source forgets its promises", source=broken.ForgetsPromises)
