@@ -141,7 +141,6 @@ def test_values_that_json_has_no_word_for(tmp_path: Path, capsysbinary: pytest.C
         (("SELECT * FROM t", "--table", "t={path}", "--schema", "t=id bigint, w double"), "has no column w"),
         (("SELECT * FROM t", "--table", "t={path}", "--schema", "t=at bigint"), "2026-01-01 00:00:00"),
         (("SELECT CAST('x' AS bigint) FROM t", "--table", "t={path}"), "Could not convert string 'x'"),
-        (("SELECT * FROM t", "--table", "t={path}", "--engine", "spark"), "use backtrack, kernel or oracle"),
         (("SELECT nothing FROM t", "--table", "t={path}"), "line 1, column 8: "),
         (("SELECT * FROM read_csv('{path}')",), "disabled by configuration"),
         (("SELECT * FROM t MATCH_RECOGNIZE (PATTERN (A)", "--table", "t={path}"), "line 1, column 17: a ) is missing"),

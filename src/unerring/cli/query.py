@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+import tempfile
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -49,21 +51,20 @@ def command(
 
     Each row is one JSON object with its keys in the order of SELECT. A mistake ends with one sentence that names the
     line and column, and exit code 2. The engines give the same rows: backtrack starts at once and runs everything,
-    kernel is the engine of streams (compiled where it can be), oracle is the definition, and slow.
+    kernel is the engine of streams (compiled where it can be), oracle is the definition, and slow; with spark the
+    statement runs on Spark.
     """
     from unerring.rules.sql.batch import BatchEngine
     from unerring.runtime.duckdb_tables import DuckTables
 
-    if engine is Engine.spark:
-        raise CallerError("engine spark runs on a Spark session, not on files here; use backtrack, kernel or oracle")
     text = sys.stdin.read() if sql == "-" else sql
     schemas = {name: _columns(name, columns) for name, columns in map(_assignment, schema or [])}
-    tables = DuckTables(BatchEngine(engine.value), steps_max)
+    tables = DuckTables(BatchEngine.BACKTRACK if engine is Engine.spark else BatchEngine(engine.value), steps_max)
     added: list[str] = []
     for name, file in map(_assignment, table or []):
         if name.lower() in added:
             raise CallerError(f"table {name} is given twice")
-        added.append(name.lower())
+        added.append(name.lower())  # names of tables do not depend on case
         tables.add(name, Path(file), schemas.pop(name, ()))
     if schemas:
         raise CallerError(f"--schema {next(iter(schemas))}=...: there is no --table of that name")
@@ -72,9 +73,27 @@ def command(
         return
     encoder = msgspec.json.Encoder(decimal_format="number")
     write = sys.stdout.buffer.write
-    for row in tables.query(text):
+    rows = _on_spark(tables, added, text, steps_max) if engine is Engine.spark else tables.query(text)
+    for row in rows:
         write(encoder.encode(row) + b"\n")
     sys.stdout.flush()
+
+
+def _on_spark(tables: DuckTables, names: list[str], text: str, steps_max: int) -> list[dict[str, Any]]:
+    """The same statement on a Spark session of its own; Spark SQL runs what stands around MATCH_RECOGNIZE."""
+    from unerring.pipeline.session import SparkConfig, start
+    from unerring.pipeline.sql_tables import match, rows_of
+
+    with tempfile.TemporaryDirectory(prefix="unerring-") as folder:
+        # A task a core: a table that fits into this process is not spread over the default 200.
+        few = (("spark.sql.shuffle.partitions", str(os.cpu_count() or 1)),)
+        spark = start(SparkConfig(log=str(Path(folder) / "spark.log"), more=few), "unerring query")
+        try:
+            for name in names:
+                spark.createDataFrame(tables.table(name)).createOrReplaceTempView(name)
+            return rows_of(match(spark, text, steps_max))
+        finally:
+            spark.stop()
 
 
 def _explain(tables: DuckTables, text: str, as_json: bool) -> None:

@@ -78,6 +78,11 @@ class DuckTables:
         """A table that is in memory already."""
         self._connection.register(name, table)
 
+    def table(self, name: str) -> pa.Table:
+        """A table that was added."""
+        found: pa.Table = self._table(f"SELECT * FROM {_quoted(name)}")
+        return found
+
     def _csv_options(self, file: Path, schema: Sequence[tuple[str, str]], columns: str) -> str:
         """With a head line columns are found by name, without one by place."""
         found = self._run(f"SELECT HasHeader, Columns FROM sniff_csv({_text(str(file))})", str(file)).fetchall()

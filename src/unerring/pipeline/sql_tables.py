@@ -1,0 +1,161 @@
+"""SQL with MATCH_RECOGNIZE on Spark: Spark orders and partitions, the engines of `rules` find the matches, and the rest
+of the statement is Spark SQL.
+
+Tables are whatever the session knows: temporary views, catalog tables. Each partition is one task's group, in Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from unerring.model import ColumnType, RuleError
+from unerring.pipeline.session import sentence_of
+from unerring.rules import expressions as ex
+from unerring.rules.reading import walk
+from unerring.rules.sql.arrow import column_type, output_table, partitions_of
+from unerring.rules.sql.backtrack import STEPS_MAX
+from unerring.rules.sql.batch import outputs_of
+from unerring.rules.sql.recognition import PARTITION, Recognition
+from unerring.rules.sql.statement import Rewriting
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+_ARRIVAL: Final = "input_arrival"
+_PLACE: Final = "input_place"
+
+
+def match(spark: SparkSession, sql: str, steps_max: int = STEPS_MAX) -> DataFrame:
+    """A statement with any number of MATCH_RECOGNIZE, as a DataFrame. Nothing runs before it is asked for rows."""
+    tables = SparkTables(spark, steps_max)
+    return tables.query(sql)
+
+
+class SparkTables:
+    """A session as the engine of the SQL around MATCH_RECOGNIZE (`rules.sql.statement.SqlEngine`)."""
+
+    dialect = "spark"
+
+    def __init__(self, spark: SparkSession, steps_max: int = STEPS_MAX) -> None:
+        self._spark = spark
+        self._steps_max = steps_max
+        self._statement: Rewriting | None = None
+
+    def query(self, sql: str) -> DataFrame:
+        """The statement's rows."""
+        statement = self._statement = Rewriting(sql)
+        statement.recognise_all(self)
+        return self._frame(statement.sql(self.dialect))
+
+    def describe(self, query: str) -> list[tuple[str, ColumnType | None, str]]:
+        schema = self._frame(query).schema
+        return [(field.name, _plan_type(field.dataType), field.dataType.simpleString()) for field in schema.fields]
+
+    def recognise(self, query: str, recognition: Recognition, table: str) -> None:
+        partition = [_quoted(column.name) for column in recognition.partition]
+        keys = [
+            f"{_quoted(column.name)}{' DESC' * key.descending} NULLS {'FIRST' if key.nulls_first else 'LAST'}"
+            for column, key in recognition.order
+        ]
+        by = f"PARTITION BY {', '.join(partition)} " if partition else ""
+        placed = self._frame(
+            f"SELECT *, row_number() OVER ({by}ORDER BY {', '.join([*keys, _ARRIVAL])}) AS {_PLACE} "
+            f"FROM (SELECT *, monotonically_increasing_id() AS {_ARRIVAL} FROM ({query}))"
+        )
+        schema = _output_schema(recognition, placed.schema)
+        grouped = placed.groupBy(*partition)
+        zone = self._spark.conf.get("spark.sql.session.timeZone") or "UTC"
+        found = grouped.applyInArrow(_one_partition(recognition, schema, zone, self._steps_max), schema)
+        found.createOrReplaceTempView(table)
+
+    def _frame(self, sql: str) -> DataFrame:
+        from pyspark.errors import PySparkException
+
+        try:
+            frame = self._spark.sql(sql)
+            frame.schema  # noqa: B018  (analysed now, so that a mistake is told now)
+        except PySparkException as error:
+            raise RuleError(self._sentence(error)) from None
+        return frame
+
+    def _sentence(self, error: Any) -> str:
+        text = " ".join(str(error).split(" SQLSTATE:")[0].split())
+        told = (error.getMessageParameters() or {}) if hasattr(error, "getMessageParameters") else {}
+        names = {part.strip("`").lower() for value in told.values() for part in str(value).split(".")}
+        place = self._statement.place_of(names) if self._statement is not None else None
+        return f"{place}: {text}" if place else text
+
+
+def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
+    """All rows of an answer, in order; a mistake that shows only now is still one sentence."""
+    from pyspark.errors import PySparkException
+
+    try:
+        rows: list[dict[str, Any]] = frame.toArrow().to_pylist()
+    except PySparkException as error:
+        raise RuleError(sentence_of(error)) from None
+    return rows
+
+
+def _one_partition(
+    recognition: Recognition, schema: StructType, zone: str, steps_max: int
+) -> Callable[[pa.Table], pa.Table]:
+    def run(table: pa.Table) -> pa.Table:
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        ordered = table.sort_by(_PLACE)
+        ordered = ordered.append_column(PARTITION, pa.repeat(0, ordered.num_rows))
+        outputs = outputs_of(recognition, partitions_of(recognition, ordered), steps_max=steps_max)
+        made = output_table(recognition, ordered, outputs)
+        return made.cast(to_arrow_schema(schema, timezone=zone))
+
+    return run
+
+
+def _plan_type(kind: DataType) -> ColumnType | None:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    try:
+        return column_type(to_arrow_type(kind, timezone="UTC"))
+    except PySparkException:  # what Arrow cannot carry can be passed through at best
+        return None
+
+
+def _output_schema(recognition: Recognition, schema: StructType) -> StructType:
+    """The types of the table that a MATCH_RECOGNIZE makes: the input's own where a column is passed on."""
+    from pyspark.sql import types as st
+
+    kinds = {
+        ColumnType.BOOL: st.BooleanType(),
+        ColumnType.INT: st.LongType(),
+        ColumnType.FLOAT: st.DoubleType(),
+        ColumnType.TEXT: st.StringType(),
+        ColumnType.BYTES: st.BinaryType(),
+    }
+    names = {column.field: column.name for column in recognition.columns}
+    measures = {measure.name: measure.expr for measure in recognition.measures}
+
+    def kind_of(field: str) -> st.DataType:
+        expr = measures[field]
+        if isinstance(expr, ex.Attribute):
+            return schema[names[expr.name]].dataType
+        if expr.type is ColumnType.TIME:
+            read = [schema[names[node.name]].dataType for node in walk(expr) if isinstance(node, ex.Attribute)]
+            zoned = any(isinstance(kind, st.TimestampType) for kind in read)
+            return st.TimestampType() if zoned else st.TimestampNTZType()
+        return st.StringType() if expr.type is None else kinds[expr.type]
+
+    made = st.StructType()
+    for output in recognition.layout:
+        kind = kind_of(output.field) if output.measure else schema[output.name].dataType
+        made = made.add(output.name, kind, True)
+    return made if len(made) else made.add("matched", st.BooleanType(), True)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
