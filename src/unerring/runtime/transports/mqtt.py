@@ -1,18 +1,21 @@
-"""MQTT at QoS 0: mqtt://host:port/topic. At most once: a broker drops what a slow reader has no room for, silently."""
+"""MQTT 3.1.1 at QoS 0: mqtt://host:port/topic. A broker drops what a slow reader has no room for, silently.
+
+At QoS 0 the protocol is a few packets, spoken here on an asyncio stream: the client libraries either need a thread or
+wait for each message by itself, and drop from queues of their own.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
+import secrets
+import struct
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-import aiomqtt
-
-from unerring.model import HandshakeError, NetworkError
+from unerring.model import ConfigError, FrameError, HandshakeError, NetworkError
 from unerring.runtime.reports import Reports
-from unerring.runtime.sockets import join_host
+from unerring.runtime.sockets import join_host, keep_alive
 from unerring.runtime.transports.config import KIB, TransportConfig, TransportUrl
 from unerring.runtime.transports.foreign import (
     ENVELOPE_BYTES_MAX,
@@ -23,80 +26,151 @@ from unerring.runtime.transports.foreign import (
     place_and_name,
 )
 
-KEEPALIVE_S: Final = 5
+CONNECT, CONNACK, PUBLISH, SUBSCRIBE, SUBACK, PINGREQ, PINGRESP, DISCONNECT = 1, 2, 3, 8, 9, 12, 13, 14
+CLEAN_SESSION: Final = 2
+KEEPALIVE_S: Final = 10
+"""A broker that says nothing for so long, though asked, is gone; it thinks the same of us."""
+READ_BYTES: Final = 256 * KIB
+_REFUSALS: Final = {
+    1: "it does not speak MQTT 3.1.1",
+    2: "it does not take our client name",
+    3: "it is not available",
+    4: "it wants a user and a password",
+    5: "we are not allowed in",
+}
 
 
 def make_outlet(url: TransportUrl, config: TransportConfig, reports: Reports) -> ForeignOutlet:
-    return ForeignOutlet(MqttService(url, config, reports), config, reports)
+    return ForeignOutlet(MqttService(url, config), config, reports)
 
 
 def make_inlet(url: TransportUrl, config: TransportConfig, reports: Reports) -> ForeignInlet:
-    return ForeignInlet(MqttService(url, config, reports), config, reports)
+    return ForeignInlet(MqttService(url, config), config, reports)
 
 
 class MqttService:
     """See `Service`."""
 
     scheme = "mqtt"
-    faults: tuple[type[Exception], ...] = (aiomqtt.MqttError, OSError, asyncio.TimeoutError)
+    faults: tuple[type[Exception], ...] = (OSError, EOFError, FrameError)
 
-    def __init__(self, url: TransportUrl, config: TransportConfig, reports: Reports) -> None:
+    def __init__(self, url: TransportUrl, config: TransportConfig) -> None:
         self.url = url.text
-        self.message_bytes_max = config.frame_bytes_max + ENVELOPE_BYTES_MAX
         self._host, self._port, self._topic = place_and_name(url, "topic")
+        if "#" in self._topic or "+" in self._topic:
+            raise ConfigError(f"{url.text!r}: a channel is one topic, without wildcards")
         self._config = config
-        self._log = logging.getLogger(f"unerring.mqtt.{id(self):x}")
-        self._log.propagate = False
-        self._log.addHandler(_Drops(reports))
+        self.message_bytes_max = config.frame_bytes_max + ENVELOPE_BYTES_MAX
 
     @contextlib.asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
         where = f"{self.url} (MQTT at {join_host(self._host, self._port)})"
-        client = aiomqtt.Client(
-            self._host,
-            self._port,
-            timeout=self._config.connect_us / 1e6,
-            keepalive=KEEPALIVE_S,
-            logger=self._log,
-            max_queued_incoming_messages=self._config.outbox_bytes_max // KIB,  # it counts messages alone
-        )
         try:
-            await client.__aenter__()
-        except aiomqtt.MqttError as error:
-            if isinstance(error.__cause__ or error.__context__, OSError):
-                raise NetworkError(f"cannot reach {where}: {error}") from None
-            raise HandshakeError(f"{where} refused us or is not MQTT: {error}") from None
+            async with asyncio.timeout(self._config.connect_us / 1e6):
+                reader, writer = await asyncio.open_connection(self._host, self._port, limit=READ_BYTES)
+        except TimeoutError:
+            raise NetworkError(f"cannot reach {where}: no answer in time") from None
+        except OSError as error:
+            raise NetworkError(f"cannot reach {where}: {error.strerror or error}") from None
+        session = _MqttSession(reader, writer, self._topic, self.message_bytes_max)
+        alive: asyncio.Task[None] | None = None
         try:
-            yield _MqttSession(client, self._topic)
+            keep_alive(writer.get_extra_info("socket"))
+            try:
+                async with asyncio.timeout(self._config.connect_us / 1e6):
+                    await session.greet()
+            except (TimeoutError, EOFError, FrameError, ConnectionError) as error:
+                raise HandshakeError(f"{where} did not greet as MQTT does ({error!r}); is it another server?") from None
+            alive = asyncio.create_task(session.stay_alive())
+            yield session
         finally:
-            with contextlib.suppress(*self.faults):
-                async with asyncio.timeout(self._config.flush_us / 1e6):
-                    await client.__aexit__(None, None, None)
+            if alive is not None:
+                alive.cancel()
+            await self._leave(writer)
 
-
-class _Drops(logging.Handler):
-    """The client tells only its log that its queue was full."""
-
-    def __init__(self, reports: Reports) -> None:
-        super().__init__(logging.WARNING)
-        self._reports = reports
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if "full" in record.getMessage():
-            self._reports.count("mqtt.dropped")
+    async def _leave(self, writer: asyncio.StreamWriter) -> None:
+        """What was published goes out first, within a bound."""
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(self._config.flush_us / 1e6):
+                writer.write(_packet(DISCONNECT, 0))
+                writer.close()
+                await writer.wait_closed()
+        writer.transport.abort()
 
 
 class _MqttSession:
-    def __init__(self, client: aiomqtt.Client, topic: str) -> None:
-        self._client = client
-        self._topic = topic
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, topic: str, message_bytes_max: int
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._topic = _text(topic)
+        self._packet_bytes_max = message_bytes_max + len(self._topic)
+
+    async def greet(self) -> None:
+        client = _text(f"unerring-{secrets.token_hex(6)}")
+        version = _text("MQTT") + bytes((4, CLEAN_SESSION)) + struct.pack(">H", KEEPALIVE_S)
+        self._writer.write(_packet(CONNECT, 0, version, client))
+        kind, _, body = await self._read()
+        if kind != CONNACK or len(body) != 2:
+            raise FrameError("not the answer to CONNECT")
+        if body[1]:
+            raise FrameError(_REFUSALS.get(body[1], f"refusal {body[1]}"))
+
+    async def stay_alive(self) -> None:
+        while not self._writer.is_closing():
+            await asyncio.sleep(KEEPALIVE_S / 2)
+            self._writer.write(_packet(PINGREQ, 0))
 
     async def publish(self, messages: list[bytes]) -> None:
-        for message in messages:
-            await self._client.publish(self._topic, message, qos=0)
+        if self._reader.at_eof() or self._writer.is_closing():
+            raise EOFError("the broker closed the connection")
+        self._writer.writelines([_packet(PUBLISH, 0, self._topic, message) for message in messages])
+        await self._writer.drain()
 
     async def listen(self, take: Take, listening: Callable[[], None]) -> None:
-        await self._client.subscribe(self._topic, qos=0)
-        listening()
-        async for message in self._client.messages:
-            await take(bytes(message.payload))
+        self._writer.write(_packet(SUBSCRIBE, 2, struct.pack(">H", 1), self._topic, b"\x00"))
+        while True:
+            async with asyncio.timeout(2 * KEEPALIVE_S):
+                kind, flags, body = await self._read()
+            if kind == PUBLISH and not flags & 6:  # QoS 0, as asked for
+                if not body.startswith(self._topic):
+                    raise FrameError("a message of a topic that we did not ask for")
+                await take(body[len(self._topic) :])
+            elif kind == SUBACK:
+                if body[-1:] == b"\x80":
+                    raise HandshakeError("the broker refuses the subscription; its access rules say why")
+                listening()
+            elif kind not in (PINGRESP, PUBLISH):
+                raise FrameError(f"packet {kind} where none belongs")
+
+    async def _read(self) -> tuple[int, int, bytes]:
+        """Kind, flags, body."""
+        head = await self._reader.readexactly(1)
+        length = shift = 0
+        while True:
+            (digit,) = await self._reader.readexactly(1)
+            length |= (digit & 0x7F) << shift
+            shift += 7
+            if not digit & 0x80:
+                break
+            if shift > 21:
+                raise FrameError("a packet's length does not end")
+        if length > self._packet_bytes_max:
+            raise FrameError(f"a packet of {length} bytes is over the limit of {self._packet_bytes_max}")
+        return head[0] >> 4, head[0] & 15, await self._reader.readexactly(length)
+
+
+def _text(text: str) -> bytes:
+    encoded = text.encode()
+    return struct.pack(">H", len(encoded)) + encoded
+
+
+def _packet(kind: int, flags: int, *parts: bytes) -> bytes:
+    length = sum(map(len, parts))
+    head = bytearray((kind << 4 | flags,))
+    while True:
+        length, digit = length >> 7, length & 0x7F
+        head.append(digit | (0x80 if length else 0))
+        if not length:
+            return b"".join((head, *parts))
