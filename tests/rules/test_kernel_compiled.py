@@ -218,6 +218,33 @@ def test_idle_keys_are_dropped() -> None:
     assert len(engine.snapshot()) < 2000
 
 
+@pytest.mark.parametrize("compile_after", [None, 0], ids=["python", "machine code"])
+def test_keys_of_any_size(compile_after: int | None) -> None:
+    """Small keys are their own numbers until a large one comes; then all are numbered by a table that grows."""
+    keys = [5, 1, 2**40, -3, 5, 2**62, *range(0, 3_000_000_000, 999_983), 5]
+    reference, engine = KernelEngine(W1.plan, compile_after=None), KernelEngine(W1.plan, compile_after=compile_after)
+    outputs: list[Output] = []
+    expected: list[Output] = []
+    times = 0
+    for kind, size in ((0, 2), (0, len(keys)), (1, len(keys))):
+        batch = Columns(
+            np.arange(times, times + size),
+            {
+                "key": Numbers(np.array(keys[:size], np.int64)),
+                "type": Texts(np.full(size, kind, np.int8), ("A", "B")),
+                "v": Numbers(np.arange(size) / 2),
+            },
+        )
+        times += size
+        outputs += engine.feed_columns(batch, times - 1).outputs()
+        for at in range(0, size, 1 + size // 7):
+            part = batch.part(at, min(at + 1 + size // 7, size))
+            expected += reference.feed_columns(part, int(part.time[-1])).outputs()
+        assert engine.snapshot() == reference.snapshot()
+    assert texts(W1.plan, outputs) == texts(W1.plan, expected)
+    assert [output.key[0] for output in outputs] == list(dict.fromkeys(keys))
+
+
 def test_explain_says_which_kernel_or_why_none() -> None:
     assert explain(W1.plan) == "compiled (latest)"
     assert explain(W2.plan) == "compiled (single run)"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from unerring.model import TIME_MIN, ColumnType, RuleError, invariant
 from unerring.rules.engine import Quarantined
 from unerring.rules.kernel import compilation, state
 from unerring.rules.kernel.columns import DTYPES, Array, Column, Columns, Numbers, Texts, from_rows
-from unerring.rules.kernel.keys import Interner, KeyIndex
+from unerring.rules.kernel.keys import LOOK_UP, Interner, KeyIndex
 from unerring.rules.kernel.measures import MeasureSource, python_column, register_column
 from unerring.rules.kernel.outputs import Found, OutputColumns, places
 from unerring.rules.kernel.programs import Program, program_of
@@ -111,6 +111,7 @@ class KernelEngine:
                 self._submit(work)
         if self._ready is not None:
             self._functions, self._ready, self.is_compiled = self._ready, None, True
+            self._index.look_up = compilation.compiled(LOOK_UP, self._cache)["look_up"]
 
     @property
     def plan(self) -> Plan:
@@ -164,13 +165,24 @@ class KernelEngine:
 
     def _key_numbers(self, batch: Columns) -> Array:
         names = {source.schema.name: source.key for source in self._plan.inputs}
+        streams = self._program.reader.streams
         if len(set(names.values())) == 1 or isinstance(batch.source, int):
-            number = batch.source if isinstance(batch.source, int) else 0
-            return self._index.numbers(batch, names[self._program.reader.streams[number]])
+            shares: list[tuple[Any, Columns, tuple[str, ...]]] = [
+                (slice(None), batch, names[streams[batch.source if isinstance(batch.source, int) else 0]])
+            ]
+        else:
+            shares = []
+            for number, stream in enumerate(streams):
+                mine = np.flatnonzero(batch.source == number)
+                shares.append((mine, _taken(batch, names[stream], mine), names[stream]))
+        if not all(self._index.fits(share, columns) for _, share, columns in shares):
+            # A key too large to be its own number: give all that have state new ones, from a table.
+            self._renumber(direct=False)
+        if len(shares) == 1:
+            return self._index.numbers(batch, shares[0][2])
         key = np.zeros(len(batch), np.int64)
-        for number, stream in enumerate(self._program.reader.streams):
-            mine = np.flatnonzero(batch.source == number)
-            key[mine] = self._index.numbers(_taken(batch, names[stream], mine), names[stream])
+        for mine, share, columns in shares:
+            key[mine] = self._index.numbers(share, columns)
         return key
 
     def _outputs(self, found: Found, batch: Columns) -> OutputColumns:
@@ -207,8 +219,26 @@ class KernelEngine:
         idle_max = max(IDLE_MIN, 2 * getattr(self, "_held", 0))
         if (self._index.direct or self._index.size <= idle_max) and len(self._interner.texts) <= idle_max:
             return
-        self.restore(self.snapshot())
+        self._renumber(direct=self._index.direct)
         self._held = max(self._index.size, len(self._interner.texts))
+
+    def _renumber(self, direct: bool) -> None:
+        """Keep the numbers of keys and texts that something holds; forget the others."""
+        entries = self._memory.entries(self._through)
+        numbers = np.unique(entries.key)
+        index = KeyIndex(key_types(self._plan), direct)
+        index.look_up = self._index.look_up
+        given = np.array(index.give(self._index.keys(numbers)), np.int64)
+        columns = list(self._program.text_columns)
+        integers = entries.integers.copy()
+        moved = self._interner.keep(integers[:, columns].ravel().tolist())
+        for column in columns:
+            held = integers[:, column]
+            integers[:, column] = np.where(held < 0, -1, moved[held]) if len(moved) else held
+        key = given[np.searchsorted(numbers, entries.key)] if len(entries) else entries.key
+        self._index = index
+        self._memory = self._program.memory()
+        self._memory.load(state.Entries(key, integers, entries.floats, entries.states), index.size)
 
     def snapshot(self) -> bytes:
         program = self._program
@@ -225,20 +255,22 @@ class KernelEngine:
 
     def restore(self, state_bytes: bytes) -> None:
         program = self._program
-        index, interner = KeyIndex(key_types(self._plan)), Interner()
-        snapshot, entries = state.read(
+        snapshot, entries, index, interner = state.read(
             state_bytes,
             self._version,
             program.kernel,
             self._plan.name,
             program.widths,
             program.text_columns,
-            index,
-            interner,
+            key_types(self._plan),
         )
+        self._hold(snapshot, entries, index, interner)
+
+    def _hold(self, snapshot: state.Snapshot, entries: state.Entries, index: KeyIndex, interner: Interner) -> None:
+        index.look_up = self._index.look_up
         self._index, self._interner = index, interner
         self._through, self._rows = snapshot.through, snapshot.rows
-        self._memory = program.memory()
+        self._memory = self._program.memory()
         self._memory.load(entries, index.size)
 
 

@@ -2,16 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
-from unerring.model import ColumnType, Key
+from unerring.model import ColumnType, Key, invariant
 from unerring.rules.kernel.columns import Array, Columns, Texts
+from unerring.rules.kernel.compilation import plain
 from unerring.rules.outputs import canonical_key
 
 DIRECT_MAX = 1 << 22
 """Integer keys from 0 up to here are their own numbers: no table, no lookup."""
+
+
+LOOK_UP = """
+
+def look_up(n, first, values, keys, numbers, held, M, out):
+    mask = len(keys) - 1
+    for i in range(first, n):
+        v = values[i]
+        h = (((v ^ (v >> 31)) * -7046029254386353131) >> 20) & mask
+        while numbers[h] != -1 and keys[h] != v:
+            h = (h + 1) & mask
+        if numbers[h] == -1:
+            if M[0] == len(held):
+                return i
+            keys[h] = v
+            numbers[h] = M[0]
+            held[M[0]] = v
+            M[0] += 1
+        out[i] = numbers[h]
+    return n
+"""
+"""Numbers of integer keys from a table with open addressing, at most half full. Stops where it would be fuller."""
+
+
+class IntegerTable:
+    """Integer keys of any size: a hash table in arrays."""
+
+    def __init__(self, room: int = 1024) -> None:
+        self._keys = np.zeros(2 * room, np.int64)
+        self._numbers = np.full(2 * room, -1, np.int64)
+        self.held = np.zeros(room, np.int64)
+        """The key of each number."""
+        self._counted = np.zeros(1, np.int64)
+
+    @property
+    def size(self) -> int:
+        return int(self._counted[0])
+
+    def numbers(self, values: Array, look_up: Callable[..., Any]) -> Array:
+        out = np.empty(len(values), np.int64)
+        row = 0
+        while True:
+            table = (self._keys, self._numbers, self.held, self._counted)
+            row = int(look_up(len(values), row, values, *table, out))
+            if row == len(values):
+                return out
+            larger = IntegerTable(2 * len(self.held))
+            larger.numbers(self.held[: self.size], look_up)
+            vars(self).update(vars(larger))
 
 
 class KeyIndex:
@@ -20,77 +71,91 @@ class KeyIndex:
     The numbers are internal: neither outputs nor snapshots depend on them.
     """
 
-    def __init__(self, kinds: tuple[ColumnType, ...]) -> None:
-        self._kinds = kinds
-        self.direct = kinds == (ColumnType.INT,)
+    def __init__(self, kinds: tuple[ColumnType, ...], direct: bool = True) -> None:
+        """`direct=False`: there are integer keys that cannot be their own numbers."""
+        self._integers = kinds == (ColumnType.INT,)
+        self.direct = direct and self._integers
+        self.look_up = plain(LOOK_UP)["look_up"]
+        self._table = IntegerTable()
         self._keys: list[Key] = []
         self._numbers: dict[Key, int] = {}
-        self.size = 0
-        """Above every number given."""
+        self._bound = 0
         if not kinds:
             self._add(())
 
+    @property
+    def size(self) -> int:
+        """Above every number given."""
+        return self._bound if self.direct else self._table.size if self._integers else len(self._keys)
+
     def _add(self, key: Key) -> int:
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self._keys)
+        number = self._numbers.setdefault(key, len(self._keys))
+        if number == len(self._keys):
             self._keys.append(key)
-            self.size = len(self._keys)
         return number
 
-    def number(self, key: Key) -> int:
-        """The number of one key, new or known."""
+    def give(self, keys: Sequence[Key]) -> list[int]:
+        """The numbers of some keys, new or known."""
+        if not self._integers:
+            return [self._add(key) for key in keys]
+        values = np.array([key[0] for key in keys], np.int64)
         if self.direct:
-            only = key[0]
-            if isinstance(only, int) and 0 <= only < DIRECT_MAX:
-                self.size = max(self.size, only + 1)
-                return only
-        self._leave_direct()
-        return self._add(key)
+            self._bound = max(self._bound, int(values.max(initial=-1)) + 1)
+            return [int(value) for value in values]
+        return [int(number) for number in self._table.numbers(values, self.look_up)]
+
+    def fits(self, batch: Columns, names: tuple[str, ...]) -> bool:
+        """Whether all keys of a batch can be their own numbers, if the index works like that."""
+        if not self.direct:
+            return True
+        values = _numbers_in(batch, names[0])
+        # One pass: all are below a power of two exactly if their bits together are.
+        bits = int(np.bitwise_or.reduce(values)) if len(values) else 0
+        if not 0 <= bits < DIRECT_MAX:
+            return False
+        self._bound = max(self._bound, 1 << bits.bit_length())
+        return True
 
     def numbers(self, batch: Columns, names: tuple[str, ...]) -> Array:
-        """The number of each row's key. `names`: the key columns."""
+        """The number of each row's key. `names`: the key columns. Ask `fits` before."""
         if not names:
             return np.zeros(len(batch), np.int8)
-        columns = [batch.columns[name] for name in names]
-        first = columns[0]
-        if self.direct and not isinstance(first, Texts):
-            values = first.values
-            # One pass: all are below a power of two exactly if their bits together are.
-            bits = int(np.bitwise_or.reduce(values)) if len(values) else 0
-            if 0 <= bits < DIRECT_MAX:
-                self.size = max(self.size, 1 << bits.bit_length())
-                return values
-            self._leave_direct()
-        codes, uniques = _factorised(columns[0])
-        for column in columns[1:]:
-            more, beside = _factorised(column)
+        if self._integers:
+            values = _numbers_in(batch, names[0])
+            return values if self.direct else self._table.numbers(values, self.look_up)
+        codes, uniques = _factorised(batch.columns[names[0]])
+        for name in names[1:]:
+            more, beside = _factorised(batch.columns[name])
             pairs, codes = np.unique(codes.astype(np.int64) * len(beside) + more, return_inverse=True)
             uniques = [(*uniques[pair // len(beside)], *beside[pair % len(beside)]) for pair in pairs.tolist()]
         table = np.fromiter((self._add(canonical_key(key)) for key in uniques), np.int64, len(uniques))
         return table[codes]
 
-    def _leave_direct(self) -> None:
-        """From now on by table; keys given so far keep their numbers."""
-        if self.direct:
-            self.direct = False
-            for number in range(self.size):
-                self._add((number,))
-
-    def key(self, number: int) -> Key:
-        return (number,) if self.direct else self._keys[number]
-
     def keys(self, numbers: Array) -> list[Key]:
-        if self.direct:
-            return [(number,) for number in numbers.tolist()]
+        """The keys of some numbers."""
+        if self._integers:
+            return [(value,) for value in self.column(numbers, 0).tolist()]
         return [self._keys[number] for number in numbers.tolist()]
 
     def column(self, numbers: Array, index: int) -> Array:
         """One key column of some keys."""
-        if self.direct:
-            return numbers.astype(np.int64)
-        table = np.array([key[index] for key in self._keys] or [None], dtype=object)
-        return table[numbers]
+        if self._integers:
+            return numbers.astype(np.int64) if self.direct else self._table.held[numbers]
+        found = np.empty(len(numbers), object)
+        found[:] = [self._keys[number][index] for number in numbers.tolist()]
+        return found
+
+
+def direct_keys(kinds: tuple[ColumnType, ...], keys: Sequence[Key]) -> bool:
+    """Whether these keys can be their own numbers."""
+    return kinds == (ColumnType.INT,) and all(0 <= key[0] < DIRECT_MAX for key in keys)
+
+
+def _numbers_in(batch: Columns, name: str) -> Array:
+    column = batch.columns[name]
+    invariant(not isinstance(column, Texts), f"column {name} holds numbers")
+    values: Array = column.values  # type: ignore[assignment]
+    return values
 
 
 def _factorised(column: object) -> tuple[Array, list[Key]]:

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from unerring.model import RuleError
+from unerring.model import ColumnType, RuleError
 from unerring.rules.kernel.columns import Array, Columns
 from unerring.rules.kernel.compilation import Functions
-from unerring.rules.kernel.keys import Interner, KeyIndex
+from unerring.rules.kernel.keys import Interner, KeyIndex, direct_keys
 from unerring.rules.kernel.outputs import Found
 from unerring.rules.outputs import key_order
 
@@ -129,10 +129,9 @@ def read(
     rule: str,
     widths: tuple[int, int, int],
     text_columns: Sequence[int],
-    index: KeyIndex,
-    interner: Interner,
-) -> tuple[Snapshot, Entries]:
-    """The entries of a snapshot, with key numbers of `index`."""
+    kinds: tuple[ColumnType, ...],
+) -> tuple[Snapshot, Entries, KeyIndex, Interner]:
+    """A snapshot, its entries, and the numbers of the keys and texts in them."""
     try:
         snapshot = _DECODER.decode(state)
     except msgspec.MsgspecError:
@@ -142,13 +141,15 @@ def read(
             f"rule {rule}: this state was made by version {snapshot.version} of the rule ({snapshot.kernel}), and this "
             f"is {version} ({kernel}); replay the log with the new rule, or run the old one"
         )
-    numbers = [index.number(tuple(key)) for key in snapshot.keys]
+    index = KeyIndex(kinds, direct_keys(kinds, snapshot.keys))
+    numbers = index.give([tuple(key) for key in snapshot.keys])
     key = np.repeat(np.array(numbers, np.int64), snapshot.lengths)
     integers = np.frombuffer(snapshot.integers, "<i8").reshape(len(key), widths[0]).astype(np.int64)
+    interner = Interner()
     table = np.array([interner.number(text) for text in snapshot.texts] or [0], np.int64)
     for column in text_columns:
         held = integers[:, column]
         integers[:, column] = np.where(held < 0, -1, table[held])
     floats = np.frombuffer(snapshot.floats, "<f8").reshape(len(key), widths[1]).astype(np.float64)
     states = np.frombuffer(snapshot.states, np.uint8).reshape(len(key), widths[2]).copy()
-    return snapshot, Entries(key, integers, floats, states)
+    return snapshot, Entries(key, integers, floats, states), index, interner
