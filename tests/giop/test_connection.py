@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from unerring.model import ConfigError, FrameError, HandshakeError, NetworkError, PeerError
-from unerring.runtime.giop import GiopClient, GiopConfig, PushConsumer, Reference, RemoteException
+from unerring.runtime.giop import GiopClient, GiopConfig, PushConsumer, Reference, RemoteException, events
 from unerring.runtime.giop.any import write_octets, write_string
 from unerring.runtime.giop.assembly import Assembly
 from unerring.runtime.giop.cdr import Decoder, Encoder
@@ -199,12 +199,29 @@ def test_a_call_sent_elsewhere_follows_the_key_but_not_for_ever():
     refused(lambda r: reply(r, status=Status.NEEDS_ADDRESSING_MODE), PeerError, "another way than by key")
 
 
-def test_a_server_that_knows_neither_the_channel_nor_how_to_make_it():
+def test_a_server_that_knows_neither_the_channel_nor_how_to_make_it(monkeypatch):
     async def scenario():
         gone = "IDL:omg.org/CORBA/OBJECT_NOT_EXIST:1.0"
         async with serving(lambda r: write_system_exception(r.id, r.minor, gone)) as (client, _):
             with pytest.raises(HandshakeError, match="no event channel 'tee' and makes none"):
                 await channel_named(client, "tee")
+
+    monkeypatch.setattr(events, "STARTING_S", 0.1)
+    run(scenario())
+
+
+def test_a_service_that_has_just_been_started_is_given_a_moment():
+    asked = []
+
+    def starting(request):
+        asked.append(request.operation)
+        if len(asked) < 6 or request.operation != "_is_a":
+            return write_system_exception(request.id, request.minor, "IDL:omg.org/CORBA/OBJECT_NOT_EXIST:1.0")
+        return reply(request, write=lambda body: body.boolean(True))
+
+    async def scenario():
+        async with serving(starting) as (client, _):
+            assert (await channel_named(client, "tee")).reference.key == b"tee"
 
     run(scenario())
 

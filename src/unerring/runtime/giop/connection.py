@@ -55,8 +55,8 @@ class RemoteException(PeerError):
 
     @property
     def gone(self) -> bool:
-        """The object is not there, or not any more."""
-        return "OBJECT_NOT_EXIST" in self.repository_id
+        """The object is not there: not yet, or not any more."""
+        return "OBJECT_NOT_EXIST" in self.repository_id or "TRANSIENT" in self.repository_id
 
 
 class GiopConnection(asyncio.Protocol):

@@ -5,6 +5,7 @@ A channel is looked up by its name (corbaloc's way, without a naming service) an
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,10 @@ EVENT_CHANNEL: Final = "IDL:omg.org/CosEventChannelAdmin/EventChannel:1.0"
 FACTORY_KEY: Final = b"omniEvents"
 CYCLE_NS: Final = 1_000_000
 """How long a channel that we make gathers events before it passes them on. The service's own default is 0.1 s."""
+
+STARTING_S: Final = 2.0
+LOOK_AGAIN_S: Final = 0.02
+"""A service that has just been started listens before its objects are there; so long, and so often, we ask again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,23 +102,31 @@ async def is_channel(client: GiopClient, target: Reference) -> bool:
 
 async def channel_named(client: GiopClient, name: str, minor: int = 2) -> EventChannel:
     """The channel called `name`, made if need be. HandshakeError: the server can do neither."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + STARTING_S
+    while True:
+        try:
+            return await _find_or_make(client, name, minor)
+        except RemoteException as error:
+            if not error.gone or loop.time() >= until_s:
+                raise HandshakeError(
+                    f"{client.where} is a CORBA server, but has no event channel {name!r} and makes none: {error}; "
+                    "is omniEvents there, and is the name not taken by another object?"
+                ) from None
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+async def _find_or_make(client: GiopClient, name: str, minor: int) -> EventChannel:
     host, port = client.address
     named = Reference(EVENT_CHANNEL, host, port, name.encode(), minor)
     factory = Reference("", host, port, FACTORY_KEY, minor)
-    try:
-        if await is_channel(client, named):
-            return EventChannel(client, named)
+    if not await is_channel(client, named):
         try:
             await reference_from(client, factory, "create_object", lambda body: _creation(body, name))
         except RemoteException as error:
             # Somebody else may have made it at the same moment.
             if "InvalidCriteria" not in error.repository_id or not await is_channel(client, named):
                 raise
-    except RemoteException as error:
-        raise HandshakeError(
-            f"{client.where} is a CORBA server, but has no event channel {name!r} and makes none: {error}; "
-            "is omniEvents there, and is the name not taken by another object?"
-        ) from None
     return EventChannel(client, named)
 
 
