@@ -23,8 +23,11 @@ class Columns:
     code: Any
     v: Any
 
+    def part(self, first: int, last: int) -> Columns:
+        return Columns(self.time_us[first:last], self.key[first:last], self.code[first:last], self.v[first:last])
+
     def head(self, count: int) -> Columns:
-        return Columns(self.time_us[:count], self.key[:count], self.code[:count], self.v[:count])
+        return self.part(0, count)
 
 
 def columns(events: int = EVENTS, keys: int = 1000) -> Columns:
