@@ -10,11 +10,13 @@ import pytest
 
 from unerring.app import App
 from unerring.log import bucket_of
-from unerring.model import TIME_MAX, ConfigError, Event, StreamSchema, WorldError
+from unerring.model import TIME_MAX, CallerError, ConfigError, Event, StreamSchema, WorldError
+from unerring.pipeline import savepoints
 from unerring.pipeline.batch import detect_batch
 from unerring.pipeline.detect import Sealed, detect, detect_available, spread
-from unerring.pipeline.intervals import Bounds
+from unerring.pipeline.intervals import Bounds, read_spans, spans_of
 from unerring.pipeline.level import Level, levels_of
+from unerring.pipeline.retention import retain
 from unerring.pipeline.versions import agree
 from unerring.rules import Plan
 from unerring.rules.oracle import run_tree
@@ -132,8 +134,29 @@ def test_batch_then_live_goes_on_without_a_seam(spark: SparkSession, tmp_path: P
     run(spark, level, 1000, told)
     assert told[0].batch > 0, "the checkpoint was used"
     events[TYPED.name] += later
+    wanted = perfect(events, 2000)
     for plan in level.plans:
-        assert sealed(tmp_path, plan.name) == perfect(events, 2000)[plan.name]
+        assert sealed(tmp_path, plan.name) == wanted[plan.name]
+    forget(spark, level, tmp_path, wanted)
+
+
+def forget(spark: SparkSession, level: Level, data: Path, wanted: dict[str, list[Event]]) -> None:
+    """Retention lets the past go and leaves a savepoint: whoever starts anew from it finds what comes after."""
+    with pytest.raises(CallerError, match="has only been detected through 2000"):
+        retain(spark, (level,), 3000)
+    removed = retain(spark, (level,), END_US)
+    assert removed[TYPED.name] > 0
+    base = level.log.chain(TYPED.name).base.from_us
+    assert 0 < base <= END_US
+    for plan in level.plans:
+        kept = level.log.chain(plan.name).base.from_us
+        assert sealed(data, plan.name) == [event for event in wanted[plan.name] if event.stamp.time > kept]
+    shares = [savepoints.share_at(level, bucket, END_US) for bucket in range(level.buckets)]
+    spans = read_spans(spans_of(level.chains(), END_US, 2000))
+    found = [share.advance(2000, spans) for share in shares]
+    for plan in level.plans:
+        times = sorted(time for outputs in found for time in outputs[plan.name].column("time").to_pylist())
+        assert times == [event.stamp.time for event in wanted[plan.name] if event.stamp.time > END_US]
 
 
 def test_new_rules_take_over_at_the_agreed_time(spark: SparkSession, tmp_path: Path) -> None:

@@ -135,6 +135,7 @@ def advance(level: Level, shares: list[Share], end_us: int) -> None:
     chains = level.chains()
     spans = read_spans(spans_of(chains, shares[0].through_us, end_us))
     given_back = [share.advance(end_us, spans) for share in shares]
+    rules = {schema.name: plan.version for plan in level.plans for schema in plan.outputs}
     for name, chain in output_chains(level).items():
         parts = [outputs[name] for outputs in given_back]
-        take_over(level, chain, numbered(parts) if any(len(part) for part in parts) else None, end_us, "r")
+        take_over(level, chain, numbered(parts) if any(len(part) for part in parts) else None, end_us, rules[name])

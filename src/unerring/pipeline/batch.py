@@ -42,7 +42,8 @@ def detect_batch(
     chains = level.chains()
     steps = intervals(level, chains, bounds, through_us)
     if not steps:
-        return savepoints.find(level) or bounds.start_us
+        saved_us = savepoints.find(level, through_us)
+        return bounds.start_us if saved_us is None else saved_us
     rows = (
         spark.range(0, level.buckets, 1, level.buckets)
         .mapInArrow(run_steps(level, [(*step, spans_of(chains, *step)) for step in steps]), STAGED)
@@ -64,7 +65,8 @@ def detect_batch(
 def intervals(level: Level, chains: dict[str, Chain], bounds: Bounds, through_us: int) -> list[tuple[int, int]]:
     """The stretch from the last savepoint (or the start) to where every chain is contiguous, cut at segments' ends."""
     start_us = max([bounds.start_us, *(chain.base.from_us for chain in chains.values())])
-    from_us = savepoints.find(level, through_us) or start_us
+    saved_us = savepoints.find(level, through_us)
+    from_us = start_us if saved_us is None else saved_us
     reached = min([through_us, end_of(level), *(chain.refresh() for chain in chains.values())])
     steps: list[tuple[int, int]] = []
     while from_us < reached:
