@@ -165,6 +165,16 @@ def test_machine_code_is_kept_on_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sorted(path.name for path in tmp_path.rglob("*") if path.suffix == ".nbc") == kept
 
 
+def test_a_file_that_is_not_whole_is_not_used(tmp_path: Path) -> None:
+    program = KernelEngine(W3.plan, compile_after=None)._program
+    (tmp_path / f"{compilation.source_name(program.source)}.py").write_text("import numba\ndef sc")
+    batch = typed(50, 3, 3)
+    engine = KernelEngine(W3.plan, cache=tmp_path, compile_after=0)
+    engine.feed_columns(batch, int(batch.time[-1]))
+    assert engine.is_compiled
+    assert not list(tmp_path.rglob("*.nbc"))
+
+
 def test_a_compiler_that_fails_is_told_and_harms_nothing(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")

@@ -53,14 +53,14 @@ def compiled(source: str, cache: Path | None = None) -> Functions:
     """The source as machine code, compiled when it is first called with given types; `cache` keeps it on disk."""
     import numba
 
-    if cache is None:
+    module = None if cache is None else _module(source, cache)
+    if module is None:
         names: dict[str, Any] = arithmetic.compiled_names(numba.njit(error_model="numpy"))
         exec(compile(_HEAD + source, "<kernel>", "exec"), names)
         found = {name: value for name, value in names.items() if _own(value)}
         jitted: Functions = {name: numba.njit(error_model="numpy")(function) for name, function in found.items()}
         names.update(jitted)
         return jitted
-    module = _module(source, cache)
     return {name: value for name, value in vars(module).items() if hasattr(value, "py_func") and _of(value, module)}
 
 
@@ -68,17 +68,20 @@ def _of(value: Any, module: ModuleType) -> bool:
     return bool(value.py_func.__module__ == module.__name__)
 
 
-def _module(source: str, cache: Path) -> ModuleType:
+def _module(source: str, cache: Path) -> ModuleType | None:
+    """The source as a module with a file, which numba wants beside its cache; None where the file is not whole."""
     name = source_name(source)
     path = cache / f"{name}.py"
     decorated = source.replace("\ndef ", '\n@numba.njit(cache=True, error_model="numpy")\ndef ')
     text = _HEAD_COMPILED + "\n" + decorated
-    if not path.exists() or path.read_text() != text:
-        cache.mkdir(parents=True, exist_ok=True)
-        # Another process may be writing the same text: a rename shows it whole or not at all.
-        fresh = path.with_suffix(".new")
-        fresh.write_text(text)
-        fresh.replace(path)
+    cache.mkdir(parents=True, exist_ok=True)
+    try:
+        with path.open("x") as file:
+            file.write(text)
+    except FileExistsError:
+        pass  # another process was first
+    if path.read_text() != text:
+        return None  # it is still writing, or was stopped while it did
     found = sys.modules.get(name)
     if found is not None:
         return found
