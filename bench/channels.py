@@ -2,30 +2,45 @@
 
 The floor is the bare transport with the same batching and the same framing of events, measured in the same run, the two
 taking turns; each figure is the best of its rounds, since other work on the machine only ever makes a round slower.
+With `--transport` the service is another one, its real server started for the run; bare is then the service's client
+alone, told to publish and to listen as the channel tells it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from unerring.channels import HEADER_BYTES, ChannelCodec, ChannelConfig, ConsumerConfig, Frames, ProducerConfig, Start
+from unerring.model import CallerError
 from unerring.runtime.channel import AsyncPublisher, AsyncSubscriber
-from unerring.runtime.transports import open_inlet, open_outlet
+from unerring.runtime.transports import Faults, lossy_inlet, open_inlet, open_outlet
 
+ROOT = Path(__file__).parent.parent
 PAYLOAD = bytes(200)
-BATCH = 500
+URL = os.environ.get("UNERRING_BENCH_URL", "tcp://127.0.0.1:0")
+LOSS = float(os.environ.get("UNERRING_BENCH_LOSS", "0"))
+"""The roles are processes of their own; these two they are told by their environment."""
+BATCH = 250 if URL.startswith(("udp:", "multicast:")) else 500
 EARLIEST = ConsumerConfig(start=Start.EARLIEST)
 COMMON_EPOCH = 1
 
 
-def run(quick: bool = False) -> Iterator[dict[str, Any]]:
+def run(quick: bool = False, transport: str = "") -> Iterator[dict[str, Any]]:
+    if transport and transport != "tcp":
+        yield from _over(quick, transport)
+        return
     count, rounds = (50_000, 1) if quick else (1_000_000, 4)
     for subscribers in (1, 3):
         size = count // (2 if subscribers == 3 else 1)
@@ -36,22 +51,60 @@ def run(quick: bool = False) -> Iterator[dict[str, Any]]:
                 best[kind] = max(best.get(kind, 0.0), rate)
         name = f"1to{subscribers}"
         if subscribers == 1:
-            yield _figure("tcp.rate.1to1", best["reliable"], "messages/s", 300_000, at_least=True)
+            yield figure_of("tcp.rate.1to1", best["reliable"], "messages/s", 300_000, at_least=True)
         else:
-            yield _figure(f"tcp.rate.{name}", best["reliable"], "messages/s")
-        yield _figure(f"tcp.bare_rate.{name}", best["bare"], "messages/s")
-        yield _figure(f"tcp.ratio.{name}", best["reliable"] / best["bare"], "ratio", 0.8, at_least=True)
+            yield figure_of(f"tcp.rate.{name}", best["reliable"], "messages/s")
+        yield figure_of(f"tcp.bare_rate.{name}", best["bare"], "messages/s")
+        yield figure_of(f"tcp.ratio.{name}", best["reliable"] / best["bare"], "ratio", 0.8, at_least=True)
     long = _play("reliable", 200_000 if quick else 5_000_000, 1)
-    yield _figure("memory_growth_mib", long["growth_mib"], "MiB", 20)
-    yield _figure("added_messages_per_event", long["added"], "messages", 0)
-    yield _figure("heartbeats_in_all", long["heartbeats"], "messages")
-    yield _figure("header_bytes", HEADER_BYTES, "bytes", 32)
+    yield figure_of("memory_growth_mib", long["growth_mib"], "MiB", 20)
+    yield figure_of("added_messages_per_event", long["added"], "messages", 0)
+    yield figure_of("heartbeats_in_all", long["heartbeats"], "messages")
+    yield figure_of("header_bytes", HEADER_BYTES, "bytes", 32)
     single = _play("paced", 5_000 if quick else 100_000, 1)
-    yield _figure("latency.p50_ms", single["p50_ms"], "ms")
-    yield _figure("latency.p99_ms", single["p99_ms"], "ms")
+    yield figure_of("latency.p50_ms", single["p50_ms"], "ms")
+    yield figure_of("latency.p99_ms", single["p99_ms"], "ms")
 
 
-def _figure(name: str, value: float, unit: str, goal: float | None = None, at_least: bool = False) -> dict[str, Any]:
+def _over(quick: bool, scheme: str) -> Iterator[dict[str, Any]]:
+    """One subscriber over a service that others wrote, or over datagrams."""
+    count, rounds = (10_000, 1) if quick else (100_000, 3)
+    best: dict[str, float] = {}
+    kinds = ["service-bare", "reliable"] + (["lossy"] if scheme == "udp" else [])
+    with _service(scheme) as url:
+        for _ in range(rounds):
+            for kind in kinds:
+                played = _play("reliable" if kind == "lossy" else kind, count, 1, url, 0.01 if kind == "lossy" else 0.0)
+                best[kind] = max(best.get(kind, 0.0), played["rate"])
+    yield figure_of(f"{scheme}.rate", best["reliable"], "messages/s")
+    yield figure_of(f"{scheme}.bare_rate", best["service-bare"], "messages/s")
+    yield figure_of(f"{scheme}.ratio", best["reliable"] / best["service-bare"], "ratio", 0.8, at_least=True)
+    if scheme == "udp":
+        yield figure_of("udp.rate.loss1pct", best["lossy"], "messages/s")
+        yield figure_of("udp.ratio.loss1pct", best["lossy"] / best["service-bare"], "ratio", 0.6, at_least=True)
+
+
+@contextlib.contextmanager
+def _service(scheme: str) -> Iterator[str]:
+    """A URL of this scheme, with its server running if it has one: the tests' own way to start them."""
+    sys.path.insert(0, str(ROOT))
+    from tests.conformance import servers
+
+    if scheme not in (*servers.PROGRAMS, "udp", "multicast", "zmq"):
+        raise CallerError(f"no service {scheme!r}; there are tcp, udp, multicast, zmq, {', '.join(servers.PROGRAMS)}")
+    if scheme not in servers.PROGRAMS:
+        host = "239.255.80.1" if scheme == "multicast" else "127.0.0.1"
+        yield f"{scheme}://{host}:{servers.free_port()}"
+        return
+    program = shutil.which(servers.PROGRAMS[scheme][0], path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if program is None:
+        raise CallerError(f"{servers.PROGRAMS[scheme][0]} is not there; run `make install` as root")
+    with tempfile.TemporaryDirectory() as folder:
+        with servers.running(scheme, Path(program), Path(folder)) as broker:
+            yield f"{scheme}://127.0.0.1:{broker.port}/bench"
+
+
+def figure_of(name: str, value: float, unit: str, goal: float | None = None, at_least: bool = False) -> dict[str, Any]:
     met = None if goal is None else (value >= goal if at_least else value <= goal)
     sign = "≥" if at_least else "≤"
     return {
@@ -64,11 +117,12 @@ def _figure(name: str, value: float, unit: str, goal: float | None = None, at_le
     }
 
 
-def _play(kind: str, count: int, subscribers: int) -> dict[str, float]:
+def _play(kind: str, count: int, subscribers: int, url: str = URL, loss: float = 0.0) -> dict[str, float]:
     """One publisher process and its subscribers; the rate counts from the first publish to the last arrival."""
-    publisher = _start(f"publish-{kind}", str(count), str(subscribers))
+    told = {**os.environ, "UNERRING_BENCH_URL": url, "UNERRING_BENCH_LOSS": str(loss)}
+    publisher = _start(told, f"publish-{kind}", str(count), str(subscribers))
     address = json.loads(_line(publisher))["address"]
-    consumers = [_start(f"consume-{kind}", address, str(count)) for _ in range(subscribers)]
+    consumers = [_start(told, f"consume-{kind}", address, str(count)) for _ in range(subscribers)]
     for consumer in consumers:
         _line(consumer)  # subscribed
     assert publisher.stdin is not None
@@ -84,14 +138,18 @@ def _play(kind: str, count: int, subscribers: int) -> dict[str, float]:
     return {
         **said,
         **ends[0],
-        "rate": count / took_s,
+        "rate": count * ends[0].get("share", 1.0) / took_s,
         "growth_mib": max(said["growth_mib"], *(end["growth_mib"] for end in ends)),
     }
 
 
-def _start(role: str, *arguments: str) -> subprocess.Popen[str]:
+def _start(told: dict[str, str], role: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, __file__, role, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, __file__, role, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=told,
     )
 
 
@@ -171,8 +229,74 @@ async def consume_bare(address: str, count: int) -> None:
     await inlet.close()
 
 
+async def publish_service_bare(count: int, subscribers: int) -> None:
+    """The service's client alone; on UDP, our sockets without the channel."""
+    outlet: Any = open_outlet(URL)
+    codec = ChannelCodec(ChannelConfig())
+    async with contextlib.AsyncExitStack() as leaving:
+        session = None
+        if URL.startswith("udp:"):
+            await outlet.open(lambda sender, data: None)
+            leaving.push_async_callback(outlet.close)
+        else:
+            session = await leaving.enter_async_context(outlet._service.session())
+        _say(address=URL)
+        await _told()
+        start = time.monotonic()
+        for first in range(0, count, BATCH):
+            now = time.time_ns() // 1000
+            frames = Frames(1, COMMON_EPOCH, first + 1, range(now, now + BATCH), [PAYLOAD for _ in range(BATCH)])
+            if session is None:
+                await outlet.ready()
+                outlet.push(codec.encode(frames))
+            else:
+                await session.publish([codec.encode(frames)])
+                await asyncio.sleep(0)
+        await _told()
+        _say(start=start, growth_mib=0.0)
+
+
+async def consume_service_bare(address: str, count: int) -> None:
+    """What is lost is not waited for: a second of silence is the end, and what came is what counts."""
+    codec, loop = ChannelCodec(ChannelConfig()), asyncio.get_running_loop()
+    seen, last_s = 0, loop.time()
+
+    async def take(data: bytes) -> None:
+        nonlocal seen, last_s
+        seen += len(codec.decode(data).payloads)
+        last_s = time.monotonic()
+
+    inlet: Any = open_inlet(address)
+    if URL.startswith("udp:"):
+
+        def receive(sender: str, data: bytes) -> None:
+            nonlocal seen, last_s
+            seen += len(codec.decode(data).payloads)
+            last_s = time.monotonic()
+
+        await inlet.open(receive)
+        _say(ready=True)
+        await _quiet(lambda: (seen, last_s), count)
+        await inlet.close()
+    else:
+        async with inlet._service.session() as session:
+            listening = asyncio.create_task(session.listen(take, lambda: _say(ready=True)))
+            await _quiet(lambda: (seen, last_s), count)
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+    _say(end=last_s, growth_mib=0.0, share=seen / count)
+
+
+async def _quiet(look: Callable[[], tuple[int, float]], count: int) -> None:
+    while True:
+        seen, last_s = look()
+        if seen >= count or (seen and time.monotonic() - last_s > 1):
+            return
+        await asyncio.sleep(0.002)
+
+
 async def publish_reliable(count: int, subscribers: int) -> None:
-    async with AsyncPublisher[bytes]("tcp://127.0.0.1:0", name="bench") as out:
+    async with AsyncPublisher[bytes](URL, name="bench") as out:
         pushed = 0
         push = out._outlet.push
 
@@ -182,7 +306,7 @@ async def publish_reliable(count: int, subscribers: int) -> None:
             push(data)
 
         out._outlet.push = counted  # type: ignore[method-assign]
-        _say(address=out.address)
+        _say(address=out.address if URL.startswith("tcp:") else URL)
         await _told()
         start, memory = time.monotonic(), _Memory(count)
         before = pushed
@@ -198,7 +322,8 @@ async def publish_reliable(count: int, subscribers: int) -> None:
 
 
 async def consume_reliable(address: str, count: int) -> None:
-    async with AsyncSubscriber[bytes](address, config=EARLIEST) as events:
+    inlet = lossy_inlet(open_inlet(address), Faults(loss=LOSS), seed=1) if LOSS else address
+    async with AsyncSubscriber[bytes](inlet, config=EARLIEST) as events:
         _say(ready=True)
         seen, memory = 0, _Memory(count)
         async for batch in events.batches():

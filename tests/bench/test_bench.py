@@ -30,6 +30,17 @@ def test_a_benchmark_gives_one_json_object_a_figure(name: str) -> None:
         assert said["header_bytes"] <= 32
 
 
+def test_a_channel_is_measured_over_another_transport() -> None:
+    ran = bench("channels", "--transport", "udp", "--quick", "--json")
+    assert ran.returncode == 0, ran.stderr
+    figures = {(figure := json.loads(line))["figure"]: figure["value"] for line in ran.stdout.splitlines()}
+    assert figures["udp.rate"] > 0
+    assert figures["udp.ratio.loss1pct"] > 0
+    ran = bench("channels", "--transport", "pigeon")
+    assert ran.returncode == 2
+    assert "no service 'pigeon'; there are" in ran.stderr
+
+
 def test_an_unknown_benchmark_or_option_is_answered_with_a_sentence() -> None:
     ran = bench("nothing")
     assert ran.returncode == 2
