@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -200,3 +202,11 @@ def test_an_envelope_names_its_sender() -> None:
     for port in range(1, 3000):
         envelopes.open(seal(f"tcp://127.0.0.1:{port}"))
     assert len(envelopes._senders) <= 1024
+
+
+def test_the_example_loses_without_a_channel_and_not_with_one(broker: tuple[str, Broker]) -> None:
+    path = Path(__file__).parent.parent.parent / "examples" / "lossy_service.py"
+    ran = subprocess.run([sys.executable, str(path), broker[0]], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    assert "with a channel: 300 of 300" in ran.stdout
+    assert int(ran.stdout.split()[1]) < 300
