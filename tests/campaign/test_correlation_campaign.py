@@ -1,7 +1,8 @@
-"""Correlation, longer: the model checked exhaustively, many seeds, every canary."""
+"""Correlation, longer: the model checked exhaustively, and a hundred failures of real processes."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 from importlib import resources
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from unerring.simulation import find, run
+from tests.correlation.live_tree import LiveTree
 
 SPEC = resources.files("unerring.correlation") / "spec"
 RULES = re.findall(r"^  (\w+) = TRUE$", (SPEC / "Replicas.cfg").read_text(), re.MULTILINE)
@@ -43,16 +44,9 @@ def test_the_model_fails_without(rule: str, java: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("first", range(0, 2000, 100))
-def test_many_seeds_hold(first: int) -> None:
-    scenario = find("correlation")
-    for seed in range(first, first + 100):
-        outcome = run(scenario, seed)
-        assert outcome.violations == (), f"unerring simulate correlation --seed {seed}: {outcome.violations[0]}"
-
-
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", list(find("correlation").canaries))
-def test_every_canary_is_caught(name: str) -> None:
-    canary = find("correlation").canaries[name]
-    assert any(run(canary.scenario, seed).violations for seed in range(canary.seeds_max)), f"{name} was not caught"
+def test_a_hundred_failures_on_real_processes(tmp_path: Path) -> None:
+    """Kill -9 and SIGSTOP of replicas of a three-level tree, f = 1, a hundred times; the verdict is clean."""
+    tree = LiveTree(tmp_path, events=5000, seed=1)
+    asyncio.run(tree.run(failures=100))
+    assert tree.violations() == []
+    assert tree.kills + tree.stops == 100

@@ -39,6 +39,8 @@ class LiveTree:
         self.supervisor = Supervisor(cluster, data / "live", lambda name: live.command(data, name))
         self.kills = 0
         self.stops = 0
+        self.killed: set[int] = set()
+        """Whom nobody may count on, though their last status says otherwise."""
 
     def status(self, name: str) -> dict[str, Any]:
         path = self.data / "live" / "status" / f"{name.replace('/', '.')}.json"
@@ -52,7 +54,7 @@ class LiveTree:
         process = self.supervisor.processes.get(name)
         told = self.status(name)
         alive = process is not None and process.returncode is None and told.get("pid") == process.pid
-        return alive and told.get("phase") == "MEMBER"
+        return alive and told.get("phase") == "MEMBER" and told["pid"] not in self.killed
 
     async def until(self, condition: Any, within_s: float = 120) -> None:
         deadline = asyncio.get_running_loop().time() + within_s
@@ -96,6 +98,7 @@ class LiveTree:
             asyncio.get_running_loop().call_later(self.draw.random(), _go_on, process.pid)
         else:
             self.kills += 1
+            self.killed.add(process.pid)
             os.kill(process.pid, signal.SIGKILL)
 
     def complete(self) -> bool:

@@ -87,17 +87,16 @@ class ProgressAnywayReplica(Replica):
 
 
 class AcksBeforeAccepting(Replica):
-    """Acknowledges what it has seen, not what it has."""
+    """Acknowledges what it has seen, not what it has (line 8 before line 9)."""
 
     def _batch(self, sender: Address, batch: Batch, now: int) -> Effects:
-        effects = super()._batch(sender, batch, now)
+        early: Effects = []
         if batch.events and batch.stream in self.intake.streams:
-            ahead = self.intake.streams[batch.stream]
-            if batch.events[-1].stamp > ahead.last:
-                last, count = batch.events[-1].stamp, batch.index + len(batch.events)
+            last, count = batch.events[-1].stamp, batch.index + len(batch.events)
+            if last > self.intake.streams[batch.stream].last:
                 credit = self.intake.credit(batch.stream)
-                effects.append(Send(sender, Ack(batch.stream, last, count, self.incarnation, credit)))
-        return effects
+                early.append(Send(sender, Ack(batch.stream, last, count, self.incarnation, credit)))
+        return early + super()._batch(sender, batch, now)
 
 
 class NeverAsksIntake(Intake):
