@@ -33,7 +33,10 @@ def recognition_of(sql: str, **columns: ColumnType) -> Recognition:
     return compile_recognition(node, columns_of((name, kind, kind) for name, kind in columns.items()), source, "m")
 
 
-def matched(recognition: Recognition, rows: Rows, engine: BatchEngine) -> list[dict[str, Any]]:
-    """The output rows of one partition, without DuckDB."""
-    events = [Event("input", Stamp(n, n), (), {**row, PARTITION: 0}) for n, row in enumerate(rows)]
+def matched(recognition: Recognition, rows: Rows, engine: BatchEngine, times: list[int]) -> list[dict[str, Any]]:
+    """The output rows of one partition, without DuckDB; `times` in microseconds."""
+    events = [
+        Event("input", Stamp(time, number), (), {**row, PARTITION: 0})
+        for number, (row, time) in enumerate(zip(rows, times, strict=True))
+    ]
     return [payload for _, payload in outputs_of(recognition, [(0, events)], engine)]

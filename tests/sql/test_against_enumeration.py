@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from itertools import permutations
+from itertools import accumulate, permutations
 from typing import Any
 
 import pytest
@@ -98,32 +98,40 @@ def repeated(part: Node, least: int, most: int | None, greedy: bool, rows: tuple
         yield ""
 
 
-def expected(node: Node, rows: tuple[int, ...], to_next: bool) -> list[tuple[int, str]]:
-    """Start and word of every match."""
-    found: list[tuple[int, str]] = []
+def expected(node: Node, rows: tuple[int, ...], times: list[int], within: int, to_next: bool) -> list[str]:
+    """The word of every match. Rows that are too late for a start row are not there for it."""
+    found: list[str] = []
     start = 0
     while start < len(rows):
-        word = next(words(node, rows[start:]), None)
+        end = next((n for n in range(start, len(rows)) if times[n] > times[start] + within), len(rows))
+        word = next(words(node, rows[start:end]), None)
         if word is not None:
-            found.append((start, word))
+            found.append(word)
         start += 1 if word is None or to_next else max(len(word), 1)
     return found
 
 
-@pytest.mark.parametrize("seed", range(8))
+def check(chance: random.Random) -> None:
+    """One random pattern over random rows."""
+    node = random_pattern(chance)
+    rows = tuple(chance.randint(1, 3) for _ in range(chance.randint(0, 8)))
+    times = list(accumulate((chance.randint(0, 3) for _ in rows[1:]), initial=0))[: len(rows)]
+    within, to_next = chance.choice((2, 3, 5, 1000)), chance.random() < 0.5
+    text = text_of(node)
+    define = ", ".join(f"{name} AS x IN ({low}, {high})" for name, (low, high) in FITS.items() if name in text)
+    limit = "" if within == 1000 else f"WITHIN INTERVAL '{within}' MICROSECOND"
+    sql = (
+        "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY at MEASURES coalesce(string_agg(CLASSIFIER(), ''), '') AS word "
+        f"AFTER MATCH SKIP {'TO NEXT ROW' if to_next else 'PAST LAST ROW'} PATTERN ({text}) "
+        f"{limit} {'DEFINE ' + define if define else ''})"
+    )
+    recognition = recognition_of(sql, x=ColumnType.INT, at=ColumnType.TIME)
+    answer = matched(recognition, [{"x": x} for x in rows], BatchEngine.BACKTRACK, times)
+    assert [row["word"] for row in answer] == expected(node, rows, times, within, to_next), (sql, rows, times)
+
+
+@pytest.mark.parametrize("seed", range(10))
 def test_matches_are_the_preferred_words(seed: int) -> None:
     chance = random.Random(seed)
-    for _ in range(60):
-        node = random_pattern(chance)
-        rows = tuple(chance.randint(1, 3) for _ in range(chance.randint(0, 7)))
-        to_next = chance.random() < 0.5
-        text = text_of(node)
-        define = ", ".join(f"{name} AS x IN ({low}, {high})" for name, (low, high) in FITS.items() if name in text)
-        sql = (
-            "SELECT * FROM t MATCH_RECOGNIZE (MEASURES coalesce(string_agg(CLASSIFIER(), ''), '') AS word "
-            f"AFTER MATCH SKIP {'TO NEXT ROW' if to_next else 'PAST LAST ROW'} "
-            f"PATTERN ({text}) {'DEFINE ' + define if define else ''})"
-        )
-        recognition = recognition_of(sql, x=ColumnType.INT)
-        answer = [row["word"] for row in matched(recognition, [{"x": x} for x in rows], BatchEngine.BACKTRACK)]
-        assert answer == [word for _, word in expected(node, rows, to_next)], (sql, rows)
+    for _ in range(100):
+        check(chance)

@@ -126,6 +126,16 @@ def test_within(within: str, expected: list[tuple[int, ...]], engine: BatchEngin
     assert [row["w"] for row in query(sql, engine, t=SECONDS)] == words + later
 
 
+@pytest.mark.parametrize("engine", BatchEngine)
+def test_what_was_too_late_for_one_start_is_tried_for_the_next(engine: BatchEngine) -> None:
+    rows = [{"at": dt.datetime(2026, 1, 1, 0, 0, s), "x": x} for s, x in ((0, 1), (1, 1), (4, 2))]
+    sql = (
+        "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY at MEASURES count(*) AS n PATTERN (A+ B) WITHIN INTERVAL '3' SECOND "
+        "DEFINE A AS x = 1, B AS x = 2)"
+    )
+    assert query(sql, engine, t=rows) == [{"n": 2}]
+
+
 def test_times_and_intervals() -> None:
     sql = (
         "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY at MEASURES LAST(at) AS z, LAST(at) - FIRST(at) AS span, "
