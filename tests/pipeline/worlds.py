@@ -11,7 +11,7 @@ from types import ModuleType
 import pyarrow as pa
 
 from unerring.log import Chain, EventLog, with_origin
-from unerring.model import TIME_MAX, TIME_MIN, ColumnType, Event, Stamp, StreamSchema, schema_of, stream
+from unerring.model import TIME_MAX, ColumnType, Event, Stamp, StreamSchema, schema_of, stream
 from unerring.pipeline.detect import output_chains, take_over
 from unerring.pipeline.feeding import events_of
 from unerring.pipeline.intervals import read_spans, spans_of
@@ -127,7 +127,7 @@ def as_table(events: list[Event], schema: StreamSchema) -> pa.Table:
 def sealed(data: Path, name: str) -> list[Event]:
     """All events that a stream's chain holds."""
     chain = EventLog(data / "log").chain(name)
-    return list(events_of(chain.read(TIME_MIN, TIME_MAX), chain.schema))
+    return list(events_of(chain.read(chain.base.from_us, TIME_MAX), chain.schema))
 
 
 def advance(level: Level, shares: list[Share], end_us: int) -> None:
