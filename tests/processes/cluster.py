@@ -253,6 +253,17 @@ class Cluster:
                 return name
         return None
 
+    def open(self) -> int:
+        """Instances that some node has not settled, as far as the nodes say."""
+        left = [0]
+        for name in self.names:
+            try:
+                known, waiting = (self.folder / f"{name}.left").read_text().split()
+            except (OSError, ValueError):
+                continue
+            left.append(len(self.wanted) - int(known) + int(waiting))
+        return max(left)
+
     def settled(self) -> bool:
         for name in self.names:
             try:

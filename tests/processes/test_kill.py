@@ -14,8 +14,9 @@ def torment(cluster: Cluster, failures: int, seed: int) -> None:
     number = 0
     while cluster.failures < failures:
         for _ in range(draw.randint(1, 3)):
-            cluster.want(f"p{number}", number)
-            number += 1
+            if cluster.open() < 6:
+                cluster.want(f"p{number}", number)
+                number += 1
         pass_time(draw.random() * 0.4)
         victim = cluster.master() or draw.choice(cluster.names)
         if draw.random() < 0.25:

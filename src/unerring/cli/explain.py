@@ -1,9 +1,10 @@
-"""`unerring explain`: what a rule is, how it will run, what it keeps."""
+"""`unerring explain`: what a rule or a process is, how it will run, what it keeps."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -14,8 +15,10 @@ from unerring.model import CallerError
 
 
 def command(
-    address: Annotated[str, typer.Argument(help="module:attribute: a rule, a plan, or several of them.")],
+    address: Annotated[str, typer.Argument(help="module:attribute: a rule, a plan, or several of them; or a process.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a rule, a line each.")] = False,
+    svg: Annotated[Path | None, typer.Option(help="A process: draw its graph into this file.")] = None,
+    failover_ms: Annotated[int, typer.Option(help="A process: the failover threshold for grouping.")] = 2_000,
 ) -> None:
     """Print a rule: its plan, what is compiled and what is interpreted and why, what it keeps, its version.
 
@@ -24,12 +27,36 @@ def command(
     from unerring.rules.choice import why_interpreted
     from unerring.rules.explain import describe, printed
 
-    described = [describe(plan, why_interpreted) for plan in _plans(load(address), address)]
+    found = load(address)
+    if _is_process(found):
+        _explain_process(found, as_json, svg, failover_ms)
+        return
+    described = [describe(plan, why_interpreted) for plan in _plans(found, address)]
     if as_json:
         for one in described:
             sys.stdout.write(msgspec.json.encode(one).decode() + "\n")
     else:
         sys.stdout.write("\n\n".join(map(printed, described)) + "\n")
+
+
+def _is_process(found: Any) -> bool:
+    from unerring.processes.build import Process
+
+    return isinstance(found, Process)
+
+
+def _explain_process(process: Any, as_json: bool, svg: Path | None, failover_ms: int) -> None:
+    from unerring.processes.drawing import draw
+    from unerring.processes.explain import explain, told
+    from unerring.processes.grouping import Grouping
+
+    grouping = Grouping(failover_us=failover_ms * 1000)
+    if svg is not None:
+        svg.write_text(draw(process))
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(explain(process, grouping)).decode() + "\n")
+    else:
+        sys.stdout.write(told(process, grouping))
 
 
 def _plans(found: Any, address: str) -> list[Any]:

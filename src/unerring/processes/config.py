@@ -15,6 +15,8 @@ class ProcessesConfig(ProcessConfig, frozen=True):
     """t_h: a master that was not heard for so long is suspected."""
     backoff_us: int = 150 * MILLISECOND_US
     """t_b: at most so much longer, by chance, so that suspicions do not collide."""
+    candidacies_max: int = 32
+    """Views asked for at once. When a node with many instances dies, the others must not drown in elections."""
     resend_us: int = 60 * MILLISECOND_US
     sweep_patience_us: int = 2 * SECOND_US
     """How long survivors wait for a master to undo its own work before they cancel it where they can."""

@@ -110,6 +110,7 @@ class ProcessNode:
         self.finished: dict[str, Outline] = {}
         self.starters: dict[str, list[tuple[Address, Start]]] = {}
         self._next_heartbeat_us = 0
+        self._ticked_us = now
         self._load(records, now)
 
     def _load(self, records: Mapping[str, bytes], now: int) -> None:
@@ -133,8 +134,15 @@ class ProcessNode:
         return [*self.out.take(), SetTimer(TICK, now + self.config.tick_us)]
 
     def timer(self, name: str, now: int) -> Effects:
+        asleep = now - self._ticked_us > self.config.suspect_us // 2
+        self._ticked_us = now
+        asking = sum(replica.votes is not None for replica in self.instances.values())
         for replica in list(self.instances.values()):
-            replica.tick(now)
+            if asleep:  # what the others said meanwhile is still unread: nobody may be suspected for that
+                replica.led_us = now
+            was_asking = replica.votes is not None
+            replica.tick(now, may_ask=was_asking or asking < self.config.candidacies_max)
+            asking += int(replica.votes is not None) - int(was_asking)
             self._after(replica)
         if now >= self._next_heartbeat_us:
             self._next_heartbeat_us = now + self.config.heartbeat_us

@@ -70,8 +70,8 @@ class Replica(Leads):
         if first and self.view == 0 and self.voted_for == "":
             self.replicate(state, now)
 
-    def tick(self, now: int) -> None:
-        """Time has passed: repeat, suspect, go on."""
+    def tick(self, now: int, may_ask: bool = True) -> None:
+        """Time has passed: repeat, suspect, go on. `may_ask`: this node may start another candidacy now."""
         if self.replicating is not None and now >= self.resend_us:
             self._send_state(tuple(m for m in self.others if m not in self.acks), now)
         if self.execution is not None:
@@ -88,7 +88,11 @@ class Replica(Leads):
         if self.handing is not None and now >= self.resend_us and now - self.led_us > self.shared.config.heartbeat_us:
             self.resend_us = now + self.shared.config.resend_us
             self.out.send(self.handing[0], Name(self.view, self.handing[1]))
-        if self.suspects(now) and (self.accepted is not None or self.proposal is not None or self.votes is not None):
+        if (
+            may_ask
+            and self.suspects(now)
+            and (self.accepted is not None or self.proposal is not None or self.votes is not None)
+        ):
             self.ask_again(now)
 
     def lead(self) -> Lead | None:

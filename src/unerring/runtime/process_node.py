@@ -164,6 +164,19 @@ class RunningNode:
         if self._own is not None:
             self._own.close()
 
+    async def wait(self, stopping: asyncio.Event) -> None:
+        """Until `stopping` is set. Raises what ended the node before that, a failed disk for example."""
+        waiting = asyncio.create_task(stopping.wait())
+        driving = self._driving
+        if driving is None:
+            raise ProcessError(f"node {self.name} is not open")
+        try:
+            await asyncio.wait((waiting, driving), return_when=asyncio.FIRST_COMPLETED)
+            if driving.done():
+                driving.result()
+        finally:
+            waiting.cancel()
+
     async def __aenter__(self) -> Self:
         await self.open()
         return self

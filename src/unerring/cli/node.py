@@ -1,0 +1,101 @@
+"""`unerring node`: one process node of a cluster, or a cluster of one."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from unerring.cli._address import load
+from unerring.model import CallerError
+
+
+def command(
+    processes: Annotated[list[str], typer.Argument(help="module:attribute of each process.")],
+    name: Annotated[str, typer.Option(help="This node's name in the cluster.")] = "node",
+    listen: Annotated[str, typer.Option(help="host:port to listen on; loopback only without --tls.")] = "",
+    peer: Annotated[list[str] | None, typer.Option(help="name=host:port of another node; once for each.")] = None,
+    service: Annotated[list[str] | None, typer.Option(help="name=URL of an HTTP service; once for each.")] = None,
+    data: Annotated[Path, typer.Option(help="The run's folder.")] = Path("unerring-data"),
+    tls: Annotated[str, typer.Option(help="A folder made by `unerring certs` for this node.")] = "",
+    start: Annotated[str, typer.Option(help="process=ID: start this instance, print its result, and end.")] = "",
+    given: Annotated[str, typer.Option(help="What the started instance is given, as a JSON object.")] = "{}",
+) -> None:
+    """Run a process node until Ctrl-C. With three nodes that name each other, f = 1; alone, f = 0."""
+    found = [_process(load(address), address) for address in processes]
+    data.mkdir(parents=True, exist_ok=True)
+    asyncio.run(_run(found, name, listen, _pairs(peer), _pairs(service), data, tls, start, given))
+
+
+def _process(found: Any, address: str) -> Any:
+    from unerring.processes.build import Process
+
+    if not isinstance(found, Process):
+        raise CallerError(f"{address} is {type(found).__name__}, not a process; name what Process(...).flow(...) gave")
+    return found
+
+
+def _pairs(given: Sequence[str] | None) -> dict[str, str]:
+    pairs = {}
+    for item in given or ():
+        name, sign, value = item.partition("=")
+        if not sign or not name or not value:
+            raise CallerError(f"{item!r} is no name=value; write for example n1=127.0.0.1:7001")
+        pairs[name] = value
+    return pairs
+
+
+async def _run(
+    processes: list[Any],
+    name: str,
+    listen: str,
+    peers: dict[str, str],
+    services: dict[str, str],
+    data: Path,
+    tls: str,
+    start: str,
+    given: str,
+) -> None:
+    from unerring.processes.config import ClusterBounds
+    from unerring.runtime.links import LinksConfig
+    from unerring.runtime.process_node import RunningNode
+    from unerring.runtime.services import HttpService
+
+    bounds = ClusterBounds(f=len(peers) // 2)
+    node = RunningNode(
+        name,
+        processes,
+        data / f"{name}.db",
+        {called: HttpService(url) for called, url in services.items()},
+        peers=peers,
+        listen_on=listen,
+        bounds=bounds,
+        links_config=LinksConfig(frame_bytes_max=2 * bounds.state_bytes_max + (2 << 20), tls=tls) if tls else None,
+    )
+    address = await node.open()
+    try:
+        if start:
+            process, _, instance = start.partition("=")
+            result = await node.run(process, instance, **_object(given))
+            typer.echo(msgspec.json.encode(result).decode())
+            return
+        typer.echo(f"{name} runs{' on ' + address if address else ''}, f = {bounds.f}; Ctrl-C stops it", err=True)
+        stopping = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        await node.wait(stopping)
+    finally:
+        await node.close()
+
+
+def _object(given: str) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = msgspec.json.decode(given, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise CallerError(f"--given must be a JSON object: {error}") from None
+    return found

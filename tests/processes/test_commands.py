@@ -1,0 +1,50 @@
+"""`unerring explain` and `unerring node` on a process, as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCE = """
+from unerring.processes.build import Process
+
+class State:
+    n: int = 1
+
+double = Process("double", state=State)
+
+@double.action(writes="n", deterministic=True)
+async def twice(n: int) -> int:
+    return 2 * n
+
+double.flow(twice)
+"""
+
+
+def unerring(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "shop.py").write_text(SOURCE)
+    command = [sys.executable, "-m", "unerring", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def test_explain_tells_and_draws(tmp_path: Path) -> None:
+    done = unerring(tmp_path, "explain", "shop:double", "--svg", "double.svg")
+    assert "twice (local): deterministic non-write" in done.stdout, done.stderr
+    assert (tmp_path / "double.svg").read_text().startswith("<svg")
+    facts = json.loads(unerring(tmp_path, "explain", "shop:double", "--json").stdout)
+    assert [action["action"] for action in facts["actions"]] == ["twice"]
+
+
+def test_a_node_runs_an_instance_once(tmp_path: Path) -> None:
+    for _ in range(2):
+        done = unerring(tmp_path, "node", "shop:double", "--start", "double=d1", "--given", '{"n": 21}')
+        assert json.loads(done.stdout) == {"n": 42}, done.stderr
+
+
+def test_wrong_calls_get_a_sentence(tmp_path: Path) -> None:
+    assert "is no name=value" in unerring(tmp_path, "node", "shop:double", "--peer", "n1").stderr
+    assert "not a process" in unerring(tmp_path, "node", "shop:State").stderr
+    wrong = unerring(tmp_path, "node", "shop:double", "--start", "double=d1", "--given", "[1]")
+    assert "--given must be a JSON object" in wrong.stderr
