@@ -299,11 +299,11 @@ def test_the_demonstrations_lose_without_us_and_not_with_us(server, example, sho
 
 
 @pytest.mark.parametrize("kind", ["corba", "corba-pull"])
-def test_two_channels_chained(url, kind):
+def test_two_channels_chained(own_broker, kind):
     """Which the paper's own implementation could not (section 4)."""
 
     async def scenario():
-        hall, office = f"{url}.hall.{kind}", f"{url}.office.{kind}"
+        hall, office = (f"corba://127.0.0.1:{own_broker.port}/{name}" for name in ("hall", "office"))
         async with (
             CorbaChain(hall, office, NEAR) as chain,
             AsyncPublisher(hall, Reading, name="press", config=QUICK) as out,

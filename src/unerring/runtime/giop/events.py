@@ -71,10 +71,6 @@ class EventChannel:
             with contextlib.suppress(UnerringError):
                 await self.client.call(proxy, operation)
 
-    async def open_push_consumer(self) -> Reference:
-        """A proxy whose supplier is still to be connected: what another channel is chained to."""
-        return await self._proxy("for_suppliers", "obtain_push_consumer")
-
     async def _proxy(self, admin: str, obtain: str) -> Reference:
         return await reference_from(self.client, await reference_from(self.client, self.reference, admin), obtain)
 
@@ -160,7 +156,6 @@ async def chain(upstream: EventChannel, downstream: EventChannel) -> tuple[Refer
 
     The two proxies: upstream's supplier and downstream's consumer.
     """
-    consumer = await downstream.open_push_consumer()
-    supplier = await upstream.push_supplier(consumer)
-    await downstream.client.call(consumer, "connect_push_supplier", lambda body: write_reference(body, supplier))
-    return supplier, consumer
+    # Downstream is not told who supplies it: two proxies that disconnect each other can bring omniEvents down.
+    consumer = await downstream.push_consumer()
+    return await upstream.push_supplier(consumer), consumer

@@ -92,8 +92,7 @@ class CorbaChain:
                     self._look_after(upstream, downstream, supplier, consumer),
                 )
             finally:
-                await upstream.leave(supplier, "disconnect_push_supplier")
-                await downstream.leave(consumer, "disconnect_push_consumer")
+                await upstream.leave(supplier, "disconnect_push_supplier")  # which tells the other end
         return True
 
     async def _look_after(
