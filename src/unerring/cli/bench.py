@@ -46,7 +46,7 @@ def command(
 def _names() -> list[str]:
     if not BENCH.is_dir():
         raise CallerError("benchmarks are part of the repository, not of the installed package; run this in a clone")
-    return sorted(path.stem for path in BENCH.glob("[a-z]*.py"))
+    return sorted(path.stem for path in BENCH.glob("[a-z]*.py") if "\ndef run(" in path.read_text())
 
 
 def _load(name: str) -> ModuleType:
