@@ -139,6 +139,35 @@ def test_a_channel_is_written_to_the_log_and_goes_on_after_a_restart(tmp_path: P
     assert Quarantine(log.store, "Typed").events() == []
 
 
+def test_what_a_channel_loses_stands_in_quarantine_and_the_stream_goes_on(tmp_path: Path) -> None:
+    log, quiet = EventLog(tmp_path), threading.Event()
+    port = 0
+
+    def feed_until(sealed_us: int, at: int) -> None:
+        """A producer's incarnation: it publishes one event a moment until the log holds one of `sealed_us` or later."""
+        nonlocal port
+        with Publisher(f"tcp://127.0.0.1:{port}", Typed, name="press") as out:
+            port = int(out.address.rpartition(":")[2])
+            feeds = Feeds(log, {"Typed": out.address}, {"Typed": W1.plan.inputs[0].schema}, 2)
+            while log.chain("Typed").refresh() < sealed_us:
+                assert feeds.error is None
+                at += 1
+                out.publish(Typed(1, "A", 0.0), at=at)
+                quiet.wait(0.02)
+            while not out._inner.registered or not max(out._inner.registered.values()):
+                at += 1
+                out.publish(Typed(1, "A", 0.0), at=at)
+                quiet.wait(0.02)
+            feeds.stop()
+            assert feeds.error is None
+
+    feed_until(1, at=0)
+    feed_until(1_000_001, at=1_000_000)  # the same producer anew, without storage: its epoch's end is unknown
+    (bad,) = Quarantine(log.store, "Typed").events()
+    assert bad.reason == "lost"
+    assert "the producer restarted without its buffer" in bad.detail
+
+
 def test_what_is_wrong_around_spark_is_said_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="'nonsense' is not a Spark master"):
         SparkConfig(master="nonsense")

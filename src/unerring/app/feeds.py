@@ -1,7 +1,8 @@
 """Channels into the log: one subscriber and one writer a stream, on one event loop in a thread of its own.
 
 After a restart a subscriber goes on from what the chain holds of each producer, not from what it last heard: only the
-chain is durable.
+chain is durable. So an event is accepted only once it is sealed, and producers keep what is not (registered consumers).
+What a channel declares lost stands in quarantine, with its exact range.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import Any
 
 import msgspec
 
+from unerring.channels import ConsumerConfig
 from unerring.log import EventLog, LogWriter, WriterConfig
-from unerring.model import Stamp, StreamSchema
+from unerring.model import MessageLoss, Stamp, StreamSchema
 from unerring.runtime.channel import AsyncSubscriber
 from unerring.runtime.channel.timers import monotonic_us
 
@@ -58,26 +60,49 @@ class Feeds:
 
     async def _feed(self, url: str, writer: LogWriter) -> None:
         positions = {int(known, 16): mark for known, mark in writer.chain.producers().items() if _is_id(known)}
-        subscriber: AsyncSubscriber[Any] = AsyncSubscriber(url, positions=positions)
+        subscriber: AsyncSubscriber[Any] = AsyncSubscriber(
+            url, explicit=True, positions=positions, config=ConsumerConfig(registered=self._name_at_producers(writer))
+        )
         async with subscriber:
             taking = asyncio.create_task(self._take(subscriber, writer))
             try:
                 while not self._stopping.is_set() and not taking.done():
                     await self._pause(writer)
                     if writer.due(monotonic_us()):
-                        writer.seal()
+                        self._seal(subscriber, writer)
             finally:
                 taking.cancel()
                 await asyncio.gather(taking, return_exceptions=True)
-                writer.seal()
+                self._seal(subscriber, writer)
             if not taking.cancelled() and taking.exception() is not None:
                 raise taking.exception()  # type: ignore[misc]
 
+    def _name_at_producers(self, writer: LogWriter) -> str:
+        """Two runs must not acknowledge for each other."""
+        where = writer.chain.store.locate(writer.chain.folder)
+        return f"log of {writer.schema.name} in {where}"
+
+    def _seal(self, subscriber: AsyncSubscriber[Any], writer: LogWriter) -> None:
+        """Only what is durable is accepted; a producer not heard of since the start has nothing to be told."""
+        for producer, (epoch, sequence) in writer.seal().items():
+            if int(producer, 16) in subscriber.met:
+                subscriber.accept_through(int(producer, 16), epoch, sequence)
+
     async def _take(self, subscriber: AsyncSubscriber[Any], writer: LogWriter) -> None:
+        while True:
+            try:
+                await self._take_batches(subscriber, writer)
+            except MessageLoss as loss:
+                mark = (loss.epoch, loss.first if loss.last is None else loss.last)
+                writer.lost(f"{loss.producer_id:016x}", mark, str(loss), monotonic_us())
+            else:
+                return
+
+    async def _take_batches(self, subscriber: AsyncSubscriber[Any], writer: LogWriter) -> None:
         async for batch in subscriber.batches():
             for event in batch:
                 if writer.full:
-                    writer.seal()
+                    self._seal(subscriber, writer)
                 now, producer, mark = monotonic_us(), f"{event.producer:016x}", (event.epoch, event.sequence)
                 payload = self._decode(event.value, writer.schema)
                 if isinstance(payload, dict):

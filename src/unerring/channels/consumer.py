@@ -280,6 +280,10 @@ class Consumer:
         """Every account this consumer answers for."""
         return Ledger(tuple(account for feed in self._feeds.values() for account in (*feed.closed, feed.account)))
 
+    def met(self) -> list[int]:
+        """The producers heard of since the start."""
+        return list(self._feeds)
+
     def positions(self) -> dict[int, Position]:
         """Where to go on from after a restart, by producer."""
         return {**self._positions, **{feed.producer: feed.position for feed in self._feeds.values()}}

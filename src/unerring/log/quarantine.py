@@ -25,6 +25,8 @@ class Reason(StrEnum):
     NOT_INCREASING = "not increasing"
     TOO_LARGE = "too large"
     LATE = "late"
+    LOST = "lost"
+    """It never came: the channel declared it lost, from this sequence on, as the detail says."""
     RULE = "rule"
     """A rule could not digest it. Its id is then the event's: stream, time and ordinal."""
 

@@ -115,6 +115,11 @@ class LogWriter:
             return
         self._refuse(producer, mark, Reason.UNDECODABLE, detail, raw, now)
 
+    def lost(self, producer: str, mark: Mark, detail: str, now: int) -> None:
+        """Events that the channel declared lost, up to the mark: told once, and the stream goes on."""
+        if mark > self._taken.get(producer, (-1, -1)):
+            self._refuse(producer, mark, Reason.LOST, detail, b"", now)
+
     def progress(self, time_us: int, now: int) -> None:
         """The stream will send nothing at or before this time."""
         if time_us > max(self._progress_us, self.chain.through_us):

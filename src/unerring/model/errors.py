@@ -83,8 +83,11 @@ class NetworkError(WorldError):
 class MessageLoss(WorldError):
     """Events that cannot be recovered, named exactly. `last` is None when the end is unknown (an open range)."""
 
-    def __init__(self, producer: str, epoch: int, first: int, last: int | None, cause: str) -> None:
+    def __init__(
+        self, producer: str, epoch: int, first: int, last: int | None, cause: str, producer_id: int = 0
+    ) -> None:
         self.producer = producer
+        self.producer_id = producer_id
         self.epoch = epoch
         self.first = first
         self.last = last

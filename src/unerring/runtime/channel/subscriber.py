@@ -58,6 +58,7 @@ class AsyncSubscriber(Generic[V]):
             print(event.value)
 
     An event counts as accepted when the next one is asked for. `positions()` is where to go on from after a restart.
+    With `explicit` nothing counts as accepted before `accept_through` says so: for those who keep events durably.
     `on_initial` takes the producer's initial information: with `Start.INITIAL` at first, with `on_loss="recover"` after
     each loss.
     """
@@ -69,6 +70,7 @@ class AsyncSubscriber(Generic[V]):
         *,
         on_loss: OnLoss | str = OnLoss.RAISE,
         on_initial: Callable[[bytes], None] | None = None,
+        explicit: bool = False,
         positions: Mapping[int, Position] | None = None,
         config: ConsumerConfig | None = None,
         channel: ChannelConfig | None = None,
@@ -78,6 +80,7 @@ class AsyncSubscriber(Generic[V]):
         self.reports = Reports()
         self.on_loss = OnLoss(on_loss)
         self._on_initial = on_initial
+        self._explicit = explicit
         self._quit: MessageLoss | None = None
         self.quarantine: deque[tuple[bytes, str]] = deque(maxlen=_QUARANTINE_MAX)
         """Payloads that are not records of the stream, with the reason; the oldest make room."""
@@ -137,8 +140,12 @@ class AsyncSubscriber(Generic[V]):
 
     def accept(self, event: Received[V]) -> None:
         """Everything up to this event is done with, without asking for the next one."""
-        now = monotonic_us()
-        self._carry_out(self._machine.accepted(event.producer, event.epoch, event.sequence, now))
+        self.accept_through(event.producer, event.epoch, event.sequence)
+
+    def accept_through(self, producer: int, epoch: int, sequence: int) -> None:
+        """Everything of this producer up to here is done with; an open-ended loss counts by its first sequence."""
+        self._carry_out(self._machine.accepted(producer, epoch, sequence, monotonic_us()))
+        self._go_on_reading()
 
     async def batches(self) -> AsyncIterator[Batch[V]]:
         """Events as they came together, at least one. A batch counts as accepted when the next one is asked for.
@@ -199,7 +206,7 @@ class AsyncSubscriber(Generic[V]):
         if loss.count == 0:
             return
         name = self.name_of(loss.producer)
-        error = MessageLoss(name, loss.epoch, loss.first, loss.last, loss.cause)
+        error = MessageLoss(name, loss.epoch, loss.first, loss.last, loss.cause, loss.producer)
         self.reports.note("channel.lost", str(error), loss.count or 1)
         if self.on_loss is OnLoss.RAISE:
             raise error
@@ -214,11 +221,15 @@ class AsyncSubscriber(Generic[V]):
 
     def _accept_current(self) -> None:
         segment, self._current = self._current, None
-        if segment is None:
+        if segment is None or self._explicit:
+            self._go_on_reading()
             return
         through = segment.first if segment.last is None else segment.last
         effects = self._machine.accepted(segment.producer, segment.epoch, through, monotonic_us())
         self._carry_out(effects)
+        self._go_on_reading()
+
+    def _go_on_reading(self) -> None:
         if self._paused and self._queued <= self._config.in_hand_max // 4:
             self._paused = False
             self._inlet.resume_reading()
@@ -229,6 +240,11 @@ class AsyncSubscriber(Generic[V]):
     def name_of(self, producer: int) -> str:
         """The producer's name once a heartbeat told it, its id in hexadecimal before."""
         return self._machine.name_of(producer)
+
+    @property
+    def met(self) -> list[int]:
+        """The producers heard of since the start."""
+        return self._machine.met()
 
     def ledger(self) -> Ledger:
         """published = delivered + declared lost + pending, for every epoch of every producer."""
@@ -243,6 +259,8 @@ class AsyncSubscriber(Generic[V]):
     def _accept_partly(self) -> None:
         """Of the batch in hand, all but the event that the application still works on."""
         segment, taken = self._current, self._next_event
+        if self._explicit:
+            return
         if isinstance(segment, Frames) and self._events and taken >= 2:
             self._machine.accepted(segment.producer, segment.epoch, self._events[taken - 2].sequence, monotonic_us())
 
