@@ -279,7 +279,7 @@ canary(Processes, "keeps mail to itself", replica=broken.KeepsMailToItself, weig
 canary(Processes, "cancels beside a running group", replica=broken.CancelsBesideGroup, cancel_chance=1.0, seeds_max=200)
 canary(Processes, "cancels an announced action", replica=broken.CancelsAnnounced, weights=FINALS, cancel_chance=1.0)
 canary(ProcessesStorm, "offers an abandoned state", replica=broken.OffersAbandoned)
-canary(ProcessesStorm, "compensates in order", replica=broken.CompensatesInOrder)
+canary(ProcessesStorm, "compensates in order", replica=broken.CompensatesInOrder, seeds_max=400)
 canary(ProcessesStorm, "names two masters", replica=broken.NamesTwoMasters)
 canary(ProcessesStorm, "two starters in view 0", replica=broken.TwoStarters, seeds_max=200)
 canary(
