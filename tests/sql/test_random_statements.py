@@ -181,7 +181,7 @@ def answer(sql: str, rows: list[dict[str, object]], engine: BatchEngine) -> list
 
 
 @settings(
-    max_examples=int(os.environ.get("SQL_EXAMPLES", "250")), deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=int(os.environ.get("SQL_EXAMPLES", "60")), deadline=None, suppress_health_check=list(HealthCheck)
 )
 @given(statements(), ROWS)
 def test_every_engine_finds_what_the_oracle_finds(sql: str, rows: list[dict[str, object]]) -> None:
