@@ -156,9 +156,6 @@ class _Passed:
         self.upstream: Address = "" if before is None else before.upstream
         self.newcomers: list[Address] = []
         self.beat: HeartbeatPace = HeartbeatPace(f"{_BEAT}{producer}", config) if before is None else before.beat
-        self._previous = (0, None) if before is None else (before.epoch, before._ended)
-        self._ended: int | None = None
-        self._open_end = False
         self._config = config
         self._buffer = ReplayBuffer()
         self._pace = RepairPace(config)
@@ -168,25 +165,18 @@ class _Passed:
     def keep(self, frames: Frames, now: int) -> None:
         config, buffer = self._config, self._buffer
         buffer.append(frames, now)
-        self._moved_to(frames.last)
+        self.last = frames.last
         while buffer.count > config.buffer_count_max or buffer.bytes > config.buffer_bytes_max:
             buffer.evict_oldest()
 
     def lose(self, loss: Loss) -> None:
-        if loss.last is None:
-            self._ended = None
-            self._open_end = True
-        elif loss.count:
+        if loss.last is not None and loss.count:
             self._gone.append((loss.first, loss.last))
-            self._moved_to(loss.last)
-
-    def _moved_to(self, last: int) -> None:
-        self.last = last
-        self._ended = None if self._open_end else last
+            self.last = loss.last
 
     def heartbeat(self, direct: Address) -> Heartbeat:
-        epoch, ended = self._previous
-        return Heartbeat(self.producer, self.epoch, self.last, self.name, direct, epoch, ended)
+        # A relay does not claim to know where the epoch before ended: what it passed on last may not have been last.
+        return Heartbeat(self.producer, self.epoch, self.last, self.name, direct)
 
     def answer(self, sender: Address, nack: Nack, now: int) -> Effects:
         """From the cache; what is gone is said to be; what is below the cache is asked for upstream."""
