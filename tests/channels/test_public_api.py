@@ -284,3 +284,20 @@ def test_a_durable_publisher_goes_on_after_a_restart(tmp_path: Path) -> None:
 def test_a_durable_publisher_needs_storage() -> None:
     with pytest.raises(ConfigError, match="needs storage="):
         unerring.Publisher("tcp://127.0.0.1:0", Reading, config=ProducerConfig(durable=True))
+
+
+def test_a_publisher_brought_back_at_once_is_a_new_epoch_and_its_events_are_no_duplicates() -> None:
+    with unerring.Publisher("tcp://127.0.0.1:0", Reading) as out:
+        address = out.address
+        with unerring.Subscriber(address, Reading, on_loss="ignore", config=EARLIEST) as events:
+            out.publish(Reading("press-1", 1.0))
+            first = next(events)
+            positions = {first.producer: (first.epoch, first.sequence)}
+    with (
+        unerring.Publisher(address, Reading) as out,
+        unerring.Subscriber(address, Reading, on_loss="ignore", positions=positions) as events,
+    ):
+        out.publish(Reading("press-1", 2.0))
+        again = next(events)
+    assert (again.value.celsius, again.sequence) == (2.0, 1)
+    assert again.epoch > first.epoch

@@ -71,7 +71,9 @@ class Ends:
     async def __aenter__(self):
         return self
 
-    async def __aexit__(self, *_):
+    async def __aexit__(self, failure, *_):
+        if failure is not None:
+            print(f"what {self.url} reported: {self.reports.counts} {list(self.reports.details)}")
         for inlet in self.inlets:
             inlet.resume_reading()
         closing = [self.outlet.close()] if self.outlet else []

@@ -1,6 +1,6 @@
 """Bytes from and to channel messages.
 
-An event alone: 1 byte kind, 8 producer, 4 epoch, 6 sequence, 8 time, 4 ordinal = 31 bytes, then the payload.
+An event alone: 1 byte kind, 8 producer, 5 epoch, 6 sequence, 8 time, 4 ordinal = 32 bytes, then the payload.
 A batch shares one header: kind, producer, epoch, first sequence, count, flags; then times, ordinals where a stream has
 them, lengths, payloads. Everything else is a msgspec message behind a kind byte.
 """
@@ -19,9 +19,10 @@ SINGLE: Final = 0xE1
 BATCH: Final = 0xE2
 CONTROL: Final = 0xE3
 ORDINALS: Final = 1
+_LOW: Final = 0xFFFFFFFF
 
-_SINGLE: Final = struct.Struct("<BQIIHqI")
-_BATCH: Final = struct.Struct("<BQIIHIB")
+_SINGLE: Final = struct.Struct("<BQIBIHqI")
+_BATCH: Final = struct.Struct("<BQIBIHIB")
 HEADER_BYTES: Final = _SINGLE.size
 """What the channel adds to one event."""
 
@@ -48,10 +49,10 @@ class ChannelCodec:
         if kind == SINGLE:
             if len(data) < HEADER_BYTES:
                 raise FrameError(f"a truncated event: {len(data)} bytes, its header alone has {HEADER_BYTES}")
-            _, producer, epoch, low, high, time, ordinal = _SINGLE.unpack_from(data)
+            _, producer, epoch, era, low, high, time, ordinal = _SINGLE.unpack_from(data)
             payload = data[HEADER_BYTES:]
             ordinals = (ordinal,) if ordinal else None
-            return Frames(producer, epoch, low | high << 32, (time,), (payload,), ordinals, len(payload))
+            return Frames(producer, epoch | era << 32, low | high << 32, (time,), (payload,), ordinals, len(payload))
         if kind == CONTROL:
             return self._control.decode(memoryview(data)[1:])
         raise FrameError("not a frame of a reliable channel (another program on this service?)")
@@ -60,17 +61,12 @@ class ChannelCodec:
 def _encode_frames(frames: Frames) -> bytes:
     count = len(frames.payloads)
     first, ordinals = frames.first, frames.ordinals
+    place = (frames.producer, frames.epoch & _LOW, frames.epoch >> 32, first & _LOW, first >> 32)
     if count == 1:
-        ordinal = ordinals[0] if ordinals else 0
-        return (
-            _SINGLE.pack(
-                SINGLE, frames.producer, frames.epoch, first & 0xFFFFFFFF, first >> 32, frames.times[0], ordinal
-            )
-            + frames.payloads[0]
-        )
+        return _SINGLE.pack(SINGLE, *place, frames.times[0], ordinals[0] if ordinals else 0) + frames.payloads[0]
     flags = ORDINALS if ordinals else 0
     head = [
-        _BATCH.pack(BATCH, frames.producer, frames.epoch, first & 0xFFFFFFFF, first >> 32, count, flags),
+        _BATCH.pack(BATCH, *place, count, flags),
         struct.pack(f"<{count}q", *frames.times),
     ]
     if ordinals:
@@ -84,7 +80,7 @@ def _decode_batch(data: bytes) -> Frames:
     size = len(data)
     if size < _BATCH.size:
         raise FrameError(f"a truncated batch: {size} bytes")
-    _, producer, epoch, low, high, count, flags = _BATCH.unpack_from(data)
+    _, producer, epoch, era, low, high, count, flags = _BATCH.unpack_from(data)
     per_event = 16 if flags & ORDINALS else 12
     start = _BATCH.size + per_event * count
     if count < 1 or start > size or flags > ORDINALS:
@@ -100,4 +96,4 @@ def _decode_batch(data: bytes) -> Frames:
     if ends[-1] != size:
         raise FrameError(f"a batch whose payloads end at byte {ends[-1]} of {size}")
     payloads = [data[begin:end] for begin, end in pairwise(ends)]
-    return Frames(producer, epoch, low | high << 32, times, payloads, ordinals, size - start)
+    return Frames(producer, epoch | era << 32, low | high << 32, times, payloads, ordinals, size - start)

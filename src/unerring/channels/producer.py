@@ -58,7 +58,7 @@ class Producer:
     """One incarnation of a producer.
 
     `records` is what an earlier incarnation left on stable storage (may be empty); `fresh_epoch` is used when it left
-    nothing, and must then be higher than any epoch before (a driver without storage takes the wall clock's seconds).
+    nothing, and must then be higher than any epoch before (drivers take the clock's milliseconds).
     """
 
     def __init__(

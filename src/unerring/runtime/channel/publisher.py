@@ -33,6 +33,7 @@ from unerring.model import (
     UnerringError,
     to_time_us,
 )
+from unerring.runtime.channel.epochs import fresh_epoch
 from unerring.runtime.channel.records import Records
 from unerring.runtime.channel.timers import Timers, monotonic_us
 from unerring.runtime.halt import halt
@@ -97,8 +98,7 @@ class AsyncPublisher(Generic[V]):
         """Start listening and make the new epoch durable."""
         await self._outlet.open(self._receive)
         records = {} if self._storage is None else self._storage.load("channel/")
-        fresh_epoch = 1 if self._storage is not None else int(time.time())
-        self._machine = Producer(self._name, self._outlet.direct, records, fresh_epoch, self._config, self._channel)
+        self._machine = Producer(self._name, self._outlet.direct, records, fresh_epoch(), self._config, self._channel)
         self._carry_out(self._machine.start(monotonic_us()))
         await self._written()
         return self

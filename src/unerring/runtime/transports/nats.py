@@ -111,6 +111,9 @@ class _NatsSession:
             await take(message.data)
 
         await self._client.subscribe(self._subject, cb=on_message, pending_bytes_limit=self._bytes_max)
+        # The client's flush sends its PING ahead of commands that wait for its writing task: the first round trip may
+        # overtake the subscription, and gives that task its turn; only the second one is behind it.
+        await self._client.flush()
         await self._client.flush()
         listening()
         await asyncio.shield(self._over)
