@@ -23,7 +23,7 @@ from unerring.channels import (
     Relay,
     Start,
 )
-from unerring.model import Broadcast, Deliver, Effects, Send
+from unerring.model import Broadcast, Deliver, Effects, Send, SetTimer
 from unerring.runtime.channel.relay import AsyncRelay
 from unerring.runtime.transports import Faults, lossy_inlet, open_inlet
 
@@ -127,3 +127,20 @@ def test_two_channels_chained(faults: Faults) -> None:
                         return [(await anext(events)).value for _ in range(300)]
 
     assert asyncio.run(main()) == [b"%d" % n for n in range(300)]
+
+
+def test_an_epoch_without_events_is_passed_on() -> None:
+    """Those behind a relay that missed an epoch's end must not wait for it (seed 131 of the simulation)."""
+    producer, frames = published(3)
+    relay = Relay("relay", random.Random(1), None, EARLIEST)
+    till = Consumer(random.Random(2), EARLIEST)
+    for effect in till.handle("relay", frames[0], 5):
+        assert isinstance(effect, Deliver)
+    till.accepted(producer.id, 1, 1, 5)
+    later = Producer("press", "press", {"channel/epoch": b"1", "channel/closed_at": b"3"}, 1)
+    effects = relay.handle("press", later._heartbeat(), 10)
+    timer = next(effect.name for effect in effects if isinstance(effect, SetTimer))
+    (beat,) = sent(relay.timer(timer, 1_000_000), Broadcast)
+    assert (beat.epoch, beat.last, beat.previous_epoch, beat.previous_last) == (2, 0, 1, 3)
+    (loss,) = [effect.what for effect in till.handle("relay", beat, 1_000_010) if isinstance(effect, Deliver)]
+    assert (loss.epoch, loss.first, loss.last) == (1, 2, 3)

@@ -288,6 +288,11 @@ class Consumer:
         """Where to go on from after a restart, by producer."""
         return {**self._positions, **{feed.producer: feed.position for feed in self._feeds.values()}}
 
+    def position(self, producer: int) -> Position | None:
+        """The same for one producer, if it was heard of since the start."""
+        feed = self._feeds.get(producer)
+        return None if feed is None else feed.position
+
     def name_of(self, producer: int) -> str:
         """The producer's name once a heartbeat told it, its id in hexadecimal before."""
         feed = self._feeds.get(producer)

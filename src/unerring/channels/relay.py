@@ -71,13 +71,22 @@ class Relay:
         if isinstance(message, Initial):
             return self._on_initial(message)
         effects = self._pass_on(self._consumer.handle(sender, message, now), now)
+        if isinstance(message, Heartbeat):
+            self._on_heartbeat(sender, message, now, effects)
         passed = self._passed.get(message.producer)
         if passed is not None:
             effects.extend(passed.answer_waiting(message))
-            if isinstance(message, Heartbeat):
-                passed.name = message.name
-                passed.upstream = message.direct or sender
         return effects
+
+    def _on_heartbeat(self, sender: Address, beat: Heartbeat, now: int, effects: Effects) -> None:
+        """An epoch is passed on even while it has no events: those behind would wait for the old one's for ever."""
+        position = self._consumer.position(beat.producer)
+        if position is None or position[0] != beat.epoch:
+            return
+        passed = self._passing(beat.producer, beat.epoch, position[1] + 1, now, effects)
+        passed.name = beat.name
+        passed.upstream = beat.direct or sender
+        passed.previous_epoch, passed.previous_last = beat.previous_epoch, beat.previous_last
 
     # --- downwards
 
@@ -91,7 +100,7 @@ class Relay:
                 out.append(effect)
                 continue
             segment: Frames | Loss = effect.what
-            passed = self._passing(segment, now, out)
+            passed = self._passing(segment.producer, segment.epoch, segment.first, now, out)
             if isinstance(segment, Frames):
                 passed.keep(segment, now)
                 out.append(Broadcast(segment))
@@ -104,12 +113,12 @@ class Relay:
             pending.extend(self._consumer.accepted(segment.producer, segment.epoch, through, now))
         return out
 
-    def _passing(self, segment: Frames | Loss, now: int, out: Effects) -> _Passed:
-        passed = self._passed.get(segment.producer)
-        if passed is not None and passed.epoch == segment.epoch:
+    def _passing(self, producer: int, epoch: int, first: int, now: int, out: Effects) -> _Passed:
+        passed = self._passed.get(producer)
+        if passed is not None and passed.epoch == epoch:
             return passed
-        fresh = _Passed(segment.producer, segment.epoch, segment.first, self._config, passed)
-        self._passed[segment.producer] = fresh
+        fresh = _Passed(producer, epoch, first, self._config, passed)
+        self._passed[producer] = fresh
         if passed is None and fresh.beat.on:
             out.append(fresh.beat.begin(now))
         return fresh
@@ -154,6 +163,8 @@ class _Passed:
         self.last = first - 1
         self.name: str = "" if before is None else before.name
         self.upstream: Address = "" if before is None else before.upstream
+        self.previous_epoch = 0
+        self.previous_last: int | None = None
         self.newcomers: list[Address] = []
         self.beat: HeartbeatPace = HeartbeatPace(f"{_BEAT}{producer}", config) if before is None else before.beat
         self._config = config
@@ -175,8 +186,10 @@ class _Passed:
             self.last = loss.last
 
     def heartbeat(self, direct: Address) -> Heartbeat:
-        # A relay does not claim to know where the epoch before ended: what it passed on last may not have been last.
-        return Heartbeat(self.producer, self.epoch, self.last, self.name, direct)
+        # Where the epoch before ended only the producer knows: what was passed on last may not have been last.
+        return Heartbeat(
+            self.producer, self.epoch, self.last, self.name, direct, self.previous_epoch, self.previous_last
+        )
 
     def answer(self, sender: Address, nack: Nack, now: int) -> Effects:
         """From the cache; what is gone is said to be; what is below the cache is asked for upstream."""
