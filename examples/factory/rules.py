@@ -1,8 +1,11 @@
-"""Situations A and B of the correlation paper (section II): production rates, and how a facility's storage is divided.
+"""Situations A and B of the correlation paper (section II), at every facility and at every level above it.
 
 Situation A: whenever the production rate of a part over the last ten minutes changes, say so. A window.
 Situation B: whenever a production rate changes, divide the free storage among the parts anew and say what changed: at
     which rate each part is to be accepted. An operator of our own, on events A to F of the paper.
+
+Two more situations are what a facility acts on: a part that finds no place for five minutes, and a line that stands
+still.
 """
 
 from __future__ import annotations
@@ -12,60 +15,27 @@ from datetime import timedelta
 
 import msgspec
 
-from unerring import Operator, event_of, fn, rule, run_on, stream, trailing
-from unerring.model import SECOND_US, Event
+from factory.streams import Consumed, Delivered, Produced, StoragePrice, Stored
+from unerring import Operator, columns, fn, last, rule, step, stream, time_of, trailing
+from unerring.model import Event
 
 TEN_MINUTES = timedelta(minutes=10)
-
-
-@stream(key=("facility", "part"))
-class Produced:
-    """Event A: construction of a part finished."""
-
-    facility: str
-    part: str
-    produced: int = 1
-
-
-@stream(key=("facility", "part"))
-class Consumed:
-    """Event B: construction with a part started."""
-
-    facility: str
-    part: str
-    consumed: int = 1
-
-
-@stream(key=("facility", "part"))
-class Stored:
-    """Event C: a part arrived from another facility."""
-
-    facility: str
-    part: str
-    stored: int = 1
-
-
-@stream(key=("facility", "part"))
-class Delivered:
-    """Event D: a part was shipped to another facility."""
-
-    facility: str
-    part: str
-    delivered: int = 1
-
-
-@stream(key="facility")
-class StoragePrice:
-    """Event E: the price of additional storage, in cents a square metre."""
-
-    facility: str
-    cents: int
-
+FIVE_MINUTES = timedelta(minutes=5)
 
 ProductionRate = (
     rule("ProductionRate").on(Produced).window(trailing(TEN_MINUTES)).on_change("parts").emit(parts=fn.count())
 )
-"""Situation A."""
+"""Situation A of a facility."""
+
+RegionRate = (
+    rule("RegionRate")
+    .on(Produced)
+    .key("region", "part")
+    .window(trailing(TEN_MINUTES))
+    .on_change("parts")
+    .emit(parts=fn.count())
+)
+"""Situation A of a region."""
 
 Need = (
     rule("Need")
@@ -77,18 +47,20 @@ Need = (
 """Event F: how much faster parts are needed here than they arrive."""
 
 
-@stream(key="facility")
+@stream(key=("facility", "part"))
 class Accept:
     """Situation B: accept this part for storage at this rate (places in ten minutes)."""
 
     facility: str
     part: str
+    region: str
     places: int
 
 
 class StorageState(msgspec.Struct, array_like=True):
     """What a facility knows. Sorted by part when it is written, so that equal states are equal bytes."""
 
+    region: str = ""
     cents: int = 0
     stock: dict[str, int] = {}
     rate: dict[str, int] = {}
@@ -108,6 +80,7 @@ class Allocation(Operator):
     def on_event(self, event: Event) -> Iterator[dict[str, object]]:
         state, payload = self._state, event.payload
         part = payload.get("part", "")
+        state.region = payload.get("region") or state.region
         match event.stream:
             case "Produced" | "Stored":
                 state.stock[part] = state.stock.get(part, 0) + 1
@@ -131,7 +104,7 @@ class Allocation(Operator):
             places = free * weight // total if total else 0
             if state.accepted.get(part) != places:
                 state.accepted[part] = places
-                yield {"facility": facility, "part": part, "places": places}
+                yield {"facility": facility, "part": part, "region": state.region, "places": places}
 
     def _weight(self, part: str) -> int:
         consumed, stored = self._state.need.get(part, (0, 0))
@@ -150,29 +123,67 @@ StorageDivision = (
     .key("facility")
     .operator(Allocation, Accept, places=10, rent_below_cents=500, rented_places=5)
 )
-"""Situation B."""
+"""Situation B of a facility."""
 
 
-def a_day() -> list[Event]:
-    """A few minutes of one facility."""
-    seconds = iter(range(0, 10_000, 7))
+@stream(key="region")
+class RegionAccept:
+    """Situation B of a region: so many places its facilities have for a part."""
 
-    def at(record: object) -> Event:
-        return event_of(record, next(seconds) * SECOND_US)
-
-    return [
-        at(StoragePrice("Stuttgart", 700)),
-        at(Produced("Stuttgart", "gear")),
-        at(Produced("Stuttgart", "axle")),
-        at(Consumed("Stuttgart", "gear")),
-        at(Stored("Stuttgart", "axle")),
-        at(Produced("Stuttgart", "gear")),
-        at(StoragePrice("Stuttgart", 300)),
-        at(Delivered("Stuttgart", "axle")),
-        at(Produced("Stuttgart", "gear")),
-    ]
+    region: str
+    part: str
+    places: int
 
 
-if __name__ == "__main__":
-    for situation in run_on([ProductionRate, StorageDivision], a_day()):
-        print(situation.stream, situation.stamp.time // SECOND_US, situation.payload)
+class RegionState(msgspec.Struct, array_like=True):
+    """Places by part and facility."""
+
+    places: dict[str, dict[str, int]] = {}
+
+
+class RegionAllocation(Operator):
+    """Adds up what the facilities of a region accept, and says when a part's sum changed."""
+
+    def __init__(self) -> None:
+        self._state = RegionState()
+
+    def on_event(self, event: Event) -> Iterator[dict[str, object]]:
+        payload = event.payload
+        part = payload["part"]
+        here = self._state.places.setdefault(part, {})
+        before = sum(here.values())
+        here[payload["facility"]] = payload["places"]
+        if sum(here.values()) != before:
+            yield {"region": payload["region"], "part": part, "places": sum(here.values())}
+
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode(self._state, order="deterministic")
+
+    def restore(self, state: bytes) -> None:
+        self._state = msgspec.msgpack.decode(state, type=RegionState)
+
+
+RegionDivision = rule("RegionDivision").on(StorageDivision).key("region").operator(RegionAllocation, RegionAccept)
+"""Situation B of a region."""
+
+_refused = step("refused", StorageDivision, columns(StorageDivision).places == 0)
+_accepted = step("accepted", StorageDivision, columns(StorageDivision).places > 0)
+
+Shortage = (
+    rule("Shortage")
+    .pattern(_refused.not_then(_accepted, within=FIVE_MINUTES))
+    .emit(region=last(_refused).region, since=time_of(last(_refused)))
+)
+"""A part has found no place for five minutes: somebody has to do something."""
+
+_made = step("made", Produced)
+_another = step("another", Produced)
+
+Standstill = (
+    rule("Standstill")
+    .pattern(_made.not_then(_another, within=TEN_MINUTES))
+    .emit(region=last(_made).region, since=time_of(last(_made)))
+)
+"""A line that made parts has made none for ten minutes."""
+
+RULES = (ProductionRate, RegionRate, Need, StorageDivision, RegionDivision, Shortage, Standstill)
