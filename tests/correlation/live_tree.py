@@ -14,6 +14,7 @@ import msgspec
 from tests.correlation.tree_app import Peaks, Rate, Reading, Steps, app
 from unerring import event_of, run_on
 from unerring.app import live
+from unerring.app.live_top import situations
 from unerring.audit.strong_reliability import check_strong_reliability
 from unerring.log import EventLog, LogWriter
 from unerring.model import TIME_MAX, Event, schema_of
@@ -53,7 +54,7 @@ class LiveTree:
     def healthy(self, name: str) -> bool:
         process = self.supervisor.processes.get(name)
         told = self.status(name)
-        alive = process is not None and process.returncode is None and told.get("pid") == process.pid
+        alive = process is not None and process.alive and told.get("pid") == process.pid
         return alive and told.get("phase") == "MEMBER" and told["pid"] not in self.killed
 
     async def until(self, condition: Any, within_s: float = 120) -> None:
@@ -112,7 +113,7 @@ class LiveTree:
         for stream in STREAMS:
             wanted = [event for event in perfect if event.stream == stream]
             assert wanted
-            found += check_strong_reliability(live.situations(self.data, stream), wanted, complete=True)
+            found += check_strong_reliability(situations(self.data, stream), wanted, complete=True)
         return found
 
 

@@ -1,35 +1,42 @@
 """Running an app in the live gear: one correlation node a rule, f+1 replicas of each, a source a stream.
 
 Sources follow the event log of the run's folder, so both gears see the same events; situations are committed, position
-and effect together, in one file.
+and effect together, in one file, and sealed into the same log from there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import random
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from unerring.app.application import App, load
+from unerring.app.live_source import follow
+from unerring.app.live_top import Top
 from unerring.correlation import Application, CorrelationConfig, Hosting, NodeSpec, Replica, Role, Source, Topology
-from unerring.correlation.application import committed
-from unerring.correlation.messages import MEMBERSHIP, Publish
-from unerring.log import EventLog
-from unerring.model import TIME_MAX, TIME_MIN, ConfigError, Event
-from unerring.runtime.live import Cluster, Host, free_addresses
+from unerring.correlation.messages import MEMBERSHIP
+from unerring.correlation.record import node_of
+from unerring.log import BadEvent, EventLog, Quarantine, Reason
+from unerring.model import TIME_MIN, ConfigError
+from unerring.rules.engine import Quarantined
+from unerring.runtime.live import Cluster, Host, addresses_on, free_addresses, place, process_names, processes
 from unerring.runtime.live import cluster as clusters
+from unerring.runtime.live.hosting import dotted
 from unerring.runtime.storage import SqliteStorage
 
 if TYPE_CHECKING:
     from unerring.rules import Plan
 
-APPLICATION = "situations/0"
-LOOK_S = 0.005
-PUBLISH_EVENTS = 500
+LIVE = "live"
+"""The folder of the live gear inside a run's folder."""
 
 
 def topology_of(app: App, f: int) -> Topology:
@@ -50,25 +57,89 @@ def topology_of(app: App, f: int) -> Topology:
     return Topology((*sources, *nodes, application), (*app.streams, *app.outputs), rules)
 
 
-def make_cluster(address: str, f: int, data: Path, config: CorrelationConfig | None = None) -> Cluster:
+def make_cluster(
+    address: str,
+    f: int,
+    data: Path,
+    config: CorrelationConfig | None = None,
+    *,
+    durable: bool = False,
+    tls: str = "",
+    hosts: Mapping[str, str] | None = None,
+    etcd: Sequence[str] = (),
+) -> Cluster:
     """The cluster of a run's folder; made if it is not there, refused if it is another one."""
     app = load(address)
     topology = topology_of(app, f)
-    folder = data / "live"
+    folder = data / LIVE
     if (folder / clusters.FILE).exists():
         found = clusters.read(folder)
         if found.topology.fingerprint() != topology.fingerprint():
             raise ConfigError(f"{folder} belongs to a run with other rules or another f; choose another --data")
+        if (found.durable, bool(found.tls), found.etcd) != (durable, bool(tls), tuple(etcd)):
+            raise ConfigError(f"{folder} belongs to a run with other --durable, --tls or --etcd; choose another --data")
         return found
-    names = [name for node in topology.nodes for name in node.replicas]
+    placed = place(topology, list(hosts)) if hosts else {}
+    if hosts:
+        addresses = addresses_on(placed, hosts, bool(etcd))
+        placed |= {name: name.partition("/")[2] or next(iter(hosts)) for name in addresses if clusters.is_keeper(name)}
+    else:
+        addresses = free_addresses([MEMBERSHIP, *process_names(topology)])
+    if tls:
+        _certify(folder / "tls", Path(tls), addresses)
     made = Cluster(
-        address, topology, free_addresses([MEMBERSHIP, *names]), config or CorrelationConfig(bound_ahead_us=0)
+        app=address,
+        topology=topology,
+        addresses=addresses,
+        config=config or CorrelationConfig(bound_ahead_us=0),
+        durable=durable,
+        tls=str(folder / "tls") if tls else "",
+        etcd=tuple(etcd),
+        hosts=placed,
     )
     log = EventLog(data / "log")
-    for schema in app.streams:
+    for schema in (*app.streams, *app.outputs):
         log.create(schema, app.buckets)
     made.write(folder)
     return made
+
+
+def _certify(folder: Path, ca: Path, addresses: Mapping[str, str]) -> None:
+    """A certificate for every process, signed by the CA of a folder that `unerring certs` made."""
+    from unerring.runtime.certificates import make_certificates
+
+    for name, address in addresses.items():
+        if not (folder / dotted(name)).exists():
+            make_certificates(folder / dotted(name), [dotted(name), address.rpartition(":")[0]], ca=ca)
+
+
+def begin_anew(cluster: Cluster, data: Path) -> Cluster:
+    """Volatile replicas that are all gone begin again with the log, from its first event; the application drops what
+    it has. Only where nobody of them is left, and the log still holds everything."""
+    folder = data / LIVE
+    began = (folder / "membership.db").exists()
+    if cluster.durable or cluster.hosts or not began:
+        return cluster
+    if any(processes.find(folder, name) is not None for name in cluster.names):
+        return cluster
+    log = EventLog(data / "log")
+    for node in cluster.topology.nodes:
+        if node.role is Role.SOURCE and log.chain(node.outputs[0]).base.from_us > TIME_MIN:
+            raise ConfigError(
+                f"the replicas in {folder} were in memory only, and retention has removed what they were made of; "
+                "run with --durable in another folder, which survives a restart of everything"
+            )
+    gone = [folder / "membership.db", *(folder / f"{dotted(name)}.db" for name in cluster.names if _is_source(name))]
+    for path in gone:
+        for file in folder.glob(f"{path.name}*"):
+            file.unlink()
+    renewed = msgspec.structs.replace(cluster, generation=cluster.generation + 1)
+    renewed.write(folder)
+    return renewed
+
+
+def _is_source(name: str) -> bool:
+    return name.startswith("source_")
 
 
 def command(data: Path, name: str) -> list[str]:
@@ -76,91 +147,70 @@ def command(data: Path, name: str) -> list[str]:
     return [sys.executable, "-m", "unerring.app.live", str(data), name]
 
 
-def situations(data: Path, stream: str) -> list[Event]:
-    """What the live gear has delivered of a stream so far, in order."""
-    storage = SqliteStorage(data / "live" / "situations.0.db")
-    try:
-        return committed(storage.load(f"application/{stream}/"), stream)
-    finally:
-        storage.close()
-
-
 async def run_node(data: Path, name: str) -> None:
     """One process of a run: a source, a replica or the application."""
-    folder = data / "live"
+    folder = data / LIVE
     cluster = clusters.read(folder)
-    node = cluster.topology.node(name.partition("/")[0])
-    storage = SqliteStorage(folder / f"{name.replace('/', '.')}.db") if node.role is not Role.CORRELATION else None
-    beside = None
+    app = load(cluster.app)
+    node = cluster.topology.node(node_of(name))
+    durable = node.role is not Role.CORRELATION or cluster.durable
+    storage = SqliteStorage(folder / f"{dotted(name)}.db") if durable else None
+    records = None if storage is None else storage.load()
+    beside: Any = None
+    deliver: Any = None
     machine: Any
     if node.role is Role.CORRELATION:
-        app = load(cluster.app)
         plan = next(plan for plan in app.plans if plan.name == node.name)
-        machine = Replica(name, cluster.topology, cluster.config, lambda: _engine(plan), random.Random())
-    elif storage is not None and node.role is Role.SOURCE:
-        machine = Source(storage.load(), name, cluster.topology, cluster.config)
-    elif storage is not None:
-        machine = Application(storage.load(), name, cluster.topology, cluster.config)
-    host = Host(cluster, name, machine, storage)
+        machine = Replica(name, cluster.topology, cluster.config, lambda: _engine(plan), random.Random(), records)
+        deliver = _quarantine(data)
+    elif node.role is Role.SOURCE:
+        machine = Source(records or {}, name, cluster.topology, cluster.config, follows=True)
+    else:
+        machine = Application(records or {}, name, cluster.topology, cluster.config)
+        top = Top(data, app, machine, records or {})
+        deliver = top.deliver
+    host = Host(cluster, name, machine, storage, deliver)
     if node.role is Role.SOURCE:
-        beside = lambda: _follow(data, load(cluster.app), node.outputs[0], host)  # noqa: E731
+        schema = next(schema for schema in app.streams if schema.name == node.outputs[0])
+        beside = lambda: follow(data, schema, app.buckets, host)  # noqa: E731
+    elif node.role is Role.APPLICATION:
+        beside = lambda: top.run(host)  # noqa: E731
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, host.driver.stop, "asked to")
-    stopped = await host.run(folder / "status" / f"{name.replace('/', '.')}.json", beside)
+    stopped = await host.run(folder / "status" / f"{dotted(name)}.json", beside)
     sys.stderr.write(f"{name}: {stopped.why}\n")
 
 
 def _engine(plan: Plan) -> Hosting:
+    from unerring.rules.choice import why_interpreted
+
+    if why_interpreted(plan) is None:
+        from unerring.runtime.compiling import compiled_engine
+
+        return Hosting([compiled_engine(plan)])
     from unerring.rules.choice import engine_for
 
     return Hosting([engine_for(plan)])
 
 
-async def _follow(data: Path, app: App, stream: str, host: Host) -> None:
-    """What the log holds after the source's own position, in whole times, as fast as receivers take it."""
-    from unerring.pipeline.feeding import events_of
+def _quarantine(data: Path) -> Any:
+    """What a rule could not digest is kept beside its output stream, as the pipeline does: all replicas write the same
+    file, named by what is in it."""
+    store = EventLog(data / "log").store
 
-    schema = next(schema for schema in app.streams if schema.name == stream)
-    chain = EventLog(data / "log").create(schema, app.buckets)
-    source: Any = host.driver.machine
-    queue = source.outgoing.queues[stream]
-    done_us = max(queue.progress, chain.base.from_us)
-    while True:
-        reached_us = chain.refresh()
-        if reached_us <= done_us:
-            await asyncio.sleep(LOOK_S)
-            continue
-        for span in chain.spans(done_us, reached_us):
-            events = list(events_of(chain.read(max(done_us, span.from_us), span.through_us), schema))
-            for first in _cuts(events):
-                await _hand_over(host, source, queue, tuple(events[first[0] : first[1]]), TIME_MIN)
-            await _hand_over(host, source, queue, (), span.through_us)
-            done_us = span.through_us
+    def deliver(what: Any) -> None:
+        if isinstance(what, Quarantined):
+            event = what.event
+            raw = msgspec.json.encode(event)
+            bad = BadEvent(event.stream, event.stamp.time, event.stamp.ordinal, Reason.RULE, what.reason, raw)
+            Quarantine(store, what.rule).add([bad])
 
-
-def _cuts(events: list[Event]) -> list[tuple[int, int]]:
-    """Pieces of about `PUBLISH_EVENTS`, none of which ends inside a time."""
-    cuts: list[tuple[int, int]] = []
-    first = 0
-    while first < len(events):
-        last = min(first + PUBLISH_EVENTS, len(events))
-        while last < len(events) and events[last].stamp.time == events[last - 1].stamp.time:
-            last += 1
-        cuts.append((first, last))
-        first = last
-    return cuts
-
-
-async def _hand_over(host: Host, source: Any, queue: Any, events: tuple[Event, ...], progress: int) -> None:
-    while source.full:
-        await asyncio.sleep(LOOK_S)
-    wanted = events[-1].stamp if events else None
-    await host.driver.put("log", Publish(queue.stream, events, min(progress, TIME_MAX)))
-    while (wanted is not None and queue.last < wanted) or queue.progress < progress:
-        await asyncio.sleep(0)
+    return deliver
 
 
 def main() -> None:
+    # Events are many and in no circles: looking for circles among them all the time would cost more than the events.
+    gc.set_threshold(200_000, 50, 1000)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(run_node(Path(sys.argv[1]), sys.argv[2]))
 

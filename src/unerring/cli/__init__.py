@@ -20,6 +20,7 @@ COMMANDS: dict[str, str] = {
     "ingest": "Bring a file of events into a stream of the log, in order, once.",
     "run": "Run an application: channels in, log, detection, situations out.",
     "status": "Show a live run: groups, leaders, incarnations, queues, lag.",
+    "replica": "Add, remove, replace or evict a replica of a live run.",
     "node": "Run a process node: one of a cluster, or a cluster of one.",
     "explain": "Print a rule or a process: how it runs and why, what it keeps, its version.",
     "simulate": "Run a scenario under seeded faults and check what must always hold.",

@@ -1,10 +1,11 @@
-"""What `module:attribute` on the command line names."""
+"""What `module:attribute` and `name=value` on the command line mean."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from unerring.model import CallerError
@@ -28,4 +29,15 @@ def load(address: str) -> Any:
         if not hasattr(found, part):
             raise CallerError(f"{module} has no {attribute!r}; is the name right?")
         found = getattr(found, part)
+    return found
+
+
+def pairs(given: Sequence[str] | None) -> dict[str, str]:
+    """Options of the form name=value, each given once."""
+    found = {}
+    for item in given or ():
+        name, sign, value = item.partition("=")
+        if not sign or not name or not value:
+            raise CallerError(f"{item!r} is no name=value; write for example n1=127.0.0.1:7001")
+        found[name] = value
     return found

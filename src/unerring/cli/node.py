@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from unerring.cli._address import load
+from unerring.cli._address import load, pairs
 from unerring.model import CallerError
 
 
@@ -29,7 +28,7 @@ def command(
     """Run a process node until Ctrl-C. With three nodes that name each other, f = 1; alone, f = 0."""
     found = [_process(load(address), address) for address in processes]
     data.mkdir(parents=True, exist_ok=True)
-    asyncio.run(_run(found, name, listen, _pairs(peer), _pairs(service), data, tls, start, given))
+    asyncio.run(_run(found, name, listen, pairs(peer), pairs(service), data, tls, start, given))
 
 
 def _process(found: Any, address: str) -> Any:
@@ -38,16 +37,6 @@ def _process(found: Any, address: str) -> Any:
     if not isinstance(found, Process):
         raise CallerError(f"{address} is {type(found).__name__}, not a process; name what Process(...).flow(...) gave")
     return found
-
-
-def _pairs(given: Sequence[str] | None) -> dict[str, str]:
-    pairs = {}
-    for item in given or ():
-        name, sign, value = item.partition("=")
-        if not sign or not name or not value:
-            raise CallerError(f"{item!r} is no name=value; write for example n1=127.0.0.1:7001")
-        pairs[name] = value
-    return pairs
 
 
 async def _run(

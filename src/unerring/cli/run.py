@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unerring.cli._address import pairs
 from unerring.model import CallerError
 
 if TYPE_CHECKING:
@@ -27,6 +28,17 @@ def command(
     metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port of loopback.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Take what the log holds now, then end.")] = False,
     f: Annotated[int, typer.Option("--f", min=0, help="Live: failures that every rule survives; f+1 replicas.")] = 1,
+    durable: Annotated[
+        bool, typer.Option("--durable", help="Live: replicas keep what they acknowledge on disk.")
+    ] = False,
+    tls: Annotated[str, typer.Option(help="Live: mutual TLS, with the CA of this folder (`unerring certs`).")] = "",
+    host: Annotated[
+        list[str] | None, typer.Option(help="Live: NAME=ADDRESS of a host, the first one with the log; once for each.")
+    ] = None,
+    here: Annotated[str, typer.Option(help="Live: which of the hosts this is.")] = "",
+    etcd: Annotated[
+        list[str] | None, typer.Option(help="Live: keep the membership record in etcd, such as http://HOST:2379.")
+    ] = None,
     take_over: Annotated[
         int | None, typer.Option(help="Event time, in microseconds, after which these rules replace the folder's.")
     ] = None,
@@ -42,9 +54,12 @@ def command(
 
     console = Console(stderr=True)
     if engine == "live":
-        from unerring.app.live_run import run_live
+        from unerring.app.live_run import LiveOptions, run_live
 
-        run_live(app, f, data, console.print)
+        options = LiveOptions(
+            f, durable, str(Path(tls).absolute()) if tls else "", pairs(host), here, tuple(etcd or ())
+        )
+        run_live(app, options, data, console.print)
         return
     if engine != "spark":
         raise CallerError(f"there is no engine {engine!r}; use spark or live")

@@ -7,7 +7,7 @@ a stable id.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -16,7 +16,18 @@ from unerring.correlation.config import CorrelationConfig
 from unerring.correlation.incoming import Incoming, Verdict
 from unerring.correlation.intake import NEVER, Intake
 from unerring.correlation.losses import Lost, is_loss
-from unerring.correlation.messages import MEMBERSHIP, AskAcks, Batch, NotMember, Ping, Pong, ReadRecord, RecordIs
+from unerring.correlation.messages import (
+    MEMBERSHIP,
+    SEALER,
+    AskAcks,
+    Batch,
+    Forget,
+    NotMember,
+    Ping,
+    Pong,
+    ReadRecord,
+    RecordIs,
+)
 from unerring.correlation.topology import Topology
 from unerring.model import Address, Connected, Deliver, Effects, Event, Persist, Send, SetTimer, Stamp
 
@@ -37,12 +48,15 @@ class Application:
         self.intake = self.intake_part(name.rpartition("/")[0], topology, config)
         self.intake.incarnation = 1
         self._polled_us = NEVER
+        self._oldest = dict.fromkeys(self.intake.streams, 0)
+        """Number of the first event that is kept."""
         for stream in self.intake.streams:
             data = records.get(f"application/{stream}/position")
             if data is not None:
                 position = msgspec.msgpack.decode(data, type=_Position)
                 self.intake.streams[stream] = self.intake_part.incoming_part(stream, position.last, position.count)
                 self.intake.consumed[stream] = position.count
+                self._oldest[stream] = next((number for number, _ in numbered(records, stream)), position.count)
 
     def start(self, now: int) -> Effects:
         return [SetTimer("tick", now + self.config.tick_us), Send(MEMBERSHIP, ReadRecord(0))]
@@ -67,6 +81,8 @@ class Application:
                 return [Send(sender, self.intake.ack(stream)) for stream in self.intake.streams]
             case Connected(peer):
                 return self.intake.reconnected(peer)
+            case Forget(stream, count) if sender == SEALER:
+                return self._forget(stream, count)
             case NotMember():
                 return [Send(MEMBERSHIP, ReadRecord(self.intake.record.version))]
             case Ping(sent_us):
@@ -91,6 +107,10 @@ class Application:
             effects.append(Send(sender, self.intake.ack(batch.stream)))
         return effects
 
+    def _forget(self, stream: str, count: int) -> Effects:
+        first, self._oldest[stream] = self._oldest[stream], max(count, self._oldest[stream])
+        return [Persist((), tuple(_key(stream, number) for number in range(first, count)))] if first < count else []
+
     def _commit(self, incoming: Incoming, events: tuple[Event, ...]) -> Persist:
         position = _Position(incoming.last, incoming.count)
         first = incoming.count - len(events)
@@ -100,11 +120,18 @@ class Application:
         return Persist(tuple(puts))
 
 
-def committed(records: Mapping[str, bytes], stream: str) -> list[Event]:
-    """What an application's stable storage says it has received, in order."""
+def numbered(records: Mapping[str, bytes], stream: str) -> Iterator[tuple[int, Event]]:
+    """What an application's stable storage holds of a stream, in order, each with its number in the stream."""
     prefix = f"application/{stream}/event/"
     decoder = msgspec.msgpack.Decoder(Event)
-    return [decoder.decode(records[key]) for key in sorted(records) if key.startswith(prefix)]
+    for key in sorted(records):
+        if key.startswith(prefix):
+            yield int(key.removeprefix(prefix)), decoder.decode(records[key])
+
+
+def committed(records: Mapping[str, bytes], stream: str) -> list[Event]:
+    """What an application's stable storage says it has received, in order."""
+    return [event for _, event in numbered(records, stream)]
 
 
 def _key(stream: str, number: int) -> str:

@@ -13,6 +13,9 @@ class CorrelationConfig(ProcessConfig, frozen=True, forbid_unknown_fields=True):
     """Events of one outgoing stream in the queue before the replica stops processing (back-pressure)."""
     batch_events_max: int = 1024
     """Events in one message."""
+    flights_max: int = 4
+    """Batches on the way to a receiver. At that number only whole ones go out; events that make less wait for an ack
+    and then travel together: one by one at low load, many at high load."""
     snapshot_part_bytes: int = 1 << 20
     durable_snapshot_events: int = 10_000
     """Durable mode: accepted events between two snapshots on disk."""
@@ -53,6 +56,7 @@ class CorrelationConfig(ProcessConfig, frozen=True, forbid_unknown_fields=True):
             "window_events",
             "outgoing_events_max",
             "batch_events_max",
+            "flights_max",
             "snapshot_part_bytes",
             "durable_snapshot_events",
         ):

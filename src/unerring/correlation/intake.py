@@ -7,7 +7,7 @@ replicas, whether or not a leader seems alive: that alone gives liveness.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from unerring.correlation.config import CorrelationConfig
 from unerring.correlation.detector import Detector
@@ -16,6 +16,7 @@ from unerring.correlation.messages import Ack, Batch, Ping, Pong, Resume
 from unerring.correlation.record import EMPTY, Record
 from unerring.correlation.topology import Topology
 from unerring.model import Address, Effects, Report, Send
+from unerring.rules.outputs import Row
 
 NEVER = -(1 << 62)
 
@@ -83,6 +84,15 @@ class Intake:
             asking.advanced_us = now
             asking.patience_us = self.config.patience_us
         return taken, []
+
+    def consume(self, rows: Sequence[Row]) -> None:
+        """These were processed."""
+        if len(self.streams) == 1:
+            for stream in self.consumed:
+                self.consumed[stream] += len(rows)
+            return
+        for row in rows:
+            self.consumed[row.event.stream] += 1
 
     def credit(self, stream: str) -> int:
         """An absolute number, so that any leader understands it."""

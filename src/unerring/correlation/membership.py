@@ -1,5 +1,6 @@
 """The membership record's keeper, as a machine: the supervisor runs it, on stable storage of its own.
 
+Several may share one store that compares before it writes (etcd): whoever loses a race starts over from what is there.
 It is never asked in normal operation. It changes the record when somebody enters, is granted "caught up" or is evicted.
 An eviction is written only after a remaining caught-up member has confirmed, in that round, that it is there: f+1
 replicas alone cannot decide who is dead.
@@ -13,12 +14,15 @@ import msgspec
 
 from unerring.correlation.config import CorrelationConfig
 from unerring.correlation.messages import (
+    OPERATOR,
+    STORE,
     AskConfirmation,
     CaughtUp,
     Challenge,
     Confirmation,
     Enter,
     Entered,
+    Evict,
     ReadRecord,
     RecordIs,
     Refused,
@@ -71,6 +75,11 @@ class Membership:
                 return [Send(sender, RecordIs(self.record))] if version < self.record.version else []
             case Confirmation():
                 return self._confirmed(sender, message)
+            case Evict(replica) if sender == OPERATOR and replica in self.record.members:
+                return self.evict(replica, now) if self.record.members[replica].standing is not Standing.GONE else []
+            case RecordIs(record) if sender == STORE and record.version > self.record.version:
+                self.record = record
+                return [Send(name, RecordIs(record)) for name in record.members]
         return []
 
     def _enter(self, sender: Address, enter: Enter) -> Effects:

@@ -224,12 +224,25 @@ class SnapshotPart(Message, frozen=True):
 # From a driver to its own machine.
 
 
+class Evict(Message, frozen=True):
+    """To the record's keeper, from an operator or the supervisor; never from an upstream."""
+
+    replica: str
+
+
 class Publish(Message, frozen=True):
     """To a source: what its producer has, in order and in whole times, and how far it is."""
 
     stream: str
     events: tuple[Event, ...]
     progress: int
+
+
+class Forget(Message, frozen=True):
+    """To an application: its events up to this number are kept elsewhere, for good."""
+
+    stream: str
+    count: int
 
 
 class Produced(Message, frozen=True):
@@ -242,6 +255,12 @@ ENGINE: Final = "engine"
 """The address under which an asynchronous engine speaks to its replica."""
 MEMBERSHIP: Final = "membership"
 """The address of the membership record."""
+OPERATOR: Final = "operator"
+"""The address under which a person, or the supervisor, speaks to the record's keeper."""
+SEALER: Final = "sealer"
+"""The address under which an application is told what it need not keep any more."""
+STORE: Final = "store"
+"""The address under which a store that several keepers share tells what another one of them wrote."""
 
 ANY: Final = (
     Batch

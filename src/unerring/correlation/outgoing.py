@@ -25,7 +25,7 @@ NEVER: Final = -(1 << 62)
 class Held:
     """What is known of one receiver of one stream."""
 
-    __slots__ = ("count", "credit", "last", "progress_at_us", "progress_sent", "sent", "served_until_us")
+    __slots__ = ("count", "credit", "flights", "last", "progress_at_us", "progress_sent", "sent", "served_until_us")
 
     def __init__(self, last: Stamp = BEFORE_ALL, count: int = 0, credit: int = 0) -> None:
         self.last = last
@@ -37,6 +37,15 @@ class Held:
         self.progress_at_us = NEVER
         self.served_until_us = NEVER
         """A receiver that asked is served until then, leader or not."""
+        self.flights: list[int] = []
+        """Batches on the way: the number that each ends at."""
+
+    def again(self) -> None:
+        """What was sent and not acknowledged may be lost: it goes out anew, and so does progress."""
+        self.sent = self.count
+        self.progress_sent = TIME_MIN
+        self.progress_at_us = NEVER
+        self.flights.clear()
 
     def learn(self, last: Stamp, count: int, credit: int) -> bool:
         """Cumulative: late, repeated and reordered acks change nothing."""
@@ -45,6 +54,8 @@ class Held:
             return False
         self.last, self.count = last, count
         self.sent = max(self.sent, count)
+        if self.flights:
+            self.flights = [end for end in self.flights if end > count]
         return True
 
 
@@ -84,7 +95,8 @@ class Outgoing:
     @property
     def full(self) -> bool:
         """Whether processing must wait: some receiver does not keep up."""
-        return any(len(queue) >= self.config.outgoing_events_max for queue in self.queues.values())
+        bound = self.config.outgoing_events_max
+        return any(queue.count - queue.mark_count >= bound for queue in self.queues.values())
 
     @property
     def filling(self) -> bool:
@@ -124,6 +136,8 @@ class Outgoing:
         paused = now - held.progress_at_us < self.config.progress_pause_us
         if start == end and (paused or progress <= held.progress_sent):
             return
+        if 0 < end - start < self.config.batch_events_max and len(held.flights) >= self.config.flights_max:
+            return  # The receiver is busy: what comes meanwhile goes out as one batch, with its next ack.
         while True:
             stop = min(end, start + self.config.batch_events_max)
             batch = batches.get((start, stop))
@@ -131,6 +145,8 @@ class Outgoing:
                 batch = batches[start, stop] = queue.batch(start, stop)
             effects.append(Send(to, batch))
             self.transmissions += stop - start
+            if stop > start:
+                held.flights.append(stop)
             start = stop
             if start == end:
                 break
@@ -152,18 +168,14 @@ class Outgoing:
         self.leading = True
         for stream in self.queues:
             for held in self._held[stream].values():
-                held.sent = held.count
-                held.progress_sent = TIME_MIN
-                held.progress_at_us = NEVER
+                held.again()
 
     def reconnected(self, name: str) -> None:
         """What was on the way to it may be lost: everything not acknowledged is sent again, and progress."""
         for stream in self.queues:
             for (receiver, _), held in self._held[stream].items():
                 if receiver == name:
-                    held.sent = held.count
-                    held.progress_sent = TIME_MIN
-                    held.progress_at_us = NEVER
+                    held.again()
 
     # ---- acks --------------------------------------------------------------------------------------------------
 
@@ -212,9 +224,7 @@ class Outgoing:
             return []
         if resume.count < queue.mark_count:
             return [Send(sender, Pruned(resume.stream, queue.mark, self.incarnation))]
-        held.sent = max(resume.count, held.count)
-        held.progress_sent = TIME_MIN
-        held.progress_at_us = NEVER
+        held.again()
         held.served_until_us = now + self.config.lease_us
         return []
 

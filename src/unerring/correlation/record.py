@@ -7,6 +7,7 @@ that their incarnation is never given again and their late acks are known for wh
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import lru_cache
 
 import msgspec
 
@@ -53,6 +54,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 EMPTY = Record(0, {})
 
 
+@lru_cache(4096)
 def node_of(replica: str) -> str:
     """The node a replica belongs to: names are NODE/NUMBER."""
     return replica.rpartition("/")[0]

@@ -190,8 +190,7 @@ class Replica:
         return effects
 
     def _push(self, stream: str, events: tuple[Event, ...]) -> None:
-        for event in events:
-            self.merge.push(event)
+        self.merge.push_all(stream, events)
         self.merge.progress(stream, self.intake.streams[stream].progress)
 
     def _process(self, now: int) -> Effects:
@@ -203,8 +202,7 @@ class Replica:
         rows, through = self.merge.release()
         if through == before:
             return effects
-        for row in rows:
-            self.intake.consumed[row.event.stream] += 1
+        self.intake.consume(rows)
         lost = [row.event for row in rows if is_loss(row.event)]
         if lost:
             effects += [Deliver(Lost(event)) for event in lost]

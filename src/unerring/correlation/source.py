@@ -3,6 +3,9 @@
 An event is on disk before it is sent, so a source that restarts goes on where it was. Every promise of progress is
 covered by a bound on disk, and a restarted source begins above it: it could otherwise break a promise that it has
 forgotten.
+
+A source that *follows* a producer which gives the same events again (the event log: sealed, never changed) keeps only
+where its queue begins. After a restart it is handed what comes after that, again; receivers drop what they have.
 """
 
 from __future__ import annotations
@@ -60,9 +63,18 @@ class Source:
 
     outgoing_part: type[Outgoing] = Outgoing
 
-    def __init__(self, records: Mapping[str, bytes], name: str, topology: Topology, config: CorrelationConfig) -> None:
+    def __init__(
+        self,
+        records: Mapping[str, bytes],
+        name: str,
+        topology: Topology,
+        config: CorrelationConfig,
+        follows: bool = False,
+    ) -> None:
         self.name = name
         self.config = config
+        self.follows = follows
+        """Whether the producer hands over again, after a restart, whatever comes after `queue.last`."""
         spec = topology.node(name.rpartition("/")[0])
         self.outgoing = self.outgoing_part(name, topology, spec.outputs, config)
         self.outgoing.incarnation = 1
@@ -88,6 +100,11 @@ class Source:
             number += 1
         self._oldest[stream] = kept.mark_count
         self.bounds[stream] = kept.bound
+        if self.follows:
+            # More of the mark's own time may follow it. What was promised, the producer's own record promises again.
+            progress = kept.mark.time - 1 if kept.mark_count else TIME_MIN
+            self.outgoing.queues[stream] = Queue(stream, kept.mark, kept.mark_count, (), progress)
+            return
         progress = max(kept.bound, events[-1].stamp.time if events else TIME_MIN)
         self.outgoing.queues[stream] = Queue(stream, kept.mark, kept.mark_count, events, progress)
 
@@ -117,6 +134,8 @@ class Source:
             )
         queue.append(events)
         queue.advance(events[-1].stamp.time)
+        if self.follows:
+            return self._flush(now)
         puts = tuple((_key(stream, first + at), msgspec.msgpack.encode(event)) for at, event in enumerate(events))
         return [Persist(puts), *self._flush(now)]
 
@@ -131,7 +150,7 @@ class Source:
         if time <= queue.progress:
             return []
         effects: Effects = []
-        if time > self.bounds[stream]:
+        if time > self.bounds[stream] and not self.follows:
             self.bounds[stream] = min(time + self.config.bound_ahead_us, TIME_MAX)
             effects.append(self._keep(stream))
         queue.advance(time)
@@ -143,7 +162,8 @@ class Source:
 
     def _keep(self, stream: str) -> Persist:
         queue = self.outgoing.queues[stream]
-        deletes = tuple(_key(stream, number) for number in range(self._oldest[stream], queue.mark_count))
+        kept_events = () if self.follows else range(self._oldest[stream], queue.mark_count)
+        deletes = tuple(_key(stream, number) for number in kept_events)
         self._oldest[stream] = queue.mark_count
         kept = _Kept(queue.mark, queue.mark_count, self.bounds[stream])
         return Persist(((f"source/{stream}/state", msgspec.msgpack.encode(kept)),), deletes)

@@ -8,7 +8,8 @@ result depends on the streams alone, not on how they arrive.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 import msgspec
@@ -30,6 +31,18 @@ class _Lane:
         self.waiting: deque[Event] = deque()
         self.last = Stamp(TIME_MIN, 0)
         self.progress = TIME_MIN
+
+    def release(self, through: int) -> list[Event]:
+        """Take what waits up to this time."""
+        waiting = self.waiting
+        if waiting and waiting[-1].stamp.time <= through:
+            released = list(waiting)
+            waiting.clear()
+            return released
+        released = []
+        while waiting and waiting[0].stamp.time <= through:
+            released.append(waiting.popleft())
+        return released
 
 
 class Waiting(msgspec.Struct, frozen=True, array_like=True):
@@ -87,6 +100,22 @@ class Merge:
         lane.waiting.append(event)
         lane.progress = time - 1 if lane.schema.ordinals else time
 
+    def push_all(self, stream: str, events: Sequence[Event]) -> None:
+        """Several events of one stream, as if pushed one by one."""
+        lane = self._lane(stream)
+        if not events or len(lane.waiting) + len(events) > self._rows_max or events[0].stamp.time <= lane.progress:
+            for event in events:
+                self.push(event)
+            return
+        last = lane.last
+        for event in events:
+            if event.stamp <= last:
+                raise SchemaError(f"stream {stream}: {tuple(event.stamp)} follows {tuple(last)}; stamps must increase")
+            last = event.stamp
+        lane.last = last
+        lane.waiting.extend(events)
+        lane.progress = last.time - 1 if lane.schema.ordinals else last.time
+
     def progress(self, stream: str, time: int) -> None:
         """The stream will send nothing at or before `time`. An older promise changes nothing."""
         lane = self._lane(stream)
@@ -100,11 +129,15 @@ class Merge:
         """All rows of the times that are whole by now, in order, and the time up to which they are."""
         through = min((lane.progress for lane in self._lanes.values()), default=TIME_MAX)
         rows: list[Row] = []
+        lanes = 0
         for lane in self._lanes.values():
-            while lane.waiting and lane.waiting[0].stamp.time <= through:
-                rows.append(Row(lane.rank, lane.waiting.popleft()))
+            released = lane.release(through)
+            if released:
+                rows += map(Row, repeat(lane.rank), released)
+                lanes += 1
         self.through = max(self.through, through)
-        rows.sort(key=merge_order)
+        if lanes > 1:  # One lane is in order already.
+            rows.sort(key=merge_order)
         return rows, self.through
 
     def state(self) -> MergeState:

@@ -95,6 +95,8 @@ class Links:
         self._connections: dict[FramedConnection, None] = {}
         self._paused = False
         self._holds = 0
+        self._encoded: tuple[Any, bytes] = None, b""
+        """The last message sent, and its bytes: one that goes to several nodes is encoded once."""
 
     # Who is there
 
@@ -245,7 +247,9 @@ class Links:
         """From the machine `sender` of this node. Never waits; without a link the message is gone, and the machine
         knows from `Disconnected` that it may be."""
         node, _, machine = to.partition("/")
-        data = seal(machine, sender, self._codec.encode(message))
+        if message is not self._encoded[0]:
+            self._encoded = message, self._codec.encode(message)
+        data = seal(machine, sender, self._encoded[1])
         if node == self.identity.node:
             asyncio.get_running_loop().call_soon(self._open_envelope, node, data)
             return

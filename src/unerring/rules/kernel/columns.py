@@ -88,18 +88,20 @@ def column_types(schemas: Sequence[StreamSchema]) -> dict[str, ColumnType] | Non
 def from_rows(rows: Sequence[Row], types: dict[str, ColumnType], streams: Sequence[str]) -> Columns:
     """Columns of event objects, for a plan that reads `streams`; rows of others must not be among them."""
     count = len(rows)
-    stamps = [row.event.stamp for row in rows]
+    events = [row.event for row in rows]
+    stamps = [event.stamp for event in events]
+    payloads = [event.payload for event in events]
     columns: dict[str, Column] = {}
     for name, kind in types.items():
-        values = [row.event.payload.get(name) for row in rows]
+        values = [payload.get(name) for payload in payloads]
         columns[name] = _texts(values) if kind not in DTYPES else _numbers(values, kind)
     numbers = {name: number for number, name in enumerate(streams)}
     return Columns(
-        np.fromiter((stamp.time for stamp in stamps), np.int64, count),
+        np.array([stamp.time for stamp in stamps], np.int64),
         columns,
-        np.fromiter((row.rank for row in rows), np.int64, count),
-        np.fromiter((stamp.ordinal for stamp in stamps), np.int64, count),
-        np.fromiter((numbers[row.event.stream] for row in rows), np.int8, count),
+        np.array([row.rank for row in rows], np.int64),
+        np.array([stamp.ordinal for stamp in stamps], np.int64),
+        np.zeros(count, np.int8) if len(numbers) == 1 else np.array([numbers[e.stream] for e in events], np.int8),
     )
 
 

@@ -1,42 +1,94 @@
-"""What every process of a live run must know: the query tree, and where everybody listens. One file a run."""
+"""What every process of a live run must know: the query tree, and where everybody listens. One file a run and host."""
 
 from __future__ import annotations
 
 import os
-import socket
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from unerring.correlation import CorrelationConfig, Topology
+from unerring.correlation import CorrelationConfig, Role, Topology
 from unerring.correlation.messages import MEMBERSHIP
+from unerring.correlation.record import node_of
 from unerring.model import ConfigError
 
 FILE = "cluster.json"
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """Written once, when a run's folder is made; a run with other rules or another f needs its own folder."""
+    """Written when a run's folder is made; a run with other rules or another f needs its own folder."""
 
     app: str
     topology: Topology
     addresses: dict[str, str]
-    """host:port of every replica, source, application and of the membership record, by name."""
+    """host:port of every replica, source and application, of spare replicas, and of the keepers of the membership
+    record, by name."""
     config: CorrelationConfig = CorrelationConfig()
     durable: bool = False
+    """Whether replicas keep what they acknowledge on disk."""
     tls: str = ""
+    """A folder with a folder of certificates for each process; empty: no TLS, loopback only."""
+    etcd: tuple[str, ...] = ()
+    """Where etcd answers, if the membership record is there; empty: the supervisor keeps it on its own disk."""
+    hosts: dict[str, str] = {}
+    """Which host each process and keeper belongs on; empty: all on this one."""
+    generation: int = 1
+    """Rises when volatile replicas, all of which were gone, begin anew from the log: who is left of an older generation
+    is refused at the handshake."""
+
+    @property
+    def founding(self) -> list[str]:
+        """The processes that a run begins with."""
+        return [name for node in self.topology.nodes for name in node.replicas]
 
     @property
     def names(self) -> list[str]:
-        """Everybody but the membership record."""
-        return [name for name in self.addresses if name != MEMBERSHIP]
+        """All processes that may be there: everybody but the keepers of the record."""
+        return [name for name in self.addresses if not is_keeper(name)]
+
+    @property
+    def keepers(self) -> list[str]:
+        return [name for name in self.addresses if is_keeper(name)]
+
+    @property
+    def identity(self) -> str:
+        """What all that speak with each other must have in common."""
+        return f"{self.topology.fingerprint()}.{self.generation}"
+
+    def on(self, host: str) -> list[str]:
+        """The processes of one host, spare ones too."""
+        return [name for name in self.names if not self.hosts or self.hosts[name] == host]
+
+    def keeper(self, host: str) -> str:
+        """Who keeps the membership record for the processes of a host."""
+        own = f"{MEMBERSHIP}/{host}"
+        return own if own in self.addresses else MEMBERSHIP
+
+    def spares(self, node: str) -> list[str]:
+        """Names under which a node may get further replicas, or new ones in place of old ones."""
+        founding = self.topology.node(node).replicas
+        return [name for name in self.names if node_of(name) == node and name not in founding]
+
+    def peers(self, name: str) -> list[str]:
+        """Whom a process may speak with: fellows, the levels above and below it, the keepers."""
+        if is_keeper(name):
+            return self.names
+        node = self.topology.node(node_of(name))
+        near = [*self.topology.upstream(node.name)]
+        near += [taker for stream in node.outputs for taker in self.topology.takers(stream)]
+        if node.role is Role.CORRELATION:
+            near.append(node.name)
+        return [*self.keepers, *(other for other in self.names if other != name and node_of(other) in near)]
 
     def write(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         scratch = folder / f"{FILE}.new"
         scratch.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1))
         os.replace(scratch, folder / FILE)
+
+
+def is_keeper(name: str) -> bool:
+    return name == MEMBERSHIP or name.startswith(f"{MEMBERSHIP}/")
 
 
 def read(folder: Path) -> Cluster:
@@ -47,19 +99,3 @@ def read(folder: Path) -> Cluster:
         raise ConfigError(f"{folder} holds no live run; start one with `unerring run APP --engine live`") from None
     except msgspec.DecodeError as error:
         raise ConfigError(f"{folder / FILE} cannot be read: {error}; make the run anew in another folder") from None
-
-
-def free_addresses(names: Sequence[str], host: str = "127.0.0.1") -> dict[str, str]:
-    """A free port of this machine for everybody. All are held until all are found, so that none is given twice."""
-    held: list[socket.socket] = []
-    found: dict[str, str] = {}
-    try:
-        for name in names:
-            one = socket.socket()
-            one.bind((host, 0))
-            held.append(one)
-            found[name] = f"{host}:{one.getsockname()[1]}"
-    finally:
-        for one in held:
-            one.close()
-    return found

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from unerring.correlation.messages import codec
+from unerring.correlation.messages import MEMBERSHIP, codec
 from unerring.model import Address, Connected, Disconnected, Machine, StableStorage, Stop
 from unerring.runtime.greeting import Identity
 from unerring.runtime.links import Links, LinksConfig
@@ -36,9 +36,14 @@ class Host:
     ) -> None:
         self.cluster = cluster
         self.name = name
-        identity = Identity(_node(name), time.time_ns() // 1_000_000, cluster.topology.fingerprint())
+        self.keeper = cluster.keeper(cluster.hosts.get(name, ""))
+        self._names = {dotted(other): other for other in cluster.addresses}
+        identity = Identity(dotted(name), time.time_ns() // 1_000_000, cluster.identity)
         config = LinksConfig(
-            frame_bytes_max=MESSAGE_BYTES_MAX * 2, outbox_bytes_max=MESSAGE_BYTES_MAX * 8, tls=cluster.tls
+            frame_bytes_max=MESSAGE_BYTES_MAX * 2,
+            outbox_bytes_max=MESSAGE_BYTES_MAX * 8,
+            redial_max_us=500_000,
+            tls=f"{cluster.tls}/{dotted(name)}" if cluster.tls else "",
         )
         self.links = Links(identity, codec(MESSAGE_BYTES_MAX), config)
         self.driver = Driver(machine, self, storage=storage, deliver=deliver, on_congestion=self.links.hold)
@@ -47,9 +52,8 @@ class Host:
         """Listen, join everybody, drive the machine. `beside` runs as long as it does."""
         await self.links.open(self.cluster.addresses[self.name])
         self.links.attach("", self._receive)
-        for name, address in self.cluster.addresses.items():
-            if name != self.name:
-                self.links.join(_node(name), address)
+        for name in self.cluster.peers(self.name):
+            self.links.join(dotted(name), self.cluster.addresses[name])
         tasks: list[asyncio.Future[None]] = []
         if status is not None:
             tasks.append(asyncio.ensure_future(self._tell(status)))
@@ -68,17 +72,20 @@ class Host:
         if not task.cancelled() and task.exception() is not None:
             self.driver.stop(f"{self.name}: {task.exception()}")
 
-    # The machines' names have a '/', which links keep for machines of one node.
+    # The machines' names have a '/', which links keep for machines of one node; and there is one keeper for each host,
+    # of which a machine knows its own by the one name.
 
     def send(self, to: Address, message: Any) -> None:
-        self.links.send(_node(to), message)
+        self.links.send(dotted(self.keeper if to == MEMBERSHIP else to), message)
 
     def broadcast(self, message: Any) -> None:
         for name in self.cluster.names:
             self.send(name, message)
 
     def _receive(self, sender: Address, message: Any) -> bool:
-        name = _name(sender)
+        name = self._names.get(sender, sender)
+        if name == self.keeper:
+            name = MEMBERSHIP
         if isinstance(message, Connected):
             message = Connected(name, message.incarnation)
         elif isinstance(message, Disconnected):
@@ -91,6 +98,8 @@ class Host:
         scratch = path.with_suffix(".new")
         while True:
             told = {"name": self.name, "pid": os.getpid(), "at": time.time(), **describe(self.driver.machine)}
+            counts = {**self.driver.reports.counts, **self.links.reports.counts}
+            told["reports"] = {what: counts[what] for what in sorted(counts) if not what.startswith("driver.")}
             with contextlib.suppress(OSError):
                 scratch.write_bytes(msgspec.json.encode(told))
                 os.replace(scratch, path)
@@ -106,9 +115,11 @@ def describe(machine: Any) -> dict[str, Any]:
         told["leads"] = machine.election.leading
         told["elections"] = machine.election.elections
         told["latency_us"] = machine.intake.latency_us
+        told["through"] = machine.merge.through
     if hasattr(machine, "intake"):
         told["inputs"] = {
-            stream: {"events": i.count, "progress": i.progress} for stream, i in machine.intake.streams.items()
+            stream: {"events": i.count, "progress": i.progress, "waiting": i.count - machine.intake.consumed[stream]}
+            for stream, i in machine.intake.streams.items()
         }
     if hasattr(machine, "outgoing"):
         told["outputs"] = {
@@ -116,12 +127,11 @@ def describe(machine: Any) -> dict[str, Any]:
             for stream, q in machine.outgoing.queues.items()
         }
         told["transmissions"] = machine.outgoing.transmissions
+    if hasattr(machine, "rounds"):
+        told["record"] = msgspec.to_builtins(machine.record)
     return told
 
 
-def _node(name: str) -> str:
+def dotted(name: str) -> str:
+    """A process's name where '/' cannot stand: as a node of the links, in a file's name."""
     return name.replace("/", ".")
-
-
-def _name(node: str) -> str:
-    return node.replace(".", "/")

@@ -1,83 +1,194 @@
-"""The supervisor: keeps the membership record, starts every process, and starts again what died.
+"""The supervisor of a host: keeps the membership record, starts its processes, and starts again what died.
 
-It is not needed for events to flow: while it is away nobody joins and nobody is evicted, and that is all.
+It is not needed for events to flow: while it is away nobody joins and nobody is evicted, and that is all. One that is
+started again finds the processes that are still there.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from unerring.correlation import Membership
-from unerring.correlation.messages import MEMBERSHIP
+import msgspec
+
+from unerring.correlation.record import Member, Standing, node_of
+from unerring.model import CallerError
+from unerring.runtime.live import processes
 from unerring.runtime.live.cluster import Cluster
-from unerring.runtime.live.hosting import Host
-from unerring.runtime.storage import SqliteStorage
+from unerring.runtime.live.control import Control
+from unerring.runtime.live.keeping import Keeping
+from unerring.runtime.live.processes import Process
 
 RESTART_S_MIN = 0.05
 RESTART_S_MAX = 5.0
 ENOUGH_S = 5.0
 """A process that ran this long is started again at once."""
+COMMAND_S = 60.0
+"""How long an operator's command may take."""
+EVICTION_S = 5.0
+
+
+class _Wanted(msgspec.Struct):
+    """Which processes are to run, if not the founding ones; kept on disk."""
+
+    added: list[str] = []
+    removed: list[str] = []
 
 
 class Supervisor:
-    """`command(name)` is how to start that process."""
+    """`command(name)` is how to start that process. `host`: which part of the cluster is ours; all without a list."""
 
-    def __init__(self, cluster: Cluster, folder: Path, command: Callable[[str], Sequence[str]]) -> None:
+    def __init__(self, cluster: Cluster, folder: Path, command: Callable[[str], Sequence[str]], host: str = "") -> None:
         self.cluster = cluster
         self.folder = folder
         self.command = command
-        self.processes: dict[str, asyncio.subprocess.Process] = {}
+        self.host = host
+        self.keeping = Keeping(cluster, folder, host)
+        self.processes: dict[str, Process] = {}
         self.restarts = 0
+        self._running: dict[str, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
+        self._wanted = self._read_wanted()
+
+    @property
+    def wanted(self) -> list[str]:
+        """The processes of this host that are to run."""
+        names = [name for name in self.cluster.founding if name not in self._wanted.removed] + self._wanted.added
+        return [name for name in names if name in self.cluster.on(self.host)]
 
     async def run(self) -> None:
         """Until `stop`."""
-        storage = SqliteStorage(self.folder / "membership.db")
-        machine = Membership(storage.load(), self.cluster.topology, self.cluster.config, random.Random())
-        host = Host(self.cluster, MEMBERSHIP, machine, storage)
-        keeping = asyncio.create_task(host.run(self.folder / "status" / "membership.json"))
-        running = [asyncio.create_task(self._keep(name)) for name in self.cluster.names]
+        keeps = not self.cluster.hosts or self.cluster.hosts.get(self.keeping.name, self.host) == self.host
+        keeping = asyncio.create_task(self.keeping.run() if keeps else asyncio.Event().wait())
+        stopping = asyncio.create_task(self._stopping.wait())
+        for name in self.wanted:
+            self._begin(name)
+        control = Control(self.folder, self._answer)
+        await control.open()
         try:
-            await asyncio.wait([keeping, asyncio.ensure_future(self._stopping.wait())], return_when="FIRST_COMPLETED")
+            await asyncio.wait([keeping, stopping], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in running:
+            await control.close()
+            for task in self._running.values():
                 task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
-            await self._end_processes()
-            host.driver.stop("the run ends")
-            await asyncio.gather(keeping, return_exceptions=True)
-            storage.close()
+            await asyncio.gather(*self._running.values(), return_exceptions=True)
+            await asyncio.gather(*(process.end() for process in self.processes.values()))
+            self.keeping.stop()
+            stopping.cancel()
+            if not keeps:
+                keeping.cancel()
+            await asyncio.gather(keeping, stopping, return_exceptions=True)
+        if keeping.done() and not keeping.cancelled() and keeping.exception() is not None:
+            raise keeping.exception()  # type: ignore[misc]
 
     def stop(self) -> None:
         self._stopping.set()
+
+    def _begin(self, name: str) -> None:
+        self._running[name] = asyncio.create_task(self._keep(name))
 
     async def _keep(self, name: str) -> None:
         """One process, again and again; the pause grows while it dies young."""
         pause_s = RESTART_S_MIN
         loop = asyncio.get_running_loop()
+        process = processes.find(self.folder, name)
         while True:
-            (self.folder / "logs").mkdir(parents=True, exist_ok=True)
-            with (self.folder / "logs" / f"{name.replace('/', '.')}.log").open("ab") as log:
-                process = await asyncio.create_subprocess_exec(*self.command(name), stdout=log, stderr=log)
+            if process is None:
+                process = await processes.start(self.folder, name, self.command(name))
             self.processes[name] = process
             began_s = loop.time()
             await process.wait()
             self.restarts += 1
             pause_s = RESTART_S_MIN if loop.time() - began_s > ENOUGH_S else min(2 * pause_s, RESTART_S_MAX)
             await asyncio.sleep(pause_s)
+            process = None
 
-    async def _end_processes(self) -> None:
-        for process in self.processes.values():
-            if process.returncode is None:
-                process.send_signal(signal.SIGCONT)
-                process.terminate()
-        for process in self.processes.values():
-            try:
-                await asyncio.wait_for(process.wait(), 5)
-            except TimeoutError:
-                process.kill()
-                await process.wait()
+    # ---- an operator's commands --------------------------------------------------------------------------------
+
+    async def _answer(self, command: str, subject: str) -> str:
+        async with asyncio.timeout(COMMAND_S):
+            match command:
+                case "add":
+                    return await self.add(subject)
+                case "remove":
+                    return await self.remove(subject)
+                case "replace":
+                    added = await self.add(node_of(subject))
+                    return f"{added}; {await self.remove(subject)}"
+                case "evict":
+                    return await self.evict(subject)
+        raise CallerError(f"there is no command {command!r}; use add, remove, replace or evict")
+
+    async def add(self, node: str) -> str:
+        """One more replica of a node; done when it is caught up."""
+        self.cluster.topology.node(node)
+        free = [name for name in self.cluster.spares(node) if name not in self._wanted.added]
+        free += [name for name in self._wanted.removed if node_of(name) == node]
+        here = [name for name in free if name in self.cluster.on(self.host)]
+        if not here:
+            where = ", ".join(sorted({self.cluster.hosts[name] for name in free})) if self.cluster.hosts else ""
+            hint = f"; give the command on host {where}" if where else "; remove one first"
+            raise CallerError(f"node {node} has no place for another replica here{hint}")
+        name = here[0]
+        self._want(name, True)
+        self._begin(name)
+        while not self._stands(name, Standing.CAUGHT_UP):
+            await asyncio.sleep(processes.LOOK_S)
+        return f"{name} is added and caught up"
+
+    async def remove(self, replica: str) -> str:
+        """Take a replica out of the record, for good, and end its process."""
+        self._check_member(replica)
+        if replica not in self.wanted:
+            raise CallerError(f"{replica} is not supervised here; give the command on its own host")
+        said = await self.evict(replica)
+        self._want(replica, False)
+        task = self._running.pop(replica)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await self.processes.pop(replica).end()
+        # It may have come back meanwhile, as evicted replicas do.
+        if not self._stands(replica, Standing.GONE):
+            said = await self.evict(replica)
+        return f"{said}; its process is ended"
+
+    async def evict(self, replica: str) -> str:
+        """Only with the word of one that remains; an evicted replica that lives joins anew."""
+        member = self._check_member(replica)
+        self.keeping.evict(replica)
+        deadline = asyncio.get_running_loop().time() + EVICTION_S
+        while (now := self.keeping.record.members.get(replica)) == member:
+            if asyncio.get_running_loop().time() > deadline:
+                raise CallerError(
+                    f"{replica} stays: no other caught-up replica of {node_of(replica)} confirmed that it remains"
+                )
+            await asyncio.sleep(processes.LOOK_S / 4)
+        return f"incarnation {member.incarnation} of {replica} is evicted" if now is not None else ""
+
+    def _check_member(self, replica: str) -> Member:
+        member = self.keeping.record.members.get(replica)
+        if member is None or member.standing is Standing.GONE:
+            known = ", ".join(
+                name for name, m in self.keeping.record.members.items() if m.standing is not Standing.GONE
+            )
+            raise CallerError(f"{replica} is not in the membership record; it has {known}")
+        return member
+
+    def _stands(self, replica: str, standing: Standing) -> bool:
+        member = self.keeping.record.members.get(replica)
+        return member is not None and member.standing is standing
+
+    def _want(self, name: str, wanted: bool) -> None:
+        for names in (self._wanted.added, self._wanted.removed):
+            if name in names:
+                names.remove(name)
+        if wanted and name not in self.cluster.founding:
+            self._wanted.added.append(name)
+        if not wanted and name in self.cluster.founding:
+            self._wanted.removed.append(name)
+        (self.folder / "wanted.json").write_bytes(msgspec.json.encode(self._wanted))
+
+    def _read_wanted(self) -> _Wanted:
+        path = self.folder / "wanted.json"
+        return msgspec.json.decode(path.read_bytes(), type=_Wanted) if path.exists() else _Wanted()

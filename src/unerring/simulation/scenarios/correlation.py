@@ -133,6 +133,7 @@ class Correlating(Scenario):
             window_events=draw.choice((2, 5, 20, 100)),
             outgoing_events_max=draw.choice((4, 20, 100)),
             batch_events_max=draw.choice((1, 3, 50)),
+            flights_max=draw.choice((1, 4)),
             durable_snapshot_events=20,
             snapshot_part_bytes=draw.choice((200, 5000)),
         )

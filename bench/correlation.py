@@ -1,0 +1,270 @@
+"""Correlation in the live gear: what f+1 replicas cost, and how long a failover takes. Processes on loopback.
+
+One W1 node with f = 0, 1 and 2. Throughput and CPU: the log is full from the beginning and the source reads it as fast
+as receivers take it; figures are of the middle part of a run, when all is warm, over all processes. Latency: from the
+moment at which the source is handed an event to the moment at which the application has committed the situation that it
+decides. Failover: from kill -9 of the leader to the commit of a situation decided by an event published after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+sys.path.insert(0, str(Path(__file__).parent))
+os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+
+import live_w1
+import workloads
+from unerring.app import live
+from unerring.app.live_top import situations
+from unerring.log import EventLog, with_origin
+from unerring.model import TIME_MAX, schema_of
+from unerring.rules.kernel import KernelEngine
+from unerring.rules.kernel.columns import Columns, Numbers, Texts
+from unerring.rules.workloads import W1, Typed
+from unerring.runtime.compiling import cache_folder
+from unerring.runtime.live import Supervisor
+from unerring.runtime.live.hosting import dotted
+
+SEGMENT_EVENTS = 100_000
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PATIENCE_S = 240.0
+KILL_PAUSE_S = 0.3
+"""Between a replica's return and the next kill."""
+
+
+def run(quick: bool = False) -> Iterator[dict[str, Any]]:
+    events, kills, seconds = (20_000, 1, 1.0) if quick else (1_000_000, 50, 10.0)
+    drawn = workloads.columns().head(events) if not quick else workloads.columns(events)
+    expected = _expected(drawn)
+    loads: dict[int, Load] = {}
+    for f in (0, 1, 2):
+        with tempfile.TemporaryDirectory() as folder:
+            loads[f] = asyncio.run(_load(Path(folder), f, drawn, expected))
+    for f, load in loads.items():
+        yield _figure(f"throughput.f{f}", load.events_per_s, "events/s", *((100_000, True) if f == 0 else ()))
+    for f, load in loads.items():
+        yield _figure(f"cpu_per_event.f{f}", load.cpu_us_per_event, "us")
+    for f, goal in ((1, 2.3), (2, 3.5)):
+        yield _figure(
+            f"cpu_per_event.f{f}_over_f0", loads[f].cpu_us_per_event / loads[0].cpu_us_per_event, "ratio", goal
+        )
+    for f, load in loads.items():
+        yield _figure(f"transmissions_per_event.f{f}", load.transmissions_per_event, "transmissions", f + 1)
+    p50: dict[int, float] = {}
+    p99: dict[int, float] = {}
+    for f in (0, 1, 2):
+        with tempfile.TemporaryDirectory() as folder:
+            p50[f], p99[f] = asyncio.run(_latency(Path(folder), f, 2000, seconds))
+    for f in (0, 1, 2):
+        yield _figure(f"latency.p50_ms.f{f}", p50[f], "ms")
+        yield _figure(f"latency.p99_ms.f{f}", p99[f], "ms")
+    yield _figure("latency.p99.f1_over_f0", p99[1] / p99[0], "ratio", 2.0)
+    with tempfile.TemporaryDirectory() as folder:
+        times = asyncio.run(_failovers(Path(folder), kills))
+    yield _figure("failover.kills", len(times), "kills")
+    yield _figure("failover.p50_s", statistics.median(times), "s", 0.3)
+    yield _figure("failover.p99_s", float(np.percentile(times, 99)), "s", 1.0)
+
+
+def _figure(name: str, value: float, unit: str, goal: float | None = None, at_least: bool = False) -> dict[str, Any]:
+    met = None if goal is None else (value >= goal if at_least else value <= goal)
+    return {"bench": "correlation", "figure": name, "value": round(value, 5), "unit": unit, "goal": goal, "met": met}
+
+
+# ---- a run -----------------------------------------------------------------------------------------------------
+
+
+class _Run:
+    """A supervised run in a folder, and what its processes say of themselves."""
+
+    def __init__(self, data: Path, f: int, command: Callable[[str], list[str]]) -> None:
+        self.data = data
+        self.f = f
+        cluster = live.make_cluster("live_w1:app", f, data)
+        self.supervisor = Supervisor(cluster, data / live.LIVE, command)
+        self.replicas = cluster.topology.node("W1").replicas
+
+    async def __aenter__(self) -> _Run:
+        self._running = asyncio.create_task(self.supervisor.run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.supervisor.stop()
+        await self._running
+
+    def told(self, name: str) -> dict[str, Any]:
+        try:
+            said: dict[str, Any] = msgspec.json.decode(
+                (self.data / live.LIVE / "status" / f"{dotted(name)}.json").read_bytes()
+            )
+        except (OSError, msgspec.DecodeError):
+            return {}
+        return said
+
+    def member(self, name: str) -> bool:
+        process = self.supervisor.processes.get(name)
+        told = self.told(name)
+        return process is not None and process.alive and told.get("pid") == process.pid and told["phase"] == "MEMBER"
+
+    def cpu_s(self) -> float:
+        """Of all processes together, from their start."""
+        total = 0
+        for process in self.supervisor.processes.values():
+            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            total += int(fields[11]) + int(fields[12])
+        return total / TICKS_PER_S
+
+    async def until(self, condition: Callable[[], bool], pause_s: float = 0.02) -> None:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not condition():
+            if time.monotonic() > deadline_s:
+                raise TimeoutError({name: self.told(name) for name in self.supervisor.processes})
+            await asyncio.sleep(pause_s)
+
+
+# ---- throughput, CPU, transmissions ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Load:
+    events_per_s: float
+    cpu_us_per_event: float
+    transmissions_per_event: float
+
+
+async def _load(data: Path, f: int, drawn: workloads.Columns, expected: int) -> Load:
+    events = len(drawn.time_us)
+    _write_log(data, drawn)
+    async with _Run(data, f, lambda name: live.command(data, name)) as run:
+
+        def taken() -> tuple[float, int]:
+            """When, and how many events every replica has had by then."""
+            told = [run.told(name) for name in run.replicas]
+            slowest = min(told, key=lambda one: one.get("inputs", {}).get("Typed", {}).get("events", 0))
+            return slowest.get("at", 0.0), slowest.get("inputs", {}).get("Typed", {}).get("events", 0)
+
+        await run.until(lambda: taken()[1] >= events // 5)
+        first, cpu_first_s = taken(), run.cpu_s()
+        last, cpu_last_s = first, cpu_first_s
+        while (now := taken())[1] < events:
+            if now[1] > last[1]:
+                last, cpu_last_s = now, run.cpu_s()
+            await asyncio.sleep(0.01)
+        if last[1] == first[1]:  # Too quick to be seen in between.
+            last, cpu_last_s = now, run.cpu_s()
+        top = "situations/0"
+        await run.until(lambda: run.told(top).get("inputs", {}).get("W1", {}).get("progress", 0) == TIME_MAX)
+        sent = run.told("source_Typed/0")["transmissions"]
+    found = len(situations(data, "W1"))
+    if found != expected:
+        raise RuntimeError(f"f = {f}: {found} situations, and {expected} are right")
+    count = last[1] - first[1]
+    return Load(count / (last[0] - first[0]), (cpu_last_s - cpu_first_s) / count * 1e6, sent / events)
+
+
+def _write_log(data: Path, drawn: workloads.Columns) -> None:
+    """The whole stream, ended."""
+    chain = EventLog(data / "log").create(schema_of(Typed), live_w1.app.buckets)
+    count = len(drawn.time_us)
+    for first in range(0, count, SEGMENT_EVENTS):
+        part = drawn.part(first, first + SEGMENT_EVENTS)
+        table = pa.table(
+            {
+                "time": part.time_us,
+                "ordinal": np.zeros(len(part.time_us), np.int64),
+                "key": part.key,
+                "type": pa.array(np.array(workloads.TYPES)[part.code]),
+                "v": part.v,
+            }
+        )
+        end_us = TIME_MAX if first + SEGMENT_EVENTS >= count else int(part.time_us[-1])
+        chain.seal(end_us, with_origin(table, chain.schema))
+
+
+def _expected(drawn: workloads.Columns) -> int:
+    """How many situations are right; and machine code is compiled and kept before anything is measured."""
+    engine = KernelEngine(W1.plan, cache=cache_folder(), compile_after=0)
+    columns: dict[str, Any] = {
+        "key": Numbers(drawn.key),
+        "type": Texts(drawn.code.astype(np.int32), workloads.TYPES),
+        "v": Numbers(drawn.v),
+    }
+    return len(engine.feed_columns(Columns(drawn.time_us, columns), TIME_MAX).time)
+
+
+# ---- latency and failover --------------------------------------------------------------------------------------
+
+
+def _paced(data: Path, rate: float) -> Callable[[str], list[str]]:
+    return lambda name: [sys.executable, str(Path(live_w1.__file__)), str(data), name, str(rate)]
+
+
+def _delivered(data: Path) -> Any:
+    """Rows of (published, committed)."""
+    path = data / "delivered"
+    if not path.exists():
+        return np.empty((0, 2))
+    raw = path.read_bytes()
+    whole = len(raw) // live_w1.DELIVERED.size * live_w1.DELIVERED.size
+    return np.frombuffer(raw[:whole], np.float64).reshape(-1, 2)
+
+
+async def _latency(data: Path, f: int, rate: float, seconds: float) -> tuple[float, float]:
+    """Milliseconds, the half and the worst hundredth."""
+    async with _Run(data, f, _paced(data, rate)) as run:
+        await run.until(lambda: all(run.member(name) for name in run.replicas) and len(_delivered(data)) > rate)
+        await asyncio.sleep(seconds / 5)
+        first = len(_delivered(data))
+        await asyncio.sleep(seconds)
+    rows = _delivered(data)[first:]
+    passed_ms = (rows[:, 1] - rows[:, 0]) * 1e3
+    return float(np.percentile(passed_ms, 50)), float(np.percentile(passed_ms, 99))
+
+
+async def _failovers(data: Path, kills: int) -> list[float]:
+    """Seconds without an answer to what was published after a kill."""
+    times: list[float] = []
+    async with _Run(data, 1, _paced(data, 1000)) as run:
+        await run.until(lambda: len(_delivered(data)) > 1000)
+        for _ in range(kills):
+            await run.until(lambda: all(run.member(name) for name in run.replicas) and _leader(run) is not None)
+            await asyncio.sleep(KILL_PAUSE_S)
+            leader = _leader(run)
+            if leader is None:
+                continue
+            killed_s = time.monotonic()
+            os.kill(run.supervisor.processes[leader].pid, signal.SIGKILL)
+            times.append(await _answered(run, data, killed_s) - killed_s)
+    return times
+
+
+def _leader(run: _Run) -> str | None:
+    return next((name for name in run.replicas if run.member(name) and run.told(name).get("leads")), None)
+
+
+async def _answered(run: _Run, data: Path, killed_s: float) -> float:
+    found: list[float] = []
+
+    def answered() -> bool:
+        rows = _delivered(data)[-20_000:]
+        later = rows[rows[:, 0] > killed_s]
+        found[:] = later[:1, 1].tolist()
+        return bool(found)
+
+    await run.until(answered, 0.01)
+    return found[0]

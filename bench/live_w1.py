@@ -1,0 +1,74 @@
+"""W1 in the live gear, for the benchmark of correlation: the app, and processes that pace events and record situations.
+
+Called as a program it is one process of such a run, `python live_w1.py DATA NAME EVENTS_PER_S`. The source publishes so
+many a second, one by one, each with the moment at which it did so in `v`; the application writes down that moment and
+the one at which it had committed the situation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from unerring.app import App, live
+from unerring.correlation import Application, Role, Source
+from unerring.correlation.messages import Publish
+from unerring.correlation.record import node_of
+from unerring.correlation.source import PRODUCER
+from unerring.model import TIME_MIN, Event, Stamp
+from unerring.rules.workloads import W1, Typed
+from unerring.runtime.live import Host
+from unerring.runtime.live import cluster as clusters
+from unerring.runtime.live.hosting import dotted
+from unerring.runtime.storage import SqliteStorage
+
+app = App("w1", rules=[W1], streams=[Typed], buckets=1)
+DELIVERED = struct.Struct("<dd")
+"""When the deciding event was published, and when the situation was committed: seconds of the machine's clock."""
+
+
+async def run_node(data: Path, name: str, rate: float) -> None:
+    cluster = clusters.read(data / live.LIVE)
+    role = cluster.topology.node(node_of(name)).role
+    if role is Role.CORRELATION:
+        await live.run_node(data, name)
+        return
+    storage = SqliteStorage(data / live.LIVE / f"{dotted(name)}.db")
+    beside: Any = None
+    deliver: Any = None
+    machine: Any
+    if role is Role.SOURCE:
+        machine = Source(storage.load(), name, cluster.topology, cluster.config, follows=True)
+        beside = lambda: _pace(host, machine, rate)  # noqa: E731
+    else:
+        machine = Application(storage.load(), name, cluster.topology, cluster.config)
+        record = (data / "delivered").open("ab", buffering=0)
+
+        def deliver(event: Event) -> None:
+            record.write(DELIVERED.pack(event.payload["b_v"], time.monotonic()))
+
+    host = Host(cluster, name, machine, storage, deliver)
+    await host.run(data / live.LIVE / "status" / f"{dotted(name)}.json", beside)
+
+
+async def _pace(host: Host, source: Any, rate: float) -> None:
+    """A, B, A, B, two of a key at a time: every second event decides a situation."""
+    began_s, number = time.monotonic(), 0
+    while True:
+        due = int((time.monotonic() - began_s) * rate)
+        while number < due and not source.full:
+            kind = "A" if number % 2 == 0 else "B"
+            key = number // 2 % 1000
+            stamp = Stamp(1 + int(number * 1_000_000 / rate))
+            event = Event("Typed", stamp, (key,), {"key": key, "type": kind, "v": time.monotonic()})
+            host.driver.offer(PRODUCER, Publish("Typed", (event,), TIME_MIN))
+            number += 1
+        await asyncio.sleep(max(0.0, began_s + (number + 1) / rate - time.monotonic()))
+
+
+if __name__ == "__main__":
+    asyncio.run(run_node(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])))

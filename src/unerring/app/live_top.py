@@ -1,0 +1,132 @@
+"""The top of a live run: situations that the application has committed are sealed into the run's log.
+
+So they are read as those of the other gear are, and an audit finds them. The file in which position and effect commit
+together keeps only what is not sealed yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unerring.correlation import Application
+from unerring.correlation.application import committed, numbered
+from unerring.correlation.losses import Lost
+from unerring.correlation.messages import SEALER, Forget
+from unerring.log import EventLog
+from unerring.model import TIME_MIN, ColumnType, Event, StreamSchema
+from unerring.runtime.live import Host
+from unerring.runtime.storage import SqliteStorage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from unerring.app.application import App
+
+SEAL_S = 0.2
+
+
+class _Lane:
+    """One stream: what is committed and not sealed, each with its number in the stream."""
+
+    def __init__(self, chain: Any, kept: Iterable[tuple[int, Event]], count: int) -> None:
+        self.chain = chain
+        self.events = [(number, event) for number, event in kept if event.stamp.time > chain.through_us]
+        self.count = count
+        """How many were committed since the stream began."""
+
+
+class Top:
+    """Takes committed situations in order, and seals them a few times a second."""
+
+    def __init__(self, data: Path, app: App, machine: Application, records: Mapping[str, bytes]) -> None:
+        log = EventLog(data / "log")
+        self.machine = machine
+        self.lanes = {
+            schema.name: _Lane(
+                log.create(schema, app.buckets),
+                numbered(records, schema.name),
+                machine.intake.streams[schema.name].count,
+            )
+            for schema in app.outputs
+        }
+
+    def deliver(self, what: Event | Lost) -> None:
+        """After its commit."""
+        event = what.event if isinstance(what, Lost) else what
+        lane = self.lanes[event.stream]
+        if not isinstance(what, Lost) and event.stamp.time > lane.chain.through_us:
+            lane.events.append((lane.count, event))
+        lane.count += 1
+
+    async def run(self, host: Host) -> None:
+        try:
+            while True:
+                await asyncio.sleep(SEAL_S)
+                for stream in self.lanes:
+                    await self._seal(stream, host)
+        finally:
+            for stream in self.lanes:
+                self._seal_now(stream, self._safe_us(stream))
+
+    async def _seal(self, stream: str, host: Host) -> None:
+        lane, safe_us = self.lanes[stream], self._safe_us(stream)
+        if safe_us <= lane.chain.through_us:
+            return
+        await asyncio.to_thread(self._seal_now, stream, safe_us)
+        through_us = lane.chain.through_us  # Perhaps further: another run may seal the same.
+        sealed = sum(1 for _, event in lane.events if event.stamp.time <= through_us)
+        if sealed:
+            number = lane.events[sealed - 1][0]
+            del lane.events[:sealed]
+            host.driver.offer(SEALER, Forget(stream, number + 1))
+
+    def _safe_us(self, stream: str) -> int:
+        """Up to which time everything is committed. The machine may know of more, whose commit is under way."""
+        lane, incoming = self.lanes[stream], self.machine.intake.streams[stream]
+        if lane.count == incoming.count:
+            return incoming.progress
+        return lane.events[-1][1].stamp.time - 1 if lane.events else TIME_MIN
+
+    def _seal_now(self, stream: str, through_us: int) -> None:
+        from unerring.pipeline.sealing import seal_interval
+
+        lane = self.lanes[stream]
+        if through_us > lane.chain.refresh():
+            events = [event for _, event in list(lane.events) if event.stamp.time <= through_us]
+            seal_interval(lane.chain, table_of(events, lane.chain.schema), through_us, rule=stream)
+
+
+def table_of(events: list[Event], schema: StreamSchema) -> pa.Table:
+    """Events as a segment's columns, without their origin."""
+    import pyarrow as pa
+
+    wanted = schema.arrow()
+    arrays: list[Any] = []
+    for column in schema.columns:
+        values = [event.payload[column.name] for event in events]
+        kind = wanted.field(column.name).type
+        arrays.append(
+            pa.array(values, pa.int64()).cast(kind) if column.type is ColumnType.TIME else pa.array(values, kind)
+        )
+    times = pa.array([event.stamp.time for event in events], pa.int64())
+    ordinals = pa.array([event.stamp.ordinal for event in events], pa.int64())
+    names = ["time", "ordinal", *(column.name for column in schema.columns)]
+    return pa.Table.from_arrays([times, ordinals, *arrays], names=names)
+
+
+def situations(data: Path, stream: str) -> list[Event]:
+    """What the live gear has delivered of a stream so far, in order: sealed, and committed but not sealed yet."""
+    from unerring.pipeline.feeding import events_of
+
+    chain = EventLog(data / "log").chain(stream)
+    through_us = chain.refresh()
+    sealed = list(events_of(chain.read(chain.base.from_us, through_us), chain.schema))
+    storage = SqliteStorage(data / "live" / "situations.0.db")
+    try:
+        kept = committed(storage.load(f"application/{stream}/"), stream)
+    finally:
+        storage.close()
+    return sealed + [event for event in kept if event.stamp.time > through_us]

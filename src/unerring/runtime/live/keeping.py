@@ -1,0 +1,98 @@
+"""Running a keeper of the membership record: on a disk of its own, or with other hosts' keepers on etcd."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import msgspec
+
+from unerring.correlation import Membership
+from unerring.correlation.membership import KEY
+from unerring.correlation.messages import OPERATOR, STORE, Evict, RecordIs
+from unerring.correlation.record import Record
+from unerring.model import CallerError, DiskError
+from unerring.runtime.live.cluster import Cluster
+from unerring.runtime.live.etcd import EtcdStorage
+from unerring.runtime.live.hosting import Host, dotted
+from unerring.runtime.storage import SqliteStorage
+
+LOOK_S = 0.1
+"""How often a keeper looks whether another one has changed the record in etcd."""
+AGAIN_S = 0.2
+
+
+class Keeping:
+    """Keeps the record for a host until cancelled. `record` is the one known last."""
+
+    def __init__(self, cluster: Cluster, folder: Path, host: str) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self.name = cluster.keeper(host)
+        self.trouble = ""
+        """Why the record cannot be changed now, if so."""
+        self._host: Host | None = None
+
+    @property
+    def record(self) -> Record:
+        machine = None if self._host is None else self._host.driver.machine
+        return machine.record if isinstance(machine, Membership) else Record(0, {})
+
+    def evict(self, replica: str) -> None:
+        if self._host is None:
+            raise CallerError(f"the membership record cannot be changed now: {self.trouble or 'it is not kept here'}")
+        self._host.driver.offer(OPERATOR, Evict(replica))
+
+    async def run(self) -> None:
+        """One keeper after the other: with etcd, each ends when it lost a race for a change."""
+        while True:
+            storage: SqliteStorage | EtcdStorage | None = None
+            try:
+                storage = await asyncio.to_thread(self._storage)
+                await self._keep(storage, await asyncio.to_thread(storage.load))
+                return
+            except DiskError as error:
+                self.trouble = str(error)
+                if not self.cluster.etcd:
+                    raise
+            finally:
+                self._host = None
+                if storage is not None:
+                    storage.close()
+            await asyncio.sleep(AGAIN_S * random.random())
+
+    def _storage(self) -> SqliteStorage | EtcdStorage:
+        if self.cluster.etcd:
+            tls = f"{self.cluster.tls}/{dotted(self.name)}" if self.cluster.tls else ""
+            return EtcdStorage(self.cluster.etcd, self.cluster.identity, tls)
+        return SqliteStorage(self.folder / "membership.db")
+
+    async def _keep(self, storage: SqliteStorage | EtcdStorage, records: object) -> None:
+        machine = Membership(records, self.cluster.topology, self.cluster.config, random.Random())  # type: ignore[arg-type]
+        self._host = Host(self.cluster, self.name, machine, storage)
+        self.trouble = ""
+        beside = None
+        if isinstance(storage, EtcdStorage):
+            beside = self._look
+        await self._host.run(self.folder / "status" / f"{dotted(self.name)}.json", beside)
+
+    async def _look(self) -> None:
+        """What another keeper wrote: an own storage, so that this one's writes are still compared with what it knew."""
+        host, storage = self._host, self._storage()
+        while host is not None:
+            await asyncio.sleep(LOOK_S)
+            try:
+                found = (await asyncio.to_thread(storage.load, KEY)).get(KEY)
+            except DiskError as error:
+                self.trouble = str(error)
+                continue
+            self.trouble = ""
+            if found is not None:
+                record = msgspec.msgpack.decode(found, type=Record)
+                if record.version > self.record.version:
+                    host.driver.offer(STORE, RecordIs(record))
+
+    def stop(self) -> None:
+        if self._host is not None:
+            self._host.driver.stop("the run ends")

@@ -1,0 +1,78 @@
+"""Operating-system processes that outlive their supervisor: started, found again, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from unerring.runtime.live.hosting import dotted
+
+LOOK_S = 0.1
+PATIENCE_S = 5.0
+
+
+class Process:
+    """One process: a child of ours, or one that an earlier supervisor started and that is still there."""
+
+    def __init__(self, pid: int, child: asyncio.subprocess.Process | None) -> None:
+        self.pid = pid
+        self._child = child
+        self._began = began_at(pid)
+
+    @property
+    def alive(self) -> bool:
+        if self._child is not None:
+            return self._child.returncode is None
+        return self._began is not None and began_at(self.pid) == self._began
+
+    async def wait(self) -> None:
+        if self._child is not None:
+            await self._child.wait()
+            return
+        while self.alive:
+            await asyncio.sleep(LOOK_S)
+
+    def signal(self, number: int) -> None:
+        if self.alive:
+            os.kill(self.pid, number)
+
+    async def end(self) -> None:
+        """Ask; after a while, insist."""
+        self.signal(signal.SIGCONT)
+        self.signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(self.wait(), PATIENCE_S)
+        except TimeoutError:
+            self.signal(signal.SIGKILL)
+            await self.wait()
+
+
+async def start(folder: Path, name: str, command: Sequence[str]) -> Process:
+    """Start a process, its words into a log file, its number into a file of its own."""
+    for part in ("logs", "pids"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    with (folder / "logs" / f"{dotted(name)}.log").open("ab") as log:
+        child = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log, start_new_session=True)
+    (folder / "pids" / dotted(name)).write_text(f"{child.pid} {began_at(child.pid)}")
+    return Process(child.pid, child)
+
+
+def find(folder: Path, name: str) -> Process | None:
+    """The process that an earlier supervisor started under this name, if it is still there."""
+    try:
+        pid, began = (folder / "pids" / dotted(name)).read_text().split()
+    except (OSError, ValueError):
+        return None
+    return Process(int(pid), None) if began_at(int(pid)) == began else None
+
+
+def began_at(pid: int) -> str | None:
+    """When a process began, in ticks since the machine did: a number given again is not taken for the old one."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else fields[19]
