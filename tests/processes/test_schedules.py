@@ -172,3 +172,40 @@ def test_an_instance_ends_on_the_table() -> None:
     assert decided is not None
     assert decided[1].status == "completed"
     assert table.violations() == []
+
+
+def sent_ahead(replica: type[Replica]) -> Table:
+    """A state reaches the others while the disk of its master still writes it; the master crashes and comes back."""
+    table = Table(sequence(action("read", "", "r", cost=1, alone=True), action("w", "r", "x", write=True)), replica)
+    a, b, c = table.members
+    table.start()
+    table.deliver([a, b, c], lose=lambda to, message: isinstance(message, Reply))
+    sent: list[tuple[str, str, Any]] = []
+
+    def capture(to: str, message: Any) -> bool:
+        if isinstance(message, Replicate) and message.state.group == 1:
+            sent.append((a, to, message))
+        return isinstance(message, Replicate)
+
+    table.tick(a, after_us=3_000_000)
+    table.deliver([a, b, c], lose=capture, crash_at_persist=a)
+    assert [to for _, to, _ in sent] == [b, c]
+    table.restart(a)
+    again, table.lying = table.lying, sent
+    table.deliver([a, b, c])
+    table.lying = again
+    table.deliver([a, b, c])
+    table.ask_view(b)
+    table.deliver([a, b, c])
+    return table
+
+
+def test_a_state_sent_before_it_was_on_disk_is_not_made_anew() -> None:
+    table = sent_ahead(Replica)
+    assert table.violations() == []
+    assert table.replica(table.members[1]).query()["status"] == "completed"
+
+
+def test_making_it_anew_gives_two_states_of_one_view_and_group() -> None:
+    with pytest.raises(InvariantBreach, match="one state for each view and group"):
+        sent_ahead(broken.MakesASentStateAnew)

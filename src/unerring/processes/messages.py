@@ -120,6 +120,8 @@ class Replicate(Message, frozen=True):
 
     view: int
     state: State
+    base: int = -1
+    """Not −1: `state` has only the history that it adds to the state of this group, accepted in the same view."""
 
 
 class Ack(Message, frozen=True):
@@ -289,6 +291,8 @@ class Accepted(msgspec.Struct, frozen=True, array_like=True):
     state: State
     mine: bool
     """This replica made it: it may go on replicating it after a restart."""
+    ahead: bool = False
+    """The state after it may have been sent before it was on disk: a restarted master must not make it anew."""
 
 
 class Naming(msgspec.Struct, frozen=True, array_like=True):

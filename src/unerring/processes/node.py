@@ -248,7 +248,7 @@ class ProcessNode:
             return
         outline = outline_of(replica.decided[1])
         del self.instances[replica.instance]
-        for key in ("promise", "accepted", "naming", "aborts", "proposal", "backup"):
+        for key in ("promise", "accepted", "naming", "aborts", "proposal", "backup", *replica.pages.keys):
             replica.forget(key)
         for mail in replica.mailbox.mail:
             replica.forget(f"mail/{mail.id}")

@@ -54,11 +54,12 @@ class Replica(Leads):
 
     def start(self, now: int) -> None:
         """After a restart: whoever made the accepted state, or was executing on it, goes on if the view still stands.
-        Replicating the state once more shows that."""
+        Replicating the state once more shows that. Not if the state after it may be out there: then a new view must
+        tell."""
         if self.accepted is None or self.accepted.view != self.view:
             return
         log = self.logs.get((self.view, self.accepted.state.group + 1))
-        if self.accepted.mine or (log is not None and not log.abandoned):
+        if (self.accepted.mine and not self.accepted.ahead) or (log is not None and not log.abandoned):
             self.replicate(self.accepted.state, now)
 
     def propose_start(self, state: State, first: bool, now: int) -> None:

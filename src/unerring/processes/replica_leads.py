@@ -15,6 +15,7 @@ from unerring.processes.build import Process
 from unerring.processes.execution import Execution
 from unerring.processes.graph import Kind
 from unerring.processes.grouping import Group, group_at
+from unerring.processes.history import added
 from unerring.processes.messages import (
     CANCEL,
     Answer,
@@ -67,12 +68,23 @@ class Leads(Views):
         self.backup: Execution | None = None
         self.decided_us = 0
         self.asked_mail_us = 0
+        self.measured: tuple[tuple[int, int], int] = ((-1, -1), 0)
+        """The view and group of a state, and how many bytes its history takes."""
 
     @property
     def leading(self) -> bool:
         return (
             self.replicating is not None or self.planning or self.execution is not None or self.undo is not None
         ) and self.view >= 0
+
+    def logged(self, group: int) -> bool:
+        return (self.view, group) in self.logs
+
+    def goes_on(self, state: State) -> bool:
+        process = self.process_of(state)
+        if process is None or state.status != Status.RUNNING or state.announced:
+            return False
+        return bool(self.group_at(process, state, ()).vertices)
 
     def step_down(self) -> None:
         super().step_down()
@@ -297,13 +309,21 @@ class Leads(Views):
     def _finish(self, execution: Execution, now: int) -> None:
         self.execution = None
         state = self._with_due(execution, execution.next_state(), now)
-        if len(msgspec.msgpack.encode(state)) > self.shared.bounds.state_bytes_max:
+        if self._bytes(state, execution.input) > self.shared.bounds.state_bytes_max:
             most = self.shared.bounds.state_bytes_max
             self._fail(execution, f"its state takes more than {most} bytes; store less in it", now)
             return
         if self.naming is None or (self.naming.view, self.naming.group) < (self.view, state.group):
             self.naming = Naming(self.view, state.group, self.me)
         self.replicate(state, now)
+
+    def _bytes(self, state: State, before: State) -> int:
+        """How large a state is. Its history is measured as it grows, not again and again."""
+        if self.measured[0] != (self.view, before.group):
+            self.measured = ((self.view, before.group), _history_bytes(before))
+        history = self.measured[1] + _history_bytes(added(state, before))
+        self.measured = ((self.view, state.group), history)
+        return history + len(msgspec.msgpack.encode(state.variables))
 
     def _with_due(self, execution: Execution, state: State, now: int) -> State:
         wall_us = now + self.shared.wall_offset_us
@@ -419,6 +439,10 @@ class Leads(Views):
                 self.keep("backup", self.backup_log)
         if backup.aborted:
             self.backup = None
+
+
+def _history_bytes(state: State) -> int:
+    return len(msgspec.msgpack.encode((state.lineage, state.taken, state.consumed)))
 
 
 def _partly_taken(execution: Execution) -> list[Taken]:

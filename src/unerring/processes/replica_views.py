@@ -16,6 +16,7 @@ from unerring.model import Address, Entropy, invariant
 from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.grouping import Grouping
+from unerring.processes.history import Pages, added, ends_with, extends, joined
 from unerring.processes.mailbox import Mailbox
 from unerring.processes.messages import (
     Accepted,
@@ -70,7 +71,9 @@ class Views:
         promise = self._read(records, "promise", Promise)
         self.view = promise.view if promise else 0
         self.voted_for = promise.voted_for if promise else ""
-        self.accepted: Accepted | None = self._read(records, "accepted", Accepted)
+        self.pages = Pages(records)
+        accepted: Accepted | None = self._read(records, "accepted", Accepted)
+        self.accepted: Accepted | None = self.pages.whole(accepted) if accepted else None
         self.naming: Naming | None = self._read(records, "naming", Naming)
         self.aborts: tuple[int, int] = self._read(records, "aborts", tuple[int, int]) or (0, 0)
         """Of which group how many executions were aborted."""
@@ -87,6 +90,8 @@ class Views:
         self.replicating: State | None = None
         """As planner or master: the state whose acknowledgements are counted."""
         self.acks: dict[Address, None] = {}
+        self.reached: dict[Address, tuple[int, int]] = {}
+        """The view and group up to which others acknowledged states of this replica."""
         self.resend_us = 0
         self.led_us = now
         """When a leader of the highest view was last heard."""
@@ -113,9 +118,15 @@ class Views:
         self.keep("promise", Promise(view, voted_for))
         self.step_down()
 
-    def _accept(self, view: int, state: State, mine: bool) -> None:
-        self.accepted = Accepted(view, state, mine)
-        self.keep("accepted", self.accepted)
+    def _accept(self, view: int, state: State, mine: bool, ahead: bool = False) -> None:
+        self.accepted = Accepted(view, state, mine, ahead)
+        record, pages = self.pages.split(self.accepted)
+        self.keep("accepted", record)
+        for key, page in pages.items():
+            if page is None:
+                self.forget(key)
+            else:
+                self.keep(key, page)
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -248,11 +259,32 @@ class Views:
     # ---- replication -------------------------------------------------------------------------------------------
 
     def replicate(self, state: State, now: int) -> None:
-        """Accept a state in this view and ask the others to (Fig. 5, I)."""
-        self._accept(self.view, state, mine=True)
+        """Accept a state in this view and ask the others to (Fig. 5, I).
+
+        The next state of a master goes out while its own disk still writes it. Nothing rests on that but the acceptance
+        of others: this replica's own counts for what it sends later, and all of that waits for its disk. Should it
+        crash in between, it does not make that state anew in the same view (`ahead`, in the record of the one before).
+        """
+        before = self.accepted if self.accepted is not None and self.accepted.view == self.view else None
+        follows = before is not None and extends(state, before.state)
+        early = follows and before is not None and before.mine and before.ahead and not self.logged(state.group)
+        self._accept(self.view, state, mine=True, ahead=bool(self.others) and self.goes_on(state))
         self.replicating, self.acks = state, {self.me: None}
-        self._send_state(self.others, now)
+        self.resend_us = now + self.shared.config.resend_us
+        send = self.out.send_ahead if early else self.out.send
+        whole = Replicate(self.view, state)
+        rest = Replicate(self.view, added(state, before.state), before.state.group) if follows and before else whole
+        for member in self.others:
+            send(member, rest if self.reached.get(member, (-1, -1)) >= (self.view, state.group - 2) else whole)
         self._count_acks(now)
+
+    def logged(self, group: int) -> bool:
+        """Whether a restarted master would resume this group of the view from its log."""
+        return False
+
+    def goes_on(self, state: State) -> bool:
+        """Whether the group after this state can begin at once."""
+        return False
 
     def _send_state(self, members: tuple[Address, ...], now: int) -> None:
         invariant(self.replicating is not None, "there is a state to send")
@@ -268,14 +300,22 @@ class Views:
             return
         self.raise_view(message.view)
         self.led(now)
-        if (message.view, message.state.group) > self.rank:
+        state, known = message.state, self.accepted
+        if (message.view, state.group) > self.rank:
+            if message.base >= 0:
+                if known is None or self.rank != (message.view, message.base):
+                    return  # something was lost on the way; the whole state will come
+                state = joined(known.state, state)
             if self.leading or self.votes is not None:
                 self.step_down()
-            self._accept(message.view, message.state, mine=False)
+            self._accept(message.view, state, mine=False)
+            if known is not None and known.view == message.view:
+                self.learn(known.view, known.state, now)  # in a view nobody goes on before that is decided
             self.on_accepted(now)
-        elif (message.view, message.state.group) == self.rank and self.accepted is not None:
-            invariant(self.accepted.state == message.state, "there is one state for each view and group")
-        self.out.send(sender, Ack(self.instance, message.view, message.state.group))
+        elif (message.view, state.group) == self.rank and known is not None:
+            same = known.state == state if message.base < 0 else ends_with(known.state, state)
+            invariant(same, "there is one state for each view and group")
+        self.out.send(sender, Ack(self.instance, message.view, state.group))
 
     def on_accepted(self, now: int) -> None:
         """A state of somebody else was accepted: a backup may work ahead on it."""
@@ -285,6 +325,7 @@ class Views:
             self._promise(view, "")
 
     def on_ack(self, sender: Address, message: Ack, now: int) -> None:
+        self.reached[sender] = (message.view, message.group)
         if self.replicating is None or message.view != self.view or message.group != self.replicating.group:
             return
         self.acks[sender] = None

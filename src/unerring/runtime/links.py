@@ -304,6 +304,10 @@ class Links:
             if peer.connection is not None:
                 act(peer.connection)
 
+    def flush(self) -> None:
+        """Write now what was sent in this turn of the event loop."""
+        self._each_link(FramedConnection.flush)
+
     def post(self, machine: str = "") -> Post:
         """The way out for one machine's effects."""
         return Post(self, machine)

@@ -79,6 +79,7 @@ class Driver:
     """Runs one machine until it stops, its disk fails, or `stop` is called.
 
     `deliver` is the application: it may be a coroutine function, and effects that follow wait for it.
+    `before_sync` is called before a sync that holds up the event loop: what waits for the loop's next turn can leave.
     `on_congestion(True)` asks whoever feeds messages to pause, `on_congestion(False)` to go on.
     """
 
@@ -93,6 +94,7 @@ class Driver:
         config: DriverConfig | None = None,
         clock: Callable[[], int] = monotonic_us,
         on_congestion: Callable[[bool], None] | None = None,
+        before_sync: Callable[[], None] | None = None,
         on_breach: Callable[[InvariantBreach], None] = halt,
     ) -> None:
         self.machine = machine
@@ -103,6 +105,7 @@ class Driver:
         self._deliver = deliver
         self._config = config or DriverConfig()
         self._clock = clock
+        self._before_sync = before_sync
         self._on_breach = on_breach
         self._inbox: deque[tuple[Address, Any]] = deque()
         self._congested = False
@@ -283,6 +286,8 @@ class Driver:
             storage = self._storage or breach("a machine that persists has a storage")
             try:
                 if self._config.sync_inline:
+                    if self._before_sync is not None:
+                        self._before_sync()
                     storage.write(batch)
                 else:
                     await asyncio.get_running_loop().run_in_executor(disk, storage.write, batch)

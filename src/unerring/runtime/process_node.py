@@ -136,6 +136,7 @@ class RunningNode:
             deliver=self._on_deliver,
             reports=self.reports,
             config=DriverConfig(sync_inline=True),  # whatever follows a sync waits for it anyway
+            before_sync=self._links.flush if self._links is not None else None,
         )
         self._carrier.offer = self.driver.offer
         if self._links is not None:

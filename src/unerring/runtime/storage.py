@@ -20,13 +20,16 @@ from unerring.model import SECOND_US, ConfigError, DiskError, Persist, ProcessCo
 APPLICATION_ID: Final = 0x554E5231
 """Marks a SQLite file as ours, so that another program's file is not taken for it."""
 SCHEMA_VERSION: Final = 1
+_PAGE_BYTES: Final = 4096
 
 
 class StorageConfig(ProcessConfig, frozen=True):
     """Bounds of a stable storage."""
 
-    checkpoint_bytes: int = 4 * 1024 * 1024
-    """After this much has been written, the write-ahead log is moved into the table and starts anew."""
+    checkpoint_bytes: int = 1024 * 1024
+    """After about this much of it was written, the write-ahead log is moved into the table and written from its start
+    again. Room for it is taken when the file is opened: a commit that makes no file grow waits for its own pages alone,
+    not for the journal of the whole file system."""
     lock_us: int = 0
     """How long to wait for another process to let go of the file."""
 
@@ -100,6 +103,7 @@ class SqliteStorage:
             run(f"PRAGMA user_version={SCHEMA_VERSION}")
             run("COMMIT")
             found = run("PRAGMA quick_check(1)").fetchone()[0]
+            self._reserve()
             _sync_folder(self.path.parent)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -112,6 +116,15 @@ class SqliteStorage:
             raise self._fail("opened", error) from None
         if found != "ok":
             raise self._fail("trusted", found)
+
+    def _reserve(self) -> None:
+        run = self._database.execute
+        run("DROP TABLE IF EXISTS room")  # of a process that died right here
+        # The pages are written twice: once filled, once dropped.
+        run("CREATE TABLE room (bytes BLOB)")
+        run("INSERT INTO room VALUES (zeroblob(?))", (self._config.checkpoint_bytes * 5 // 8,))
+        run("DROP TABLE room")
+        self._checkpoint()
 
     def _check_ours(self) -> None:
         tables = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
@@ -166,14 +179,16 @@ class SqliteStorage:
                     "ON CONFLICT (key) DO UPDATE SET value = excluded.value, crc = excluded.crc",
                     [(key, value, _crc(key, value)) for key, value in persist.puts],
                 )
-                self._unmoved_bytes += sum(len(key) + len(value) for key, value in persist.puts)
+            # Every record touches a page or two of the table and its index, and its own overflow pages.
+            self._unmoved_bytes += _PAGE_BYTES * (2 * len(persist.puts) + 2 * len(persist.deletes))
+            self._unmoved_bytes += sum(len(value) for _, value in persist.puts)
         database.execute("COMMIT")
         if self._unmoved_bytes >= self._config.checkpoint_bytes:
             self._checkpoint()
 
     def _checkpoint(self) -> None:
         # By hand, since SQLite's own checkpoints keep a failed sync to themselves.
-        self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._database.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
         self._unmoved_bytes = 0
 
     def _fail(self, what: str, why: object) -> DiskError:

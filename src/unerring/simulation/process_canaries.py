@@ -233,6 +233,15 @@ class UndoesAtOnce(Replica):
         return True
 
 
+class MakesASentStateAnew(Replica):
+    """Resumes after a restart although the next state may have been sent before it was on disk."""
+
+    def start(self, now: int) -> None:
+        if self.accepted is not None:
+            self.accepted = msgspec.structs.replace(self.accepted, ahead=False)
+        super().start(now)
+
+
 class ForgetsUnknown(Replica):
     """Does not undo what it got no answer for."""
 

@@ -285,5 +285,6 @@ canary(ProcessesStorm, "two starters in view 0", replica=broken.TwoStarters, see
 canary(
     ProcessesStorm, "non-compensable IIDs with a view", replica=broken.FinalIidsWithView, weights=FINALS, seeds_max=200
 )
+canary(ProcessesStorm, "makes a sent state anew", replica=broken.MakesASentStateAnew, weights=READS, seeds_max=200)
 canary(ProcessesStorm, "never compensates", replica=broken.NeverCompensates)
 canary(ProcessesStorm, "a service without tombstone and fence", service=broken.NoTombstone, seeds_max=400)

@@ -1,0 +1,127 @@
+"""A state's history grows with every group; what it shares with the state before it is neither sent nor written again.
+
+On the wire a state may travel as what it adds to the one that the receiver accepted before. On disk the history lies in
+pages of a fixed number of groups, written once; the record of the accepted state holds the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sized
+from typing import Final
+
+import msgspec
+
+from unerring.model import invariant
+from unerring.processes.messages import Accepted, State, Step, Taken
+
+PAGE_GROUPS: Final = 16
+PAST: Final = "past/"
+
+
+def extends(state: State, base: State) -> bool:
+    """Whether `state` is the next one after `base`, with all of its history."""
+    return (
+        state.group == base.group + 1
+        and state.lineage[: len(base.lineage)] == base.lineage
+        and state.taken[: len(base.taken)] == base.taken
+        and state.consumed[: len(base.consumed)] == base.consumed
+    )
+
+
+def added(state: State, base: State) -> State:
+    """What `state` adds to `base`, which it extends."""
+    return msgspec.structs.replace(
+        state,
+        lineage=state.lineage[len(base.lineage) :],
+        taken=state.taken[len(base.taken) :],
+        consumed=state.consumed[len(base.consumed) :],
+    )
+
+
+def joined(base: State, rest: State) -> State:
+    """The inverse of `added`."""
+    return msgspec.structs.replace(
+        rest,
+        lineage=base.lineage + rest.lineage,
+        taken=base.taken + rest.taken,
+        consumed=base.consumed + rest.consumed,
+    )
+
+
+def ends_with(state: State, rest: State) -> bool:
+    """Whether `rest` is what `state` added to the one before it."""
+    shared = (len(whole) - len(part) for whole, part in _histories(state, rest))
+    lineage, taken, consumed = (max(0, count) for count in shared)
+    return rest == msgspec.structs.replace(
+        state, lineage=state.lineage[lineage:], taken=state.taken[taken:], consumed=state.consumed[consumed:]
+    )
+
+
+def _histories(one: State, other: State) -> tuple[tuple[Sized, Sized], ...]:
+    return (one.lineage, other.lineage), (one.taken, other.taken), (one.consumed, other.consumed)
+
+
+class Page(msgspec.Struct, frozen=True, array_like=True):
+    """The history of some consecutive groups."""
+
+    lineage: tuple[Step, ...]
+    taken: tuple[Taken, ...]
+
+
+class Pages:
+    """What of one instance's history is on disk in pages."""
+
+    def __init__(self, records: Mapping[str, bytes]) -> None:
+        keys = sorted(key for key in records if key.startswith(PAST))
+        self._pages = [msgspec.msgpack.decode(records[key], type=Page) for key in keys]
+
+    @property
+    def keys(self) -> list[str]:
+        return [_key(number) for number in range(len(self._pages))]
+
+    def whole(self, accepted: Accepted) -> Accepted:
+        """What was accepted, from its record and the pages."""
+        lineage: tuple[Step, ...] = ()
+        taken: tuple[Taken, ...] = ()
+        for page in self._pages:
+            lineage += page.lineage
+            taken += page.taken
+        rest = accepted.state
+        state = msgspec.structs.replace(rest, lineage=lineage + rest.lineage, taken=taken + rest.taken)
+        invariant(len(state.lineage) == state.group, "pages and record make one history")
+        return msgspec.structs.replace(accepted, state=state)
+
+    def split(self, accepted: Accepted) -> tuple[Accepted, dict[str, Page | None]]:
+        """The record to keep, and the pages that must be written or are gone (None)."""
+        state = accepted.state
+        changes: dict[str, Page | None] = {}
+        groups = taken = 0
+        for number in range(len(state.lineage) // PAGE_GROUPS):
+            groups += PAGE_GROUPS
+            page = self._page(number, state, groups, taken)
+            if number == len(self._pages):
+                self._pages.append(page)
+                changes[_key(number)] = page
+            elif page != self._pages[number]:  # another lineage won
+                self._pages[number] = page
+                changes[_key(number)] = page
+            taken += len(page.taken)
+        full = groups // PAGE_GROUPS
+        changes.update(dict.fromkeys(self.keys[full:]))
+        del self._pages[full:]
+        rest = msgspec.structs.replace(state, lineage=state.lineage[groups:], taken=state.taken[taken:])
+        return msgspec.structs.replace(accepted, state=rest), changes
+
+    def _page(self, number: int, state: State, groups: int, taken: int) -> Page:
+        lineage = state.lineage[groups - PAGE_GROUPS : groups]
+        until = taken
+        if number < len(self._pages) and self._pages[number].lineage == lineage:
+            until += len(self._pages[number].taken)
+        else:
+            while until < len(state.taken) and state.taken[until].group <= groups:
+                until += 1
+        return Page(lineage, state.taken[taken:until])
+
+
+def _key(number: int) -> str:
+    return f"{PAST}{number:06}"
