@@ -19,6 +19,7 @@ COMMANDS: dict[str, str] = {
     "bench": "Figures with their goals, measured now.",
     "ingest": "Bring a file of events into a stream of the log, in order, once.",
     "run": "Run an application: channels in, log, detection, situations out.",
+    "audit": "Judge a run: recompute the perfect one from its log, and compare.",
     "status": "Show a live run: groups, leaders, incarnations, queues, lag.",
     "replica": "Add, remove, replace or evict a replica of a live run.",
     "node": "Run a process node: one of a cluster, or a cluster of one.",

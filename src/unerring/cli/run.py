@@ -47,12 +47,17 @@ def command(
     from rich.console import Console
 
     from unerring.app import load
+    from unerring.app.folder import remember
     from unerring.app.metrics import serve
     from unerring.app.running import Run
     from unerring.pipeline.intervals import Bounds
     from unerring.pipeline.session import SparkConfig
 
     console = Console(stderr=True)
+    if engine not in ("live", "spark"):
+        raise CallerError(f"there is no engine {engine!r}; use spark or live")
+    loaded = load(app)
+    remember(data, app)
     if engine == "live":
         from unerring.app.live_run import LiveOptions, run_live
 
@@ -61,9 +66,6 @@ def command(
         )
         run_live(app, options, data, console.print)
         return
-    if engine != "spark":
-        raise CallerError(f"there is no engine {engine!r}; use spark or live")
-    loaded = load(app)
     config = SparkConfig(master=master, memory=memory, log=str(data / "spark.log"))
     run = Run(loaded, data, config, Bounds(rows_per_batch=rows))
     if take_over is not None:

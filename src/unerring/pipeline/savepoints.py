@@ -58,3 +58,20 @@ def _store(level: Level) -> LocalStore:
 
 def _name(time_us: int) -> str:
     return f"{time_us - TIME_MIN:019d}"
+
+
+def times(level: Level) -> list[int]:
+    """All times for which every bucket's state is there, in order."""
+    store = _store(level)
+    wanted = {str(bucket) for bucket in range(level.buckets)}
+    return [int(name) + TIME_MIN for name in store.names("") if wanted <= set(store.names(name))]
+
+
+def borrow(level: Level, time_us: int, lender: Level) -> None:
+    """Take over the state that another run of the same rules kept at a time."""
+    own, other = _store(level), _store(lender)
+    for bucket in range(level.buckets):
+        name = f"{_name(time_us)}/{bucket}"
+        state = other.read(name)
+        if state is not None:
+            own.create(name, state)

@@ -1,0 +1,184 @@
+"""An audit of a run: the perfect run recomputed on Spark, and what either gear delivered held against it."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from unerring.app.application import App
+from unerring.app.deliveries import as_chain, ran_live
+from unerring.app.folder import LOG, check_run
+from unerring.audit.report import Report, RuleVerdict
+from unerring.log import Chain, EventLog, Positions
+from unerring.model import TIME_MAX, TIME_MIN, CallerError, SchemaError, StreamSchema, WorldError
+from unerring.pipeline.auditing import Scope, bounds_of, judge_intake, judge_stream, waiting_after
+from unerring.pipeline.intervals import Bounds
+from unerring.pipeline.level import Level, levels_of
+from unerring.pipeline.reference import Judged, Reference, delivered_chain
+from unerring.pipeline.session import sentence_of
+from unerring.rules import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS_AT_ONCE: Final = 1_000_000
+
+Say = Callable[[str], Any]
+
+
+class Audit:
+    """Checks the folder when it is made, so that a mistake is told before Spark starts; `run` judges."""
+
+    def __init__(self, app: App, data: Path, *, through_us: int = TIME_MAX, leave_out: Collection[str] = ()) -> None:
+        check_run(data)
+        self.app = app
+        self.data = data.absolute()
+        self.log = EventLog(self.data / LOG)
+        self._known = {schema.name for schema in (*app.streams, *app.outputs)}
+        self._leave_out = frozenset(leave_out)
+        self._check_streams()
+        self._primary = {schema.name: self._chain(schema) for schema in app.streams}
+        reached = min(chain.through_us for chain in self._primary.values())
+        if reached == TIME_MIN:
+            raise CallerError(f"the log in {data} holds nothing yet, so there is nothing to judge; let the run go on")
+        self.through_us = min(through_us, reached)
+        self.notes = [
+            f"you asked for an audit through {through_us}, but the log is only known through {reached}"
+            for _ in range(reached < through_us < TIME_MAX)
+        ]
+        self.levels = levels_of(app.plans, app.streams, str(self.data), self._buckets())
+
+    def run(self, spark: SparkSession, say: Say = lambda text: None, rows: int = ROWS_AT_ONCE) -> Report:
+        """The verdict. What it needs on disk meanwhile (the perfect situations) lies in the run's folder."""
+        scratch = self.data / f".audit-{secrets.token_hex(4)}"
+        try:
+            return self._judge(spark, scratch, say, rows)
+        except Exception as error:
+            from pyspark.errors import PySparkException
+
+            if not isinstance(error, PySparkException):
+                raise
+            raise WorldError(f"the audit stopped: {sentence_of(error)}") from error
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _judge(self, spark: SparkSession, scratch: Path, say: Say, rows: int) -> Report:
+        reference = Reference(self.levels, str(scratch))
+        reached = reference.compute(
+            spark,
+            self.through_us,
+            Bounds(rows_per_batch=rows),
+            lambda level, sealed: say(f"the perfect run, level {level.number}: through {sealed.through_us}"),
+        )
+        self._check_versions(reference)
+        ends = bounds_of(list(self._primary.values()), self.through_us) or (0, 0)
+        verdicts: list[RuleVerdict] = []
+        for level in reference.levels:
+            scope = Scope(*ends, min(self.through_us, reached[level.number]))
+            for plan in level.plans:
+                for schema in plan.outputs:
+                    say(f"comparing {schema.name}")
+                    verdicts += self._verdicts(spark, level, plan, schema, reference.judged[schema.name], scope)
+        accounts, violations, events = [], [], {}
+        for name in self._primary:
+            say(f"the account of {name}")
+            found, wrong, events[name] = judge_intake(spark, self.log, name)
+            accounts += found
+            violations += wrong
+        return Report(
+            self.app.name,
+            str(self.data),
+            ends[0],
+            self.through_us,
+            tuple(verdicts),
+            tuple(accounts),
+            tuple(violations),
+            events,
+            tuple(self._readers()),
+            tuple(self.notes),
+        )
+
+    def _verdicts(
+        self, spark: SparkSession, level: Level, plan: Plan, schema: StreamSchema, judged: Judged, scope: Scope
+    ) -> list[RuleVerdict]:
+        """One for each gear that delivered the stream; a stream that nobody delivered lacks everything."""
+        found: list[RuleVerdict] = []
+        sealed = delivered_chain(self._own(level), schema)
+        live = ran_live(self.data)
+        if sealed is not None and (sealed.through_us > TIME_MIN or not live):
+            found.append(judge_stream(spark, level, plan, sealed, judged, scope, "spark"))
+        if live:
+            chain, known = as_chain(self.data, schema, EventLog(Path(level.data) / "live"), level.buckets)
+            whole = Judged(TIME_MIN, judged.notes) if not judged.notes else judged
+            found.append(judge_stream(spark, level, plan, chain, whole, scope, "live", known))
+        if not found:
+            empty = EventLog(Path(level.data) / "nothing").create(schema, level.buckets)
+            found.append(judge_stream(spark, level, plan, empty, judged, scope, "spark"))
+        return found
+
+    def _own(self, level: Level) -> Level:
+        return self.levels[level.number - 1]
+
+    def _readers(self) -> list[tuple[str, str, int, int]]:
+        found: list[tuple[str, str, int, int]] = []
+        for schema in self.app.outputs:
+            chain = delivered_chain(self.levels[0], schema)
+            if chain is not None:
+                for reader, stamp in Positions(self.log.store, schema.name).all().items():
+                    found.append((schema.name, reader, stamp.time, waiting_after(chain, stamp)))
+        return found
+
+    # --- what can be wrong with the folder ---
+
+    def _check_streams(self) -> None:
+        for name in self.log.streams():
+            if name in self._known or name in self._leave_out:
+                continue
+            chain = self.log.chain(name)
+            last = chain.last()
+            if last is not None and last.rule:
+                raise CallerError(
+                    f"{self.data} holds situations {name!r} (rule version {last.rule}), which app {self.app.name} no "
+                    f"longer has; audit with the app that made them (--app), or leave them out (--leave-out {name})"
+                )
+
+    def _chain(self, schema: StreamSchema) -> Chain:
+        declared = self.log.declaration(schema.name)
+        if declared is None:
+            there = ", ".join(self.log.streams()) or "none"
+            raise CallerError(
+                f"{self.data} has no stream {schema.name}, which app {self.app.name} reads (it has {there}); is it the "
+                "folder of another app?"
+            )
+        if declared.schema.columns != schema.columns or declared.schema.key != schema.key:
+            raise SchemaError(
+                f"stream {schema.name} in {self.data} has other columns or another key than app {self.app.name} "
+                "declares; audit with the app that made the run (--app)"
+            )
+        chain = self.log.chain(schema.name)
+        chain.check()
+        return chain
+
+    def _buckets(self) -> int:
+        """As the run had them: numbers of buckets are part of a run, not of the rules."""
+        for schema in self.app.outputs:
+            declared = self.log.declaration(schema.name)
+            if declared is not None:
+                self.log.chain(schema.name).check()
+                return declared.buckets
+        return self.app.buckets
+
+    def _check_versions(self, reference: Reference) -> None:
+        for level in self.levels:
+            for plan in level.plans:
+                for schema in plan.outputs:
+                    chain = delivered_chain(level, schema)
+                    last = None if chain is None else chain.last()
+                    if last is not None and last.rule and last.rule != plan.version:
+                        raise CallerError(
+                            f"the situations {schema.name} were made by version {last.rule} of rule {plan.name}, and "
+                            f"app {self.app.name} has version {plan.version}; audit with the app that made them (--app)"
+                        )

@@ -1,0 +1,94 @@
+"""What the live gear delivered, as a chain that an audit can read: streamed out of the application's own file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from unerring.audit.comparison import WITNESSES_MAX, Finding, Stretch
+from unerring.audit.strong_reliability import DUPLICATION, FALSE_ORDERING
+from unerring.correlation.application import committed
+from unerring.correlation.losses import is_loss
+from unerring.log import Chain, EventLog, with_origin
+from unerring.model import BEFORE_ALL, ColumnType, Event, StreamSchema
+from unerring.runtime.live import cluster
+from unerring.runtime.storage import SqliteStorage
+
+FOLDER: Final = "live"
+FILE: Final = "situations.0.db"
+_DIGITS: Final = 12
+_PAGE_DIGITS: Final = 5
+"""Deliveries are numbered with twelve digits; so many of them are one page."""
+
+
+def ran_live(data: Path) -> bool:
+    return (data / FOLDER / cluster.FILE).exists()
+
+
+def as_chain(data: Path, schema: StreamSchema, log: EventLog, buckets: int) -> tuple[Chain, Stretch]:
+    """The deliveries of one stream, in order, and what is wrong with their order already."""
+    chain = log.create(schema, buckets)
+    seen = Stretch(counts={}, findings=[])
+    storage = SqliteStorage(data / FOLDER / FILE)
+    last = BEFORE_ALL
+    held: list[Event] = []
+    try:
+        for page in _pages(storage, schema.name):
+            for event in page:
+                if is_loss(event):
+                    continue
+                if event.stamp > last:
+                    held.append(event)
+                    last = event.stamp
+                elif event.stamp == last:
+                    _note(seen, DUPLICATION, event, "it was delivered twice in a row")
+                else:
+                    _note(seen, FALSE_ORDERING, event, f"it was delivered after {tuple(last)}, which is later")
+            # A page may end inside a time, and segments hold whole times.
+            ready = [event for event in held if event.stamp.time < last.time]
+            held = held[len(ready) :]
+            _seal(chain, ready, last.time - 1)
+        _seal(chain, held, last.time)
+    finally:
+        storage.close()
+    return chain, seen
+
+
+def _pages(storage: SqliteStorage, stream: str) -> Iterator[list[Event]]:
+    page = 0
+    while True:
+        number = f"{page:0{_DIGITS - _PAGE_DIGITS}d}"
+        events = committed(storage.load(f"application/{stream}/event/{number}"), stream)
+        if not events:
+            return
+        yield events
+        page += 1
+
+
+def _note(seen: Stretch, promise: str, event: Event, detail: str) -> None:
+    seen.delivered += 1
+    seen.counts[promise] = seen.counts.get(promise, 0) + 1
+    if seen.counts[promise] <= WITNESSES_MAX:
+        seen.findings.append(Finding(promise, event, None, detail))
+
+
+def _seal(chain: Chain, events: list[Event], through_us: int) -> None:
+    if events:
+        chain.seal(through_us, with_origin(_table(events, chain.schema), chain.schema))
+
+
+def _table(events: list[Event], schema: StreamSchema) -> pa.Table:
+    columns: dict[str, Any] = {
+        "time": pa.array([event.stamp.time for event in events], pa.int64()),
+        "ordinal": pa.array([event.stamp.ordinal for event in events], pa.int64()),
+    }
+    for column, field in zip(schema.columns, schema.arrow(), strict=True):
+        values = [event.payload[column.name] for event in events]
+        if column.type is ColumnType.TIME:
+            columns[column.name] = pa.array(values, pa.int64()).cast(field.type)
+        else:
+            columns[column.name] = pa.array(values, field.type)
+    return pa.table(columns)

@@ -1,0 +1,100 @@
+"""`unerring audit RUN`: was anything wrong?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from unerring.audit.report import Report
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="The run's folder.")],
+    app: Annotated[str, typer.Option(help="module:attribute of the app; by default the one that ran there.")] = "",
+    through: Annotated[
+        str,
+        typer.Option(help="Judge up to this time (microseconds, or ISO 8601 with an offset): for a run that goes on."),
+    ] = "",
+    leave_out: Annotated[
+        list[str] | None, typer.Option(metavar="STREAM", help="Situations that the app no longer has. Repeatable.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Where the page goes; by default audit.html in the folder.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The whole report as one JSON object.")] = False,
+    master: Annotated[str, typer.Option(help="The Spark master, such as local[*] or spark://HOST:PORT.")] = "local[*]",
+    memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "2g",
+) -> None:
+    """Recompute the perfect run from the log and compare: false positives, false negatives, duplicates, false order,
+    completeness; what came in and what was lost on the way.
+
+    Exit code 0: nothing is wrong. 1: something is. 2: it could not be judged.
+    """
+    import msgspec
+    from rich.console import Console
+
+    from unerring.app.application import load
+    from unerring.app.auditing import Audit
+    from unerring.app.folder import address_in, check_run
+    from unerring.audit.page import page
+    from unerring.model import TIME_MAX
+    from unerring.pipeline.session import SparkConfig, start
+
+    console = Console(stderr=True)
+    check_run(run)
+    loaded = load(app or address_in(run))
+    audit = Audit(loaded, run, through_us=_time(through) if through else TIME_MAX, leave_out=leave_out or ())
+    with console.status("starting Spark") as status:
+        spark = start(SparkConfig(master=master, memory=memory, log=str(run / "audit.log")), f"audit {loaded.name}")
+        try:
+            report = audit.run(spark, status.update)
+        finally:
+            spark.stop()
+    target = html or run / "audit.html"
+    target.write_text(page(report))
+    if as_json:
+        sys.stdout.write(msgspec.json.encode({"wrong": report.wrong, **msgspec.to_builtins(report)}).decode() + "\n")
+    else:
+        _show(report, Console())
+        console.print(f"the page: {target}", highlight=False)
+    raise SystemExit(1 if report.wrong else 0)
+
+
+def _time(text: str) -> int:
+    from unerring.log.rows import time_of
+    from unerring.model import CallerError
+
+    try:
+        return int(text) if text.lstrip("-").isdigit() else time_of(text, 1.0)
+    except ValueError:
+        raise CallerError(
+            f"--through {text!r} is not a time; write microseconds, or ISO 8601 such as 2026-03-01T08:00:00Z"
+        ) from None
+
+
+def _show(report: Report, console: Any) -> None:
+    from rich.table import Table
+
+    from unerring.audit.page import explained, moment
+    from unerring.audit.report import PROMISES
+
+    table = Table("situation", "gear", "delivered", "perfect", *PROMISES.values(), title_justify="left")
+    table.title = f"{report.app}, judged through {moment(report.through_us)}"
+    for rule in report.rules:
+        counts = [f"{rule.counts.get(promise, 0):,}" for promise in PROMISES]
+        table.add_row(rule.stream, rule.gear, f"{rule.delivered:,}", f"{rule.perfect:,}", *counts)
+    console.print(table)
+    if report.intake:
+        came = Table(
+            "stream", "producer", "epoch", "numbers", "in the stream", "quarantined", "lost", "unknown", "twice"
+        )
+        for one in report.intake:
+            kept = ", ".join(f"{count:,} {reason}" for reason, count in one.quarantined.items()) or "0"
+            numbers = f"{one.first:,} – {one.last:,}"
+            counted = (f"{one.in_stream:,}", kept, f"{one.lost:,}", f"{one.missing:,}", f"{one.doubled:,}")
+            came.add_row(one.stream, one.producer[:16], str(one.epoch), numbers, *counted)
+        console.print(came)
+    for line in explained(report):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

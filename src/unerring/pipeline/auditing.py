@@ -1,0 +1,292 @@
+"""Audit at scale: the perfect run beside what was delivered, compared by Spark's tasks; a few numbers come back.
+
+A task takes some segments of the delivered stream and reads the same stretch of the perfect one; nobody ever holds a
+whole stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from unerring.audit.comparison import Stretch, compare, missing
+from unerring.audit.evidence import making, unmaking
+from unerring.audit.intake import Incarnation, Intake, Range, check_intake
+from unerring.audit.report import RuleVerdict, Witness
+from unerring.audit.strong_reliability import COMPLETENESS, FALSE_POSITIVE
+from unerring.audit.verdict import Violation
+from unerring.log import Chain, EventLog, Quarantine, Span
+from unerring.log.chain import SEGMENTS
+from unerring.log.segments import open_segment, read_rows, segment_name
+from unerring.model import TIME_MAX, LogError, Stamp
+from unerring.pipeline.history import rows_before
+from unerring.pipeline.level import Level
+from unerring.pipeline.reference import Judged
+from unerring.rules import Plan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+BINS: Final = 72
+"""Bars of the plots."""
+_NEARBY: Final = 6
+TASKS_PER_CORE: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What an audit looks at, as numbers."""
+
+    first_us: int
+    last_us: int
+    """The plots end here: a finished stream's time goes on for ever."""
+    through_us: int
+
+    def edges(self) -> list[int]:
+        width = max(self.last_us - self.first_us, BINS)
+        return [self.first_us + width * number // BINS for number in range(BINS + 1)]
+
+
+def judge_stream(
+    spark: SparkSession,
+    level: Level,
+    plan: Plan,
+    delivered: Chain,
+    judged: Judged,
+    scope: Scope,
+    gear: str,
+    known: Stretch | None = None,
+) -> RuleVerdict:
+    """One stream of situations beside the perfect one, which `level`'s log holds. `known`: what was found before."""
+    through_us = scope.through_us
+    perfect = level.log.chain(delivered.name)
+    sealed_us = min(delivered.refresh(), through_us)
+    spans = delivered.spans(max(judged.from_us, delivered.base.from_us), sealed_us)
+    total = known or Stretch()
+    for part in _run(spark, len(spans), _compare_task(delivered, perfect, spans, judged.from_us, scope)):
+        total.add(msgspec.msgpack.decode(part, type=Stretch))
+    rest_us = max(sealed_us, judged.from_us)
+    if rest_us < through_us:
+        later = perfect.spans(max(rest_us, perfect.base.from_us), through_us)
+        for part in _run(spark, len(later), _missing_task(perfect, later, rest_us, scope)):
+            total.add(msgspec.msgpack.decode(part, type=Stretch))
+    notes = list(judged.notes)
+    if delivered.through_us > through_us:
+        notes.append(f"situations after {through_us} are not judged: what was asked for, or the log, ends there")
+    return RuleVerdict(
+        plan.name,
+        delivered.name,
+        gear,
+        plan.version,
+        judged.from_us,
+        through_us,
+        delivered.through_us,
+        total.delivered,
+        total.perfect,
+        total.counts,
+        tuple(_witness(level, plan, finding) for finding in total.findings),
+        tuple(notes),
+        tuple(total.bins_delivered),
+        tuple(total.bins_perfect),
+        tuple(total.bins_wrong),
+    )
+
+
+def judge_intake(spark: SparkSession, log: EventLog, name: str) -> tuple[list[Intake], list[Violation], int]:
+    """A primary stream's account, and how many events it holds."""
+    chain = log.chain(name)
+    spans = chain.spans(chain.base.from_us, TIME_MAX)
+    taken: dict[Incarnation, list[Range]] = {}
+    for part in _run(spark, len(spans), _intake_task(chain, spans)):
+        for producer, epoch, ranges in msgspec.msgpack.decode(part, type=list[tuple[str, int, list[Range]]]):
+            taken.setdefault((producer, epoch), []).extend(ranges)
+    cuts, ends = chain.base.producers, chain.producers()
+    marks = [
+        (bad.producer, bad.epoch, bad.sequence, bad.reason.value)
+        for bad in Quarantine(log.store, name).events()
+        # Before the cut retention took the account along; after the end the writer has not sealed what is between.
+        if cuts.get(bad.producer, (-1, -1)) < (bad.epoch, bad.sequence) <= ends.get(bad.producer, (2**62, 2**62))
+    ]
+    accounts, violations = check_intake(name, taken, marks)
+    return accounts, violations, sum(chain.footer(span).rows for span in spans)
+
+
+def bounds_of(chains: Sequence[Chain], through_us: int) -> tuple[int, int] | None:
+    """The times of the first and the last event of these chains, up to a time; None if there is no event."""
+    firsts: list[int] = []
+    lasts: list[int] = []
+    for chain in chains:
+        spans = chain.spans(chain.base.from_us, through_us)
+        for order, found, place in ((spans, firsts, 0), (spans[::-1], lasts, -1)):
+            for span in order:
+                times = chain.read(span.from_us, min(span.through_us, through_us), columns=[]).column("time")
+                if len(times):
+                    found.append(times[place].as_py())
+                    break
+    return (min(firsts), max(lasts)) if firsts else None
+
+
+def waiting_after(chain: Chain, stamp: Stamp) -> int:
+    """How many events a reader at that position has still to take."""
+    waiting = 0
+    for span in chain.spans(max(stamp.time - 1, chain.base.from_us), TIME_MAX):
+        if span.from_us >= stamp.time:
+            waiting += chain.footer(span).rows
+        else:
+            table = chain.read(span.from_us, span.through_us, columns=[])
+            stamps = zip(table.column("time").to_pylist(), table.column("ordinal").to_pylist(), strict=True)
+            waiting += sum(one > tuple(stamp) for one in stamps)
+    return waiting
+
+
+# --- tasks ---
+
+
+def _run(spark: SparkSession, pieces: int, task: Callable[[list[int]], bytes]) -> Iterator[bytes]:
+    """Give every task some of the pieces, by number; what each of them answers."""
+    if not pieces:
+        return
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
+        yield pa.RecordBatch.from_arrays([pa.array([task(numbers)], pa.binary())], names=["answer"])
+
+    tasks = min(pieces, TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+    for row in spark.range(0, pieces, 1, tasks).mapInArrow(run, "answer binary").toLocalIterator():
+        yield bytes(row.answer)
+
+
+def _compare_task(
+    delivered: Chain, perfect: Chain, spans: list[Span], from_us: int, scope: Scope
+) -> Callable[[list[int]], bytes]:
+    ours, theirs = _address(delivered), _address(perfect)
+
+    def task(numbers: list[int]) -> bytes:
+        chain, other = _open(*ours), _open(*theirs)
+        total = Stretch()
+        for number in numbers:
+            span = spans[number]
+            start_us, end_us = max(span.from_us, from_us), min(span.through_us, scope.through_us)
+            parts = _as_it_lies(chain, span, from_us, scope.through_us)
+            wanted = other.read(start_us, end_us, columns=[column.name for column in chain.schema.columns])
+            stretch, wrong = compare(chain.schema, parts, wanted, start_us, end_us)
+            times = [part.column("time").to_numpy() for part in parts]
+            total.add(_counted(stretch, times, [wanted.column("time").to_numpy()], wrong, scope))
+        return msgspec.msgpack.encode(total)
+
+    return task
+
+
+def _missing_task(perfect: Chain, spans: list[Span], from_us: int, scope: Scope) -> Callable[[list[int]], bytes]:
+    theirs = _address(perfect)
+
+    def task(numbers: list[int]) -> bytes:
+        chain = _open(*theirs)
+        total = Stretch()
+        for number in numbers:
+            span = spans[number]
+            start_us, end_us = max(span.from_us, from_us), min(span.through_us, scope.through_us)
+            wanted = chain.read(start_us, end_us, columns=[column.name for column in chain.schema.columns])
+            stretch, wrong = missing(chain.schema, wanted, COMPLETENESS, f"nothing was delivered after {from_us}")
+            total.add(_counted(stretch, [], [wanted.column("time").to_numpy()], wrong, scope))
+        return msgspec.msgpack.encode(total)
+
+    return task
+
+
+def _intake_task(chain: Chain, spans: list[Span]) -> Callable[[list[int]], bytes]:
+    ours = _address(chain)
+
+    def task(numbers: list[int]) -> bytes:
+        import numpy as np
+        import pyarrow.compute as pc
+
+        own = _open(*ours)
+        found: dict[Incarnation, list[Range]] = {}
+        for number in numbers:
+            span = spans[number]
+            table = own.read(span.from_us, span.through_us, None, ["_producer", "_epoch", "_sequence"])
+            table = table.filter(table.column("_producer").is_valid())
+            for pair in table.group_by(["_producer", "_epoch"]).aggregate([]).to_pylist():
+                producer, epoch = pair["_producer"], pair["_epoch"]
+                mine = table.filter(
+                    pc.and_(pc.equal(table.column("_producer"), producer), pc.equal(table.column("_epoch"), epoch))
+                )
+                ordered = np.sort(mine.column("_sequence").to_numpy())
+                starts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 2) != 1)
+                ends = [*(starts[1:] - 1), len(ordered) - 1]
+                found.setdefault((producer, epoch), []).extend(
+                    (int(ordered[a]), int(ordered[b])) for a, b in zip(starts.tolist(), ends, strict=True)
+                )
+        return msgspec.msgpack.encode([(producer, epoch, ranges) for (producer, epoch), ranges in found.items()])
+
+    return task
+
+
+def _counted(stretch: Stretch, ours: list[Any], theirs: list[Any], wrong: list[int], scope: Scope) -> Stretch:
+    stretch.bins_delivered = _bins(ours, scope)
+    stretch.bins_perfect = _bins(theirs, scope)
+    stretch.bins_wrong = _bins([wrong] if wrong else [], scope)
+    return stretch
+
+
+def _bins(times: list[Any], scope: Scope) -> list[int]:
+    import numpy as np
+
+    counted = np.zeros(BINS, np.int64)
+    for some in times:
+        counted += np.histogram(np.asarray(some, np.int64), scope.edges())[0]
+    return [int(count) for count in counted]
+
+
+def _address(chain: Chain) -> tuple[str, str]:
+    """A chain by its folder, so that a task finds it again."""
+    return chain.store.locate(""), chain.name
+
+
+def _open(folder: str, name: str) -> Chain:
+    return EventLog(folder).chain(name)
+
+
+def _as_it_lies(chain: Chain, span: Span, from_us: int, through_us: int) -> list[pa.Table]:
+    """A segment's rows in the order of the file, bucket by bucket; where it is cut, those of `(from, through]`."""
+    import pyarrow.compute as pc
+
+    name = f"{chain.folder}/{SEGMENTS}/{segment_name(span.from_us)}"
+    where = chain.store.locate(name)
+    source = chain.store.open(name)
+    if source is None:
+        raise LogError(f"{where} was there and is gone; restore it from a copy")
+    columns = ["time", "ordinal", *(column.name for column in chain.schema.columns)]
+    with source:
+        file, footer = open_segment(source, where)
+        parts = [read_rows(file, footer, bucket, columns, where) for bucket in range(footer.buckets)]
+    if span.from_us < from_us:
+        parts = [part.filter(pc.greater(part.column("time"), from_us)) for part in parts]
+    if span.through_us > through_us:
+        parts = [part.filter(pc.less_equal(part.column("time"), through_us)) for part in parts]
+    return parts
+
+
+# --- witnesses ---
+
+
+def _witness(level: Level, plan: Plan, finding: Any) -> Witness:
+    """The events behind a finding: from the same streams that the perfect run was computed from."""
+    event = finding.event
+    rows = None if event is None else rows_before(level, plan, event)
+    if rows is None:
+        return Witness(finding)
+    nearby = tuple(row.event for row in rows[-_NEARBY:])
+    if finding.promise != FALSE_POSITIVE:
+        made = making(plan, rows, event)
+        return Witness(finding, made_by=tuple(made)) if made else Witness(finding, nearby=nearby)
+    made = None if finding.perfect is None else making(plan, rows, finding.perfect)
+    broken = unmaking(plan, rows, event)
+    return Witness(finding, tuple(made or ()), tuple(broken), () if made or broken else nearby)

@@ -1,0 +1,70 @@
+"""A key's last events before a time, read backwards from the log: the material of witnesses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from unerring.audit.evidence import EVENTS_MAX
+from unerring.log import Chain
+from unerring.model import ColumnType, Event, StreamSchema
+from unerring.pipeline.feeding import events_of
+from unerring.pipeline.level import Level
+from unerring.rules import JoinPlan, PatternPlan, Plan, WindowPlan
+from unerring.rules.outputs import Row, merge_order
+from unerring.rules.plan import Session, Sliding, Trailing, Tumbling
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SEGMENTS_MAX: Final = 64
+"""So many segments are looked through, backwards, for a quiet key's events."""
+
+
+def rows_before(level: Level, plan: Plan, situation: Event) -> list[Row] | None:
+    """The rows of the situation's key up to its time, latest ones last; None if its key cannot be told."""
+    rows: list[Row] = []
+    ranks = dict(level.ranks)
+    log = level.log
+    for source in {source.schema.name: source for source in plan.inputs}.values():
+        if len(source.key) != len(situation.key):
+            return None
+        chain = log.chain(source.schema.name)
+        wanted = dict(zip(source.key, situation.key, strict=True))
+        events = _last_events(chain, wanted, situation.stamp.time, _reach_us(plan))
+        rows += [Row(ranks[source.schema.name], event) for event in events]
+    return sorted(rows, key=merge_order)[-EVENTS_MAX:]
+
+
+def _last_events(chain: Chain, key: dict[str, Any], through_us: int, reach_us: int | None) -> list[Event]:
+    spans = [span for span in chain.spans(chain.base.from_us, through_us) if span.from_us < through_us]
+    found: list[Event] = []
+    for span in reversed(spans[-SEGMENTS_MAX:]):
+        table = chain.read(span.from_us, min(span.through_us, through_us))
+        found = [*events_of(_of_key(table, chain.schema, key), chain.schema), *found]
+        if len(found) >= EVENTS_MAX or (reach_us is not None and span.from_us < through_us - reach_us):
+            break
+    return found[-EVENTS_MAX:]
+
+
+def _of_key(table: pa.Table, schema: StreamSchema, key: dict[str, Any]) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name, value in key.items():
+        column = table.column(name)
+        if schema.column(name).type is ColumnType.TIME:
+            column = column.cast(pa.int64())
+        table = table.filter(column.is_null() if value is None else pc.equal(column, pa.scalar(value, column.type)))
+    return table
+
+
+def _reach_us(plan: Plan) -> int | None:
+    """How far before a situation its first event may be; None if that cannot be told."""
+    match plan:
+        case PatternPlan(within_us=int(within_us)) | JoinPlan(within_us=within_us):
+            return 2 * within_us
+        case WindowPlan(window=Tumbling() | Sliding() | Trailing() as window):
+            return 2 * window.size_us
+        case WindowPlan(window=Session()):
+            return None
+    return None

@@ -1,0 +1,148 @@
+"""The perfect run of an application, recomputed from its log into a folder of its own.
+
+Primary streams are the run's own segments. Each level's situations are computed from the level below, not from what was
+delivered there; only what cannot be recomputed (made by rules that the application no longer has, or from segments that
+retention removed) is taken as it was delivered, and said so. Work goes in slices, so that neither the driver nor a task
+ever holds more than one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from unerring.log import Base, Chain
+from unerring.log.chain import SEGMENTS
+from unerring.log.segments import segment_name
+from unerring.model import TIME_MIN, StreamSchema
+from unerring.pipeline import savepoints
+from unerring.pipeline.batch import detect_batch, intervals
+from unerring.pipeline.detect import Sealed, output_chains
+from unerring.pipeline.intervals import Bounds
+from unerring.pipeline.level import Level
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+INTERVALS_AT_ONCE: Final = 8
+"""So many intervals are staged at the driver before they are sealed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Which part of an output stream the perfect run says something about."""
+
+    from_us: int
+    notes: tuple[str, ...]
+
+
+class Reference:
+    """The perfect run of some levels, in `scratch`, which executors must see as well."""
+
+    def __init__(self, levels: tuple[Level, ...], scratch: str) -> None:
+        self.levels = tuple(replace(level, data=scratch) for level in levels)
+        self._own = dict(zip((level.number for level in levels), levels, strict=True))
+        self._scratch = Path(scratch)
+        self.judged: dict[str, Judged] = {}
+
+    def compute(
+        self, spark: SparkSession, through_us: int, bounds: Bounds, told: Callable[[Level, Sealed], None]
+    ) -> dict[int, int]:
+        """Run all levels up to a time, or to where the log ends before it; the time each level reached."""
+        reached: dict[int, int] = {}
+        for level in self.levels:
+            self._link_inputs(level)
+            self._begin(level)
+            reached[level.number] = self._run(spark, level, through_us, bounds, told)
+        return reached
+
+    def _run(
+        self,
+        spark: SparkSession,
+        level: Level,
+        through_us: int,
+        bounds: Bounds,
+        told: Callable[[Level, Sealed], None],
+    ) -> int:
+        reached = TIME_MIN
+        while True:
+            steps = intervals(level, level.chains(), bounds, through_us)
+            if not steps:
+                return max(reached, savepoints.find(level, through_us) or TIME_MIN)
+            end_us = steps[min(len(steps), INTERVALS_AT_ONCE) - 1][1]
+            reached = detect_batch(spark, level, bounds, through_us=end_us, told=lambda sealed: told(level, sealed))
+            savepoints.drop_before(level, reached)
+
+    def _link_inputs(self, level: Level) -> None:
+        made = {schema.name for one in self.levels for schema in one.outputs}
+        for schema in level.inputs:
+            here = self._scratch / "log" / schema.name
+            if schema.name not in made and not here.exists():
+                here.parent.mkdir(parents=True, exist_ok=True)
+                here.symlink_to(Path(self._own[level.number].data).absolute() / "log" / schema.name)
+
+    def _begin(self, level: Level) -> None:
+        """Where a level can be recomputed from, with which state, and what of its outputs stands before that."""
+        own = self._own[level.number]
+        base_us = max(chain.base.from_us for chain in level.chains().values())
+        notes: list[str] = []
+        start_us = base_us
+        if base_us > TIME_MIN:
+            kept = [time_us for time_us in savepoints.times(own) if time_us >= base_us]
+            if kept:
+                start_us = kept[0]
+                savepoints.borrow(level, start_us, own)
+                notes.append(
+                    f"retention removed events up to {base_us}; judged from {start_us} on, where the state that the "
+                    "run kept is taken on trust"
+                )
+            else:
+                notes.append(
+                    f"retention removed events up to {base_us} and no state was kept for these rules; judged from "
+                    "there on, as if nothing had been before"
+                )
+        rules = {schema.name: plan.version for plan in level.plans for schema in plan.outputs}
+        for name, chain in output_chains(level).items():
+            delivered = delivered_chain(own, chain.schema)
+            self.judged[name] = Judged(start_us, tuple(notes))
+            if delivered is not None:
+                self._take_over(delivered, chain, start_us, rules[name], notes)
+
+    def _take_over(self, delivered: Chain, chain: Chain, start_us: int, rule: str, notes: list[str]) -> None:
+        """Segments that cannot be recomputed stand as they were delivered; judging begins at the end of the last."""
+        from_us = start_us
+        foreign = 0
+        for span in delivered.spans(delivered.base.from_us, delivered.through_us):
+            made_by = delivered.footer(span).rule
+            if made_by and made_by != rule:
+                from_us = max(from_us, span.through_us)
+                foreign = span.through_us
+        own = [*notes]
+        if foreign:
+            own.append(
+                f"situations up to {foreign} were made by another version of the rule; they are not judged, and rules "
+                "above build on them as they stand"
+            )
+        self.judged[chain.name] = Judged(from_us, tuple(own))
+        if from_us == TIME_MIN:
+            return
+        folder = self._scratch / "log" / chain.folder
+        (folder / "base.json").write_bytes(msgspec.json.encode(Base(delivered.base.from_us)))
+        (folder / SEGMENTS).mkdir(parents=True, exist_ok=True)
+        for span in delivered.spans(delivered.base.from_us, from_us):
+            name = segment_name(span.from_us)
+            if span.through_us <= from_us:
+                (folder / SEGMENTS / name).symlink_to(delivered.store.locate(f"{delivered.folder}/{SEGMENTS}/{name}"))
+            else:
+                before = Chain(chain.store, chain.folder, chain.schema, chain.buckets)
+                before.seal(from_us, delivered.read(span.from_us, from_us))
+
+
+def delivered_chain(level: Level, schema: StreamSchema) -> Chain | None:
+    """What the run sealed of an output stream; None if it never did (the live gear does not)."""
+    log = level.log
+    return None if log.declaration(schema.name) is None else log.chain(schema.name)
