@@ -13,12 +13,12 @@ from unerring.app.deliveries import as_chain, ran_live
 from unerring.app.folder import LOG, check_run
 from unerring.audit.report import Report, RuleVerdict
 from unerring.log import Chain, EventLog, Positions
-from unerring.model import TIME_MAX, TIME_MIN, CallerError, SchemaError, StreamSchema, WorldError
+from unerring.model import TIME_MAX, TIME_MIN, CallerError, SchemaError, StreamSchema
 from unerring.pipeline.auditing import Scope, bounds_of, judge_intake, judge_stream, waiting_after
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level, levels_of
 from unerring.pipeline.reference import Judged, Reference, delivered_chain
-from unerring.pipeline.session import sentence_of
+from unerring.pipeline.session import told_plainly
 from unerring.rules import Plan
 
 if TYPE_CHECKING:
@@ -55,13 +55,8 @@ class Audit:
         """The verdict. What it needs on disk meanwhile (the perfect situations) lies in the run's folder."""
         scratch = self.data / f".audit-{secrets.token_hex(4)}"
         try:
-            return self._judge(spark, scratch, say, rows)
-        except Exception as error:
-            from pyspark.errors import PySparkException
-
-            if not isinstance(error, PySparkException):
-                raise
-            raise WorldError(f"the audit stopped: {sentence_of(error)}") from error
+            with told_plainly("the audit"):
+                return self._judge(spark, scratch, say, rows)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 

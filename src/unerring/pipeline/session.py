@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -167,6 +169,17 @@ def sentence_of(error: BaseException | None) -> str:
         return ours
     python = re.findall(r"^(\w*(?:Error|Exception): .+)$", text, re.MULTILINE)
     return str(python[-1]) if python else _cause(error or WorldError(text))
+
+
+@contextmanager
+def told_plainly(what: str) -> Iterator[None]:
+    """Turn Spark's long stories into one sentence."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        raise WorldError(f"{what} stopped: {sentence_of(error)}") from error
 
 
 def _cause(error: BaseException) -> str:
