@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 from unerring.model import CallerError, ConfigError, StreamSchema, schema_of
 
 if TYPE_CHECKING:
+    from unerring.app.reactions import Reaction, When
     from unerring.app.situations import Situations
     from unerring.pipeline.level import Level
+    from unerring.processes.build import Process
     from unerring.rules import Plan
 
 DATA: Final = "unerring-data"
@@ -33,10 +35,13 @@ class App:
         rules: Sequence[Any],
         streams: Sequence[Any] = (),
         channels: Mapping[Any, str] | None = None,
+        processes: Sequence[Process] = (),
+        services: Mapping[str, str] | None = None,
         buckets: int | None = None,
     ) -> None:
         """`rules`: built rules or plans. `streams`: declared classes; those that rules read and nobody names follow.
-        `channels`: for each stream that comes over a channel, the address of its producer."""
+        `channels`: for each stream that comes over a channel, the address of its producer.
+        `services`: for each HTTP service that processes call, its address; see `on` for what starts a process."""
         from unerring.log import BUCKETS
 
         self.name = name
@@ -54,6 +59,9 @@ class App:
         unknown = sorted(set(self.channels) - set(found))
         if unknown:
             raise ConfigError(f"app {name}: a channel feeds {unknown[0]}, which no rule reads; add it to streams")
+        self.processes: dict[str, Process] = {process.name: process for process in processes}
+        self.services: dict[str, str] = dict(services or {})
+        self.reactions: list[Reaction] = []
         self.buckets = BUCKETS if buckets is None else buckets
         self.levels(DATA)
 
@@ -68,6 +76,12 @@ class App:
         """The streams that the rules make."""
         return tuple(schema for plan in self.plans for schema in plan.outputs)
 
+    def on(self, situation: str) -> When:
+        """`app.on("Shortage").start(relieve)`: each situation starts one process, once."""
+        from unerring.app.reactions import When, output_of
+
+        return When(self, output_of(self, situation))
+
     def situations(
         self, name: str, *, data: str | os.PathLike[str] = DATA, reader: str = "main", follow: bool = True
     ) -> Situations:
@@ -75,12 +89,10 @@ class App:
 
         Without `follow` it ends with what is sealed now.
         """
+        from unerring.app.reactions import output_of
         from unerring.app.situations import Situations
 
-        known = {schema.name: schema for schema in self.outputs}
-        if name not in known:
-            raise CallerError(f"app {self.name} has no situation {name!r}; it has {', '.join(known)}")
-        return Situations(Path(data), known[name], self.buckets, reader, follow)
+        return Situations(Path(data), output_of(self, name), self.buckets, reader, follow)
 
     def __repr__(self) -> str:
         return f"<app {self.name}: {', '.join(plan.name for plan in self.plans)}>"

@@ -16,6 +16,7 @@ COMMANDS: dict[str, str] = {
     # name: the first line of its help. The module unerring.cli.NAME ('-' becomes '_') has a function `command`,
     # or a typer app `app` where there are subcommands.
     "demo": "See it work: failures in, and a verdict at the end.",
+    "new": "Make a small application: a rule, a process, and their tests.",
     "bench": "Figures with their goals, measured now.",
     "ingest": "Bring a file of events into a stream of the log, in order, once.",
     "run": "Run an application: channels in, log, detection, situations out.",

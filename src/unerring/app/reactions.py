@@ -1,0 +1,98 @@
+"""What an application does about situations: `app.on("Shortage").start(relieve)`.
+
+One situation starts exactly one process: the instance's id is made of the situation's own, starting an id again is the
+same start, and a position is committed only when the start is on a majority of the process nodes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from unerring.model import CallerError, ColumnType, ConfigError, Event, ProcessError, StreamSchema
+
+if TYPE_CHECKING:
+    from unerring.app.application import App
+    from unerring.processes.build import Process
+
+_SAMPLES: Final = {
+    ColumnType.BOOL: True,
+    ColumnType.INT: 1,
+    ColumnType.FLOAT: 1.5,
+    ColumnType.TEXT: "text",
+    ColumnType.BYTES: b"bytes",
+    ColumnType.TIME: 1,
+}
+
+
+class Reaction(msgspec.Struct, frozen=True):
+    """A situation's stream, the process that each of its situations starts, and which column gives which variable."""
+
+    situation: str
+    process: str
+    given: tuple[tuple[str, str], ...]
+
+    @property
+    def reader(self) -> str:
+        """The name under which positions are committed."""
+        return f"starts-{self.process}"
+
+    def instance(self, situation: Event) -> str:
+        """The id of what this situation starts."""
+        return f"{self.process}-{self.situation}-{situation.stamp.time}-{situation.stamp.ordinal}"
+
+    def values(self, situation: Event) -> dict[str, Any]:
+        """What the instance is given."""
+        return {variable: situation.payload[column] for variable, column in self.given}
+
+
+class When:
+    """`app.on(situation)`."""
+
+    def __init__(self, app: App, schema: StreamSchema) -> None:
+        self._app = app
+        self._schema = schema
+
+    def start(self, process: Process, **given: str) -> App:
+        """Each situation starts one instance. `given`: variable = "column"; without it, columns and variables of the
+        same name go together."""
+        app, name = self._app, self._schema.name
+        if self._app.processes.setdefault(process.name, process) is not process:
+            raise ConfigError(f"app {app.name} has two processes called {process.name}; rename one")
+        columns = {column.name: column for column in self._schema.columns}
+        given = given or {variable: variable for variable in process.types if variable in columns}
+        if not given:
+            example = f'{next(iter(process.types), "variable")}="{next(iter(columns))}"'
+            raise ConfigError(
+                f"app {app.name}: no column of {name} has the name of a variable of {process.name}; "
+                f"say which is which, as in start({process.name}, {example})"
+            )
+        for variable, column in given.items():
+            if column not in columns:
+                raise ConfigError(f"app {app.name}: {name} has no column {column!r}; it has {', '.join(columns)}")
+            self._check(process, variable, column, columns[column].type)
+        reaction = Reaction(name, process.name, tuple(sorted(given.items())))
+        if any((old.situation, old.process) == (name, process.name) for old in app.reactions):
+            raise ConfigError(f"app {app.name}: {name} starts {process.name} already; one situation, one process")
+        app.reactions.append(reaction)
+        return app
+
+    def _check(self, process: Process, variable: str, column: str, kind: ColumnType) -> None:
+        if variable not in process.types:
+            have = ", ".join(process.types)
+            raise ConfigError(f"process {process.name} has no variable {variable!r}; it has {have}")
+        try:
+            process.fit(variable, _SAMPLES[kind])
+        except ProcessError as error:
+            raise ConfigError(
+                f"{self._schema.name}.{column} ({kind.value}) does not fit {process.name}.{variable}: {error}"
+            ) from None
+
+
+def output_of(app: App, name: str) -> StreamSchema:
+    """A stream that the app's rules make."""
+    known = {schema.name: schema for schema in app.outputs}
+    if name not in known:
+        raise CallerError(f"app {app.name} has no situation {name!r}; it has {', '.join(known)}")
+    return known[name]

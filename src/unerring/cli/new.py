@@ -1,0 +1,23 @@
+"""`unerring new`: a small application to start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    name: Annotated[str, typer.Argument(help="The new application's name: small letters, digits and _.")],
+    folder: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to make it; a folder of its name by default.")
+    ] = None,
+) -> None:
+    """Make a small application: a rule, a process that reacts to it, and their tests. All of it runs."""
+    from unerring.app.new import make_app
+
+    where = folder or Path(name)
+    for path in make_app(name, where):
+        typer.echo(f"wrote {path}")
+    typer.echo(f"now: cd {where} && python -m pytest")
