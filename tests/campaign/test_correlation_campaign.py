@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 import subprocess
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
 import pytest
 
+from tests.correlation.live_hosts import LiveHosts
 from tests.correlation.live_tree import LiveTree
+from tests.correlation.network import network
 
 SPEC = resources.files("unerring.correlation") / "spec"
 RULES = re.findall(r"^  (\w+) = TRUE$", (SPEC / "Replicas.cfg").read_text(), re.MULTILINE)
@@ -50,3 +53,17 @@ def test_a_hundred_failures_on_real_processes(tmp_path: Path) -> None:
     asyncio.run(tree.run(failures=100))
     assert tree.violations() == []
     assert tree.kills + tree.stops == 100
+
+
+@pytest.mark.timeout(3600)
+def test_a_hundred_failures_on_three_hosts(server: Callable[[str], Path], tmp_path: Path) -> None:
+    """Kill -9, SIGSTOP, and partitions by nftables between network namespaces, symmetric and one-way; mutual TLS."""
+    with network(server("ip"), server("nft"), "unerring", ("a", "b", "c")) as hosts:
+        tree = LiveHosts(tmp_path, hosts, events=5000, seed=1)
+        tree.start()
+        try:
+            tree.run(failures=110)
+        finally:
+            tree.stop()
+    assert tree.violations() == []
+    assert all(tree.done[kind] >= 5 for kind in ("kill", "stop", "cut one way", "cut both ways", "host off")), tree.done

@@ -1,4 +1,4 @@
-"""A live run of the three-level tree on real processes, whose replicas are killed and stopped while it works."""
+"""Live runs on real processes: fed piece by piece, failed in between, and compared with the reference system."""
 
 from __future__ import annotations
 
@@ -6,118 +6,159 @@ import asyncio
 import os
 import random
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tests.correlation.tree_app import Peaks, Rate, Reading, Steps, app
-from unerring import event_of, run_on
-from unerring.app import live
+from tests.correlation.tree_app import Reading
+from unerring import event_of
+from unerring.app import live, load
 from unerring.app.live_top import situations
 from unerring.audit.strong_reliability import check_strong_reliability
 from unerring.log import EventLog, LogWriter
 from unerring.model import TIME_MAX, Event, schema_of
+from unerring.rules.tree import QueryTree
 from unerring.runtime.live import Supervisor
-
-STREAMS = ("Rate", "Steps", "Peaks")
-REPLICAS = [f"{node}/{number}" for node in STREAMS for number in (0, 1)]
+from unerring.runtime.live.hosting import dotted
 
 
 def readings(count: int) -> list[Event]:
     return [event_of(Reading(machine=n % 3, celsius=n), n * 7000) for n in range(1, count + 1)]
 
 
-class LiveTree:
-    """Feeds the log piece by piece, fails replicas in between, and waits for the end."""
+class LiveRun:
+    """One run of an app over the stream Reading, supervised by the test itself."""
 
-    def __init__(self, data: Path, events: int, seed: int = 0) -> None:
+    def __init__(self, data: Path, address: str, events: list[Event], **options: Any) -> None:
         self.data = data
-        self.events = readings(events)
-        self.draw = random.Random(seed)
-        self.writer = LogWriter(EventLog(data / "log"), schema_of(Reading), None, app.buckets)
-        cluster = live.make_cluster("tests.correlation.tree_app:app", 1, data)
-        self.supervisor = Supervisor(cluster, data / "live", lambda name: live.command(data, name))
-        self.kills = 0
-        self.stops = 0
-        self.killed: set[int] = set()
-        """Whom nobody may count on, though their last status says otherwise."""
+        self.app = load(address)
+        self.events = events
+        self.streams = [schema.name for schema in self.app.outputs]
+        self.writer = LogWriter(EventLog(data / "log"), schema_of(Reading), None, self.app.buckets)
+        self.cluster = live.make_cluster(address, options.pop("f", 1), data, **options)
+        self.supervisor = self.new_supervisor()
+
+    def new_supervisor(self) -> Supervisor:
+        return Supervisor(self.cluster, self.data / "live", lambda name: live.command(self.data, name))
+
+    @property
+    def replicas(self) -> list[str]:
+        return [name for node in self.streams for name in self.cluster.topology.node(node).replicas]
 
     def status(self, name: str) -> dict[str, Any]:
-        path = self.data / "live" / "status" / f"{name.replace('/', '.')}.json"
-        try:
-            told: dict[str, Any] = msgspec.json.decode(path.read_bytes())
-        except (OSError, msgspec.DecodeError):
-            return {}
-        return told
+        return read_status(self.data, name)
 
     def healthy(self, name: str) -> bool:
         process = self.supervisor.processes.get(name)
         told = self.status(name)
         alive = process is not None and process.alive and told.get("pid") == process.pid
-        return alive and told.get("phase") == "MEMBER" and told["pid"] not in self.killed
+        return alive and told.get("phase") == "MEMBER"
 
-    async def until(self, condition: Any, within_s: float = 120) -> None:
+    async def until(self, condition: Callable[[], bool], within_s: float = 120) -> None:
         deadline = asyncio.get_running_loop().time() + within_s
         while not condition():
             assert asyncio.get_running_loop().time() < deadline, {
-                n: self.status(n) for n in (*REPLICAS, "situations/0")
+                name: self.status(name) for name in (*self.replicas, "situations/0")
             }
             await asyncio.sleep(0.02)
+
+    def feed(self, events: list[Event]) -> None:
+        feed(self.writer, events)
+
+    def end(self) -> None:
+        self.writer.end(0)
+        self.writer.seal()
+
+    def complete(self) -> bool:
+        return complete(self.data, self.streams)
+
+    def violations(self) -> list[Any]:
+        return violations(self.data, self.app, self.events)
+
+
+class LiveTree(LiveRun):
+    """The three-level tree with f = 1, whose replicas are killed and stopped while it works."""
+
+    def __init__(self, data: Path, events: int, seed: int = 0) -> None:
+        super().__init__(data, "tests.correlation.tree_app:app", readings(events))
+        self.draw = random.Random(seed)
+        self.kills = 0
+        self.stops = 0
+        self.killed: set[int] = set()
+        """Whom nobody may count on, though their last status says otherwise."""
+
+    def healthy(self, name: str) -> bool:
+        return super().healthy(name) and self.status(name)["pid"] not in self.killed
 
     async def run(self, failures: int) -> None:
         running = asyncio.create_task(self.supervisor.run())
         try:
-            await self.until(lambda: all(self.healthy(name) for name in REPLICAS))
+            await self.until(lambda: all(self.healthy(name) for name in self.replicas))
             pieces = max(1, failures)
             size = -(-len(self.events) // pieces)
             for piece in range(pieces):
                 self.feed(self.events[piece * size : (piece + 1) * size])
                 if piece < failures:
                     await self.fail_one()
-            self.writer.end(0)
-            self.writer.seal()
+            self.end()
             await self.until(self.complete)
         finally:
             self.supervisor.stop()
             await running
 
-    def feed(self, events: list[Event]) -> None:
-        for event in events:
-            self.writer.append("p", (0, event.stamp.time), event.stamp, event.payload, 0)
-        self.writer.seal()
-
     async def fail_one(self) -> None:
         """f = 1: one replica of a node at a time, once the other one is caught up again."""
-        victim = self.draw.choice(REPLICAS)
+        victim = self.draw.choice(self.replicas)
         fellow = f"{victim[:-1]}{1 - int(victim[-1])}"
         await self.until(lambda: self.healthy(victim) and self.healthy(fellow))
         process = self.supervisor.processes[victim]
         if self.draw.random() < 0.3:
             self.stops += 1
             os.kill(process.pid, signal.SIGSTOP)
-            asyncio.get_running_loop().call_later(self.draw.random(), _go_on, process.pid)
+            asyncio.get_running_loop().call_later(self.draw.random(), go_on, process.pid)
         else:
             self.kills += 1
             self.killed.add(process.pid)
             os.kill(process.pid, signal.SIGKILL)
 
-    def complete(self) -> bool:
-        inputs = self.status("situations/0").get("inputs", {})
-        return bool(inputs) and all(inputs[stream]["progress"] == TIME_MAX for stream in STREAMS)
 
-    def violations(self) -> list[Any]:
-        """Against the reference system: the same rules in one process, without failures."""
-        perfect = run_on([Rate, Steps, Peaks], self.events)
-        found = []
-        for stream in STREAMS:
-            wanted = [event for event in perfect if event.stream == stream]
-            assert wanted
-            found += check_strong_reliability(situations(self.data, stream), wanted, complete=True)
-        return found
+def read_status(data: Path, name: str) -> dict[str, Any]:
+    try:
+        told: dict[str, Any] = msgspec.json.decode((data / "live" / "status" / f"{dotted(name)}.json").read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return {}
+    return told
 
 
-def _go_on(pid: int) -> None:
+def feed(writer: LogWriter, events: list[Event]) -> None:
+    for event in events:
+        writer.append("p", (0, event.stamp.time), event.stamp, event.payload, 0)
+    writer.seal()
+
+
+def complete(data: Path, streams: list[str]) -> bool:
+    inputs = read_status(data, "situations/0").get("inputs", {})
+    return bool(inputs) and all(inputs[stream]["progress"] == TIME_MAX for stream in streams)
+
+
+def violations(data: Path, app: Any, events: list[Event]) -> list[Any]:
+    """Against the reference system: the same rules in one process, without failures."""
+    tree = QueryTree(app.plans, {schema.name: rank for rank, schema in enumerate((*app.streams, *app.outputs))})
+    for event in events:
+        tree.push(event)
+    tree.progress(schema_of(Reading).name, TIME_MAX)
+    perfect = tree.run()
+    found = []
+    for schema in app.outputs:
+        wanted = [event for event in perfect if event.stream == schema.name]
+        assert wanted
+        found += check_strong_reliability(situations(data, schema.name), wanted, complete=True)
+    return found
+
+
+def go_on(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGCONT)
     except ProcessLookupError:

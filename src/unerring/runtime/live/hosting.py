@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,14 +14,16 @@ from typing import Any
 import msgspec
 
 from unerring.correlation.messages import MEMBERSHIP, codec
-from unerring.model import Address, Connected, Disconnected, Machine, StableStorage, Stop
+from unerring.model import Address, Connected, Disconnected, Machine, Report, StableStorage, Stop
 from unerring.runtime.greeting import Identity
 from unerring.runtime.links import Links, LinksConfig
 from unerring.runtime.live.cluster import Cluster
 from unerring.runtime.loop import Driver
+from unerring.runtime.reports import Reports
 
 MESSAGE_BYTES_MAX = 8 << 20
 STATUS_S = 0.25
+SENTENCES_MAX = 100
 
 
 class Host:
@@ -45,7 +48,8 @@ class Host:
             redial_max_us=500_000,
             tls=f"{cluster.tls}/{dotted(name)}" if cluster.tls else "",
         )
-        self.links = Links(identity, codec(MESSAGE_BYTES_MAX), config)
+        self._said: dict[str, None] = {}
+        self.links = Links(identity, codec(MESSAGE_BYTES_MAX), config, Reports(self._say))
         self.driver = Driver(machine, self, storage=storage, deliver=deliver, on_congestion=self.links.hold)
 
     async def run(self, status: Path | None = None, beside: Callable[[], Awaitable[None]] | None = None) -> Stop:
@@ -91,6 +95,14 @@ class Host:
         elif isinstance(message, Disconnected):
             message = Disconnected(name, message.why)
         return self.driver.offer(name, message)
+
+    def _say(self, report: Report) -> None:
+        """Into the process's log: why somebody may not speak with us, or we with them; each sentence once."""
+        told = report.what == "links.refused" or (report.what == "links.unreachable" and "refused: " in report.detail)
+        if told and report.detail not in self._said and len(self._said) < SENTENCES_MAX:
+            self._said[report.detail] = None
+            sys.stderr.write(f"{self.name}: {report.detail}\n")
+            sys.stderr.flush()
 
     async def _tell(self, path: Path) -> None:
         """What `unerring status` shows, a few times a second."""

@@ -227,6 +227,9 @@ class Correlating(Scenario):
             at_us = 0
             while (at_us := at_us + 1 + draw.randrange(2 * pause_us)) < self.faults_us:
                 drawn.append(Reset(at_us=at_us, node=draw.choice(list(world.nodes))))
+        if draw.random() < 0.5:  # The record's word comes late, so that replicas act by records of different age.
+            slower = draw.choice((100, 500, 1500))
+            drawn.append(Congestion(at_us=0, for_us=self.faults_us, node=MEMBERSHIP, slower=slower))
         return sorted(drawn, key=lambda fault: fault.at_us)
 
     def _fail_now_and_then(self, world: World) -> None:
