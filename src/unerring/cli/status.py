@@ -13,10 +13,10 @@ def command(
     data: Annotated[Path, typer.Option(help="The run's folder.")] = Path("unerring-data"),
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a process.")] = False,
 ) -> None:
-    """Show a live run: groups, leaders, incarnations, queues, lag."""
+    """Show a live run: groups, leaders, incarnations, elections, queues, lag, and the membership record."""
     import msgspec
 
-    from unerring.runtime.live.status import processes
+    from unerring.runtime.live.status import keepers, processes
 
     found = processes(data / "live")
     if as_json:
@@ -25,24 +25,43 @@ def command(
         return
     from rich.console import Console
 
-    Console().print(_table(found))
+    console = Console()
+    console.print(_table(found))
+    for keeper in keepers(data / "live"):
+        gone = [name for name, member in keeper["record"]["members"].items() if member["standing"] == "gone"]
+        said = f"{keeper['name']}: version {keeper['record']['version']} of the record"
+        console.print(f"{said}; gone: {', '.join(gone)}" if gone else said)
 
 
 def _table(found: list[dict[str, Any]]) -> Any:
     from rich.table import Table
 
-    table = Table("process", "state", "leads", "incarnation", "elections", "in", "made", "queued", "behind")
+    columns = ("process", "host", "state", "leads", "incarnation", "elections", "in", "waiting", "made", "queued")
+    table = Table(*columns, "behind", "lag", "quarantined")
+    node = ""
     for told in found:
+        group = told["name"].partition("/")[0]
+        if node and group != node:
+            table.add_section()
+        node = group
         inputs, outputs = told.get("inputs", {}), told.get("outputs", {})
         table.add_row(
             told["name"],
-            told["state"],
+            told.get("host", ""),
+            told["state"] if told["standing"] in ("", "caught_up") else f"{told['state']}, {told['standing']}",
             "yes" if told.get("leads") else "",
             str(told.get("incarnation", "")),
             str(told.get("elections", "")),
-            f"{sum(stream['events'] for stream in inputs.values()):,}" if inputs else "",
-            f"{sum(stream['events'] for stream in outputs.values()):,}" if outputs else "",
-            f"{sum(stream['queued'] for stream in outputs.values()):,}" if outputs else "",
-            f"{told['behind']:,}" if told.get("behind") else "",
+            _sum(inputs, "events"),
+            _sum(inputs, "waiting"),
+            _sum(outputs, "events"),
+            _sum(outputs, "queued"),
+            f"{told['behind']:,}" if told["behind"] else "",
+            f"{told['lag_s']:,.3f} s" if told["lag_s"] else "",
+            str(told.get("reports", {}).get("correlation.quarantined", "")),
         )
     return table
+
+
+def _sum(streams: dict[str, Any], what: str) -> str:
+    return f"{sum(stream[what] for stream in streams.values()):,}" if streams else ""

@@ -369,6 +369,8 @@ class ForgetsPromises(Source):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
+        if self.follows:
+            return
         for stream, queue in self.outgoing.queues.items():
             queue.progress = queue.last.time if queue.count else TIME_MIN
             self.bounds[stream] = queue.progress

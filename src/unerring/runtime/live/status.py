@@ -8,35 +8,68 @@ from typing import Any
 
 import msgspec
 
+from unerring.model import SECOND_US, TIME_MAX, TIME_MIN
 from unerring.runtime.live import cluster as clusters
+from unerring.runtime.live.hosting import dotted
 
 SILENT_S = 2.0
 """A process that wrote nothing for so long is shown as silent: killed, stopped, or not started yet."""
 
 
+def keepers(folder: Path) -> list[dict[str, Any]]:
+    """Who keeps the membership record here, as far as they said something: its version and members."""
+    told = [_read(folder, name) for name in clusters.read(folder).keepers]
+    return [one for one in told if one]
+
+
 def processes(folder: Path) -> list[dict[str, Any]]:
-    """One entry for everybody in the cluster, in its order; `behind`: events that its upstream has and it has not."""
+    """One entry for everybody that is or was to be there, in the cluster's order.
+
+    `behind`: events that its upstream has made and it has not; `lag_s`: the same as event time. `standing`: what the
+    membership record says of it.
+    """
     cluster = clusters.read(folder)
+    records = [keeper["record"] for keeper in keepers(folder)]
+    members = max(records, key=lambda record: int(record["version"]))["members"] if records else {}
     found = []
     for name in cluster.names:
-        told = _read(folder / "status" / f"{name.replace('/', '.')}.json")
-        silent = time.time() - told.get("at", 0) > SILENT_S
-        told |= {"name": name, "state": "silent" if silent else str(told.get("phase", "running")).lower()}
+        told = _read(folder, name)
+        if not told and name not in cluster.founding:
+            continue  # A spare place that nobody has taken.
+        state = "elsewhere" if not told and cluster.hosts else _state(told)
+        told |= {"name": name, "state": state, "standing": members.get(name, {}).get("standing", "")}
+        if name in cluster.hosts:
+            told["host"] = cluster.hosts[name]
         found.append(told)
-    made: dict[str, int] = {}
+    made: dict[str, tuple[int, int]] = {}
     for told in found:
         for stream, output in told.get("outputs", {}).items():
-            made[stream] = max(made.get(stream, 0), output["events"])
+            events, progress = made.get(stream, (0, TIME_MIN))
+            made[stream] = max(events, output["events"]), max(progress, output["progress"])
     for told in found:
-        told["behind"] = sum(
-            max(0, made.get(stream, 0) - taken["events"]) for stream, taken in told.get("inputs", {}).items()
-        )
+        told["behind"], told["lag_s"] = _behind(told.get("inputs", {}), made)
     return found
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _behind(inputs: dict[str, Any], made: dict[str, tuple[int, int]]) -> tuple[int, float]:
+    events, lag_us = 0, 0
+    for stream, taken in inputs.items():
+        there, progress = made.get(stream, (0, TIME_MIN))
+        events += max(0, there - taken["events"])
+        if TIME_MIN < taken["progress"] < progress < TIME_MAX:
+            lag_us = max(lag_us, progress - taken["progress"])
+    return events, lag_us / SECOND_US
+
+
+def _state(told: dict[str, Any]) -> str:
+    if time.time() - told.get("at", 0) > SILENT_S:
+        return "silent"
+    return str(told.get("phase", "running")).lower()
+
+
+def _read(folder: Path, name: str) -> dict[str, Any]:
     try:
-        told: dict[str, Any] = msgspec.json.decode(path.read_bytes())
+        told: dict[str, Any] = msgspec.json.decode((folder / "status" / f"{dotted(name)}.json").read_bytes())
     except (OSError, msgspec.DecodeError):
         return {}
     return told

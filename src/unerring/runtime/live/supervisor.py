@@ -150,7 +150,7 @@ class Supervisor:
         await self.processes.pop(replica).end()
         # It may have come back meanwhile, as evicted replicas do.
         if not self._stands(replica, Standing.GONE):
-            said = await self.evict(replica)
+            await self.evict(replica)
         return f"{said}; its process is ended"
 
     async def evict(self, replica: str) -> str:

@@ -139,7 +139,10 @@ class Correlating(Scenario):
         )
         self.published: dict[str, list[Event]] = {name: [] for name in ("a", "b", "c")}
         self.failures = Random(f"failures {world.seed}")
-        self.times = dict.fromkeys(self.published, 0)
+        self.follows = draw.random() < 0.4
+        """Whether the sources follow a log, `published`, that never forgets, and keep nothing themselves."""
+        self.sealed = dict.fromkeys(self.published, TIME_MIN)
+        """How far each log is."""
         world.add(MEMBERSHIP, self._membership)
         for node in self.topology.nodes:
             for name in node.replicas:
@@ -174,9 +177,10 @@ class Correlating(Scenario):
 
     def _source(self, records: Mapping[str, bytes], name: str) -> Source:
         """Γ is what the sources have really published: a crash takes back what was not on disk yet."""
-        source = self.source(records, name, self.topology, self.config)
-        for stream, queue in source.outgoing.queues.items():
-            del self.published[stream][queue.count :]
+        source = self.source(records, name, self.topology, self.config, self.follows)
+        if not self.follows:
+            for stream, queue in source.outgoing.queues.items():
+                del self.published[stream][queue.count :]
         return source
 
     def _spares(self, world: World) -> None:
@@ -189,7 +193,41 @@ class Correlating(Scenario):
 
     # ---- the workload ------------------------------------------------------------------------------------------
 
+    def _seal(self, world: World, stream: str) -> None:
+        """A log grows whether or not its source is there."""
+        if self.sealed[stream] >= TIME_MAX:
+            return
+        draw = world.draw
+        time = max(self.sealed[stream], -1) + 1 + draw.randrange(20)
+        self.sealed[stream] = time
+        if draw.random() < 0.7:
+            size = draw.randrange(2, 12) if draw.random() < 0.1 else 1
+            self.published[stream] += [
+                Event(stream, Stamp(time, n), (), {"v": draw.randrange(1000)}) for n in range(size)
+            ]
+        self._follow(world, stream)
+
+    def _follow(self, world: World, stream: str) -> None:
+        """Hand the source what its log holds after its queue, in whole times."""
+        name = f"source_{stream}/0"
+        source: Any = world.machine(name)
+        if source is None:
+            return
+        if source.full:
+            world.sometimes("a source refused for want of room")
+            return
+        last = source.outgoing.queues[stream].last
+        rest = [event for event in self.published[stream] if event.stamp > last]
+        piece = [event for event in rest[:20] if event.stamp.time < rest[:20][-1].stamp.time] or rest
+        if rest:
+            world.call(name, "publish", piece)
+        if len(piece) == len(rest):
+            world.call(name, "promise", stream, self.sealed[stream])
+
     def _publish(self, world: World, stream: str) -> None:
+        if self.follows:
+            self._seal(world, stream)
+            return
         name = f"source_{stream}/0"
         source = world.machine(name)
         if source is None or source.next_time(stream) > TIME_MAX:
@@ -210,7 +248,11 @@ class Correlating(Scenario):
 
     def _end(self, world: World) -> None:
         for stream in self.published:
-            world.call(f"source_{stream}/0", "end", stream)
+            if self.follows:
+                self.sealed[stream] = TIME_MAX
+                self._follow(world, stream)
+            else:
+                world.call(f"source_{stream}/0", "end", stream)
 
     # ---- failures ----------------------------------------------------------------------------------------------
 

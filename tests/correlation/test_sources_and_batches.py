@@ -1,0 +1,76 @@
+"""Sources that follow a log, and batches that grow with the load."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.correlation.table import Table, line
+from unerring.correlation import CorrelationConfig, Source
+from unerring.correlation.messages import Ack, Batch
+from unerring.model import TIME_MIN, Event, Persist, Send, Stamp
+
+SECOND = 1_000_000
+
+
+def event(time: int, ordinal: int = 0) -> Event:
+    return Event("a", Stamp(time, ordinal), (), {"v": time})
+
+
+class Disk(dict[str, bytes]):
+    def take(self, effects: list[Any]) -> list[Any]:
+        """Keep what is persisted; the rest."""
+        for effect in effects:
+            if isinstance(effect, Persist):
+                self.update(effect.puts)
+        return [effect for effect in effects if not isinstance(effect, Persist)]
+
+
+def test_a_source_that_follows_a_log_keeps_its_mark_alone_and_is_handed_the_rest_again() -> None:
+    table = Table(line())
+    table.run(SECOND)
+    record = table.record()
+    disk = Disk()
+
+    def source() -> Source:
+        made = Source(disk, "src/0", table.topology, CorrelationConfig(), follows=True)
+        made.outgoing.read(record)
+        return made
+
+    log = [event(1), event(2, 0), event(2, 1), event(2, 2), event(3)]
+    first = source()
+    disk.take(first.publish(log, 0))
+    assert disk == {}
+    for replica in ("N1/0", "N1/1"):
+        disk.take(first.handle(replica, Ack("a", Stamp(2, 1), 3, 1, 99), 0))
+    disk.take(first.timer("tick", 10 * SECOND))
+    assert list(disk) == ["source/a/state"]
+    again = source()
+    queue = again.outgoing.queues["a"]
+    assert (queue.last, queue.count, queue.progress) == (Stamp(2, 1), 3, 1), "more of time 2 follows the mark"
+    disk.take(again.handle("N1/0", Ack("a", Stamp(3), 5, 1, 99), 0))
+    rest = [one for one in log if one.stamp > queue.last]
+    sent = disk.take(again.publish(rest, 0))
+    assert not [s for s in sent if isinstance(s, Send) and s.to == "N1/0" and getattr(s.message, "events", ())]
+    assert queue.batch(3, 5).prev == Stamp(2, 1)
+    assert queue.count == 5
+
+
+def test_events_travel_alone_at_low_load_and_together_at_high_load() -> None:
+    table = Table(line(f=0), CorrelationConfig(flights_max=2))
+    table.run(SECOND)
+    source = table.machines["src/0"]
+
+    def sizes(time: int) -> list[int]:
+        table.publish(time)
+        batches = [message for _, to, message in table.waiting if to == "N1/0" and isinstance(message, Batch)]
+        return [len(batch.events) for batch in batches if batch.events]
+
+    assert sizes(10) == [1]
+    table.run(SECOND)
+    assert sizes(20) == [1], "acknowledged: nothing is on the way any more"
+    assert sizes(30) == [1, 1]
+    assert [sizes(time) for time in range(40, 100, 10)] == [[1, 1]] * 6, "two are on the way: the others wait"
+    table.perform("src/0", source.handle("N1/0", Ack("a", Stamp(20), 2, 1, 999), table.now))
+    batches = [message for _, to, message in table.waiting if to == "N1/0" and isinstance(message, Batch)]
+    assert [len(batch.events) for batch in batches if batch.events] == [1, 1, 6]
+    assert source.outgoing.queues["a"].progress > TIME_MIN
