@@ -32,13 +32,14 @@ import workloads
 from unerring.app import live
 from unerring.app.live_top import situations
 from unerring.log import EventLog, with_origin
-from unerring.model import TIME_MAX, schema_of
+from unerring.model import TIME_MAX, Persist, schema_of
 from unerring.rules.kernel import KernelEngine
 from unerring.rules.kernel.columns import Columns, Numbers, Texts
 from unerring.rules.workloads import W1, Typed
 from unerring.runtime.compiling import cache_folder
 from unerring.runtime.live import Supervisor
 from unerring.runtime.live.hosting import dotted
+from unerring.runtime.storage import SqliteStorage
 
 SEGMENT_EVENTS = 100_000
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -48,7 +49,7 @@ KILL_PAUSE_S = 0.3
 
 
 def run(quick: bool = False) -> Iterator[dict[str, Any]]:
-    events, kills, seconds = (20_000, 1, 1.0) if quick else (1_000_000, 50, 10.0)
+    events, kills, rounds, seconds = (20_000, 1, 1, 0.5) if quick else (1_000_000, 50, 5, 4.0)
     drawn = workloads.columns().head(events) if not quick else workloads.columns(events)
     expected = _expected(drawn)
     loads: dict[int, Load] = {}
@@ -64,14 +65,17 @@ def run(quick: bool = False) -> Iterator[dict[str, Any]]:
             f"cpu_per_event.f{f}_over_f0", loads[f].cpu_us_per_event / loads[0].cpu_us_per_event, "ratio", goal
         )
     for f, load in loads.items():
-        yield _figure(f"transmissions_per_event.f{f}", load.transmissions_per_event, "transmissions", f + 1)
-    p50: dict[int, float] = {}
-    p99: dict[int, float] = {}
-    for f in (0, 1, 2):
-        with tempfile.TemporaryDirectory() as folder:
-            p50[f], p99[f] = asyncio.run(_latency(Path(folder), f, 2000, seconds))
-    for f in (0, 1, 2):
-        yield _figure(f"latency.p50_ms.f{f}", p50[f], "ms")
+        figure = _figure(f"transmissions_per_event.f{f}", load.transmissions_per_event, "transmissions", f + 1)
+        yield {**figure, "met": abs(load.transmissions_per_event - f - 1) < 0.01}
+    yield _figure("latency.floor_p99_ms", _commits_p99_ms(100 if quick else 1000), "ms")
+    passed: dict[int, list[tuple[float, float]]] = {0: [], 1: [], 2: []}
+    for _ in range(rounds):  # In turns: what else the disk does meanwhile meets all alike.
+        for f, found in passed.items():
+            with tempfile.TemporaryDirectory() as folder:
+                found.append(asyncio.run(_latency(Path(folder), f, 2000, seconds)))
+    p99 = {f: statistics.median(worst for _, worst in found) for f, found in passed.items()}
+    for f, found in passed.items():
+        yield _figure(f"latency.p50_ms.f{f}", statistics.median(half for half, _ in found), "ms")
         yield _figure(f"latency.p99_ms.f{f}", p99[f], "ms")
     yield _figure("latency.p99.f1_over_f0", p99[1] / p99[0], "ratio", 2.0)
     with tempfile.TemporaryDirectory() as folder:
@@ -169,6 +173,8 @@ async def _load(data: Path, f: int, drawn: workloads.Columns, expected: int) -> 
             last, cpu_last_s = now, run.cpu_s()
         top = "situations/0"
         await run.until(lambda: run.told(top).get("inputs", {}).get("W1", {}).get("progress", 0) == TIME_MAX)
+        done_s = time.time()
+        await run.until(lambda: run.told("source_Typed/0").get("at", 0.0) > done_s)
         sent = run.told("source_Typed/0")["transmissions"]
     found = len(situations(data, "W1"))
     if found != expected:
@@ -222,6 +228,19 @@ def _delivered(data: Path) -> Any:
     raw = path.read_bytes()
     whole = len(raw) // live_w1.DELIVERED.size * live_w1.DELIVERED.size
     return np.frombuffer(raw[:whole], np.float64).reshape(-1, 2)
+
+
+def _commits_p99_ms(count: int) -> float:
+    """The floor of a latency that ends with a commit: one record, synced, on the same disk."""
+    with tempfile.TemporaryDirectory() as folder:
+        storage = SqliteStorage(Path(folder) / "floor.db")
+        times_ms = []
+        for number in range(count):
+            began_s = time.perf_counter()
+            storage.write([Persist(((f"{number:012d}", b"x" * 100),))])
+            times_ms.append((time.perf_counter() - began_s) * 1e3)
+        storage.close()
+    return float(np.percentile(times_ms, 99))
 
 
 async def _latency(data: Path, f: int, rate: float, seconds: float) -> tuple[float, float]:

@@ -9,9 +9,10 @@ from unerring.simulation import find, run
 CORRELATION = find("correlation")
 
 
-@pytest.mark.parametrize("seed", [0, 2, 3, 5, 6, 7, 8])
+@pytest.mark.parametrize("seed", [0, 2, 3, 7, 8, 10])
 def test_the_five_properties_hold(seed: int) -> None:
-    """7: a late Enter of a dead process displaced its successor. 2, 8: copies of an Enter invalidated each other."""
+    """7: a late Enter of a dead process displaced its successor. 2, 8: copies of an Enter invalidated each other.
+    10: a snapshot held whole times that its giver had not processed yet, and nobody else did."""
     outcome = run(CORRELATION, seed)
     assert outcome.violations == (), outcome.violations
 

@@ -27,6 +27,8 @@ class CorrelationConfig(ProcessConfig, frozen=True, forbid_unknown_fields=True):
     # How often.
     tick_us: int = 20 * MILLISECOND_US
     gossip_us: int = 50 * MILLISECOND_US
+    process_pause_us: int = 1 * MILLISECOND_US
+    """After events were processed, before the next ones are: those that come meanwhile go together."""
     progress_pause_us: int = 2 * MILLISECOND_US
     """Progress alone goes out at most this often."""
     ack_repeat_us: int = 250 * MILLISECOND_US

@@ -134,6 +134,7 @@ class Correlating(Scenario):
             outgoing_events_max=draw.choice((4, 20, 100)),
             batch_events_max=draw.choice((1, 3, 50)),
             flights_max=draw.choice((1, 4)),
+            process_pause_us=draw.choice((1, 1, 1000, 20_000)),
             durable_snapshot_events=20,
             snapshot_part_bytes=draw.choice((200, 5000)),
         )
