@@ -1,7 +1,8 @@
 """Channels: one publisher, one and three subscribers, each a process of its own on loopback, 200-byte payloads.
 
 The floor is the bare transport with the same batching and the same framing of events, measured in the same run, the two
-taking turns; each figure is the best of its rounds, since other work on the machine only ever makes a round slower.
+taking turns; each figure is the best of many short rounds, since other work on the machine only ever makes a round
+slower.
 With `--transport` the service is another one, its real server started for the run; bare is then the service's client
 alone, told to publish and to listen as the channel tells it.
 """
@@ -41,7 +42,7 @@ def run(quick: bool = False, transport: str = "") -> Iterator[dict[str, Any]]:
     if transport and transport != "tcp":
         yield from _over(quick, transport)
         return
-    count, rounds = (50_000, 1) if quick else (1_000_000, 4)
+    count, rounds = (50_000, 1) if quick else (400_000, 10)
     for subscribers in (1, 3):
         size = count // (2 if subscribers == 3 else 1)
         best: dict[str, float] = {}

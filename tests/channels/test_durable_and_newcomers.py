@@ -88,7 +88,7 @@ def test_a_durable_producer_keeps_what_its_registered_consumers_lack_through_a_r
 
 
 def test_repair_is_paced_but_never_silent() -> None:
-    producer = Producer("press", "here", {}, 1, ProducerConfig(repair_bytes_per_s=1024))
+    producer = Producer("press", "here", {}, 1, ProducerConfig(repair_bytes_per_s=1160))
     producer.start(0)
     for n in range(100):
         producer.publish([b"x" * 100], [n + 1], None, 0)

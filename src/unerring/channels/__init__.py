@@ -19,6 +19,7 @@ from unerring.channels.messages import (
     Loss,
     Nack,
     Newcomer,
+    Peer,
     Stale,
     producer_id,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "Loss",
     "Nack",
     "Newcomer",
+    "Peer",
     "Position",
     "Producer",
     "ProducerConfig",

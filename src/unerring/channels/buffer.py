@@ -64,11 +64,16 @@ class ReplayBuffer:
 
     def between(self, first: int, last: int) -> Iterator[Frames]:
         """What is still here of [first, last], in order."""
+        for frames in self.batches(first, last):
+            yield frames.cut(first, last)
+
+    def batches(self, first: int, last: int) -> Iterator[Frames]:
+        """The same in whole batches, as they were published: a part of one has no signature."""
         at = max(bisect_right(self._firsts, first, self._head) - 1, self._head)
         while at < len(self._frames) and self._firsts[at] <= last:
             frames = self._frames[at]
             if frames.last >= first:
-                yield frames.cut(first, last)
+                yield frames
             at += 1
 
 

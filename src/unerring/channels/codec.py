@@ -2,7 +2,8 @@
 
 An event alone: 1 byte kind, 8 producer, 5 epoch, 6 sequence, 8 time, 4 ordinal = 32 bytes, then the payload.
 A batch shares one header: kind, producer, epoch, first sequence, count, flags; then times, ordinals where a stream has
-them, lengths, payloads. Everything else is a msgspec message behind a kind byte.
+them, lengths, payloads, and the producer's signature if it signs. Everything else is a msgspec message behind a kind
+byte.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ SINGLE: Final = 0xE1
 BATCH: Final = 0xE2
 CONTROL: Final = 0xE3
 ORDINALS: Final = 1
+SIGNED: Final = 2
+SIGNATURE_BYTES: Final = 64
+EVENT_BYTES: Final = 16
+"""What an event in a batch takes besides its payload, at the most."""
 _LOW: Final = 0xFFFFFFFF
 
 _SINGLE: Final = struct.Struct("<BQIBIHqI")
@@ -36,7 +41,7 @@ class ChannelCodec:
 
     def encode(self, message: Frames | Message) -> bytes:
         if isinstance(message, Frames):
-            return _encode_frames(message)
+            return encode_frames(message)
         return bytes((CONTROL,)) + self._control.encode(message)
 
     def decode(self, data: bytes) -> Any:
@@ -58,13 +63,13 @@ class ChannelCodec:
         raise FrameError("not a frame of a reliable channel (another program on this service?)")
 
 
-def _encode_frames(frames: Frames) -> bytes:
+def encode_frames(frames: Frames) -> bytes:
     count = len(frames.payloads)
     first, ordinals = frames.first, frames.ordinals
     place = (frames.producer, frames.epoch & _LOW, frames.epoch >> 32, first & _LOW, first >> 32)
-    if count == 1:
+    if count == 1 and not frames.signature:
         return _SINGLE.pack(SINGLE, *place, frames.times[0], ordinals[0] if ordinals else 0) + frames.payloads[0]
-    flags = ORDINALS if ordinals else 0
+    flags = (ORDINALS if ordinals else 0) | (SIGNED if frames.signature else 0)
     head = [
         _BATCH.pack(BATCH, *place, count, flags),
         struct.pack(f"<{count}q", *frames.times),
@@ -73,6 +78,8 @@ def _encode_frames(frames: Frames) -> bytes:
         head.append(struct.pack(f"<{count}I", *ordinals))
     head.append(struct.pack(f"<{count}I", *map(len, frames.payloads)))
     head.extend(frames.payloads)
+    if frames.signature:
+        head.append(frames.signature)
     return b"".join(head)
 
 
@@ -83,8 +90,12 @@ def _decode_batch(data: bytes) -> Frames:
     _, producer, epoch, era, low, high, count, flags = _BATCH.unpack_from(data)
     per_event = 16 if flags & ORDINALS else 12
     start = _BATCH.size + per_event * count
-    if count < 1 or start > size or flags > ORDINALS:
-        raise FrameError(f"a batch of {count} events does not fit its {size} bytes")
+    signature = b""
+    if flags & SIGNED:
+        size -= SIGNATURE_BYTES
+        signature = data[size:]
+    if count < 1 or start > size or flags > ORDINALS | SIGNED:
+        raise FrameError(f"a batch of {count} events does not fit its {len(data)} bytes")
     times = struct.unpack_from(f"<{count}q", data, _BATCH.size)
     at = _BATCH.size + 8 * count
     ordinals = None
@@ -96,4 +107,4 @@ def _decode_batch(data: bytes) -> Frames:
     if ends[-1] != size:
         raise FrameError(f"a batch whose payloads end at byte {ends[-1]} of {size}")
     payloads = [data[begin:end] for begin, end in pairwise(ends)]
-    return Frames(producer, epoch | era << 32, low | high << 32, times, payloads, ordinals, size - start)
+    return Frames(producer, epoch | era << 32, low | high << 32, times, payloads, ordinals, size - start, signature)

@@ -39,6 +39,11 @@ class ProducerConfig(ProcessConfig, frozen=True):
     merge_consumers_min: int = 3
     """When so many consumers lack the same range within `merge_window_us`, one push to all repairs it."""
     merge_window_us: int = 20 * MILLISECOND_US
+    signed: bool = False
+    """Every batch carries the producer's signature (64 bytes), so that consumers who are told where to serve repair
+    each other's losses after its crash."""
+    peers_max: int = 16
+    """How many consumers and relays that keep signed batches it tells the others of; the oldest makes room."""
     registered_max: int = 64
     """How many registered consumers at the most; another one is refused."""
     heartbeat_idle_us: int = 50 * MILLISECOND_US
@@ -57,6 +62,7 @@ class ProducerConfig(ProcessConfig, frozen=True):
         check(self, "repair_bytes_per_s", 1024, 1 << 40)
         check(self, "merge_consumers_min", 2, 1_000_000)
         check(self, "merge_window_us", 0, 3600 * SECOND_US)
+        check(self, "peers_max", 0, 256)
         check(self, "registered_max", 0, 100_000)
         check(self, "heartbeat_idle_us", MILLISECOND_US, 3600 * SECOND_US)
         check(self, "heartbeat_pause_us_max", self.heartbeat_idle_us, 86_400 * SECOND_US)
@@ -91,6 +97,15 @@ class ConsumerConfig(ProcessConfig, frozen=True):
     """After so many requests without an answer the gap is declared lost."""
     nack_ranges_max: int = 64
     """Ranges in one request; neighbouring ranges are merged."""
+    peer_bytes_max: int = 16 * 1024 * 1024
+    """Signed batches kept for other consumers, if they can reach this one; the oldest go."""
+    peer_answer_bytes_max: int = 1024 * 1024
+    """What one request of another consumer is answered with; at least one batch."""
+    peer_attempts_max: int = 4
+    """When a producer has lost an epoch, its consumers ask each other so many times in vain before they declare what
+    they miss of it lost."""
+    peer_silence_us: int = 15 * SECOND_US
+    """A producer that has not even sent a heartbeat for so long may be gone: peers are asked for what they have."""
     producers_max: int = 1024
     """Feeds at the most; frames of further producers are refused and counted."""
 
@@ -103,4 +118,8 @@ class ConsumerConfig(ProcessConfig, frozen=True):
         check(self, "nack_pause_us_max", MILLISECOND_US, 3600 * SECOND_US)
         check(self, "nack_attempts_max", 1, 1_000_000)
         check(self, "nack_ranges_max", 1, 10_000)
+        check(self, "peer_bytes_max", 0, 1 << 40)
+        check(self, "peer_answer_bytes_max", 1024, 1 << 30)
+        check(self, "peer_attempts_max", 1, 1_000_000)
+        check(self, "peer_silence_us", MILLISECOND_US, 86_400 * SECOND_US)
         check(self, "producers_max", 1, 1 << 20)

@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from unerring.channels.config import ConsumerConfig, Start
-from unerring.channels.feed import Feed
+from unerring.channels.feed import Closing, Feed
 from unerring.channels.ledger import Ledger
 from unerring.channels.messages import Ack, Evicted, Frames, Gone, Heartbeat, Initial, Nack, Newcomer, Stale
+from unerring.channels.peers import REPAIRED, Peers
 from unerring.model import Address, CancelTimer, Deliver, Effects, Entropy, Report, Send, SetTimer
 
 NACK: Final = "nack/"
 ACK: Final = "ack"
+SILENCE: Final = "silence/"
+_PEERS_AFTER: Final = 2
+"""Requests that the producer may leave unanswered before its consumers' peers are asked too."""
 _ACCOUNTS_KEPT: Final = 64
 _CLOSED: Final = "the producer restarted without its buffer"
 _UNANSWERED: Final = "the producer did not answer"
@@ -38,6 +42,7 @@ class Consumer:
         self._config = config or ConsumerConfig()
         self._entropy = entropy
         self._feeds: dict[int, Feed] = {}
+        self.peers = Peers(self._config)
         self._positions = dict(positions or {})
 
     def start(self, now: int) -> Effects:
@@ -54,11 +59,15 @@ class Consumer:
             return self._on_gone(message, now)
         if isinstance(message, Initial):
             return self._on_initial(sender, message, now)
+        if isinstance(message, Nack):
+            return self.peers.answer(sender, message)
         return [Report("channel.unexpected", f"{type(message).__name__} from {sender}: a consumer has no use for it")]
 
     def timer(self, name: str, now: int) -> Effects:
         if name == ACK:
             return [*self._acks(), SetTimer(ACK, now + self._config.ack_interval_us)]
+        if name.startswith(SILENCE):
+            return self._on_silence(self._feeds[int(name.removeprefix(SILENCE))], now)
         feed = self._feeds[int(name.removeprefix(NACK))]
         feed.armed = False
         return self._ask(feed, now)
@@ -94,6 +103,31 @@ class Consumer:
             feed = self._meet(frames.producer, frames.epoch, frames.first, sender)
             if feed is None:
                 return [Report("channel.producers_max", f"frames of one more producer from {sender} refused")]
+        if self.peers.is_peer(feed, sender):
+            return self._on_peer_frames(feed, sender, frames, now)
+        if frames.signature:
+            self.peers.keep(frames)
+        return self._take(feed, sender, frames, now)
+
+    def _on_peer_frames(self, feed: Feed, sender: Address, frames: Frames, now: int) -> Effects:
+        if frames.epoch != feed.epoch:
+            return []  # asked for before the epoch was closed
+        report = self.peers.check(feed, sender, frames)
+        if report.what != REPAIRED:
+            return [report]
+        self.peers.keep(frames)
+        if report.count == 0:
+            return []
+        feed.attempts = 0
+        effects = self._take(feed, sender, frames, now)
+        closing = feed.closing
+        if closing is not None and closing.ended is not None and feed.next > closing.ended:
+            self._end_epoch(feed, closing)
+            self._hand(feed, effects)
+            self._watch(feed, now, effects)
+        return [report, *effects]
+
+    def _take(self, feed: Feed, sender: Address, frames: Frames, now: int) -> Effects:
         if not feed.armed and feed.pass_on(frames, self._config.in_hand_max):
             return [Deliver(frames)]
         effects: Effects = []
@@ -128,14 +162,43 @@ class Consumer:
             return [Send(sender, Stale(beat.producer, beat.epoch, feed.epoch))]
         feed.name = beat.name
         feed.address = beat.direct or sender
-        effects: Effects = []
+        effects = self.peers.learn(feed, beat)
+        if feed.peers and not feed.watched:
+            feed.watched = True
+            effects.append(SetTimer(f"{SILENCE}{feed.producer}", now + self._config.peer_silence_us))
         if beat.epoch > feed.epoch:
-            ended = beat.previous_last if beat.previous_epoch == feed.epoch else None
-            self._succeed(feed, beat.epoch, ended)
-        feed.learn(beat.last)
+            self._on_successor(feed, beat)
+        else:
+            feed.learn(beat.last)
         self._hand(feed, effects)
         self._watch(feed, now, effects)
         return effects
+
+    def _on_successor(self, feed: Feed, beat: Heartbeat) -> None:
+        """The old epoch is over. Peers may have what is missing of it; only then is the rest declared."""
+        ended = beat.previous_last if beat.previous_epoch == feed.epoch else None
+        if feed.closing is not None:
+            ended = feed.closing.ended if ended is None else ended
+        closing = Closing(beat.epoch, beat.last, beat.key, ended)
+        complete = ended is not None and feed.next > ended
+        if complete or not self.peers.may_help(feed):
+            self._end_epoch(feed, closing)
+            return
+        if feed.closing is None:
+            feed.attempts = 0
+        feed.closing, feed.successor = closing, beat.epoch
+
+    def _end_epoch(self, feed: Feed, closing: Closing) -> None:
+        self._succeed(feed, closing.epoch, closing.ended)
+        feed.key = closing.key or feed.key
+        feed.learn(closing.last)
+
+    def _on_silence(self, feed: Feed, now: int) -> Effects:
+        """Nothing at all since the last time: the producer may be gone, and others may have more of it."""
+        heard = (feed.epoch, feed.account.known_last, feed.beats)
+        effects: Effects = self.peers.ask(feed, None, self._room(feed)) if heard == feed.heard else []
+        feed.heard = heard
+        return [*effects, SetTimer(f"{SILENCE}{feed.producer}", now + self._config.peer_silence_us)]
 
     def _on_evicted(self, evicted: Evicted, now: int) -> Effects:
         feed = self._feeds.get(evicted.producer)
@@ -222,27 +285,38 @@ class Consumer:
         if feed.successor is None and not feed.recovering and feed.next != feed.asked_for:
             feed.asked_for = feed.next
             feed.attempts = 0
-        if feed.attempts >= self._config.nack_attempts_max:
+        if feed.attempts >= self._attempts_max(feed):
             self._give_up(feed)
             self._hand(feed, effects)
         if feed.recovering:
             feed.attempts += 1
             effects.append(Send(feed.address, Newcomer(feed.producer, feed.epoch)))
+        elif feed.closing is not None:
+            feed.attempts += 1
+            effects.extend(self.peers.ask(feed, feed.closing.ended, self._room(feed)))
         elif feed.successor is not None:
             feed.attempts += 1
             effects.append(Send(feed.address, Nack(feed.producer, feed.successor, ())))
         elif self._may_ask(feed):
             # When hold-back is full only the lowest gap helps: it lets the rest go.
-            ranges = feed.missing(1 if self._full(feed) else self._config.nack_ranges_max)
+            ranges = feed.missing(1 if self._full(feed) else self._config.nack_ranges_max, self._room(feed))
             if ranges:
                 feed.attempts += 1
                 effects.append(Send(feed.address, Nack(feed.producer, feed.epoch, tuple(ranges))))
+                if feed.attempts > _PEERS_AFTER:
+                    effects.extend(self.peers.ask(feed, feed.account.known_last, self._room(feed)))
         self._watch(feed, now, effects)
         return effects
+
+    def _attempts_max(self, feed: Feed) -> int:
+        config = self._config
+        return config.nack_attempts_max if feed.closing is None or feed.recovering else config.peer_attempts_max
 
     def _give_up(self, feed: Feed) -> None:
         if feed.recovering:
             feed.recovering = feed.fresh = False  # nobody answers: go on with what comes
+        elif feed.closing is not None:
+            self._end_epoch(feed, feed.closing)
         elif feed.successor is not None:
             self._succeed(feed, feed.successor, None)
         else:
@@ -259,6 +333,10 @@ class Consumer:
     def _full(self, feed: Feed) -> bool:
         config = self._config
         return feed.kept_count >= config.hold_count_max or feed.kept_bytes >= config.hold_bytes_max
+
+    def _room(self, feed: Feed) -> int:
+        """Events that hold-back can take: more of them need not be sent."""
+        return max(self._config.hold_count_max - feed.kept_count, 1)
 
     def _may_ask(self, feed: Feed) -> bool:
         """A full hold-back whose head waits for the application needs nothing more for now."""

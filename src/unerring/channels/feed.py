@@ -7,11 +7,22 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 
+import msgspec
+
 from unerring.channels.ledger import Account
 from unerring.channels.messages import Frames, Loss, Range
 from unerring.model import Address, invariant
 
 Segment = Frames | Loss
+
+
+class Closing(msgspec.Struct, frozen=True, gc=False):
+    """A producer goes on in a higher epoch: which one, its last sequence, its key, and where the old one ended."""
+
+    epoch: int
+    last: int
+    key: bytes
+    ended: int | None
 
 
 class Feed:
@@ -31,6 +42,15 @@ class Feed:
         self.ready: deque[Segment] = deque()
         self.closed: list[Account] = []
         self.successor: int | None = None
+        self.closing: Closing | None = None
+        """Set while peers are asked for what they have of this epoch, before it is closed."""
+        self.key = b""
+        """What the producer's batches are checked with when they come from a peer; the first one heard of counts."""
+        self.peers: list[Address] = []
+        self.beats = 0
+        """Heartbeats so far; and what was known when silence was last looked for."""
+        self.heard = (0, 0, 0)
+        self.watched = False
         self.recovering = False
         """Waits for the producer's initial information; nothing is handed over meanwhile."""
         self.fresh = False
@@ -103,7 +123,7 @@ class Feed:
             self.ready.append(Loss(self.producer, self.epoch, self.next, None, cause))
         self.closed.append(self.account)
         self._begin(epoch, 1, known_last)
-        self.successor = None
+        self.successor = self.closing = None
         self.attempts = 0
 
     @property
@@ -130,7 +150,7 @@ class Feed:
         """A newcomer that waits for its initial information answers for nothing of the epoch before."""
         self.ready.clear()
         self._begin(epoch, 1, 0)
-        self.successor = None
+        self.successor = self.closing = None
 
     def begin_at(self, cut: int) -> None:
         """A newcomer's answer begins behind the cut that its initial information stands for."""
@@ -147,14 +167,19 @@ class Feed:
             else:
                 self._hold(segment)
 
-    def missing(self, most: int) -> list[Range]:
-        """The lowest gaps up to what is known to exist."""
+    def missing(self, most: int, room: int) -> list[Range]:
+        """The lowest gaps up to what is known to exist: so many at the most, and so many events."""
         found: list[Range] = []
-        for gap in self._gaps(self.next, self.account.known_last):
-            found.append(gap)
-            if len(found) == most:
+        for first, last in self._gaps(self.next, self.account.known_last):
+            found.append((first, min(last, first + room - 1)))
+            room -= last - first + 1
+            if len(found) == most or room <= 0:
                 break
         return found
+
+    def lacking(self, first: int, last: int) -> int:
+        """How many of [first, last] are neither in order nor held back."""
+        return sum(high - low + 1 for low, high in self._gaps(max(first, self.next), last))
 
     # --- the application's side
 

@@ -4,7 +4,8 @@
 |---|---|---|
 | Frames | producer → all; producer → one (replay) | events were published; an answer to a NACK |
 | Heartbeat | producer → all; producer → one | a burst went idle; a first Ack; an empty NACK |
-| Nack | consumer → producer | a gap, after a short pause; repeated with growing pauses |
+| Nack | consumer → producer; consumer → peer | a gap, after a short pause; repeated with growing pauses |
+| Peer | consumer → producer | it keeps signed batches and can be asked for them |
 | Evicted | producer → consumer | a NACK for frames that are gone: the lowest sequence still there |
 | Gone | relay → consumer | a NACK for frames that are lost to the relay, and so to all behind it |
 | Ack | consumer → producer | the first registers, all acknowledge: cumulative, at intervals |
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -24,6 +26,8 @@ from unerring.model import Message
 
 Range = tuple[int, int]
 """First and last sequence, both included."""
+
+SEQUENCE_MAX: Final = (1 << 48) - 1
 
 
 def producer_id(name: str) -> int:
@@ -42,6 +46,8 @@ class Frames(msgspec.Struct, frozen=True, gc=False):
     ordinals: Sequence[int] | None = None
     size: int = 0
     """Bytes of all payloads: counted once, where the frames are made."""
+    signature: bytes = b""
+    """The producer's, on the batch as it was published; a part of a batch has none."""
 
     @property
     def last(self) -> int:
@@ -64,6 +70,33 @@ class Frames(msgspec.Struct, frozen=True, gc=False):
         )
 
 
+def joined(parts: Sequence[Frames]) -> list[Frames]:
+    """As few frames as can be: neighbours become one, as far as gaps between them let it."""
+    found: list[list[Frames]] = []
+    for frames in parts:
+        if found and found[-1][-1].last + 1 == frames.first:
+            found[-1].append(frames)
+        else:
+            found.append([frames])
+    return [_join(run) if len(run) > 1 else run[0] for run in found]
+
+
+def _join(run: Sequence[Frames]) -> Frames:
+    head = run[0]
+    ordinals: list[int] | None = None
+    if any(frames.ordinals for frames in run):
+        ordinals = [n for frames in run for n in frames.ordinals or [0] * len(frames.payloads)]
+    return Frames(
+        head.producer,
+        head.epoch,
+        head.first,
+        [time for frames in run for time in frames.times],
+        [payload for frames in run for payload in frames.payloads],
+        ordinals,
+        sum(frames.size for frames in run),
+    )
+
+
 class Heartbeat(Message, frozen=True, gc=False):
     """The producer's name and direct address, and the last sequence it published (0: none yet)."""
 
@@ -75,12 +108,18 @@ class Heartbeat(Message, frozen=True, gc=False):
     previous_epoch: int = 0
     previous_last: int | None = None
     """The epoch before this one, and where it ended, if a durable mark tells."""
+    key: bytes = b""
+    """What its signed batches are checked with."""
+    peers: tuple[str, ...] = ()
+    """Who keeps its signed batches and can be asked for them when it cannot."""
 
 
 class Nack(Message, frozen=True, gc=False):
     producer: int
     epoch: int
     ranges: tuple[Range, ...]
+    signed: bool = False
+    """Asked of a peer: only whole batches with their producer's signature are of use."""
 
 
 class Evicted(Message, frozen=True, gc=False):
@@ -97,6 +136,14 @@ class Gone(Message, frozen=True, gc=False):
     producer: int
     epoch: int
     ranges: tuple[Range, ...]
+
+
+class Peer(Message, frozen=True, gc=False):
+    """Ask me too: at `address`."""
+
+    producer: int
+    epoch: int
+    address: str
 
 
 class Ack(Message, frozen=True, gc=False):
@@ -130,7 +177,7 @@ class Initial(Message, frozen=True, gc=False):
     direct: str
 
 
-Control = Heartbeat | Nack | Evicted | Gone | Ack | Stale | Newcomer | Initial
+Control = Heartbeat | Nack | Evicted | Gone | Peer | Ack | Stale | Newcomer | Initial
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False):

@@ -8,7 +8,7 @@ from operator import lt
 from typing import Any, Final
 
 from unerring.channels.buffer import ReplayBuffer
-from unerring.channels.codec import ChannelCodec
+from unerring.channels.codec import EVENT_BYTES, ChannelCodec
 from unerring.channels.config import ChannelConfig, ProducerConfig
 from unerring.channels.heartbeat import HeartbeatPace
 from unerring.channels.messages import (
@@ -20,6 +20,7 @@ from unerring.channels.messages import (
     Initial,
     Nack,
     Newcomer,
+    Peer,
     Stale,
     producer_id,
 )
@@ -34,8 +35,10 @@ from unerring.channels.records import (
     recover,
     registered_key,
     registered_put,
+    signing_put,
 )
 from unerring.channels.repair import MergedRepairs, RepairPace
+from unerring.channels.signature import Signer
 from unerring.model import (
     Address,
     Broadcast,
@@ -69,6 +72,7 @@ class Producer:
         fresh_epoch: int,
         config: ProducerConfig | None = None,
         channel: ChannelConfig | None = None,
+        signing_seed: bytes = b"",
     ) -> None:
         self.name = name
         self.id = producer_id(name)
@@ -85,6 +89,9 @@ class Producer:
         self._last_stamp: tuple[int, int] | None = None
         self._buffer = ReplayBuffer()
         self._registered: dict[str, int] = {}  # consumer → what it has accepted
+        self._peers: dict[Address, None] = {}  # who keeps signed batches, oldest first
+        self._signing_seed = before.signing_seed or signing_seed
+        self._signer = Signer(self._signing_seed) if self._signing_seed else None
         self._beat = HeartbeatPace(HEARTBEAT, self._config)
         self._pace = RepairPace(self._config)
         self._merged = MergedRepairs(self._config)
@@ -114,6 +121,8 @@ class Producer:
         puts = [epoch_put(self.epoch)]
         if self._config.durable:
             puts.append(last_put(self.last, self._last_stamp or (0, 0)))
+        if self._signing_seed:
+            puts.append(signing_put(self._signing_seed))
         effects: Effects = [Persist(tuple(puts), (CLOSED_KEY, *self._take_forgotten()))]
         if self._beat.on:
             effects.extend((Broadcast(self._heartbeat()), self._beat.begin(now)))
@@ -131,7 +140,7 @@ class Producer:
         size = self._check(payloads, times, ordinals)
         if not self._make_room(len(payloads), size, now):
             return None
-        frames = Frames(self.id, self.epoch, self.last + 1, times, payloads, ordinals, size)
+        frames = self._signed(Frames(self.id, self.epoch, self.last + 1, times, payloads, ordinals, size))
         self._buffer.append(frames, now)
         self.last += len(payloads)
         self._last_stamp = (times[-1], ordinals[-1] if ordinals else 0)
@@ -153,6 +162,9 @@ class Producer:
         """The application's answer to `Asked`: the cut is now, between two publishes."""
         cut = Initial(self.id, self.epoch, self.last, information, self.name, self._direct)
         return [Send(consumer, cut)]
+
+    def _signed(self, frames: Frames) -> Frames:
+        return frames if self._signer is None else self._signer.signed(frames)
 
     def _kept(self, frames: Frames) -> Effects:
         """Durable: on disk before it is sent, so that a restart neither forgets it nor gives its number away again."""
@@ -182,6 +194,8 @@ class Producer:
             return self._on_newcomer(sender, message)
         if isinstance(message, Stale):
             return self._on_stale(message)
+        if isinstance(message, Peer):
+            return self._on_peer(message)
         return [Report("channel.unexpected", f"{type(message).__name__} from {sender}: a producer has no use for it")]
 
     def timer(self, name: str, now: int) -> Effects:
@@ -217,12 +231,13 @@ class Producer:
         times: list[int] = []
         ordinals: list[int] = []
         payloads: list[bytes] = []
-        size = 0
+        size = weight = 0
         for frames in self._buffer.between(first, last):
             for at, payload in enumerate(frames.payloads):
-                if payloads and size + len(payload) > budget:
+                if payloads and weight + len(payload) + EVENT_BYTES > budget:
                     break
                 size += len(payload)
+                weight += len(payload) + EVENT_BYTES
                 times.append(frames.times[at])
                 ordinals.append(frames.ordinals[at] if frames.ordinals else 0)
                 payloads.append(payload)
@@ -231,11 +246,11 @@ class Producer:
             break
         if payloads:
             kept = ordinals if any(ordinals) else None
-            answer = Frames(self.id, self.epoch, first, times, payloads, kept, size)
+            answer = self._signed(Frames(self.id, self.epoch, first, times, payloads, kept, size))
             effects.append(Broadcast(answer) if to is None else Send(to, answer))
             effects.append(Report("channel.replayed", count=len(payloads)))
-            self._pace.spend(size)
-        return budget - max(size, 1)
+            self._pace.spend(weight)
+        return budget - max(weight, 1)
 
     def _on_newcomer(self, sender: Address, newcomer: Newcomer) -> Effects:
         if newcomer.producer != self.id:
@@ -258,6 +273,15 @@ class Producer:
         # A durable producer that restarts must not evict before its consumers have said again what they have.
         kept: Effects = [Persist((registered_put(ack.consumer),))] if self._config.durable else []
         return [*kept, Send(sender, self._heartbeat())]
+
+    def _on_peer(self, peer: Peer) -> Effects:
+        """The next heartbeats tell the others of it."""
+        if self._signer is not None and self._config.peers_max:
+            self._peers.pop(peer.address, None)
+            while len(self._peers) >= self._config.peers_max:
+                del self._peers[next(iter(self._peers))]
+            self._peers[peer.address] = None
+        return []
 
     def _on_stale(self, stale: Stale) -> Effects:
         return self._succeeded(stale.current) if stale.current > self.epoch else []
@@ -296,12 +320,13 @@ class Producer:
 
     def _evictable(self) -> bool:
         """The oldest frames may go once every registered consumer has accepted them."""
-        return bool(self._buffer) and all(
-            accepted >= self._buffer.oldest.last for accepted in self._registered.values()
-        )
+        if not self._buffer or not self._registered:
+            return bool(self._buffer)
+        return min(self._registered.values()) >= self._buffer.oldest.last
 
     def _evict_aged(self, now: int) -> None:
-        while self._evictable() and now - self._buffer.oldest_us > self._config.buffer_age_us_max:
+        buffer, age_us_max = self._buffer, self._config.buffer_age_us_max
+        while buffer and now - buffer.oldest_us > age_us_max and self._evictable():
             self._evict()
 
     def _make_room(self, count: int, size: int, now: int) -> bool:
@@ -320,13 +345,14 @@ class Producer:
         """Refuse what cannot be published; the bytes of all payloads otherwise."""
         if not payloads or len(times) != len(payloads) or (ordinals is not None and len(ordinals) != len(payloads)):
             raise SchemaError(f"{len(payloads)} payloads with {len(times)} times: each event needs exactly one stamp")
-        sizes = list(map(len, payloads))
-        largest, size = max(sizes), sum(sizes)
-        if largest > self._channel.payload_bytes_max:
-            raise SchemaError(
-                f"a payload of {largest} bytes is over payload_bytes_max={self._channel.payload_bytes_max}"
-            )
-        if size + 16 * len(payloads) + 64 > self._channel.frame_bytes_max:
+        size = sum(map(len, payloads))
+        if size > self._channel.payload_bytes_max:
+            largest = max(map(len, payloads))
+            if largest > self._channel.payload_bytes_max:
+                raise SchemaError(
+                    f"a payload of {largest} bytes is over payload_bytes_max={self._channel.payload_bytes_max}"
+                )
+        if size + EVENT_BYTES * len(payloads) + 128 > self._channel.frame_bytes_max:
             raise SchemaError(f"a batch over frame_bytes_max={self._channel.frame_bytes_max}; publish fewer at once")
         if ordinals is None:
             rising = times.step > 0 if isinstance(times, range) else all(map(lt, times, times[1:]))
@@ -354,4 +380,6 @@ class Producer:
             self._direct,
             self._previous_epoch,
             self._previous_last,
+            b"" if self._signer is None else self._signer.key,
+            tuple(self._peers),
         )

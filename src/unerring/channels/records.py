@@ -15,6 +15,7 @@ _CLOSED_AT: Final = "channel/closed_at"
 _LAST: Final = "channel/last"
 _FRAME: Final = "channel/frame/"
 _REGISTERED: Final = "channel/registered/"
+_SIGNING: Final = "channel/signing"
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -27,6 +28,7 @@ class Recovered(msgspec.Struct, frozen=True):
     last_stamp: tuple[int, int] | None = None
     frames: tuple[Frames, ...] = ()
     registered: tuple[str, ...] = ()
+    signing_seed: bytes = b""
 
 
 def recover(records: Mapping[str, bytes], codec: ChannelCodec) -> Recovered:
@@ -41,6 +43,7 @@ def recover(records: Mapping[str, bytes], codec: ChannelCodec) -> Recovered:
         last_stamp=None if time is None or ordinal is None else (time, ordinal),
         frames=tuple(codec.decode(records[key]) for key in sorted(records) if key.startswith(_FRAME)),
         registered=tuple(key.removeprefix(_REGISTERED) for key in sorted(records) if key.startswith(_REGISTERED)),
+        signing_seed=records.get(_SIGNING, b""),
     )
 
 
@@ -71,3 +74,7 @@ def registered_put(consumer: str) -> tuple[str, bytes]:
 
 def registered_key(consumer: str) -> str:
     return _REGISTERED + consumer
+
+
+def signing_put(seed: bytes) -> tuple[str, bytes]:
+    return _SIGNING, seed

@@ -11,6 +11,7 @@ from collections import deque
 from typing import Any, Final
 
 from unerring.channels.buffer import ReplayBuffer
+from unerring.channels.codec import EVENT_BYTES
 from unerring.channels.config import ConsumerConfig, ProducerConfig
 from unerring.channels.consumer import Consumer
 from unerring.channels.heartbeat import HeartbeatPace
@@ -24,8 +25,10 @@ from unerring.channels.messages import (
     Loss,
     Nack,
     Newcomer,
+    Peer,
     Range,
     Stale,
+    joined,
 )
 from unerring.channels.repair import RepairPace
 from unerring.model import Address, Broadcast, Deliver, Effects, Entropy, Report, Send
@@ -48,6 +51,7 @@ class Relay:
         self._direct = direct
         self._config = config or ProducerConfig()
         self._consumer = Consumer(entropy, upstream)
+        self._consumer.peers.address = direct
         self._passed: dict[int, _Passed] = {}
 
     def start(self, now: int) -> Effects:
@@ -65,6 +69,8 @@ class Relay:
             return self._on_nack(sender, message, now)
         if isinstance(message, Newcomer):
             return self._on_newcomer(sender, message)
+        if isinstance(message, Peer):
+            return self._on_peer(message)
         if isinstance(message, Ack | Stale):
             upstream = self._upstream(message.producer)
             return [] if upstream is None else [Send(upstream, message)]
@@ -87,6 +93,15 @@ class Relay:
         passed.name = beat.name
         passed.upstream = beat.direct or sender
         passed.previous_epoch, passed.previous_last = beat.previous_epoch, beat.previous_last
+        passed.key, passed.peers_above = beat.key, beat.peers
+
+    def _on_peer(self, peer: Peer) -> Effects:
+        """Consumers behind a relay repair each other too."""
+        passed = self._passed.get(peer.producer)
+        if passed is not None and self._config.peers_max:
+            passed.peers = [*(known for known in passed.peers if known != peer.address), peer.address]
+            del passed.peers[: -self._config.peers_max]
+        return []
 
     # --- downwards
 
@@ -128,7 +143,8 @@ class Relay:
         if passed is None:
             return [Report("channel.not_mine", f"a NACK from {sender} for a producer that was never relayed")]
         if nack.epoch != passed.epoch or not nack.ranges:
-            return [Send(sender, passed.heartbeat(self._direct))]
+            kept = self._consumer.peers.answer(sender, nack) if nack.epoch < passed.epoch else []
+            return [*kept, Send(sender, passed.heartbeat(self._direct))]
         return passed.answer(sender, nack, now)
 
     # --- newcomers: only the producer's application knows what they must know
@@ -165,6 +181,9 @@ class _Passed:
         self.upstream: Address = "" if before is None else before.upstream
         self.previous_epoch = 0
         self.previous_last: int | None = None
+        self.key = b""
+        self.peers_above: tuple[Address, ...] = ()
+        self.peers: list[Address] = [] if before is None else before.peers
         self.newcomers: list[Address] = []
         self.beat: HeartbeatPace = HeartbeatPace(f"{_BEAT}{producer}", config) if before is None else before.beat
         self._config = config
@@ -188,7 +207,15 @@ class _Passed:
     def heartbeat(self, direct: Address) -> Heartbeat:
         # Where the epoch before ended only the producer knows: what was passed on last may not have been last.
         return Heartbeat(
-            self.producer, self.epoch, self.last, self.name, direct, self.previous_epoch, self.previous_last
+            self.producer,
+            self.epoch,
+            self.last,
+            self.name,
+            direct,
+            self.previous_epoch,
+            self.previous_last,
+            self.key,
+            tuple(dict.fromkeys((*self.peers, *self.peers_above))),
         )
 
     def answer(self, sender: Address, nack: Nack, now: int) -> Effects:
@@ -202,12 +229,16 @@ class _Passed:
             gone.extend((max(first, low), min(last, high)) for low, high in self._gone if low <= last and high >= first)
             if first < lowest:
                 below.append((first, min(last, lowest - 1)))
-            for frames in self._buffer.between(max(first, lowest), min(last, self.last)):
+            kept = self._buffer.batches if nack.signed else self._buffer.between
+            taken: list[Frames] = []
+            for frames in kept(max(first, lowest), min(last, self.last)):
                 if budget <= 0:
                     break
-                budget -= max(frames.size, 1)
-                self._pace.spend(frames.size)
-                effects.append(Send(sender, frames))
+                weight = frames.size + EVENT_BYTES * len(frames.payloads)
+                budget -= weight
+                self._pace.spend(weight)
+                taken.append(frames)
+            effects.extend(Send(sender, frames) for frames in (taken if nack.signed else joined(taken)))
         if gone:
             effects.append(Send(sender, Gone(self.producer, self.epoch, tuple(gone))))
         if below:

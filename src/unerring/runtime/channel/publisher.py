@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -10,6 +11,7 @@ from datetime import datetime
 from typing import Any, Final, Generic, Self, TypeVar
 
 from unerring.channels import Asked, ChannelCodec, ChannelConfig, Producer, ProducerConfig
+from unerring.channels.signature import SEED_BYTES
 from unerring.model import (
     Address,
     Broadcast,
@@ -98,7 +100,10 @@ class AsyncPublisher(Generic[V]):
         """Start listening and make the new epoch durable."""
         await self._outlet.open(self._receive)
         records = {} if self._storage is None else self._storage.load("channel/")
-        self._machine = Producer(self._name, self._outlet.direct, records, fresh_epoch(), self._config, self._channel)
+        seed = os.urandom(SEED_BYTES) if self._config.signed else b""
+        self._machine = Producer(
+            self._name, self._outlet.direct, records, fresh_epoch(), self._config, self._channel, seed
+        )
         self._carry_out(self._machine.start(monotonic_us()))
         await self._written()
         return self

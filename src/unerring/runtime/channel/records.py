@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import countOf
 from typing import Any, Generic, TypeVar, overload
 
 import msgspec
@@ -73,7 +74,7 @@ class Records:
 
     def encode_all(self, values: list[Any]) -> list[bytes]:
         wanted = bytes if self._stream is None else self._stream
-        if set(map(type, values)) - {wanted}:
+        if countOf(map(type, values), wanted) != len(values):
             return [self.encode(value) for value in values]  # says which one is wrong
         return values if self._stream is None else list(map(self._encode, values))
 

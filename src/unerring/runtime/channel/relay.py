@@ -12,6 +12,7 @@ from unerring.channels import (
     ConsumerConfig,
     Nack,
     Newcomer,
+    Peer,
     ProducerConfig,
     Relay,
     Stale,
@@ -34,7 +35,7 @@ from unerring.runtime.halt import halt
 from unerring.runtime.reports import Reports
 from unerring.runtime.transports import TransportConfig, open_inlet, open_outlet
 
-_UPWARDS = (Nack, Newcomer, Ack, Stale)
+_UPWARDS = (Nack, Newcomer, Ack, Stale, Peer)
 
 
 class AsyncRelay:

@@ -10,7 +10,17 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from enum import StrEnum
 from typing import Final, Generic, Self, TypeVar
 
-from unerring.channels import ChannelCodec, ChannelConfig, Consumer, ConsumerConfig, Frames, Ledger, Loss, Position
+from unerring.channels import (
+    ChannelCodec,
+    ChannelConfig,
+    Consumer,
+    ConsumerConfig,
+    Frames,
+    Ledger,
+    Loss,
+    Nack,
+    Position,
+)
 from unerring.model import (
     Address,
     CallerError,
@@ -29,7 +39,7 @@ from unerring.runtime.channel.records import BAD_RECORD, Batch, Received, Record
 from unerring.runtime.channel.timers import Timers, monotonic_us
 from unerring.runtime.halt import halt
 from unerring.runtime.reports import Reports
-from unerring.runtime.transports import TransportConfig, open_inlet
+from unerring.runtime.transports import TransportConfig, open_inlet, open_outlet
 
 V = TypeVar("V")
 
@@ -61,6 +71,8 @@ class AsyncSubscriber(Generic[V]):
     With `explicit` nothing counts as accepted before `accept_through` says so: for those who keep events durably.
     `on_initial` takes the producer's initial information: with `Start.INITIAL` at first, with `on_loss="recover"` after
     each loss.
+    `serve` ("host:port", port 0 for any) is where other consumers reach this one when the producer is gone: what its
+    producers signed is kept for them.
     """
 
     def __init__(
@@ -71,6 +83,7 @@ class AsyncSubscriber(Generic[V]):
         on_loss: OnLoss | str = OnLoss.RAISE,
         on_initial: Callable[[bytes], None] | None = None,
         explicit: bool = False,
+        serve: str = "",
         positions: Mapping[int, Position] | None = None,
         config: ConsumerConfig | None = None,
         channel: ChannelConfig | None = None,
@@ -88,6 +101,7 @@ class AsyncSubscriber(Generic[V]):
         self._config = config or ConsumerConfig()
         self._codec = ChannelCodec(channel or ChannelConfig())
         self._inlet = open_inlet(where, transport, self.reports) if isinstance(where, str) else where
+        self._peer_way = open_outlet(f"tcp://{serve}", transport, self.reports) if serve else None
         self._machine = Consumer(random.Random(seed), self._config, positions)
         self._timers = Timers(self._on_timer)
         self._queue: deque[Frames | Loss] = deque()
@@ -103,6 +117,9 @@ class AsyncSubscriber(Generic[V]):
 
     async def open(self) -> Self:
         """Subscribe. A producer that is away for now is waited for; one that refuses us raises."""
+        if self._peer_way is not None:
+            await self._peer_way.open(self._receive_from_peer)
+            self._machine.peers.address = self._peer_way.direct
         await self._inlet.open(self._receive)
         self._carry_out(self._machine.start(monotonic_us()))
         return self
@@ -113,6 +130,8 @@ class AsyncSubscriber(Generic[V]):
         self._arrived.set()
         self._timers.stop()
         await self._inlet.close()
+        if self._peer_way is not None:
+            await self._peer_way.close()
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -276,6 +295,23 @@ class AsyncSubscriber(Generic[V]):
             self._carry_out(self._machine.handle(sender, message, monotonic_us()))
         except InvariantBreach as broken:
             halt(broken)
+
+    def _receive_from_peer(self, sender: Address, data: bytes) -> None:
+        """Peers may ask, and nothing else: what they have to give comes on lines that we dialled."""
+        try:
+            request = self._codec.decode(data)
+        except FrameError as error:
+            self.reports.note("channel.bad_frame", f"{sender}: {error}")
+            return
+        if not isinstance(request, Nack) or self._peer_way is None:
+            self.reports.note("channel.unexpected", f"{type(request).__name__} from {sender}: peers only ask")
+            return
+        for effect in self._machine.handle(sender, request, monotonic_us()):
+            if isinstance(effect, Send):
+                self._peer_way.send(effect.to, self._codec.encode(effect.message))
+                self.reports.count("channel.served_to_peers", len(effect.message.payloads))
+            elif isinstance(effect, Report):
+                self.reports.take(effect)
 
     def _on_timer(self, name: str) -> None:
         try:

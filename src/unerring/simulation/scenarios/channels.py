@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from random import Random
 from typing import Any
-
-import msgspec
 
 from unerring.audit import Claim, Declared, Delivered, Violation, check_channel
 from unerring.channels import (
@@ -24,8 +23,25 @@ from unerring.channels import (
 )
 from unerring.channels.codec import ChannelCodec
 from unerring.channels.config import ChannelConfig
-from unerring.channels.feed import Feed
-from unerring.model import MILLISECOND_US, SECOND_US, Broadcast, Effects, Entropy, Persist
+from unerring.model import MILLISECOND_US, SECOND_US, Entropy
+from unerring.simulation.channel_canaries import (
+    AsksOnce,
+    BelievesPeers,
+    EpochBlind,
+    GivesUpSilently,
+    LyingPeers,
+    NoDuplicateFilter,
+    NoGapDetection,
+    NoHeartbeat,
+    NumbersReplayWrongly,
+    PositionBeforeAcceptance,
+    RenumberingRelay,
+    SameEpochAgain,
+    SendsBeforeDisk,
+    SilentEpochEnd,
+    SilentRelay,
+    WelcomesAhead,
+)
 from unerring.simulation.network import LinkSpec
 from unerring.simulation.scenario import Scenario, canary, scenario
 from unerring.simulation.world import World
@@ -86,6 +102,8 @@ class Channels(Scenario):
         "a durable producer went on in its epoch",
         "a consumer recovered as a newcomer",
         "channels were chained",
+        "a peer repaired what the producer had lost",
+        "a forged repair was refused",
     )
 
     def build(self, world: World) -> None:
@@ -104,6 +122,7 @@ class Channels(Scenario):
             replay_bytes_max=draw.choice((1024, 1 << 20)),
             heartbeat_pause_us_max=draw.choice((50, 1000)) * MILLISECOND_US,
         )
+        self._draw_peers(world)
         producers = [f"producer{n}" for n in range(draw.randint(1, 2))]
         for name in producers:
             self._add_producer(world, name)
@@ -116,6 +135,16 @@ class Channels(Scenario):
             for name in ["relay"] if relayed else producers:
                 world.subscribe(listener.name, name, spec)
                 world.link(listener.name, name, spec)
+            for other in self.listeners:
+                if other != listener.name:
+                    world.link(listener.name, other, spec)
+
+    def _draw_peers(self, world: World) -> None:
+        """In some runs producers sign, and consumers keep what came by for each other; one of them may be a liar."""
+        chance = Random(f"peers {world.seed}")  # drawn apart: the other choices of a seed stay what they were
+        self.signing_seed = chance.randbytes(32) if chance.random() < 0.4 else b""
+        self.peer_bytes_max = chance.choice((500, 1 << 20))
+        self.liar = "consumer0" if self.signing_seed and chance.random() < 0.3 else ""
 
     def _add_relay(self, world: World, producers: list[str], spec: LinkSpec) -> None:
         """Two channels chained: all consumers listen behind the relay."""
@@ -135,6 +164,8 @@ class Channels(Scenario):
             in_hand_max=draw.choice((1, 20, 65_536)),
             nack_attempts_max=draw.choice((4, 40)),
             nack_pause_us_max=200 * MILLISECOND_US,
+            peer_bytes_max=self.peer_bytes_max,
+            peer_silence_us=SECOND_US,
         )
         return Listener(name, config, draw.choice((0, 0, 100, 20_000)), recovers=draw.random() < 0.3)
 
@@ -142,7 +173,7 @@ class Channels(Scenario):
 
     def _add_producer(self, world: World, name: str) -> None:
         def boot(records: Mapping[str, bytes], entropy: Entropy, now: int) -> Producer:
-            machine = self.producer(name, name, records, 1, self.producer_config)
+            machine = self.producer(name, name, records, 1, self.producer_config, None, self.signing_seed)
             # What an incarnation published and had not synced when it died was not sent: its numbers are used again.
             log = self.published.setdefault((machine.id, machine.epoch), [])
             del log[machine.last :]
@@ -208,7 +239,11 @@ class Channels(Scenario):
         def boot(records: Mapping[str, bytes], entropy: Entropy, now: int) -> Consumer:
             listener.incarnation += 1
             listener.waiting.clear()
-            return self.consumer(entropy, listener.config, listener.positions)
+            machine = self.consumer(entropy, listener.config, listener.positions)
+            if listener.name == self.liar:
+                machine.peers = LyingPeers(listener.config)
+            machine.peers.address = listener.name if self.signing_seed else ""
+            return machine
 
         world.add(listener.name, boot, on_deliver=lambda what: self._on_deliver(world, listener, what))
 
@@ -271,9 +306,9 @@ class Channels(Scenario):
         return True
 
     def safety(self, world: World) -> Iterable[Violation]:
-        for what in ("replayed", "hold_full"):
-            if world.reports.get(f"channel.{what}"):
-                world.sometimes("a gap was repaired" if what == "replayed" else "hold-back was full")
+        for what, reached in _REACHED.items():
+            if world.reports.get(what):
+                world.sometimes(reached)
         return self._check(world, finished=False)
 
     def liveness(self, world: World) -> Iterable[Violation]:
@@ -323,6 +358,14 @@ class Channels(Scenario):
                 yield Claim(*incarnation, listener.cuts.get(incarnation, 1), accepted, *_counted(listener, incarnation))
 
 
+_REACHED = {
+    "channel.replayed": "a gap was repaired",
+    "channel.hold_full": "hold-back was full",
+    "channel.peer_repaired": "a peer repaired what the producer had lost",
+    "channel.forged": "a forged repair was refused",
+}
+
+
 def _counted(listener: Listener, incarnation: tuple[int, int]) -> tuple[int, int]:
     mine = [item for item in listener.told if (item.producer, item.epoch) == incarnation]
     delivered = len({item.sequence for item in mine if isinstance(item, Delivered)})
@@ -333,148 +376,6 @@ def _counted(listener: Listener, incarnation: tuple[int, int]) -> tuple[int, int
         for n in range(item.first, item.last + 1)
     }
     return delivered, len(lost)
-
-
-# --- canaries: each removes one rule, and must be caught
-
-
-class PositionBeforeAcceptance(Consumer):
-    """Moves the sequence on when it hands an event over."""
-
-    def positions(self) -> dict[int, Position]:
-        return {feed.producer: (feed.epoch, feed.next - 1) for feed in self._feeds.values()}
-
-
-class NoDuplicateFilter(Consumer):
-    """Hands everything over that arrives."""
-
-    def _on_frames(self, sender: str, frames: Frames, now: int) -> Effects:
-        feed = self._feeds.get(frames.producer)
-        if feed is not None and frames.epoch == feed.epoch and frames.last < feed.next:
-            feed.ready.append(frames)
-        return super()._on_frames(sender, frames, now)
-
-
-class _GaplessFeed(Feed):
-    def take(self, frames: Frames) -> None:
-        if frames.first > self.next:
-            self.next = frames.first
-        super().take(frames)
-
-
-class NoGapDetection(Consumer):
-    """Goes on with whatever comes next."""
-
-    def _meet(self, producer: int, epoch: int, heard: int, address: str) -> Feed | None:
-        feed = super()._meet(producer, epoch, heard, address)
-        if feed is not None:
-            feed.__class__ = _GaplessFeed
-        return feed
-
-
-class EpochBlind(Consumer):
-    """Takes a restarted producer's first events for old ones."""
-
-    def handle(self, sender: str, message: Any, now: int) -> Effects:
-        feed = self._feeds.get(getattr(message, "producer", 0))
-        if feed is not None and hasattr(message, "epoch"):
-            message = msgspec.structs.replace(message, epoch=feed.epoch)
-        return super().handle(sender, message, now)
-
-
-class SilentEpochEnd(Consumer):
-    """Goes over to the next epoch without a word about the old one's missing end."""
-
-    def _succeed(self, feed: Feed, epoch: int, ended: int | None) -> None:
-        super()._succeed(feed, epoch, feed.next - 1)
-        feed.account.cut = 1
-
-
-class AsksOnce(Consumer):
-    """Never repeats a request that was lost."""
-
-    def _ask(self, feed: Feed, now: int) -> Effects:
-        effects = super()._ask(feed, now)
-        feed.armed = True
-        return [effect for effect in effects if type(effect).__name__ != "SetTimer"]
-
-
-class GivesUpSilently(Consumer):
-    """Passes over a gap that nobody answers for, without declaring it."""
-
-    def _give_up(self, feed: Feed) -> None:
-        if feed.held:
-            feed.next = feed.held[0].first
-            feed._advance()
-
-
-class SameEpochAgain(Producer):
-    """A restarted producer that counts from one again in its old epoch."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.epoch = 1
-
-
-class NoHeartbeat(Producer):
-    """Leaves a loss at the end of a burst for ever unseen."""
-
-    def timer(self, name: str, now: int) -> Effects:
-        return []
-
-
-class NumbersReplayWrongly(Producer):
-    """Answers a NACK with the right frames under the wrong numbers."""
-
-    def _replay(self, to: str | None, first: int, last: int, budget: int, effects: Effects) -> int:
-        before = len(effects)
-        budget = super()._replay(to, first, last, budget, effects)
-        for at in range(before, len(effects)):
-            message = getattr(effects[at], "message", None)
-            if isinstance(message, Frames) and message.first > 1:
-                shifted = msgspec.structs.replace(message, first=message.first - 1)
-                effects[at] = msgspec.structs.replace(effects[at], message=shifted)
-        return budget
-
-
-class SendsBeforeDisk(Producer):
-    """Sends a durable event before it is on disk: after a crash its number is given away again."""
-
-    def publish(self, *arguments: Any) -> Effects | None:
-        effects = super().publish(*arguments)
-        return None if effects is None else sorted(effects, key=lambda effect: isinstance(effect, Persist))
-
-
-class RenumberingRelay(Relay):
-    """Numbers what it passes on by itself, which hides what it lost."""
-
-    def _pass_on(self, effects: Effects, now: int) -> Effects:
-        counts: dict[tuple[int, int], int] = self.__dict__.setdefault("counts", {})
-        out = super()._pass_on(effects, now)
-        for at, effect in enumerate(out):
-            if isinstance(effect, Broadcast) and isinstance(effect.message, Frames):
-                frames = effect.message
-                first = counts.get((frames.producer, frames.epoch), 0) + 1
-                counts[frames.producer, frames.epoch] = first + len(frames.payloads) - 1
-                out[at] = Broadcast(msgspec.structs.replace(frames, first=first))
-        return out
-
-
-class SilentRelay(Relay):
-    """Passes on, and says nothing when a burst is over."""
-
-    def timer(self, name: str, now: int) -> Effects:
-        return [] if name.startswith("beat/") else super().timer(name, now)
-
-
-class WelcomesAhead(Producer):
-    """Hands initial information over at a cut that it does not stand for."""
-
-    def welcome(self, consumer: str, information: bytes, now: int) -> Effects:
-        self.last += 1
-        effects = super().welcome(consumer, information, now)
-        self.last -= 1
-        return effects
 
 
 canary(Channels, "moves on before the application accepted", consumer=PositionBeforeAcceptance)
@@ -491,3 +392,4 @@ canary(Channels, "sends before the disk has it", producer=SendsBeforeDisk, seeds
 canary(Channels, "welcomes ahead of its cut", producer=WelcomesAhead)
 canary(Channels, "a relay that renumbers", relay=RenumberingRelay, seeds_max=200)
 canary(Channels, "a relay without heartbeat", relay=SilentRelay, seeds_max=200)
+canary(Channels, "believes its peers", consumer=BelievesPeers, seeds_max=200)
