@@ -1,8 +1,8 @@
 """One event service after the other, with a consumer that goes away, or does not read, for a while: alone the service
 loses, a channel over it does not. Both have the same consumer with the same fault.
 
-python examples/lossy_service.py nats://127.0.0.1:4222/readings          (or redis://, mqtt://, zmq://, udp://, multicast://)
-python examples/lossy_service.py nats://127.0.0.1:4222/readings --slow   it stays subscribed and does not read for a while
+python examples/lossy_service.py nats://127.0.0.1:4222/readings          (redis://, mqtt://, zmq://, udp://, multicast://)
+python examples/lossy_service.py nats://127.0.0.1:4222/readings --slow   (subscribed, but not reading for a while)
 """
 
 from __future__ import annotations
