@@ -103,10 +103,12 @@ class Consumer:
             feed = self._meet(frames.producer, frames.epoch, frames.first, sender)
             if feed is None:
                 return [Report("channel.producers_max", f"frames of one more producer from {sender} refused")]
-        if self.peers.is_peer(feed, sender):
+        if self.peers.asked and self.peers.is_peer(feed, sender):
             return self._on_peer_frames(feed, sender, frames, now)
         if frames.signature:
             self.peers.keep(frames)
+        if not feed.armed and feed.pass_on(frames, self._config.in_hand_max):
+            return [Deliver(frames)]
         return self._take(feed, sender, frames, now)
 
     def _on_peer_frames(self, feed: Feed, sender: Address, frames: Frames, now: int) -> Effects:
@@ -128,8 +130,6 @@ class Consumer:
         return [report, *effects]
 
     def _take(self, feed: Feed, sender: Address, frames: Frames, now: int) -> Effects:
-        if not feed.armed and feed.pass_on(frames, self._config.in_hand_max):
-            return [Deliver(frames)]
         effects: Effects = []
         if frames.epoch != feed.epoch:
             if frames.epoch < feed.epoch:

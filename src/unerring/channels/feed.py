@@ -200,8 +200,17 @@ class Feed:
 
     def accept(self, epoch: int, through: int) -> None:
         """The application accepted everything up to (epoch, through): only now does the sequence move on."""
-        if len(self.in_hand) == 1 and self._accept_whole(epoch, through):
-            return
+        in_hand = self.in_hand
+        if len(in_hand) == 1 and through == self.next - 1 and epoch == self.epoch and not self.ready:
+            # The common case at once: all that was handed over, of the present epoch.
+            segment = in_hand[0]
+            if type(segment) is Frames and segment.epoch == epoch:
+                in_hand.popleft()
+                self.in_hand_count = 0
+                account = self.account
+                account.delivered += through - account.accepted
+                account.accepted = through
+                return
         while self.in_hand and _before(self.in_hand[0], epoch, through):
             segment = self.in_hand.popleft()
             self.in_hand_count -= _count(segment)
@@ -220,17 +229,6 @@ class Feed:
             if isinstance(head, Frames) and head.epoch == epoch and through > account.accepted:
                 account.delivered += through - account.accepted
                 account.accepted = through
-
-    def _accept_whole(self, epoch: int, through: int) -> bool:
-        """The common case at once: all that is in hand, of the present epoch."""
-        frames, account = self.in_hand[0], self.account
-        if type(frames) is not Frames or frames.epoch != epoch or epoch != self.epoch or frames.last != through:
-            return False
-        self.in_hand.popleft()
-        self.in_hand_count = 0
-        account.delivered += through - account.accepted
-        account.accepted = through
-        return True
 
     @property
     def position(self) -> tuple[int, int]:

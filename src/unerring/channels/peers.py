@@ -30,7 +30,7 @@ class Peers:
         self.address: Address = ""
         self._config = config
         self._kept = KeptBatches(config.peer_bytes_max)
-        self._asked: dict[Address, None] = {}  # what comes from these must be signed
+        self.asked: dict[Address, None] = {}  # what comes from these must be signed
         self._turn = 0
 
     # --- giving
@@ -84,13 +84,13 @@ class Peers:
         self._turn += len(chosen)
         effects: Effects = []
         for peer in chosen:
-            if peer in self._asked or len(self._asked) < _ASKED_MAX:
-                self._asked[peer] = None
+            if peer in self.asked or len(self.asked) < _ASKED_MAX:
+                self.asked[peer] = None
                 effects.append(Send(peer, request))
         return effects
 
     def is_peer(self, feed: Feed, sender: Address) -> bool:
-        return sender in self._asked and sender != feed.address
+        return sender in self.asked and sender != feed.address
 
     def check(self, feed: Feed, sender: Address, frames: Frames) -> Report:
         """What to note of a peer's batch: `channel.peer_repaired`, or why it is refused."""

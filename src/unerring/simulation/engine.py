@@ -122,8 +122,10 @@ class Engine(Transport):
                 what = effect.what  # type: ignore[union-attr]
                 self.history.append(Happened(self.now_us, node.name, "deliver", what))
                 if node.on_deliver is not None:
-                    delivered = delivered or []
-                    delivered.append(what)
+                    if delivered is None:
+                        delivered = [what]
+                    else:
+                        delivered.append(what)
             elif kind is SetTimer:
                 self._set_timer(node, effect)  # type: ignore[arg-type]
             elif kind is Persist:
@@ -287,12 +289,17 @@ class Engine(Transport):
 
     def _tell_application(self, node: Node, delivered: list[Any]) -> None:
         """One after the other in the order of delivery, also when what it does in answer delivers more."""
-        node.deliveries.extend(delivered)
-        if node.telling:
+        deliveries, tell = node.deliveries, node.on_deliver
+        if node.telling or tell is None:
+            deliveries.extend(delivered)
             return
         node.telling = True
-        while node.deliveries and node.on_deliver is not None:
-            node.on_deliver(node.deliveries.popleft())
+        if len(delivered) == 1 and not deliveries:
+            tell(delivered[0])
+        else:
+            deliveries.extend(delivered)
+        while deliveries:
+            tell(deliveries.popleft())
         node.telling = False
 
     def _break(self, promise: str, error: BaseException | str) -> None:
