@@ -41,7 +41,10 @@ def command(
         ),
     ] = None,
     engine: Annotated[Engine, typer.Option(help="What looks for the matches.")] = Engine.backtrack,
-    steps_max: Annotated[int, typer.Option(min=1, help="Give up on a match after so many attempts.")] = 10_000_000,
+    steps_max: Annotated[
+        int | None,
+        typer.Option(min=1, help="Give up on a row after so many attempts, instead of the engine's own bound."),
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print the plan of each MATCH_RECOGNIZE instead of rows.")
     ] = False,
@@ -79,7 +82,7 @@ def command(
     sys.stdout.flush()
 
 
-def _on_spark(tables: DuckTables, names: list[str], text: str, steps_max: int) -> list[dict[str, Any]]:
+def _on_spark(tables: DuckTables, names: list[str], text: str, steps_max: int | None) -> list[dict[str, Any]]:
     """The same statement on a Spark session of its own; Spark SQL runs what stands around MATCH_RECOGNIZE."""
     from unerring.pipeline.session import SparkConfig, start
     from unerring.pipeline.sql_tables import match, rows_of

@@ -14,7 +14,6 @@ from unerring.pipeline.session import sentence_of
 from unerring.rules import expressions as ex
 from unerring.rules.reading import walk
 from unerring.rules.sql.arrow import column_type, output_table, partitions_of
-from unerring.rules.sql.backtrack import STEPS_MAX
 from unerring.rules.sql.batch import outputs_of
 from unerring.rules.sql.recognition import PARTITION, Recognition
 from unerring.rules.sql.statement import Rewriting
@@ -28,7 +27,7 @@ _ARRIVAL: Final = "input_arrival"
 _PLACE: Final = "input_place"
 
 
-def match(spark: SparkSession, sql: str, steps_max: int = STEPS_MAX) -> DataFrame:
+def match(spark: SparkSession, sql: str, steps_max: int | None = None) -> DataFrame:
     """A statement with any number of MATCH_RECOGNIZE, as a DataFrame. Nothing runs before it is asked for rows."""
     tables = SparkTables(spark, steps_max)
     return tables.query(sql)
@@ -39,7 +38,7 @@ class SparkTables:
 
     dialect = "spark"
 
-    def __init__(self, spark: SparkSession, steps_max: int = STEPS_MAX) -> None:
+    def __init__(self, spark: SparkSession, steps_max: int | None = None) -> None:
         self._spark = spark
         self._steps_max = steps_max
         self._statement: Rewriting | None = None
@@ -101,7 +100,7 @@ def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 def _one_partition(
-    recognition: Recognition, schema: StructType, zone: str, steps_max: int
+    recognition: Recognition, schema: StructType, zone: str, steps_max: int | None
 ) -> Callable[[pa.Table], pa.Table]:
     def run(table: pa.Table) -> pa.Table:
         import pyarrow as pa

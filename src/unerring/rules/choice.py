@@ -20,10 +20,10 @@ def why_interpreted(plan: Plan) -> str | None:
     return kernel.why_interpreted(plan)
 
 
-def engine_for(plan: Plan) -> Engine:
-    """The fastest engine that runs this plan."""
+def engine_for(plan: Plan, attempts_max: int | None = None) -> Engine:
+    """The fastest engine that runs this plan. `attempts_max` is the interpreter's bound."""
     if why_interpreted(plan) is not None:
-        return Interpreter(plan)
+        return Interpreter(plan, attempts_max)
     from unerring.rules import kernel
 
     return kernel.engine_for(plan)

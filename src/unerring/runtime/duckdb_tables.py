@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from unerring.model import CallerError, ColumnType, RuleError
 from unerring.rules.sql.arrow import column_type, output_table, partitions_of
-from unerring.rules.sql.backtrack import STEPS_MAX
 from unerring.rules.sql.batch import BatchEngine, outputs_of
 from unerring.rules.sql.recognition import PARTITION, Recognition
 from unerring.rules.sql.statement import Rewriting
@@ -35,7 +34,7 @@ class DuckTables:
 
     dialect = "duckdb"
 
-    def __init__(self, engine: BatchEngine = BatchEngine.BACKTRACK, steps_max: int = STEPS_MAX) -> None:
+    def __init__(self, engine: BatchEngine = BatchEngine.BACKTRACK, steps_max: int | None = None) -> None:
         import duckdb
 
         self._duckdb = duckdb

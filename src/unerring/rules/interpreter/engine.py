@@ -90,10 +90,11 @@ class _EngineState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Interpreter:
-    """Implements the engine port for every plan."""
+    """Implements the engine port for every plan. `attempts_max`: ways to match that one start row may try."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, attempts_max: int | None = None) -> None:
         self._plan = plan
+        self._attempts_max = attempts_max
         self._router = Router(plan)
         self._outputs: list[Output] = []
         self._make, self._stored_type = self._kind(plan)
@@ -106,7 +107,7 @@ class Interpreter:
     def _kind(self, plan: Plan) -> tuple[Callable[[Key], KeyState], Any]:
         match plan:
             case PatternPlan():
-                pattern = PatternRules(plan)
+                pattern = PatternRules(plan, self._attempts_max)
                 return lambda key: KeyMatching(pattern, key, self._outputs), StoredKey
             case WindowPlan():
                 window = WindowRules(plan)

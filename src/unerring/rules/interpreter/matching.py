@@ -63,9 +63,9 @@ class StoredKey(msgspec.Struct, frozen=True, array_like=True):
 class PatternRules:
     """What all keys of a plan share."""
 
-    def __init__(self, plan: PatternPlan) -> None:
+    def __init__(self, plan: PatternPlan, attempts_max: int | None = None) -> None:
         self.plan = plan
-        self.matcher = Matcher(plan)
+        self.matcher = Matcher(plan, attempts_max)
         self.measures = _prepared(plan.measures)
         self.timed_out = None if plan.timed_out is None else _prepared(plan.timed_out.measures)
         measured = [*plan.measures, *(plan.timed_out.measures if plan.timed_out else ())]

@@ -181,8 +181,9 @@ class TestScope:
 class Matcher:
     """What a plan needs to be searched for: its program and its conditions, prepared once."""
 
-    def __init__(self, plan: PatternPlan) -> None:
+    def __init__(self, plan: PatternPlan, attempts_max: int | None = None) -> None:
         self.plan = plan
+        self.attempts_max = ATTEMPTS_MAX if attempts_max is None else attempts_max
         numbers = {variable.name: number for number, variable in enumerate(plan.variables)}
         self.program: Program = assemble(plan.name, plan.pattern, numbers)
         streams = {source.name: source.schema.name for source in plan.inputs}
@@ -235,10 +236,10 @@ class Search:
         """Take threads from the stack until one ends otherwise than by failing. An open one is not put back."""
         while stack:
             self._attempts += 1
-            if self._attempts > ATTEMPTS_MAX:
+            if self._attempts > self._m.attempts_max:
                 raise RuleError(
-                    f"rule {self._m.plan.name}: more than {ATTEMPTS_MAX} ways were tried from one event; make the "
-                    "pattern less ambiguous (fewer nested repetitions, then instead of then_any), or its within shorter"
+                    f"rule {self._m.plan.name}: more than {self._m.attempts_max} ways were tried from one event; make "
+                    "its pattern less ambiguous (fewer nested repetitions, then instead of then_any) or within shorter"
                 )
             outcome = self._follow(stack.pop(), stack)
             if outcome[0] is not Status.NONE:

@@ -12,11 +12,12 @@ from unerring.model import TIME_MAX, Event, Key
 from unerring.rules.engine import Router, schemas_of
 from unerring.rules.operators import operator_outputs
 from unerring.rules.oracle.matching import KeyMatches
+from unerring.rules.oracle.search import ATTEMPTS_MAX
 from unerring.rules.oracle.windows import join_outputs, window_outputs
 from unerring.rules.outputs import Output, Row, key_order, merge_order, number
 from unerring.rules.plan import JoinPlan, OperatorPlan, PatternPlan, Plan, WindowPlan
 
-__all__ = ["merged", "outputs_of", "run", "run_tree"]
+__all__ = ["ATTEMPTS_MAX", "merged", "outputs_of", "run", "run_tree"]
 
 
 def merged(events: Iterable[Event], ranks: Mapping[str, int], through: int = TIME_MAX) -> list[Row]:
@@ -25,7 +26,9 @@ def merged(events: Iterable[Event], ranks: Mapping[str, int], through: int = TIM
     return sorted(rows, key=merge_order)
 
 
-def outputs_of(plan: Plan, rows: Iterable[Row], through: int = TIME_MAX) -> list[Output]:
+def outputs_of(
+    plan: Plan, rows: Iterable[Row], through: int = TIME_MAX, attempts_max: int = ATTEMPTS_MAX
+) -> list[Output]:
     """The outputs of merged rows, key by key."""
     router = Router(plan)
     keys: dict[Key, list[tuple[Row, tuple[str, ...]]]] = {}
@@ -40,7 +43,7 @@ def outputs_of(plan: Plan, rows: Iterable[Row], through: int = TIME_MAX) -> list
         plain = [row for row, _ in keys[key]]
         match plan:
             case PatternPlan():
-                outputs += KeyMatches(plan, key).run(plain, through)
+                outputs += KeyMatches(plan, key, attempts_max).run(plain, through)
             case WindowPlan():
                 outputs += window_outputs(plan, key, plain, through)
             case JoinPlan():

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from unerring.model import TIME_MAX, TIME_MIN, Event, Key, RuleError
 from unerring.rules.evaluation import NotYet
-from unerring.rules.oracle.search import Known, Path, Search, Status, prepared
+from unerring.rules.oracle.search import ATTEMPTS_MAX, Known, Path, Search, Status, prepared
 from unerring.rules.outputs import RANK_DEADLINE, Output, Row
 from unerring.rules.plan import Measure, OutputMode, PatternPlan, Selection, SkipKind
 from unerring.rules.scopes import Bound, MatchScope
@@ -23,6 +23,7 @@ class KeyMatches:
 
     plan: PatternPlan
     key: Key
+    attempts_max: int = ATTEMPTS_MAX
     rows: list[Event] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
     start: int = 0
@@ -80,7 +81,7 @@ class KeyMatches:
 
     def _outcomes(self, start: int) -> Iterator[Path]:
         known = Known(self.rows, self.complete, self.ended, frozenset(self.used))
-        return Search(self.plan, self.key, known, self.numbered + 1).outcomes(start)
+        return Search(self.plan, self.key, known, self.numbered + 1, self.attempts_max).outcomes(start)
 
     # --- preferred ---
 

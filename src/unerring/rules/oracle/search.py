@@ -20,7 +20,7 @@ from functools import lru_cache
 from itertools import permutations
 from typing import Final
 
-from unerring.model import TIME_MAX, Event, Key, breach
+from unerring.model import TIME_MAX, Event, Key, RuleError, breach
 from unerring.rules import patterns as pt
 from unerring.rules.evaluation import NotYet, Prepared, prepare
 from unerring.rules.expressions import Expr
@@ -34,6 +34,9 @@ class Status(Enum):
     OPEN = "open"
     TIMED_OUT = "timed out"
 
+
+ATTEMPTS_MAX: Final = 1_000_000
+"""Pattern nodes tried from one start row at one position: the oracle remembers nothing of what has failed."""
 
 NEXT_ROW: Final = pt.Gap(pt.Contiguity.STRICT)
 """What holds where no gap is written."""
@@ -72,11 +75,15 @@ class Known:
 class Search:
     """One plan, one key, one position."""
 
-    def __init__(self, plan: PatternPlan, key: Key, known: Known, match_number: int) -> None:
+    def __init__(
+        self, plan: PatternPlan, key: Key, known: Known, match_number: int, attempts_max: int = ATTEMPTS_MAX
+    ) -> None:
         self.plan = plan
         self.key = key
         self.known = known
         self.match_number = match_number
+        self.attempts = 0
+        self.attempts_max = attempts_max
 
     def outcomes(self, start: int) -> Iterator[Path]:
         for path in self._paths(self.plan.pattern, Path(start, start)):
@@ -89,6 +96,12 @@ class Search:
 
     def _paths(self, node: pt.Pattern, path: Path) -> Iterator[Path]:
         """All ways to satisfy `node` from `path` on, in preference order."""
+        self.attempts += 1
+        if self.attempts > self.attempts_max:
+            raise RuleError(
+                f"rule {self.plan.name}: the oracle gave up after {self.attempts_max} attempts from one row; another "
+                "engine remembers what has failed, or make the pattern less ambiguous (fewer nested quantifiers)"
+            )
         match node:
             case pt.Step(variable):
                 yield from self._step(variable, path)

@@ -32,17 +32,20 @@ def outputs_of(
     recognition: Recognition,
     partitions: Partitions,
     engine: BatchEngine = BatchEngine.BACKTRACK,
-    steps_max: int = STEPS_MAX,
+    steps_max: int | None = None,
 ) -> Found:
-    """Partition and payload of every output row, partition by partition, in the order of the matches."""
+    """Partition and payload of every output row, partition by partition, in the order of the matches.
+
+    `steps_max` bounds the attempts from one row; each engine has a bound of its own, which None stands for.
+    """
     plan = recognition.batch_plan()
     try:
         if engine is BatchEngine.BACKTRACK:
             yield from _backtrack(plan, partitions, steps_max)
         elif engine is BatchEngine.KERNEL:
-            yield from _kernel(plan, partitions)
+            yield from _kernel(plan, partitions, steps_max)
         else:
-            yield from _oracle(plan, partitions)
+            yield from _oracle(plan, partitions, steps_max)
     except RuleError as error:
         raise RuleError(f"{recognition.place}: {error}") from None
     except RecursionError:
@@ -51,27 +54,28 @@ def outputs_of(
         ) from None
 
 
-def _backtrack(plan: PatternPlan, partitions: Partitions, steps_max: int) -> Found:
-    matcher = Matcher(plan, steps_max)
+def _backtrack(plan: PatternPlan, partitions: Partitions, steps_max: int | None) -> Found:
+    matcher = Matcher(plan, STEPS_MAX if steps_max is None else steps_max)
     for partition, rows in partitions:
         for payload in matcher.run(rows, (partition,)):
             yield partition, payload
 
 
-def _oracle(plan: PatternPlan, partitions: Partitions) -> Found:
+def _oracle(plan: PatternPlan, partitions: Partitions, steps_max: int | None) -> Found:
     from unerring.rules import oracle
 
+    bound = oracle.ATTEMPTS_MAX if steps_max is None else steps_max
     for partition, rows in partitions:
-        for output in oracle.outputs_of(plan, [Row(0, event) for event in rows]):
+        for output in oracle.outputs_of(plan, [Row(0, event) for event in rows], attempts_max=bound):
             yield partition, output.payload
 
 
-def _kernel(plan: PatternPlan, partitions: Partitions) -> Found:
+def _kernel(plan: PatternPlan, partitions: Partitions, steps_max: int | None) -> Found:
     """All partitions at once, merged by time as a stream's keys are."""
     from unerring.rules.choice import engine_for
 
     rows = sorted((Row(0, event) for _, events in partitions for event in events), key=merge_order)
-    outputs = engine_for(plan).feed(rows, TIME_MAX)
+    outputs = engine_for(plan, steps_max).feed(rows, TIME_MAX)
     found: dict[Any, list[Any]] = {}
     for output in sorted(outputs, key=lambda one: (one.time, one.rank, one.ordinal, one.index)):
         found.setdefault(output.key[0], []).append(output.payload)
