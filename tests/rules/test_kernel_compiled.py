@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -15,12 +17,13 @@ from unerring.model import TIME_MAX, RuleError
 from unerring.rules import expressions as ex
 from unerring.rules import patterns as pt
 from unerring.rules.engine import Engine, schemas_of
+from unerring.rules.interpreter import Interpreter
 from unerring.rules.kernel import Columns, KernelEngine, Numbers, Texts, compilation, explain, why_interpreted
 from unerring.rules.oracle import outputs_of
 from unerring.rules.outputs import Output, Row, number
-from unerring.rules.plan import Input, JoinPlan, Measure, PatternPlan, Plan, Session, Variable, WindowPlan
+from unerring.rules.plan import Input, JoinPlan, Measure, OutputMode, PatternPlan, Plan, Session, Variable, WindowPlan
 from unerring.rules.workloads import W1, W2, W3
-from unerring.runtime.compiling import compiled_engine
+from unerring.runtime.compiling import live_engine, submit
 
 from .kernel_pairs import FLOAT, INT, LEFT, RIGHT, PairMaker, column, last
 
@@ -186,10 +189,28 @@ def test_a_compiler_that_fails_is_told_and_harms_nothing(tmp_path: Path) -> None
     assert "NotADirectoryError" in engine.compilation_fault or "FileExistsError" in engine.compilation_fault
 
 
-def test_the_runtime_compiles_beside_the_stream(tmp_path: Path) -> None:
-    engine = compiled_engine(W1.plan, tmp_path)
-    assert engine.feed([], 5) == []
-    assert engine.through == 5
+def test_the_runtime_compiles_beside_the_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches go on as Python while a thread compiles; then, between two of them, machine code takes over."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    engine = live_engine(W1.plan)
+    assert isinstance(engine, KernelEngine)
+    batch, reference = typed(24_000, 3, 5), KernelEngine(W1.plan, compile_after=None)
+    first, rest = batch.part(0, 22_000), batch.part(22_000, 24_000)
+    got = engine.feed_columns(first, int(first.time[-1])).outputs()
+    assert got == reference.feed_columns(first, int(first.time[-1])).outputs()
+    assert not engine.is_compiled
+    asked = threading.Event()
+    submit(asked.set)
+    assert asked.wait(120), "the compiler does not come to an end"
+    got = engine.feed_columns(rest, int(rest.time[-1])).outputs()
+    assert engine.is_compiled, engine.compilation_fault
+    assert got == reference.feed_columns(rest, int(rest.time[-1])).outputs()
+    assert engine.snapshot() == reference.snapshot()
+
+
+def test_what_does_not_compile_is_interpreted_live() -> None:
+    plan = replace(RISING, mode=OutputMode.ALL_ROWS)
+    assert isinstance(live_engine(plan), Interpreter)
 
 
 def test_the_state_of_another_rule_is_refused() -> None:

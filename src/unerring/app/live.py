@@ -182,15 +182,9 @@ async def run_node(data: Path, name: str) -> None:
 
 
 def _engine(plan: Plan) -> Hosting:
-    from unerring.rules.choice import why_interpreted
+    from unerring.runtime.compiling import live_engine
 
-    if why_interpreted(plan) is None:
-        from unerring.runtime.compiling import compiled_engine
-
-        return Hosting([compiled_engine(plan)])
-    from unerring.rules.choice import engine_for
-
-    return Hosting([engine_for(plan)])
+    return Hosting([live_engine(plan)])
 
 
 def _quarantine(data: Path) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import queue
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -19,14 +20,22 @@ def cache_folder() -> Path:
 
 
 @cache
-def _compiler() -> ThreadPoolExecutor:
-    """One thread: two compilations at a time would take turns anyway."""
-    return ThreadPoolExecutor(1, thread_name_prefix="unerring-compiler")
+def _asked() -> queue.SimpleQueue[Callable[[], None]]:
+    """What is to be compiled. One thread: two compilations at a time would take turns anyway. Bounded by the number
+    of rules, since each asks once; a daemon, so that a process that is told to stop does not wait for the compiler."""
+    asked: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+
+    def compile_for_ever() -> None:
+        while True:
+            asked.get()()
+
+    threading.Thread(target=compile_for_ever, name="unerring-compiler", daemon=True).start()
+    return asked
 
 
 def submit(work: Callable[[], None]) -> object:
-    """Do it beside the streams, after what was asked for earlier."""
-    return _compiler().submit(work)
+    """Do it beside the streams, after what was asked for earlier. `work` tells its own failures."""
+    return _asked().put(work)
 
 
 def compiled_engine(plan: Plan, folder: Path | None = None) -> Engine:
@@ -34,3 +43,11 @@ def compiled_engine(plan: Plan, folder: Path | None = None) -> Engine:
     from unerring.rules.kernel import KernelEngine
 
     return KernelEngine(plan, cache=folder or cache_folder(), submit=submit)
+
+
+def live_engine(plan: Plan) -> Engine:
+    """The engine of a stream that must not stall: interpreted until compiled, or for good where a plan does not."""
+    from unerring.rules.choice import why_interpreted
+    from unerring.rules.interpreter import Interpreter
+
+    return compiled_engine(plan) if why_interpreted(plan) is None else Interpreter(plan)

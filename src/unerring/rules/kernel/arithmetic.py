@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
+import numpy as np
+
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
 
@@ -57,7 +59,7 @@ def divide(a: float, b: float) -> float:
 
 def remainder(a: float, b: float) -> float:
     a, b = float(a), float(b)
-    return math.nan if not b or math.isinf(a) else math.fmod(a, b)
+    return math.nan if not b or math.isinf(a) else float(np.fmod(a, b))  # numba does not know math.fmod
 
 
 def truncate(a: float) -> tuple[int, bool]:
@@ -67,25 +69,28 @@ def truncate(a: float) -> tuple[int, bool]:
 
 
 # --- for the machine's integers ---
+#
+# Numba tells LLVM that signed integers never overflow, so a check after the fact may be optimised away. Unsigned ones
+# wrap around by definition.
 
 
 def _add(a: int, b: int) -> tuple[int, bool]:
-    total = a + b
-    return total, ((a ^ total) & (b ^ total)) < 0
+    total = np.int64(np.uint64(a) + np.uint64(b))
+    return total, ((a ^ total) & (b ^ total)) < 0  # type: ignore[return-value]
 
 
 def _subtract(a: int, b: int) -> tuple[int, bool]:
-    rest = a - b
-    return rest, ((a ^ b) & (a ^ rest)) < 0
+    rest = np.int64(np.uint64(a) - np.uint64(b))
+    return rest, ((a ^ b) & (a ^ rest)) < 0  # type: ignore[return-value]
 
 
 def _multiply(a: int, b: int) -> tuple[int, bool]:
-    product = a * b
     if a == 0 or b == 0:
         return 0, False
     if (a == -1 and b == INT_MIN) or (b == -1 and a == INT_MIN):
         return 0, True
-    return product, product // b != a or product % b != 0
+    product = np.int64(np.uint64(a) * np.uint64(b))
+    return product, product // b != a or product % b != 0  # type: ignore[return-value]
 
 
 def _quotient(a: int, b: int) -> tuple[int, bool]:
