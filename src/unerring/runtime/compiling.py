@@ -33,9 +33,9 @@ def _asked() -> queue.SimpleQueue[Callable[[], None]]:
     return asked
 
 
-def submit(work: Callable[[], None]) -> object:
+def submit(work: Callable[[], None]) -> None:
     """Do it beside the streams, after what was asked for earlier. `work` tells its own failures."""
-    return _asked().put(work)
+    _asked().put(work)
 
 
 def compiled_engine(plan: Plan, folder: Path | None = None) -> Engine:
