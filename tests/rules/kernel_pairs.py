@@ -260,10 +260,54 @@ class PairMaker:
         return self.random.choice((end, end + 3, TIME_MAX))
 
 
-def plan_of(seed: int) -> tuple[PairMaker, Plan]:
+class GroupMaker(PairMaker):
+    """Patterns of groups: sequences, alternatives and permutations within each other, repeated; variables at several
+    places, as SQL has them."""
+
+    def pattern(self, plain: bool) -> tuple[pt.Pattern, tuple[Variable, ...]]:
+        names = ["s0", "s1", "s2"][: self.random.choice((2, 3, 3))]
+        streams = (None, None, None, "Right") if self.two_streams else (None,)
+        variables = [
+            Variable(
+                name, self.condition(name, [one for one in names if one != name], False), self.random.choice(streams)
+            )
+            for name in names
+        ]
+        parts: list[pt.Pattern] = [self.part(names, 3)]
+        if self.random.random() < 0.15:
+            variables.append(Variable("n", self.kind_is()))
+            parts.append(pt.Absence("n", within_us=self.random.randrange(1, 9)))
+        return pt.Sequence(tuple(parts)), tuple(variables)
+
+    def gap(self) -> pt.Gap | None:
+        """Any row that fits, in a repeated group, is more than an oracle can follow: seldom."""
+        found = super().gap()
+        if found is not None and found.contiguity is pt.Contiguity.ANY and self.random.random() < 0.8:
+            return pt.Gap(pt.Contiguity.RELAXED, found.within_us, found.until)
+        return found
+
+    def part(self, names: list[str], depth: int) -> pt.Pattern:
+        choose = self.random.random()
+        if not depth or choose < 0.2:
+            return pt.Step(self.random.choice(names))
+        if choose < 0.45:
+            return self.repeated(self.part(names, depth - 1), may_skip=self.random.random() < 0.4)
+        inner = tuple(self.part(names, depth - 1) for _ in range(self.random.choice((2, 2, 3))))
+        if choose < 0.6:
+            return pt.Alternation(inner)
+        if choose < 0.7:
+            return pt.Permute(inner[:3], self.gap())
+        chain: list[pt.Pattern] = [inner[0]]
+        for one in inner[1:]:
+            gap = self.gap()
+            chain += [one] if gap is None else [gap, one]
+        return pt.Sequence(tuple(chain))
+
+
+def plan_of(seed: int, kind: type[PairMaker] = PairMaker) -> tuple[PairMaker, Plan]:
     """A plan that can be built, and the maker that goes on to make rows for it."""
     while True:
-        maker = PairMaker(seed)
+        maker = kind(seed)
         try:
             return maker, maker.plan()
         except RuleError:

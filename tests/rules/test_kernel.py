@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from unerring.model import Event
+from unerring.model import Event, RuleError
 from unerring.rules.engine import Engine, schemas_of
-from unerring.rules.kernel import KernelEngine, explain, why_interpreted
+from unerring.rules.kernel import KernelEngine, explain, programs, why_interpreted
 from unerring.rules.kernel import engine as kernel_engine
 from unerring.rules.kernel.programs import Program, program_of
 from unerring.rules.oracle import outputs_of
@@ -18,7 +18,7 @@ from unerring.rules.plan import Plan
 
 from . import generators
 from .conformance import check
-from .kernel_pairs import plan_of, splits
+from .kernel_pairs import GroupMaker, plan_of, splits
 
 SHARDS = 8
 PLANS = 60
@@ -40,7 +40,7 @@ def texts(plan: Plan, outputs: list[Output]) -> list[str]:
 
 def hold_to_the_oracle(plan: Plan, rows: list[Row], through: int, random: Random) -> int:
     """Fed at once, and fed in pieces with a restore somewhere; the number of outputs."""
-    expected = texts(plan, outputs_of(plan, rows, through))
+    expected = texts(plan, outputs_of(plan, rows, through, attempts_max=20_000))
     whole = plain(plan)
     assert texts(plan, whole.feed(rows, through)) == expected
     state = whole.snapshot()
@@ -76,6 +76,30 @@ def test_generated_source_is_the_oracle(shard: int) -> None:
             compiled += 1
     assert compiled > 0.9 * PLANS * STREAMS
     assert found > compiled / 4
+
+
+@pytest.mark.parametrize("shard", range(2))
+def test_groups_are_the_oracle(shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups, permutations and alternatives within each other; where too many ways are open, both may give up."""
+    monkeypatch.setattr(programs, "MERGED_RUNS_MAX", 300)
+    monkeypatch.setattr(programs, "RUNS_MAX", 300)
+    found = compiled = gave_up = 0
+    for seed in range(shard * PLANS, (shard + 1) * PLANS):
+        maker, plan = plan_of(seed, GroupMaker)
+        if why_interpreted(plan) is not None:
+            continue
+        for stream in range(STREAMS):
+            rows = maker.rows(maker.random.randrange(14))
+            try:
+                found += hold_to_the_oracle(plan, rows, maker.through(rows), Random(seed * STREAMS + stream))
+            except RuleError:
+                gave_up += 1
+            except AssertionError as difference:
+                raise AssertionError(f"groups {seed}, stream {stream}") from difference
+            compiled += 1
+    assert compiled > 0.6 * PLANS * STREAMS
+    assert found > compiled / 4
+    assert gave_up < compiled / 20
 
 
 @pytest.mark.parametrize("kinds", ["p", "w", "j"])

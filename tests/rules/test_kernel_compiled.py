@@ -13,15 +13,26 @@ import numba
 import numpy as np
 import pytest
 
-from unerring.model import TIME_MAX, RuleError
+from unerring.model import TIME_MAX, Event, RuleError, Stamp
 from unerring.rules import expressions as ex
 from unerring.rules import patterns as pt
 from unerring.rules.engine import Engine, schemas_of
 from unerring.rules.interpreter import Interpreter
-from unerring.rules.kernel import Columns, KernelEngine, Numbers, Texts, compilation, explain, why_interpreted
+from unerring.rules.kernel import Columns, KernelEngine, Numbers, Texts, compilation, explain, programs, why_interpreted
 from unerring.rules.oracle import outputs_of
 from unerring.rules.outputs import Output, Row, number
-from unerring.rules.plan import Input, JoinPlan, Measure, OutputMode, PatternPlan, Plan, Session, Variable, WindowPlan
+from unerring.rules.plan import (
+    Input,
+    JoinPlan,
+    Measure,
+    OutputMode,
+    PatternPlan,
+    Plan,
+    Selection,
+    Session,
+    Variable,
+    WindowPlan,
+)
 from unerring.rules.workloads import W1, W2, W3
 from unerring.runtime.compiling import live_engine, submit
 
@@ -290,6 +301,44 @@ def test_explain_says_which_kernel_or_why_none() -> None:
         pt.Quantified(pt.Sequence((pt.Step("a"), pt.Step("b"))), 1, 3),
         (Measure("n", ex.Aggregate("count")), Measure("v", ex.Attribute("v", FLOAT, last("a")))),
     )
-    assert explain(grouped) == "interpreted: (a b) is a group"
-    with pytest.raises(RuleError, match=r"rule Grouped does not compile: .* is a group; run it interpreted"):
-        KernelEngine(grouped)
+    assert explain(grouped) == "compiled (runs)"
+    anchored = replace(grouped, pattern=pt.Sequence((pt.StartAnchor(), pt.Step("a"))))
+    assert explain(anchored) == "interpreted: the anchor ^"
+    long = replace(grouped, pattern=pt.Quantified(pt.Sequence((pt.Step("a"), pt.Step("b"))), 1, 100))
+    assert explain(long) == "interpreted: its groups unroll into more than 48 places"
+    with pytest.raises(RuleError, match=r"rule Grouped does not compile: the anchor \^; run it interpreted"):
+        KernelEngine(anchored)
+
+
+def test_equal_runs_are_made_one() -> None:
+    """Every row fits both alternatives: without that, runs would double with each of a thousand rows."""
+    plan = PatternPlan(
+        "Doubled",
+        (Input(LEFT, ("k",)),),
+        (Variable("a", KIND["A"]), Variable("b", KIND["A"]), Variable("c", KIND["B"])),
+        pt.Sequence((pt.Quantified(pt.Alternation((pt.Step("a"), pt.Step("b"))), 1, None), pt.Step("c"))),
+        (KEY,),
+        within_us=50,
+    )
+    rows = [row(time, "A") for time in range(300)] + [row(300, "B")]
+    assert len(KernelEngine(plan, compile_after=None).feed(rows, TIME_MAX)) == 1
+
+
+def test_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = replace(
+        RISING,
+        pattern=pt.Sequence((pt.Step("a"), pt.Gap(pt.Contiguity.RELAXED), pt.Step("n"))),
+        measures=(KEY,),
+        within_us=None,
+        unbounded=True,
+        selection=Selection.ALL,
+    )
+    monkeypatch.setattr(programs, "RUNS_MAX", 100)
+    rows = [row(time, "A") for time in range(150)]
+    with pytest.raises(RuleError, match="more than 100 ways to match are open for one key"):
+        KernelEngine(plan, compile_after=None).feed(rows, TIME_MAX)
+
+
+def row(time: int, kind: str) -> Row:
+    payload = {"k": 0, "kind": kind, "x": 1, "v": 1.0, "note": None, "on": True}
+    return Row(0, Event("Left", Stamp(time, 0), (0,), payload))

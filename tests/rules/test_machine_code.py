@@ -23,18 +23,18 @@ from unerring.rules.plan import Input, Measure, PatternPlan, Plan, Variable
 
 from . import generators
 from .conformance import check_stamps
-from .kernel_pairs import LEFT, column, last, plan_of, splits
+from .kernel_pairs import LEFT, GroupMaker, PairMaker, column, last, plan_of, splits
 from .test_kernel import texts
 
-STREAMS = 2300
-"""For each rule; nine rules make 20 700 pairs."""
+STREAMS = 2000
+"""For each rule; ten rules make 20 000 pairs."""
 
 Draw = Callable[[Random], tuple[list[Row], int]]
 """Random rows for a rule, and how far time is complete."""
 
 
-def pattern(seed: int) -> tuple[Plan, Draw]:
-    maker, plan = plan_of(seed)
+def pattern(seed: int, kind: type[PairMaker] = PairMaker) -> tuple[Plan, Draw]:
+    maker, plan = plan_of(seed, kind)
 
     def draw(random: Random) -> tuple[list[Row], int]:
         maker.random = random
@@ -120,6 +120,7 @@ RULES: dict[str, tuple[Plan, Draw]] = {
     "alternation": pattern(30),
     "any": pattern(34),
     "remainder": pattern(8),
+    "groups": pattern(10, GroupMaker),
     "windows": other("w", 0),
     "join": other("j", 37),
 }

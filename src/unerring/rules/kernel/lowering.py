@@ -72,8 +72,8 @@ class Final:
 Option = Wait | Final
 
 
-def line_of(plan: PatternPlan) -> Line:
-    """The line that a pattern is; raises Uncompiled where it is none."""
+def check_plan(plan: PatternPlan) -> None:
+    """Raise Uncompiled for what no kernel does, whatever the pattern."""
     if plan.order_by:
         raise Uncompiled("its rows are ordered by columns, not by time")
     if plan.mode is not OutputMode.ONE_ROW:
@@ -84,14 +84,22 @@ def line_of(plan: PatternPlan) -> Line:
         raise Uncompiled(f"it skips {plan.skip.kind} {'|'.join(plan.skip.variables)}")
     if plan.selection in (Selection.CHRONICLE, Selection.CUMULATIVE):
         raise Uncompiled(f"its selection is {plan.selection}")
+    for node in pt.nodes(plan.pattern):
+        if isinstance(node, pt.Gap):
+            _check_until(node)
+        if isinstance(node, pt.Quantified) and node.gap is not None:
+            _check_until(node.gap)
+        if isinstance(node, pt.StartAnchor | pt.EndAnchor):
+            raise Uncompiled(f"the anchor {node}")
+
+
+def line_of(plan: PatternPlan) -> Line:
+    """The line that a pattern is; raises Uncompiled where it is none."""
     line = _collect(plan.pattern)
     if not line.elements or all(element.least == 0 for element in line.elements):
         raise Uncompiled("it can match without a row")
     if line.elements[0].absences:
         raise Uncompiled("an absence before the first row looks back")
-    names = [name for element in line.elements for name in element.variables]
-    if plan.selection is Selection.ALL and not line.one_path and len(set(names)) < len(names):
-        raise Uncompiled("a variable stands at two places: one match could be found twice")
     if plan.within_us is None and any(absence.within_us is None for absence in line.trailing):
         raise Uncompiled("an absence at the end has no deadline")
     return line
@@ -103,12 +111,11 @@ def _collect(pattern: pt.Pattern) -> Line:
     absences: list[pt.Absence] = []
     for part in _parts(pattern):
         if isinstance(part, pt.Gap):
-            _check_until(part)
             gap = part
         elif isinstance(part, pt.Absence):
             absences.append(part)
         else:
-            elements.append(replace(_element(part), gap=gap, absences=tuple(absences)))
+            elements.append(replace(element_of(part), gap=gap, absences=tuple(absences)))
             gap, absences = None, []
     return Line(tuple(elements), tuple(absences))
 
@@ -131,12 +138,11 @@ def _parts(pattern: pt.Pattern) -> list[pt.Pattern]:
     return [pattern]
 
 
-def _element(part: pt.Pattern) -> Element:
+def element_of(part: pt.Pattern) -> Element:
+    """One row, or a repetition of single rows; raises Uncompiled where it is more."""
     match part:
         case pt.Quantified(inner, least, most, greedy, gap):
-            if gap is not None:
-                _check_until(gap)
-            single = _element(_only(inner))
+            single = element_of(_only(inner))
             if single.least != 1 or single.most != 1:
                 raise Uncompiled(f"{part} repeats a repetition")
             return replace(single, least=least, most=most, greedy=greedy, loop_gap=gap or STRICT)

@@ -10,11 +10,11 @@ from unerring.rules.kernel import lists, single, windows
 from unerring.rules.kernel.absence import AbsenceMemory, AbsenceSource
 from unerring.rules.kernel.joins import JoinSource
 from unerring.rules.kernel.latest import LatestMemory, LatestSource
-from unerring.rules.kernel.lowering import Final, Line, line_of
+from unerring.rules.kernel.lowering import Final, Line, check_plan, line_of
 from unerring.rules.kernel.measures import MeasureSource, measure_function, measure_sources
 from unerring.rules.kernel.reading import RowReader
 from unerring.rules.kernel.registers import Bank
-from unerring.rules.kernel.run_lists import RunLists
+from unerring.rules.kernel.run_lists import MERGED_RUNS_MAX, RUNS_MAX, RunLists
 from unerring.rules.kernel.runs import RunsSource
 from unerring.rules.kernel.scalar import Uncompiled
 from unerring.rules.kernel.single import SingleMemory, SingleSource
@@ -61,15 +61,15 @@ def _check_keys(plan: Plan) -> None:
 
 
 def _pattern_program(plan: PatternPlan) -> Program:
-    line = line_of(plan)
+    check_plan(plan)
     if len({source.schema.name for source in plan.inputs}) < len(plan.inputs):
         raise Uncompiled("it reads one stream twice")
     for build in (_latest, _absence, _single):
         try:
-            return build(plan, line)
+            return build(plan, line_of(plan))
         except Uncompiled:
             continue  # a narrower kernel does not fit; the general one says what it lacks
-    return _runs(plan, line)
+    return _runs(plan)
 
 
 def _latest(plan: PatternPlan, line: Line) -> Program:
@@ -95,13 +95,17 @@ def _single(plan: PatternPlan, line: Line) -> Program:
     return _program("single run", source, reader, bank, measures, lambda: SingleMemory(bank), single.BASE)
 
 
-def _runs(plan: PatternPlan, line: Line) -> Program:
+def _runs(plan: PatternPlan) -> Program:
     reader, bank = RowReader(plan.inputs), Bank([])
     measures, wanted = measure_sources(plan.measures)
-    writer = RunsSource(plan, line, reader, bank)
+    writer = RunsSource(plan, reader, bank)
     source = writer.write(wanted)
     pending = [number + 1 for number, point in enumerate(writer.points) if isinstance(point, Final)]
-    return _program("runs", source, reader, bank, measures, lambda: RunLists(bank, pending), lists.BASE)
+
+    def memory() -> Memory:
+        return RunLists(bank, pending, MERGED_RUNS_MAX if writer.merges else RUNS_MAX, writer.fan * len(writer.starts))
+
+    return _program("runs", source, reader, bank, measures, memory, lists.BASE)
 
 
 def _window(plan: WindowPlan) -> Program:

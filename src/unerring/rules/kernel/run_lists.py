@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from unerring.model import TIME_MIN
+from unerring.model import TIME_MIN, RuleError
 from unerring.rules.kernel.columns import Array, Columns
 from unerring.rules.kernel.compilation import Functions
 from unerring.rules.kernel.lists import BASE, DEADLINE, NEVER
@@ -15,19 +15,28 @@ from unerring.rules.kernel.outputs import Found, joined
 from unerring.rules.kernel.registers import UNBOUND, Bank
 from unerring.rules.kernel.state import Entries
 
-FREE, TIMERS, FOUND = 0, 1, 2
-"""Places in `M`: how many slots are free, timers are set, outputs were found."""
+RUNS_MAX = 1_000_000
+"""Open ways to match of one key. Above, memory and time would grow without end: the rule stops with a sentence."""
+MERGED_RUNS_MAX = 5_000
+"""The same where each new way is compared with all that are open."""
+
+FREE, TIMERS, FOUND, LIMIT = 0, 1, 2, 3
+"""Places in `M`: how many slots are free, timers are set, outputs were found; how long a list may become."""
 
 
 class RunLists:
     """Slot 0 is the blank that new runs are copied from; it is never in a list."""
 
-    def __init__(self, bank: Bank, pending: Sequence[int], slots: int = 64) -> None:
+    def __init__(
+        self, bank: Bank, pending: Sequence[int], runs_max: int | None = None, fan: int = 8, slots: int = 64
+    ) -> None:
+        """`fan`: how many slots and outputs a row may need for each that is in a list, and for one more."""
+        self._fan = fan
         integers, floats, states = bank.widths()
         self._pending = tuple(pending)
         """PCs that time alone turns into a match."""
         self._texts = [column + BASE for column in bank.texts()]
-        self.M = np.zeros(4, np.int64)
+        self.M = np.array([0, 0, 0, NEVER if runs_max is None else runs_max], np.int64)
         self.head = np.empty(0, np.int64)
         self.count = np.empty(0, np.int64)
         self.due = np.empty(0, np.int64)
@@ -92,12 +101,18 @@ class RunLists:
     def _enlarge(self) -> int:
         """More slots and timers; what the longest list may need of outputs."""
         longest = int(self.count.max(initial=1)) + 2
-        if self.M[FREE] < 16 * longest:
-            self._grow_slots(2 * len(self.I) + 16 * longest)
+        if longest - 2 > self.M[LIMIT]:
+            raise RuleError(
+                f"more than {self.M[LIMIT]} ways to match are open for one key; make the pattern less ambiguous "
+                "(fewer nested repetitions, then instead of then_any), or its within shorter"
+            )
+        wanted = 2 * self._fan * longest
+        if self.M[FREE] < wanted:
+            self._grow_slots(2 * len(self.I) + wanted)
         if self.M[TIMERS] + 2 > len(self.HT) // 2:
             self.HT = np.concatenate([self.HT, np.empty_like(self.HT)])
             self.HK = np.concatenate([self.HK, np.empty_like(self.HK)])
-        return 16 * longest
+        return wanted
 
     def entries(self, through: int) -> Entries:
         keys: list[int] = []
@@ -118,7 +133,7 @@ class RunLists:
             np.concatenate([first, rest])
             for first, rest in zip(blank, (entries.integers, entries.floats, entries.states), strict=True)
         )
-        self.M[:] = 0
+        self.M[:LIMIT] = 0
         self.head, self.count, self.due = (np.empty(0, np.int64) for _ in range(3))
         self.reserve(keys)
         self.following = np.full(count + 1, -1, np.int64)

@@ -27,31 +27,52 @@ from unerring.rules.kernel.lists import (
     STATE,
     ListSource,
 )
-from unerring.rules.kernel.lowering import STRICT, Final, Line, Option, Wait, bound, entered
+from unerring.rules.kernel.lowering import Final, Option, Wait
+from unerring.rules.kernel.nets import net_of
 from unerring.rules.kernel.reading import RowReader, settled
 from unerring.rules.kernel.registers import Bank, Register, View, declare, fold, leaf_in_condition
 from unerring.rules.kernel.scalar import Lines, Uncompiled, emit, hold
 from unerring.rules.plan import PatternPlan, Selection, SkipKind
 
+OPTIONS_MAX = 24
+"""Each is a piece of source."""
+
 
 class RunsSource(ListSource):
     """Writes the source for one plan."""
 
-    def __init__(self, plan: PatternPlan, line: Line, reader: RowReader, bank: Bank) -> None:
-        self.plan, self.line, self.reader, self.bank = plan, line, reader, bank
+    def __init__(self, plan: PatternPlan, reader: RowReader, bank: Bank) -> None:
+        self.plan, self.reader, self.bank = plan, reader, bank
+        self.net = net_of(plan.pattern)
         self.points: list[Option] = []
         """What a run can wait for; its PC is the place here plus one."""
         self.within = None if plan.within_us is None else min(plan.within_us, LONG)
         self.lines = Lines()
         self.cuts = plan.selection is not Selection.ALL
         """Whether a match ends all paths from its start row that are less preferred."""
-        self.starts = [option for option in entered(line, 0, STRICT, ()) if isinstance(option, Wait)]
-        if any(start.absences for start in self.starts):
-            raise Uncompiled("an absence before the first row looks back")
+        self.starts = [option for option in self.net.starts if isinstance(option, Wait)]
+        self._check()
+        self.merges = self.cuts and self.net.multiplies()
+        """Whether runs of one start that have become equal are made one, lest they double with every row."""
         self._explore()
         self.timers = plan.selection is Selection.PREFERRED or any(isinstance(p, Final) for p in self.points)
-        self.fan = max(len(self._options(start.element)) for start in self.starts)
-        self.fan = max([self.fan, *(len(self._options(p.element)) for p in self.points if isinstance(p, Wait))]) + 1
+        followers = [len(self._options(place)) for place in range(len(self.net.elements))]
+        self.fan = max(followers) + 1
+        if self.fan > OPTIONS_MAX:
+            raise Uncompiled(f"more than {OPTIONS_MAX} ways lead on from one row")
+
+    def _check(self) -> None:
+        if len(self.starts) < len(self.net.starts):
+            raise Uncompiled("it can match without a row")
+        if any(start.absences for start in self.starts):
+            raise Uncompiled("an absence before the first row looks back")
+        names = [name for element in self.net.elements for name in element.variables]
+        if not self.cuts and len(set(names)) < len(names) and not self.net.one_path():
+            raise Uncompiled("a variable stands at two places: one match could be found twice")
+        waits = [option for place in range(len(self.net.elements)) for option in self.net.bound(place)[1]]
+        for final in (option for option in waits if isinstance(option, Final)):
+            if self.plan.within_us is None and any(absence.within_us is None for absence in final.absences):
+                raise Uncompiled("an absence at the end has no deadline")
 
     def _explore(self) -> None:
         """Find every point that a run can wait at."""
@@ -72,10 +93,8 @@ class RunsSource(ListSource):
 
     def _options(self, element: int) -> list[tuple[str, Option]]:
         """What follows from binding a row at an element, most preferred first, each with its guard over `c`."""
-        place = self.line.elements[element]
-        again, leave, greedy = bound(self.line, element)
-        if place.most == 1:
-            again = []
+        place = self.net.elements[element]
+        again, leave, greedy = self.net.bound(element)
         inside = [("True" if place.most is None else f"c < {place.most}", option) for option in again]
         beyond = [("True" if place.least <= 1 else f"c >= {place.least}", option) for option in leave]
         options = inside + beyond if greedy else beyond + inside
@@ -94,6 +113,8 @@ class RunsSource(ListSource):
         self.lines = lines
         columns = ", ".join(self.reader.fetches)
         lines("")
+        if self.merges:
+            self._write_known()
         self._write_fire()
         lines("")
         lines("")
@@ -116,7 +137,7 @@ class RunsSource(ListSource):
                     lines("continue")
             lines("k = key[i]")
             lines(f"need = (count[k] + {len(self.starts)}) * {self.fan}")
-            with lines.block("if M[0] < need or M[2] + need > len(OT) or M[1] + 2 > len(HT):"):
+            with lines.block("if M[0] < need or M[2] + need > len(OT) or M[1] + 2 > len(HT) or count[k] > M[3]:"):
                 lines("return i")
             lines("q = row_base + i")
             lines("first = -1")
@@ -281,13 +302,42 @@ class RunsSource(ListSource):
                 ends = ", ".join(self._deadline(slot, absence.within_us, "t") for absence in option.absences)
                 one = len(option.absences) == 1
                 lines(f"I[{slot}, {DEADLINE}] = {ends if one else f'max({ends})'}")
-        self._append(slot)
+        if self.merges:
+            with lines.block(f"if known(first, last, {slot}, following, I, F, N):"):
+                self._free(slot)
+            with lines.block("else:"):
+                self._append(slot)
+        else:
+            self._append(slot)
 
     def _deadline(self, slot: str, within_us: int | None, since: str) -> str:
         ends = [] if self.within is None else [f"I[{slot}, {START_TIME}] + {self.within}"]
         if within_us is not None:
             ends.append(f"{since} + {min(within_us, LONG)}")
         return f"min({', '.join((*ends, str(TIME_MAX)))})" if ends else str(TIME_MAX)
+
+    def _write_known(self) -> None:
+        """Whether a run equal to this one is in the list already: more preferred, and with the same future."""
+        lines = self.lines
+        integers, floats, states = self.bank.widths()
+        with lines.block("def known(s, last, slot, following, I, F, N):"):
+            with lines.block("while s != -1:"):
+                # What tells most runs apart comes first.
+                places = [
+                    ("I", START_ROW),
+                    ("I", 0),
+                    ("I", COUNT),
+                    ("I", FRESH),
+                    *(("I", column) for column in range(3, BASE + integers)),
+                ]
+                places += [("F", column) for column in range(floats)] + [("N", column) for column in range(states)]
+                same = " and ".join(f"{array}[s, {column}] == {array}[slot, {column}]" for array, column in places)
+                with lines.block(f"if {same}:"):
+                    lines("return True")
+                lines("s = -1 if s == last else following[s]")  # the list is being built: its end is not marked yet
+            lines("return False")
+        lines("")
+        lines("")
 
     def _accepts(self, variable: str, slot: str, previous_is_bound: bool) -> str:
         """Source: the row may be bound to the variable by the run at `slot`."""
