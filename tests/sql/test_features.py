@@ -44,6 +44,27 @@ CASES = [
         [(2, 4), (5, 7)],  # 8 6 9 and 12 11 13; S is any row
     ),
     case(
+        "array_agg lists the rows in their order, NULLs too; of no row it is NULL",
+        "MEASURES array_agg(x) AS xs, array_agg(CLASSIFIER()) AS cs, array_agg(C.x) AS none PATTERN (A B+ C?) "
+        "DEFINE C AS false",
+        [([1, None, 3], ["A", "B", "B"], None)],
+        data=(1, None, 3),
+    ),
+    case(
+        "array_agg, running and final, distinct",
+        "MEASURES FINAL array_agg(x) AS f, array_agg(DISTINCT x) AS r ALL ROWS PER MATCH PATTERN (A+)",
+        [(1, [2, 2, 3], [2], 2), (2, [2, 2, 3], [2], 2), (3, [2, 2, 3], [2, 3], 3)],
+        data=(2, 2, 3),
+    ),
+    case(
+        "bit_and, bit_or, bit_xor, every, covar_pop, covar_samp, corr",
+        "MEASURES bit_and(x) AS a, bit_or(x) AS o, bit_xor(x) AS e, every(x > 2) AS t, covar_pop(x, at) AS p, "
+        "covar_samp(x, at) AS s, corr(x, at) AS c PATTERN (A+)",
+        # x 6 3 7, means 16/3 and 2: sum of products (-2/3)(-1) + 0 + (5/3)(1) ... = 1
+        [(2, 7, 2, True, 1 / 3, 0.5, pytest.approx(1 / (26 / 3 * 2) ** 0.5))],
+        data=(6, 3, 7),
+    ),
+    case(
         "greedy quantifiers",
         f"MEASURES FIRST(at) AS a, LAST(at) AS z PATTERN (S D+ U+) {DOWN_UP}",
         [(1, 5)],  # after it rows 6 and 7 are a U and a U at best

@@ -83,7 +83,8 @@ MISTAKES = {
     wrap("PATTERN (A) DEFINE A AS random() > 0.5"): "line 3, column 25: .*is random, so two replicas would differ",
     wrap("PATTERN (A) DEFINE A AS x < now()"): "line 3, column 29: .*asks the clock",
     wrap("MEASURES current_timestamp AS n PATTERN (A)"): "asks the clock",
-    wrap("MEASURES array_agg(x) AS n PATTERN (A)"): "line 3, column 10: array_agg gives a list",
+    wrap("MEASURES x PATTERN (A)"): "a measure needs a name: write MEASURES expression AS name",
+    wrap("MEASURES length(array_agg(x)) AS n PATTERN (A)"): "line 3, column 17: array_agg gives a list",
     # --- navigation, aggregates, classifier ---
     wrap("MEASURES sum(avg(x)) AS n PATTERN (A)"): "line 3, column 14: an aggregate within sum has no meaning",
     wrap("MEASURES sum(PREV(x)) AS n PATTERN (A)"): "line 3, column 14: PREV within sum",

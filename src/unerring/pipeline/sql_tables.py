@@ -13,7 +13,7 @@ from unerring.model import ColumnType, RuleError
 from unerring.pipeline.session import sentence_of
 from unerring.rules import expressions as ex
 from unerring.rules.reading import walk
-from unerring.rules.sql.arrow import column_type, output_table, partitions_of
+from unerring.rules.sql.arrow import column_type, is_list, output_table, partitions_of
 from unerring.rules.sql.batch import outputs_of
 from unerring.rules.sql.recognition import PARTITION, Recognition
 from unerring.rules.sql.statement import Rewriting
@@ -139,8 +139,9 @@ def _output_schema(recognition: Recognition, schema: StructType) -> StructType:
     names = {column.field: column.name for column in recognition.columns}
     measures = {measure.name: measure.expr for measure in recognition.measures}
 
-    def kind_of(field: str) -> st.DataType:
-        expr = measures[field]
+    def kind_of(expr: ex.Expr) -> st.DataType:
+        if is_list(expr):
+            return st.ArrayType(kind_of(expr.arguments[0]))
         if isinstance(expr, ex.Attribute):
             return schema[names[expr.name]].dataType
         if expr.type is ColumnType.TIME:
@@ -151,7 +152,7 @@ def _output_schema(recognition: Recognition, schema: StructType) -> StructType:
 
     made = st.StructType()
     for output in recognition.layout:
-        kind = kind_of(output.field) if output.measure else schema[output.name].dataType
+        kind = kind_of(measures[output.field]) if output.measure else schema[output.name].dataType
         made = made.add(output.name, kind, True)
     return made if len(made) else made.add("matched", st.BooleanType(), True)
 

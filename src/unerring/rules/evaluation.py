@@ -436,7 +436,7 @@ def _aggregate(expr: ex.Aggregate) -> Prepared:
         state, seen = function.start(), set()
         for row in scope.rows(variables, final):
             values = tuple(argument(row) for argument in arguments)
-            if None in values:
+            if None in values and not function.nulls:
                 continue
             if distinct:
                 if values in seen:

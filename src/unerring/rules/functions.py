@@ -7,6 +7,7 @@ depends on the clock, on chance or on the machine is refused by name, with the r
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,13 +56,14 @@ class Function:
 class AggregateFunction:
     """A fold over the rows in their order. `step` gets the state and the argument values (none for `count(*)`).
 
-    Rows with a NULL among the arguments are passed over. `finish` turns the state into the value.
+    Rows with a NULL among the arguments are passed over, unless `nulls`. `finish` turns the state into the value.
     """
 
     result: Callable[[str, Types], Type]
     start: Callable[[], Any]
     step: Callable[..., Any]
     finish: Callable[[Any], Any]
+    nulls: bool = False
 
 
 FUNCTIONS: Final[dict[str, Function]] = {}
@@ -278,6 +280,35 @@ def _variance(state: tuple[int, float, float], less: int, root: bool = False) ->
     return math.sqrt(value) if root else value
 
 
+def _spread_of_two(state: tuple[float, ...], one: float, other: float) -> tuple[float, ...]:
+    """Welford's fold of pairs: count, means, sums of squared differences, sum of their products."""
+    count, mean, mean_other, squares, squares_other, products = state
+    one, other = float(one), float(other)
+    count += 1
+    delta, delta_other = one - mean, other - mean_other
+    mean += delta / count
+    mean_other += delta_other / count
+    squares += delta * (one - mean)
+    squares_other += delta_other * (other - mean_other)
+    return count, mean, mean_other, squares, squares_other, products + delta * (other - mean_other)
+
+
+def _covariance(state: tuple[float, ...], less: int) -> float | None:
+    return None if state[0] <= less else state[5] / (state[0] - less)
+
+
+def _correlation(state: tuple[float, ...]) -> float | None:
+    """NULL where one side does not vary."""
+    spread = math.sqrt(state[3] * state[4]) if state[3] >= 0 and state[4] >= 0 else math.nan
+    return None if spread == 0 else state[5] / spread
+
+
+def _listed(name: str, given: Types) -> Type:
+    if _any_one(name, given) is ColumnType.BYTES:
+        raise RuleError(f"{name}() lists numbers, texts, times and truth values, not bytes")
+    return TEXT
+
+
 def _any_one(name: str, given: Types) -> Type:
     if len(given) != 1:
         raise RuleError(f"{name}() takes 1 argument, not {len(given)}")
@@ -320,6 +351,22 @@ def _fill_aggregates() -> None:
         last=AggregateFunction(_any_one, none, lambda state, value: value, same),
         min_by=AggregateFunction(_any_two, none, _by(lambda a, b: a < b), lambda s: s and s[0]),
         max_by=AggregateFunction(_any_two, none, _by(lambda a, b: a > b), lambda s: s and s[0]),
+        array_agg=AggregateFunction(
+            _listed,
+            none,
+            lambda state, value: (*(state or ()), value),
+            lambda state: None if state is None else json.dumps(state, ensure_ascii=False),
+            nulls=True,
+        ),
+        bit_and=AggregateFunction(
+            signature(INT, INT), none, lambda state, value: value if state is None else state & value, same
+        ),
+        bit_or=AggregateFunction(
+            signature(INT, INT), none, lambda state, value: value if state is None else state | value, same
+        ),
+        bit_xor=AggregateFunction(
+            signature(INT, INT), none, lambda state, value: value if state is None else state ^ value, same
+        ),
         string_agg=AggregateFunction(signature(TEXT, TEXT, TEXT), none, _joined, same),
         count_if=AggregateFunction(signature(INT, BOOL), lambda: 0, lambda state, value: state + bool(value), same),
         bool_and=AggregateFunction(
@@ -341,6 +388,13 @@ def _fill_aggregates() -> None:
             _spread,
             partial(_variance, less=less, root=root),
         )
+    two_to_float = signature(FLOAT, NUMBER, NUMBER)
+    for name, finish in (
+        ("covar_pop", partial(_covariance, less=0)),
+        ("covar_samp", partial(_covariance, less=1)),
+        ("corr", _correlation),
+    ):
+        AGGREGATES[name] = AggregateFunction(two_to_float, lambda: (0.0,) * 6, _spread_of_two, finish)
 
 
 _fill_aggregates()

@@ -6,10 +6,11 @@ is the number of its row; its time is that number too, or, with WITHIN, the time
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Iterable
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from unerring.model import ColumnType, Event, RuleError, Stamp, Value
 from unerring.rules import expressions as ex
@@ -110,12 +111,29 @@ def output_table(recognition: Recognition, table: pa.Table, outputs: Iterable[tu
         expr = measures[output.field]
         if isinstance(expr, ex.Attribute):
             arrays.append(table.column(by_field[expr.name].name).take(_array(values)))
+        elif is_list(expr):
+            arrays.append(_lists(values, _arrow_type(recognition, table, expr.arguments[0])))
         else:
             arrays.append(_array(values, _arrow_type(recognition, table, expr)))
     if not arrays:
         arrays = [_array([True] * len(listed), pa.bool_())]
         return pa.Table.from_arrays(arrays, names=["matched"])
     return pa.Table.from_arrays(arrays, names=[output.name for output in recognition.layout])
+
+
+def is_list(expr: ex.Expr) -> TypeGuard[ex.Aggregate]:
+    """Whether a measure is a list. A plan knows it as JSON text; a table has it as it is."""
+    return isinstance(expr, ex.Aggregate) and expr.name == "array_agg"
+
+
+def _lists(texts: list[str | None], kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    lists = [None if text is None else json.loads(text) for text in texts]
+    flat = _array([value for one in lists for value in one or ()], kind)
+    offsets = _array(list(accumulate((len(one or ()) for one in lists), initial=0)))
+    absent = _array([one is None for one in lists], pa.bool_())
+    return pa.LargeListArray.from_arrays(offsets, flat, mask=absent)
 
 
 def _arrow_type(recognition: Recognition, table: pa.Table, expr: ex.Expr) -> pa.DataType:

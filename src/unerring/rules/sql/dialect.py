@@ -8,7 +8,7 @@ expression. The pattern stays text (`pattern_text` reads it). The slash divides 
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from sqlglot import exp
 from sqlglot.dialects.trino import Trino
@@ -64,6 +64,10 @@ ROWS = (
     "ALL ROWS PER MATCH WITH UNMATCHED ROWS",
     "ALL ROWS PER MATCH",
 )
+
+
+_CLAUSES: Final = ("PATTERN", "ONE", "ALL", "AFTER")
+"""What follows a measure: no names for it, unless AS says so."""
 
 
 class RowPatternParser(TrinoParser):
@@ -131,7 +135,9 @@ class RowPatternParser(TrinoParser):
 
     def _parse_measure(self) -> exp.Expr | None:
         expression = self._parse_expression()
-        if expression is not None and not isinstance(expression, exp.Alias):
+        after = self._prev.text.upper() if isinstance(expression, exp.Alias) else ""
+        forgotten = after in _CLAUSES and self._tokens[self._index - 2].token_type != TokenType.ALIAS
+        if expression is not None and (forgotten or not isinstance(expression, exp.Alias)):
             self.raise_error("a measure needs a name: write MEASURES expression AS name")
         return expression
 

@@ -53,6 +53,7 @@ class Lowering:
 
     def __init__(self, names: Names) -> None:
         self.names = names
+        self._list: exp.Expr | None = None
 
     def condition(self, node: exp.Expr, variable: str) -> ex.Expr:
         """A DEFINE condition."""
@@ -64,7 +65,11 @@ class Lowering:
         return found
 
     def measure(self, node: exp.Expr) -> ex.Expr:
-        """A MEASURES expression."""
+        """A MEASURES expression. A list can be one as a whole; expressions do not know it."""
+        inner = node
+        while isinstance(inner, Semantics | exp.Paren):
+            inner = inner.this
+        self._list = inner
         return self.lower(node, Place("MEASURES"))
 
     # --- the tree ---
@@ -98,7 +103,7 @@ class Lowering:
             if _arguments(node):
                 raise self.names.source.wrong(node, "MATCH_NUMBER() takes no argument")
             return ex.MatchNumber()
-        if type(node) in scalars.AGGREGATES:
+        if scalars.aggregate_of(node) is not None:
             return self._aggregate(node, place, final=False)
         predicate = PREDICATES.get(type(node))
         if predicate is not None:
@@ -159,7 +164,7 @@ class Lowering:
         name = _function_name(inner)
         if name in ("FIRST", "LAST"):
             return self._navigation(inner, name, place, final)
-        if type(inner) in scalars.AGGREGATES:
+        if scalars.aggregate_of(inner) is not None:
             return self._aggregate(inner, place, final)
         word = "FINAL" if final else "RUNNING"
         raise self.names.source.wrong(
@@ -234,7 +239,13 @@ class Lowering:
             raise self.names.source.wrong(
                 node, f"an aggregate within {place.within} has no meaning; leave one of them out"
             )
-        name = scalars.AGGREGATES[type(node)]
+        name = scalars.aggregate_of(node) or ""
+        if name == "array_agg" and node is not self._list:
+            raise self.names.source.wrong(
+                node,
+                "array_agg gives a list, which is a whole measure: MEASURES array_agg(x) AS name; within an expression "
+                "use string_agg(x, ',')",
+            )
         arguments: list[exp.Expr] = _arguments(node)
         distinct = bool(arguments) and isinstance(arguments[0], exp.Distinct)
         if distinct:
@@ -257,8 +268,6 @@ class Lowering:
         return self.built(node, lambda: ex.Aggregate(name, lowered, variables, final, distinct))
 
     def _call(self, node: exp.Expr, place: Place) -> ex.Expr:
-        if isinstance(node, exp.ArrayAgg):
-            raise self.names.source.wrong(node, "array_agg gives a list, which is no type here; use string_agg(x, ',')")
         if not isinstance(node, exp.Func):
             raise self.names.source.wrong(node, f"{node.sql()} cannot stand in {place.clause}")
         name = scalars.FUNCTIONS.get(type(node)) or (_function_name(node) or "").lower()

@@ -74,7 +74,7 @@ class Fold:
         state, seen = held
         self._scope.look_at(row, variable)
         values = tuple(argument(self._scope) for argument in self._arguments)
-        if None in values or (seen is not None and values in seen):
+        if (None in values and not self._function.nulls) or (seen is not None and values in seen):
             return held
         return self._function.step(state, *values), (None if seen is None else seen | {values})
 

@@ -51,7 +51,30 @@ AGGREGATES: Final[dict[type[exp.Expr], str]] = {
     exp.StddevSamp: "stddev_samp",
     exp.Stddev: "stddev_samp",
     exp.GroupConcat: "string_agg",
+    exp.ArrayAgg: "array_agg",
+    exp.Corr: "corr",
+    exp.CovarPop: "covar_pop",
+    exp.CovarSamp: "covar_samp",
+    exp.BitwiseAndAgg: "bit_and",
+    exp.BitwiseOrAgg: "bit_or",
+    exp.BitwiseXorAgg: "bit_xor",
 }
+_BY_NAME: Final = {
+    "every": "bool_and",
+    "bit_and": "bit_and",
+    "bit_or": "bit_or",
+    "bit_xor": "bit_xor",
+    "std": "stddev_samp",
+}
+"""Aggregates that sqlglot does not know as such."""
+
+
+def aggregate_of(node: exp.Expr) -> str | None:
+    """The name in plans of an aggregate; None if it is none."""
+    if isinstance(node, exp.Anonymous):
+        return _BY_NAME.get(node.name.lower())
+    return AGGREGATES.get(type(node))
+
 
 DATATYPES: Final[dict[str, ColumnType]] = {
     **dict.fromkeys(("BOOLEAN", "BOOL"), ColumnType.BOOL),
