@@ -9,6 +9,8 @@ from unerring.model import MessageLoss, UnerringError, event_of, stream
 
 if TYPE_CHECKING:
     from unerring.app import App
+    from unerring.processes.build import Process
+    from unerring.processes.graph import Service
     from unerring.rules import fn
     from unerring.rules.api import Rule, counted, rule, session, sliding, trailing, tumbling
     from unerring.rules.operators import Operator
@@ -17,17 +19,25 @@ if TYPE_CHECKING:
     from unerring.rules.terms import columns, next_row, prev, time_of
     from unerring.rules.tree import run_on
     from unerring.runtime.channel import AsyncPublisher, AsyncSubscriber, OnLoss, Publisher, Received, Subscriber
+    from unerring.runtime.process_node import Embedded, RunningNode
+    from unerring.runtime.services import Filter, HttpService
 
 __all__ = [
     "App",
     "AsyncPublisher",
     "AsyncSubscriber",
+    "Embedded",
+    "Filter",
+    "HttpService",
     "MessageLoss",
     "OnLoss",
     "Operator",
+    "Process",
     "Publisher",
     "Received",
     "Rule",
+    "RunningNode",
+    "Service",
     "Subscriber",
     "UnerringError",
     "all_of",
@@ -66,6 +76,12 @@ _WHERE = {
     "Publisher": _CHANNEL,
     "Received": _CHANNEL,
     "Subscriber": _CHANNEL,
+    "Embedded": "unerring.runtime.process_node",
+    "Filter": "unerring.runtime.services",
+    "HttpService": "unerring.runtime.services",
+    "Process": "unerring.processes.build",
+    "RunningNode": "unerring.runtime.process_node",
+    "Service": "unerring.processes.graph",
     "Operator": "unerring.rules.operators",
     "Rule": "unerring.rules.api",
     "all_of": "unerring.rules.steps",

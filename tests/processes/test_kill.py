@@ -17,6 +17,7 @@ def torment(cluster: Cluster, failures: int, seed: int) -> None:
             if cluster.open() < 6:
                 cluster.want(f"p{number}", number)
                 number += 1
+        cluster.wait_awake(cluster.names)
         pass_time(draw.random() * 0.4)
         victim = cluster.master() or draw.choice(cluster.names)
         if draw.random() < 0.25:

@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "status": "Show a live run: groups, leaders, incarnations, queues, lag.",
     "replica": "Add, remove, replace or evict a replica of a live run.",
     "node": "Run a process node: one of a cluster, or a cluster of one.",
+    "process": "Start, see and steer instances of processes; audit a run of them.",
     "explain": "Print a rule or a process: how it runs and why, what it keeps, its version.",
     "simulate": "Run a scenario under seeded faults and check what must always hold.",
     "query": "Run SQL with MATCH_RECOGNIZE on files and print the rows as JSON lines.",

@@ -52,6 +52,7 @@ async def _run(
 ) -> None:
     from unerring.processes.config import ClusterBounds
     from unerring.runtime.links import LinksConfig
+    from unerring.runtime.process_control import SUFFIX, Control
     from unerring.runtime.process_node import RunningNode
     from unerring.runtime.services import HttpService
 
@@ -73,11 +74,16 @@ async def _run(
             result = await node.run(process, instance, **_object(given))
             typer.echo(msgspec.json.encode(result).decode())
             return
+        control = Control(node, data / f"{name}{SUFFIX}")
+        await control.open()
         typer.echo(f"{name} runs{' on ' + address if address else ''}, f = {bounds.f}; Ctrl-C stops it", err=True)
         stopping = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-        await node.wait(stopping)
+        try:
+            await node.wait(stopping)
+        finally:
+            await control.close()
     finally:
         await node.close()
 

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unerring.cli._address import load as find
 from unerring.cli._address import pairs
 from unerring.model import CallerError
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from unerring.app.running import Run
 
 
 def command(
-    app: Annotated[str, typer.Argument(help="module:attribute of the app.")],
+    app: Annotated[str, typer.Argument(help="module:attribute of the app, or of a process.")],
     engine: Annotated[str, typer.Option(help="The gear: spark for volume, live for milliseconds.")] = "spark",
     master: Annotated[str, typer.Option(help="The Spark master, such as local[*] or spark://HOST:PORT.")] = "local[*]",
     data: Annotated[Path, typer.Option(help="The run's folder.")] = Path("unerring-data"),
@@ -27,7 +29,8 @@ def command(
     rows: Annotated[int, typer.Option(help="About how many events a micro-batch takes at most.")] = 2_000_000,
     metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port of loopback.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Take what the log holds now, then end.")] = False,
-    f: Annotated[int, typer.Option("--f", min=0, help="Live: failures that every rule survives; f+1 replicas.")] = 1,
+    f: Annotated[int, typer.Option("--f", min=0, help="Live: failures that every rule or process survives.")] = 1,
+    service: Annotated[list[str] | None, typer.Option(help="Processes: name=URL of an HTTP service.")] = None,
     durable: Annotated[
         bool, typer.Option("--durable", help="Live: replicas keep what they acknowledge on disk.")
     ] = False,
@@ -43,8 +46,15 @@ def command(
         int | None, typer.Option(help="Event time, in microseconds, after which these rules replace the folder's.")
     ] = None,
 ) -> None:
-    """Run an application: channels in, log, detection, situations out, until Ctrl-C. A new run goes on from there."""
+    """Run an application: channels in, log, detection, situations out, until Ctrl-C. A new run goes on from there.
+
+    For a process: 2f+1 nodes, each an operating-system process; `unerring process` starts and steers instances.
+    """
     from rich.console import Console
+
+    if _is_process(app):
+        _run_nodes(app, f, str(Path(tls).absolute()) if tls else "", pairs(service), data, Console(stderr=True))
+        return
 
     from unerring.app import load
     from unerring.app.folder import remember
@@ -92,6 +102,27 @@ def command(
         if server is not None:
             server.shutdown()
     typer.echo(_summary(run))
+
+
+def _is_process(address: str) -> bool:
+    from unerring.processes.build import Process
+
+    return isinstance(find(address), Process)
+
+
+def _run_nodes(address: str, f: int, tls: str, services: dict[str, str], data: Path, console: Console) -> None:
+    from unerring.runtime.process_cluster import ClusterShape, NodeCluster
+
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    cluster = NodeCluster([address], data.absolute(), ClusterShape(f=f, tls=tls), services, console.print)
+    cluster.start()
+    try:
+        console.print(f"{address} runs on {', '.join(cluster.names)} in {data}; f = {f}; Ctrl-C stops it")
+        cluster.watch(stopping)
+    finally:
+        cluster.stop()
 
 
 def _watch(run: Run, console: object, stopping: threading.Event) -> None:

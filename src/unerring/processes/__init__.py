@@ -4,6 +4,7 @@ graph.py       what a process is: a graph of actions and control vertices, as da
 checks.py      what a graph must fulfil before it may run
 build.py       the Python API: decorators on plain async functions, and `flow`
 grouping.py    which actions are executed between two state replications, and whether actively or passively
+history.py     what of a state's history is sent, kept and told
 messages.py    what replicas, services and partners say to each other, and what a replica keeps on disk
 execution.py   a master's (or a backup's) execution of one group
 undo.py        compensations: in reverse order, logged, repeated until done

@@ -97,16 +97,18 @@ class Process:
                 raise ProcessError(f"process {self.name}: action {function.__name__} is not async; write 'async def'")
             called = name or function.__name__
             undo = compensation if isinstance(compensation, str) else getattr(compensation, "__name__", "")
+            if service == LOCAL:  # all processes of a node share its functions: each has its own names there
+                undo = undo and f"{self.name}.{undo}"
             if callable(compensation):
                 self.functions[undo] = compensation
-            self.functions[called] = function
+            self.functions[f"{self.name}.{called}"] = function
             parameters = [p for p in inspect.signature(function).parameters if p != "interaction"]
             self._declare(
                 Vertex(
                     name=called,
                     kind=kind,
                     service=service,
-                    operation=operation or (called if service == LOCAL else function.__name__),
+                    operation=f"{self.name}.{called}" if service == LOCAL else operation or function.__name__,
                     reads=tuple(parameters),
                     writes=_names(writes),
                     write=write or kind is Kind.SEND,

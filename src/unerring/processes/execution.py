@@ -34,11 +34,12 @@ from unerring.processes.messages import (
 class Attempt:
     """One request under way."""
 
-    __slots__ = ("count", "due_us", "request", "vertex", "why")
+    __slots__ = ("asked_us", "count", "due_us", "request", "vertex", "why")
 
     def __init__(self, request: Request, vertex: Vertex, now: int) -> None:
         self.request = request
         self.vertex = vertex
+        self.asked_us = now
         self.count = 0
         self.due_us = now
         self.why = "no answer came"
@@ -149,7 +150,7 @@ class Execution:
         if done is not None:
             iid = self._iid(vertex, occurrence)
             request = self.intents[vertex.name].request if vertex.name in self.intents else self._request(vertex)
-            return self._apply(vertex, iid, request, done.value)
+            return self._apply(vertex, iid, request, done.value, done.took_us)
         if self.aborted or self.fenced or any(attempt.vertex is vertex for attempt in self.open.values()):
             return False
         self._ask(vertex, occurrence, now, started)
@@ -187,9 +188,10 @@ class Execution:
         self.cut = self.graph.fire(self.cut, vertex, label)
         return True
 
-    def _apply(self, vertex: Vertex, iid: str, request: Any, reply: Any) -> bool:
+    def _apply(self, vertex: Vertex, iid: str, request: Any, reply: Any, took_us: int = 0) -> bool:
         """A reply changes the internal state. One that does not fit is an abort: the effect, if any, will be undone."""
-        self.taken.append(Taken(vertex.name, iid, request, reply, vertex.write, self.group, self._view_of(vertex)))
+        view = self._view_of(vertex)
+        self.taken.append(Taken(vertex.name, iid, request, reply, vertex.write, self.group, view, took_us=took_us))
         try:
             values = self._values(vertex, reply)
         except ProcessError as error:
@@ -254,7 +256,8 @@ class Execution:
             return []
         del self.open[reply.iid]
         occurrence = self.intents[attempt.vertex.name].occurrence
-        self.outcomes.append(Outcome(attempt.vertex.name, occurrence, reply.answer, reply.value))
+        took_us = now - attempt.asked_us
+        self.outcomes.append(Outcome(attempt.vertex.name, occurrence, reply.answer, reply.value, took_us))
         self.dirty = True
         return self.advance(now)
 
@@ -274,7 +277,7 @@ class Execution:
             again.append(attempt.request)
         return again
 
-    def next_state(self) -> State:
+    def next_state(self, master: str, wall_us: int) -> State:
         """The state after the group."""
         invariant(self.finished and self.view is not None, "only a master's finished group has a state")
         view = 0 if self.view is None else self.view
@@ -282,7 +285,7 @@ class Execution:
         return msgspec.structs.replace(
             self.input,
             group=self.group,
-            lineage=(*self.input.lineage, Step(view, self.cut)),
+            lineage=(*self.input.lineage, Step(view, self.cut, master, wall_us)),
             cut=self.cut,
             variables=self.variables,
             taken=(*self.input.taken, *self.taken),

@@ -7,7 +7,7 @@ pages of a fixed number of groups, written once; the record of the accepted stat
 from __future__ import annotations
 
 from collections.abc import Mapping, Sized
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -16,6 +16,7 @@ from unerring.processes.messages import Accepted, State, Step, Taken
 
 PAGE_GROUPS: Final = 16
 PAST: Final = "past/"
+GIVEN: Final = "given"
 
 
 def extends(state: State, base: State) -> bool:
@@ -25,6 +26,7 @@ def extends(state: State, base: State) -> bool:
         and state.lineage[: len(base.lineage)] == base.lineage
         and state.taken[: len(base.taken)] == base.taken
         and state.consumed[: len(base.consumed)] == base.consumed
+        and state.given == base.given
     )
 
 
@@ -35,6 +37,7 @@ def added(state: State, base: State) -> State:
         lineage=state.lineage[len(base.lineage) :],
         taken=state.taken[len(base.taken) :],
         consumed=state.consumed[len(base.consumed) :],
+        given={},
     )
 
 
@@ -45,6 +48,7 @@ def joined(base: State, rest: State) -> State:
         lineage=base.lineage + rest.lineage,
         taken=base.taken + rest.taken,
         consumed=base.consumed + rest.consumed,
+        given=base.given,
     )
 
 
@@ -53,7 +57,7 @@ def ends_with(state: State, rest: State) -> bool:
     shared = (len(whole) - len(part) for whole, part in _histories(state, rest))
     lineage, taken, consumed = (max(0, count) for count in shared)
     return rest == msgspec.structs.replace(
-        state, lineage=state.lineage[lineage:], taken=state.taken[taken:], consumed=state.consumed[consumed:]
+        state, lineage=state.lineage[lineage:], taken=state.taken[taken:], consumed=state.consumed[consumed:], given={}
     )
 
 
@@ -74,10 +78,11 @@ class Pages:
     def __init__(self, records: Mapping[str, bytes]) -> None:
         keys = sorted(key for key in records if key.startswith(PAST))
         self._pages = [msgspec.msgpack.decode(records[key], type=Page) for key in keys]
+        self._given: dict[str, Any] | None = msgspec.msgpack.decode(records[GIVEN]) if GIVEN in records else None
 
     @property
     def keys(self) -> list[str]:
-        return [_key(number) for number in range(len(self._pages))]
+        return [*([GIVEN] if self._given is not None else []), *map(_key, range(len(self._pages)))]
 
     def whole(self, accepted: Accepted) -> Accepted:
         """What was accepted, from its record and the pages."""
@@ -87,14 +92,18 @@ class Pages:
             lineage += page.lineage
             taken += page.taken
         rest = accepted.state
-        state = msgspec.structs.replace(rest, lineage=lineage + rest.lineage, taken=taken + rest.taken)
+        state = msgspec.structs.replace(
+            rest, lineage=lineage + rest.lineage, taken=taken + rest.taken, given=self._given or {}
+        )
         invariant(len(state.lineage) == state.group, "pages and record make one history")
         return msgspec.structs.replace(accepted, state=state)
 
-    def split(self, accepted: Accepted) -> tuple[Accepted, dict[str, Page | None]]:
+    def split(self, accepted: Accepted) -> tuple[Accepted, dict[str, Any]]:
         """The record to keep, and the pages that must be written or are gone (None)."""
         state = accepted.state
-        changes: dict[str, Page | None] = {}
+        changes: dict[str, Any] = {}
+        if state.given != self._given:
+            self._given = changes[GIVEN] = state.given
         groups = taken = 0
         for number in range(len(state.lineage) // PAGE_GROUPS):
             groups += PAGE_GROUPS
@@ -107,9 +116,9 @@ class Pages:
                 changes[_key(number)] = page
             taken += len(page.taken)
         full = groups // PAGE_GROUPS
-        changes.update(dict.fromkeys(self.keys[full:]))
+        changes.update(dict.fromkeys(_key(number) for number in range(full, len(self._pages))))
         del self._pages[full:]
-        rest = msgspec.structs.replace(state, lineage=state.lineage[groups:], taken=state.taken[taken:])
+        rest = msgspec.structs.replace(state, lineage=state.lineage[groups:], taken=state.taken[taken:], given={})
         return msgspec.structs.replace(accepted, state=rest), changes
 
     def _page(self, number: int, state: State, groups: int, taken: int) -> Page:
@@ -121,6 +130,31 @@ class Pages:
             while until < len(state.taken) and state.taken[until].group <= groups:
                 until += 1
         return Page(lineage, state.taken[taken:until])
+
+
+def told_history(state: State) -> dict[str, Any]:
+    """A state's history for people and for analysis: groups with their views, masters and times, and what was done."""
+    groups = [
+        {
+            "group": number,
+            "view": step.view,
+            "master": step.master.partition("/")[0],
+            "at_us": step.at_us,
+            "actions": [msgspec.structs.asdict(taken) for taken in state.taken if taken.group == number],
+        }
+        for number, step in enumerate(state.lineage, 1)
+    ]
+    return {
+        "instance": state.instance,
+        "process": state.process,
+        "version": state.version,
+        "status": state.status,
+        "reason": state.reason,
+        "given": state.given,
+        "variables": state.variables,
+        "consumed": list(state.consumed),
+        "groups": groups,
+    }
 
 
 def _key(number: int) -> str:

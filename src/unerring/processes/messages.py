@@ -40,10 +40,13 @@ FINAL: Final = (Status.COMPLETED, Status.CANCELLED, Status.FAILED, Status.PARKED
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):
-    """One group of the lineage: the view that executed it, and the cut after it."""
+    """One group of the lineage: the view that executed it, and the cut after it; who did, and when it was done."""
 
     view: int
     cut: Cut
+    master: str = ""
+    at_us: int = 0
+    """Wall time."""
 
 
 class Taken(msgspec.Struct, frozen=True, array_like=True):
@@ -58,6 +61,8 @@ class Taken(msgspec.Struct, frozen=True, array_like=True):
     view: int
     unknown: bool = False
     """The request may or may not have had its effect."""
+    took_us: int = 0
+    """From the first request to the reply."""
 
 
 class State(msgspec.Struct, frozen=True, array_like=True):
@@ -83,6 +88,8 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     reason: str = ""
     swept: int = 0
     """Executions of lower views outside the lineage are undone."""
+    given: dict[str, Any] = {}
+    """What the instance was started with."""
 
     @property
     def executed_in(self) -> int:
@@ -312,6 +319,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     occurrence: int
     answer: str
     value: Any
+    took_us: int = 0
 
 
 class GroupLog(msgspec.Struct, frozen=True, array_like=True):
@@ -343,6 +351,10 @@ class Outline(msgspec.Struct, frozen=True, array_like=True):
     status: str
     reason: str
     variables: dict[str, Any]
+    given: str = ""
+    """A digest of what it was started with."""
+    version: str = ""
+    ended_us: int = 0
 
 
 MESSAGES = (

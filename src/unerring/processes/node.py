@@ -18,6 +18,7 @@ from unerring.model import (
     Entropy,
     ProcessError,
     SetTimer,
+    invariant,
 )
 from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
@@ -50,10 +51,12 @@ from unerring.processes.messages import (
     Vote,
 )
 from unerring.processes.out import Out
-from unerring.processes.replica import Replica, clean_message, outline_of
+from unerring.processes.replica import Replica, clean_message, digest_of, outline_of
 from unerring.processes.replica_views import Shared
 
 TICK = "tick"
+HISTORY = "history"
+"""The key of a settled instance's last state: on disk for those who ask, and not in memory."""
 
 
 def replica_set(instance: str, nodes: tuple[Address, ...], f: int) -> tuple[Address, ...]:
@@ -119,7 +122,7 @@ class ProcessNode:
             instance, _, rest = key.rpartition("|")
             if rest == "outline":
                 self.finished[instance] = msgspec.msgpack.decode(data, type=Outline)
-            else:
+            elif rest != HISTORY:
                 kept.setdefault(instance, {})[rest] = data
         for instance, rest_of in kept.items():
             if instance not in self.finished:
@@ -158,7 +161,7 @@ class ProcessNode:
         elif isinstance(message, Start):
             self._on_start(sender, message, now)
         elif isinstance(message, Started):
-            self.starters.pop(message.instance, None)
+            self._on_started(message)
         elif not isinstance(message, Connected | Disconnected):  # repetition, not connections, carries this protocol
             self._to_instance(sender, message, now)
         return self.out.take()
@@ -229,15 +232,19 @@ class ProcessNode:
         if replica.decided is None:
             return
         for client, start in self.starters.pop(replica.instance, ()):
-            self.out.send(client, Started(replica.instance, self._same(replica.decided[1], start)))
+            self._tell_started(client, replica.instance, _digest(replica), start)
         view, state = replica.decided
         if state.final and replica.planning and replica.is_clean() and replica.all_clean(view, state.group):
             for member in replica.others:
                 self.out.send(member, Settled(replica.instance))
             self._settled(replica)
 
-    def _same(self, state: State, start: Start) -> bool:
-        return state.process == start.process
+    def _tell_started(self, client: Address, instance: str, given: str, start: Start) -> None:
+        started = Started(instance, given == digest_of(start.process, start.given))
+        if client == self.me:
+            self.out.deliver(started)
+        else:
+            self.out.send(client, started)
 
     def _settled(self, replica: Replica) -> None:
         """Nothing is left to undo anywhere: keep the outcome, forget the rest."""
@@ -256,10 +263,12 @@ class ProcessNode:
             replica.forget(f"group/{view}/{group}")
         self.finished[replica.instance] = outline
         replica.keep("outline", outline)
+        replica.keep(HISTORY, replica.decided[1])
         while len(self.finished) > self.config.finished_max:
             oldest = next(iter(self.finished))
             del self.finished[oldest]
             self.out.forget(f"{oldest}|outline")
+            self.out.forget(f"{oldest}|{HISTORY}")
 
     def _on_finished(self, sender: Address, instance: str, message: Any) -> None:
         """Somebody speaks of an instance that is settled: all were clean, so only the outcome is left to tell."""
@@ -308,16 +317,17 @@ class ProcessNode:
         wall_us = now + self.shared.wall_offset_us
         due = {v.name: wall_us + v.time_us for v in graph.enabled(graph.start) if v.kind is Kind.SLEEP}
         variables = process.initial(start.given)
-        return State(start.instance, graph.name, graph.version, 0, (), graph.start, variables, due=due)
+        given = start.given
+        return State(start.instance, graph.name, graph.version, 0, (), graph.start, variables, due=due, given=given)
 
     def _on_start(self, sender: Address, message: Start, now: int) -> None:
         outline = self.finished.get(message.instance)
         if outline is not None:
-            self.out.send(sender, Started(message.instance, outline.process == message.process))
+            self._tell_started(sender, message.instance, outline.given, message)
             return
         replica = self.instances.get(message.instance)
         if replica is not None and replica.decided is not None:
-            self.out.send(sender, Started(message.instance, self._same(replica.decided[1], message)))
+            self._tell_started(sender, message.instance, _digest(replica), message)
             return
         members = replica_set(message.instance, self.nodes, self.bounds.f)
         waiting = self.starters.setdefault(message.instance, [])
@@ -335,6 +345,14 @@ class ProcessNode:
         if replica is not None:
             replica.propose_start(state, members[0] == self.me, now)
             self._after(replica)
+
+    def _on_started(self, message: Started) -> None:
+        """Another node answers for a start that was handed on to it."""
+        for client, _ in self.starters.pop(message.instance, ()):
+            if client == self.me:
+                self.out.deliver(message)
+            else:
+                self.out.send(client, message)
 
     def _forward_starts(self, now: int) -> None:
         """A start that is not yet decided goes on to the first replica, and to all if this node has no part in it."""
@@ -364,18 +382,42 @@ class ProcessNode:
         """Ask for cancellation with compensation."""
         return self.post(instance, Mail(id, CANCEL, None), now)
 
+    def retry(self, instance: str, now: int) -> Effects:
+        """Ask at once for what is being undone, however long it has failed."""
+        replica = self.instances.get(instance)
+        if replica is not None:
+            replica.retry(now)
+            self._after(replica)
+        return self.out.take()
+
+    def knows(self, instance: str) -> bool:
+        return instance in self.instances or instance in self.finished
+
+    def list(self) -> list[dict[str, Any]]:
+        """All instances that this node has a part in, the open ones first."""
+        told = []
+        for replica in self.instances.values():
+            known = replica.query()
+            kept = ("instance", "process", "version", "status", "reason", "role", "view", "group", "parked")
+            told.append({key: known[key] for key in kept})
+        told += [
+            {"instance": instance, "process": done.process, "version": done.version, "status": done.status}
+            | {"reason": done.reason, "ended_us": done.ended_us}
+            for instance, done in self.finished.items()
+        ]
+        return told
+
     def query(self, instance: str) -> dict[str, Any]:
         """What this node knows of an instance."""
         if instance in self.finished:
             done = self.finished[instance]
-            return {
-                "instance": instance,
-                "status": done.status,
-                "reason": done.reason,
-                "variables": done.variables,
-                "clean": True,
-            }
+            return {"instance": instance, **msgspec.structs.asdict(done), "clean": True}
         replica = self.instances.get(instance)
         if replica is None:
             raise ProcessError(f"this node knows no instance {instance!r}; ask one of its replicas or start it")
         return replica.query()
+
+
+def _digest(replica: Replica) -> str:
+    invariant(replica.decided is not None, "only what is decided has surely been started")
+    return digest_of(replica.decided[1].process, replica.decided[1].given) if replica.decided else ""

@@ -3,6 +3,7 @@ of own executions, survivors' cancelling, partners' messages, replies, time."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -263,12 +264,25 @@ class Replica(Leads):
 
     # ---- for people --------------------------------------------------------------------------------------------
 
+    def _undoing(self) -> list[Undo]:
+        return [undo for undo in (self.undo, self.sweep, *self.undos.values()) if undo is not None]
+
+    def retry(self, now: int) -> int:
+        """Somebody mended a service: ask at once for what is being undone. How many such requests there are."""
+        undoing = self._undoing()
+        for undo in undoing:
+            undo.hurry()
+        self.tick(now, may_ask=False)
+        return len(undoing)
+
     def query(self) -> dict[str, Any]:
         """What is known here."""
         state = self.decided[1] if self.decided else self.accepted.state if self.accepted else None
         role = "candidate" if self.votes is not None else "planner" if self.planning else "follower"
         return {
             "instance": self.instance,
+            "process": state.process if state else "",
+            "version": state.version if state else "",
             "view": self.view,
             "role": "master" if self.execution is not None else role,
             "group": state.group if state else -1,
@@ -277,12 +291,21 @@ class Replica(Leads):
             "variables": dict(state.variables) if state else {},
             "history": [taken.vertex for taken in state.taken] if state else [],
             "compensating": [f"group {group} of view {view}" for view, group in self.undos],
+            "parked": [undo.asked.iid for undo in self._undoing() if undo.parked and undo.asked is not None],
             "clean": self.is_clean(),
         }
 
 
 def outline_of(state: State) -> Outline:
-    return Outline(state.process, state.status, state.reason, state.variables)
+    ended_us = state.lineage[-1].at_us if state.lineage else 0
+    given = digest_of(state.process, state.given)
+    return Outline(state.process, state.status, state.reason, state.variables, given, state.version, ended_us)
+
+
+def digest_of(process: str, given: Mapping[str, Any]) -> str:
+    """Two starts with one id are the same start if this is the same."""
+    said = msgspec.json.encode((process, given), order="sorted")
+    return hashlib.blake2b(said, digest_size=8).hexdigest()
 
 
 def clean_message(replica: Replica) -> Clean | None:

@@ -13,7 +13,7 @@ import msgspec
 from unerring.model import Address, invariant
 from unerring.processes.build import Process
 from unerring.processes.execution import Execution
-from unerring.processes.graph import Kind
+from unerring.processes.graph import Cut, Kind
 from unerring.processes.grouping import Group, group_at
 from unerring.processes.history import added
 from unerring.processes.messages import (
@@ -191,7 +191,7 @@ class Leads(Views):
         elif self.naming != Naming(self.view, group, self.me):
             return
         self.planning, self.undo = False, None
-        step = Step(self.view, state.cut)
+        step = self._step(state.cut, now)
         self.replicate(msgspec.structs.replace(state, group=group, lineage=(*state.lineage, step)), now)
 
     def _name(self, process: Process, state: State, group: Group, waits: Mapping[str, Mail | None], now: int) -> None:
@@ -308,7 +308,7 @@ class Leads(Views):
 
     def _finish(self, execution: Execution, now: int) -> None:
         self.execution = None
-        state = self._with_due(execution, execution.next_state(), now)
+        state = self._with_due(execution, execution.next_state(self.me, now + self.shared.wall_offset_us), now)
         if self._bytes(state, execution.input) > self.shared.bounds.state_bytes_max:
             most = self.shared.bounds.state_bytes_max
             self._fail(execution, f"its state takes more than {most} bytes; store less in it", now)
@@ -356,9 +356,12 @@ class Leads(Views):
             self._keep_log(execution)
         self.ask_view(now, execution.aborted)
 
+    def _step(self, cut: Cut, now: int) -> Step:
+        return Step(self.view, cut, self.me, now + self.shared.wall_offset_us)
+
     def _promise_again(self, state: State, now: int) -> None:
         """A recorded refusal of an announced action: the next occurrence is announced as a new state."""
-        step = Step(self.view, state.cut)
+        step = self._step(state.cut, now)
         self.replicate(msgspec.structs.replace(state, group=state.group + 1, lineage=(*state.lineage, step)), now)
 
     def _fail(self, execution: Execution, why: str, now: int) -> None:
@@ -366,7 +369,7 @@ class Leads(Views):
         state = execution.input
         if execution.wrote:
             self._keep_log(execution)
-        step = Step(self.view, state.cut)
+        step = self._step(state.cut, now)
         failed = msgspec.structs.replace(
             state,
             group=execution.group,

@@ -85,6 +85,10 @@ class Undo:
     def parked(self) -> bool:
         return self.attempts > self.config.undo_attempts_max
 
+    def hurry(self) -> None:
+        """Ask again at the next tick, with fresh patience."""
+        self.attempts, self.due_us = 0, 0
+
     def tick(self, now: int) -> Request | None:
         """The next request, or the last one again."""
         if self.finished or (self.asked is not None and now < self.due_us):

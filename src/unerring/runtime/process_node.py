@@ -22,8 +22,9 @@ from unerring.model import CallerError, Codec, Effects, Machine, ProcessError, S
 from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.grouping import Grouping
-from unerring.processes.messages import CANCEL, FINAL, Mail, Start, codec
-from unerring.processes.node import ProcessNode
+from unerring.processes.history import told_history
+from unerring.processes.messages import CANCEL, FINAL, Mail, Start, Started, State, codec
+from unerring.processes.node import HISTORY, ProcessNode
 from unerring.processes.replica import Ended
 from unerring.runtime.greeting import Identity
 from unerring.runtime.links import Links, LinksConfig
@@ -96,6 +97,11 @@ class RunningNode:
         functions = {name: function for process in processes for name, function in process.functions.items()}
         self._services: dict[str, Service] = {"local": LocalService(functions), **(services or {})}
         self._ended: dict[str, list[asyncio.Future[Ended]]] = {}
+        self._started: dict[str, list[asyncio.Future[Started]]] = {}
+        self._over: dict[str, Ended] = {}
+        """Ends that were delivered, so that they are on disk: what the machine knows may be ahead of it."""
+        self._over_before: frozenset[str] = frozenset()
+        """Those that were on disk when the node was opened."""
         self._links: Links | None = None
         self._driving: asyncio.Task[Any] | None = None
 
@@ -127,6 +133,7 @@ class RunningNode:
             self._grouping,
             time.time_ns() // 1000 - now,
         )
+        self._over_before = frozenset(self.node.finished)
         self._carrier = ServiceCarrier(me, self._services, links, self.reports)
         machine: Machine = _Machine(self.node)
         self.driver = Driver(
@@ -188,45 +195,64 @@ class RunningNode:
         await self.close()
 
     def _on_deliver(self, what: Any) -> None:
+        waiting: list[asyncio.Future[Any]] = []
         if isinstance(what, Ended):
-            for waiting in self._ended.pop(what.instance, []):
-                if not waiting.done():
-                    waiting.set_result(what)
+            self._over[what.instance] = what
+            while len(self._over) > self._config.finished_max:
+                del self._over[next(iter(self._over))]
+            waiting = [*self._ended.pop(what.instance, [])]
+        elif isinstance(what, Started):
+            waiting = [*self._started.pop(what.instance, [])]
+        for each in waiting:
+            if not each.done():
+                each.set_result(what)
 
     # ---- what an application does ------------------------------------------------------------------------------
 
     async def start(self, process: str, instance: str, **given: Any) -> None:
-        """Start an instance, or do nothing if its id was started before."""
+        """Start an instance: when this returns it exists on a majority. The same id and input again is the same start;
+        the same id with another process or input is refused with a ProcessError."""
         start = Start(instance, process, msgspec.to_builtins(given))
         self.node.initial(start, 0)  # says at once what is wrong with it
+        answer = self._expect(self._started, instance)
         await self.driver.put(self.node.me, _Wish("begin", (start,)))
+        started = await self._come(answer, f"the start of {instance} was on disk")
+        if not started.same:
+            raise ProcessError(
+                f"{instance!r} was started before with another process or other input; give this one an id of its own"
+            )
+
+    def _expect(self, waiting: dict[str, list[asyncio.Future[Any]]], instance: str) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        waiting.setdefault(instance, []).append(future)
+        return future
+
+    async def _come(self, waiting: asyncio.Future[Any], what: str) -> Any:
+        driving = self._driving
+        if driving is None:
+            raise ProcessError(f"node {self.name} is not open")
+        await asyncio.wait((waiting, driving), return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            raise ProcessError(f"node {self.name} stopped before {what}; start it again")
+        return waiting.result()
 
     async def result(self, instance: str) -> dict[str, Any]:
         """Wait for the end of an instance; its variables. ProcessError when it was cancelled, failed or parked."""
-        done = self.node.finished.get(instance)
-        replica = self.node.instances.get(instance)
-        if done is None and not (replica is not None and replica.final):
-            waiting: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
-            self._ended.setdefault(instance, []).append(waiting)
-            driving = self._driving
-            if driving is None:
-                raise ProcessError(f"node {self.name} is not open")
-            await asyncio.wait((waiting, driving), return_when=asyncio.FIRST_COMPLETED)
-            if not waiting.done():
-                raise ProcessError(f"node {self.name} stopped before {instance} came to its end; start it again")
-            state = waiting.result().state
-            status, reason, variables = state.status, state.reason, state.variables
+        if instance in self._over_before and instance in self.node.finished:
+            outline = self.node.finished[instance]
+            status, reason, variables = outline.status, outline.reason, outline.variables
         else:
-            told = self.node.query(instance)
-            status, reason, variables = told["status"], told["reason"], told["variables"]
+            ended = self._over.get(instance)
+            if ended is None:
+                ended = await self._come(self._expect(self._ended, instance), f"{instance} came to its end")
+            status, reason, variables = ended.state.status, ended.state.reason, ended.state.variables
         if status != FINAL[0]:
             raise ProcessError(f"{instance} was {status}: {reason}")
         return dict(variables)
 
     async def run(self, process: str, instance: str, **given: Any) -> dict[str, Any]:
         """Start and wait."""
-        if instance not in self.node.finished:
-            await self.start(process, instance, **given)
+        await self.start(process, instance, **given)
         return await self.result(instance)
 
     async def signal(self, instance: str, channel: str, payload: Any, id: str = "") -> None:
@@ -240,9 +266,24 @@ class RunningNode:
         """Ask that the instance is undone. It may have ended, or be past what can be undone: see `result`."""
         await self.driver.put(self.node.me, _Wish("cancel", (instance, f"cancel-{instance}")))
 
+    async def retry(self, instance: str) -> None:
+        """A service that did not undo something was mended: ask it again now."""
+        self.node.query(instance)
+        await self.driver.put(self.node.me, _Wish("retry", (instance,)))
+
     def query(self, instance: str) -> dict[str, Any]:
         """What this node knows of an instance now."""
         return self.node.query(instance)
+
+    def history(self, instance: str) -> dict[str, Any]:
+        """All groups and actions of an instance so far: views, masters, ids of interactions, times."""
+        replica = self.node.instances.get(instance)
+        if replica is not None and replica.decided is not None:
+            return told_history(replica.decided[1])
+        data = self._storage.load(f"{instance}|{HISTORY}").get(f"{instance}|{HISTORY}")
+        if data is None:
+            raise ProcessError(f"this node has no history of {instance!r}; ask one of its replicas")
+        return told_history(msgspec.msgpack.decode(data, type=State))
 
 
 class Embedded(RunningNode):

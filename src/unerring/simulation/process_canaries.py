@@ -86,8 +86,8 @@ class CompensatesOnAccept(Replica):
 
     def on_replicate(self, sender: Address, message: Replicate, now: int) -> None:
         super().on_replicate(sender, message, now)
-        if message.view >= self.view:
-            self.learn(message.view, message.state, now)
+        if self.accepted is not None and self.rank == (message.view, message.state.group):
+            self.learn(message.view, self.accepted.state, now)
 
 
 class _FreshIids(Execution):

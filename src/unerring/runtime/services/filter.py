@@ -13,6 +13,9 @@ its effect once, and every repetition gets the recorded answer.
 The application finds the interaction in `scope["unerring"]`: its id, and the connection whose transaction it should
 use. An answer of 4xx is a refusal and is recorded (410: for good), whatever the application wrote is taken back; 5xx or
 an exception records nothing: the outcome is unknown and the same IID will be tried again.
+
+What was done and undone, in order, stands in the table `unerring_journal`, committed with the effects themselves: an
+audit compares it with what the processes decided.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.runtime.services.store import Recorded, Store, Transaction
+from unerring.runtime.services.store import Line, Recorded, Store, Transaction
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -122,8 +125,10 @@ class Filter:
             await transaction.take_back()
         state = "done" if response.status < 400 else "final" if response.status == GONE else "refused"
         await transaction.record(interaction.iid, Recorded(state, digest, response.status, body, response.body))
-        if state == "done" and interaction.view > 0:
-            await transaction.raise_fence(interaction.instance, interaction.view)
+        if state == "done":
+            await transaction.write_down(_line("do", interaction, body, response.body))
+            if interaction.view > 0:
+                await transaction.raise_fence(interaction.instance, interaction.view)
         return response.status, state, response.body
 
     async def _cancel(self, scope: Scope, transaction: Transaction, interaction: Interaction) -> tuple[int, str, bytes]:
@@ -135,6 +140,7 @@ class Filter:
             response = await self._ask(scope, undoing, transaction, known.request, "DELETE")
             if response.status >= 400:
                 raise _Unknown(503, b'{"why": "the service did not undo it"}')
+            await transaction.write_down(_line("undo", interaction, known.request, b"null"))
         if known is None or known.state != "cancelled":
             await transaction.record(interaction.iid, Recorded("cancelled", "", 409, b"", b""))
         return 200, "done", b"null"
@@ -159,6 +165,11 @@ class Filter:
         if response.status >= 500:
             raise _Unknown(response.status, response.body)
         return response
+
+
+def _line(what: str, interaction: Interaction, request: bytes, reply: bytes) -> Line:
+    basis = ",".join(map(str, interaction.basis))
+    return Line(what, interaction.iid, interaction.group, basis, request, reply)
 
 
 class _Unknown(Exception):

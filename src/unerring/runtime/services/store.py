@@ -18,7 +18,13 @@ TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS unerring_interaction (iid TEXT PRIMARY KEY, state TEXT NOT NULL,
     digest TEXT NOT NULL, status INTEGER NOT NULL, request {bytes} NOT NULL, reply {bytes} NOT NULL)""",
     "CREATE TABLE IF NOT EXISTS unerring_fence (instance TEXT PRIMARY KEY, view BIGINT NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS unerring_journal (n {serial}, what TEXT NOT NULL, iid TEXT NOT NULL,
+    grp INTEGER NOT NULL, basis TEXT NOT NULL, request {bytes} NOT NULL, reply {bytes} NOT NULL)""",
 )
+_SQLITE: Final = {"bytes": "BLOB", "serial": "INTEGER PRIMARY KEY AUTOINCREMENT"}
+_POSTGRES: Final = {"bytes": "BYTEA", "serial": "BIGSERIAL PRIMARY KEY"}
+JOURNAL: Final = "SELECT what, iid, grp, basis, request, reply FROM unerring_journal ORDER BY n"
+_WRITE_DOWN: Final = "INSERT INTO unerring_journal (what, iid, grp, basis, request, reply) VALUES "
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -31,6 +37,19 @@ class Recorded(msgspec.Struct, frozen=True):
     reply: bytes
 
 
+class Line(msgspec.Struct, frozen=True, array_like=True):
+    """One line of the service's journal: what it really did, in order. An audit compares it with what was decided."""
+
+    what: str
+    """do or undo"""
+    iid: str
+    group: int
+    basis: str
+    """The executing views of the groups that it builds on, with commas."""
+    request: bytes
+    reply: bytes
+
+
 class Transaction(Protocol):
     """One transaction of the service's database. The application may write its own effects on `connection`."""
 
@@ -39,6 +58,8 @@ class Transaction(Protocol):
     async def find(self, iid: str) -> Recorded | None: ...
 
     async def record(self, iid: str, recorded: Recorded) -> None: ...
+
+    async def write_down(self, line: Line) -> None: ...
 
     async def fence(self, instance: str) -> int: ...
 
@@ -72,6 +93,9 @@ class _SqliteTransaction:
         sql = "INSERT OR REPLACE INTO unerring_interaction VALUES (?, ?, ?, ?, ?, ?)"
         self.connection.execute(sql, (iid, *msgspec.structs.astuple(recorded)))
 
+    async def write_down(self, line: Line) -> None:
+        self.connection.execute(_WRITE_DOWN + "(?, ?, ?, ?, ?, ?)", msgspec.structs.astuple(line))
+
     async def fence(self, instance: str) -> int:
         row = self.connection.execute("SELECT view FROM unerring_fence WHERE instance = ?", (instance,)).fetchone()
         return 0 if row is None else int(row[0])
@@ -99,7 +123,7 @@ class SqliteStore:
             self.connection.execute("PRAGMA journal_mode=WAL")
             self.connection.execute("PRAGMA synchronous=FULL")
             for table in TABLES:
-                self.connection.execute(table.format(bytes="BLOB"))
+                self.connection.execute(table.format(**_SQLITE))
         except sqlite3.Error as error:
             raise DiskError(f"the filter's database {path} cannot be opened: {error}; check the path") from None
         self._turn = asyncio.Lock()
@@ -138,6 +162,9 @@ class _PostgresTransaction:
             "reply = excluded.reply"
         )
         await self.connection.execute(sql, (iid, *msgspec.structs.astuple(recorded)))
+
+    async def write_down(self, line: Line) -> None:
+        await self.connection.execute(_WRITE_DOWN + "(%s, %s, %s, %s, %s, %s)", msgspec.structs.astuple(line))
 
     async def fence(self, instance: str) -> int:
         # Locked until the end of the transaction: a write may not slip through while a cancel raises the fence.
@@ -184,7 +211,7 @@ class PostgresStore:
             async with connection.transaction():
                 await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('unerring tables', 0))")
                 for table in TABLES:
-                    await connection.execute(table.format(bytes="BYTEA"))
+                    await connection.execute(table.format(**_POSTGRES))
             self._ready = True
         return connection
 

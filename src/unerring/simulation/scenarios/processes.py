@@ -39,6 +39,8 @@ class Processes(Scenario):
     """How often each class of action is drawn."""
     cancel_chance = 0.2
     patience_ms: tuple[int, ...] = (200, 1000, 100_000)
+    failovers_ms: tuple[int, ...] = (0, 100, 500, 5000)
+    """Thresholds for grouping: the higher, the more actions in a group."""
     faults_us = 3 * SECOND_US
     calm_us = 90 * SECOND_US
     must_reach: tuple[str, ...] = (
@@ -73,7 +75,7 @@ class Processes(Scenario):
             naming=draw.choice(("self", "self", "rotate")),
         )
         self.grouping = Grouping(
-            failover_us=draw.choice((0, 100, 500, 5000)) * MILLISECOND_US,
+            failover_us=draw.choice(self.failovers_ms) * MILLISECOND_US,
             view_change_us=50 * MILLISECOND_US,
             each_alone=draw.random() < 0.15,
         )
@@ -266,6 +268,7 @@ class ProcessesStorm(Processes):
 
 READS = (1.0, 9.0, 5.0, 0.0, 0.0, 0.0, 0.0)
 FINALS = (0.0, 0.0, 3.0, 0.0, 9.0, 0.0, 0.0)
+WRITES = (0.0, 0.0, 9.0, 9.0, 0.0, 0.0, 0.0)
 RECEIVES = (0.0, 0.0, 3.0, 0.0, 0.0, 9.0, 0.0)
 
 canary(Processes, "continues before majority", replica=broken.ContinuesBeforeMajority)
@@ -279,12 +282,19 @@ canary(Processes, "keeps mail to itself", replica=broken.KeepsMailToItself, weig
 canary(Processes, "cancels beside a running group", replica=broken.CancelsBesideGroup, cancel_chance=1.0, seeds_max=200)
 canary(Processes, "cancels an announced action", replica=broken.CancelsAnnounced, weights=FINALS, cancel_chance=1.0)
 canary(ProcessesStorm, "offers an abandoned state", replica=broken.OffersAbandoned)
-canary(ProcessesStorm, "compensates in order", replica=broken.CompensatesInOrder, seeds_max=400)
+canary(
+    ProcessesStorm,
+    "compensates in order",
+    replica=broken.CompensatesInOrder,
+    weights=WRITES,
+    failovers_ms=(5000,),
+    patience_ms=(100_000,),
+    cancel_chance=0.0,
+)
 canary(ProcessesStorm, "names two masters", replica=broken.NamesTwoMasters)
 canary(ProcessesStorm, "two starters in view 0", replica=broken.TwoStarters, seeds_max=200)
 canary(
     ProcessesStorm, "non-compensable IIDs with a view", replica=broken.FinalIidsWithView, weights=FINALS, seeds_max=200
 )
-canary(ProcessesStorm, "makes a sent state anew", replica=broken.MakesASentStateAnew, weights=READS, seeds_max=200)
 canary(ProcessesStorm, "never compensates", replica=broken.NeverCompensates)
 canary(ProcessesStorm, "a service without tombstone and fence", service=broken.NoTombstone, seeds_max=400)

@@ -1,0 +1,214 @@
+"""`unerring process`: start, see and steer instances of a running cluster of process nodes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from unerring.model import CallerError, NetworkError, ProcessError
+
+if TYPE_CHECKING:
+    from unerring.runtime.process_control import Wish
+
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, rich_markup_mode="markdown", help="Start, see and steer instances."
+)
+
+Data = Annotated[Path, typer.Option(help="The run's folder.")]
+Json = Annotated[bool, typer.Option("--json", help="As JSON: one object a line.")]
+Instance = Annotated[str, typer.Argument(help="The instance's id.")]
+HERE = Path("unerring-data")
+
+
+@app.command("start")
+def start(
+    process: Annotated[str, typer.Argument(help="The process's name.")],
+    instance: Instance,
+    given: Annotated[str, typer.Option(help="What it is given, as a JSON object.")] = "{}",
+    data: Data = HERE,
+) -> None:
+    """Start an instance. When this returns it exists on a majority; the same id again is the same instance."""
+    _print(_ask(data, "start", process=process, instance=instance, given=_json(given, dict)))
+
+
+@app.command("list")
+def listing(
+    status: Annotated[str, typer.Option(help="Only those with this status.")] = "",
+    process: Annotated[str, typer.Option(help="Only those of this process.")] = "",
+    parked: Annotated[
+        bool, typer.Option("--parked", help="Only those with a compensation that keeps failing.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    as_json: Json = False,
+    data: Data = HERE,
+) -> None:
+    """All instances that the nodes of this folder know, the open ones first."""
+    found = [
+        told
+        for told in _merged(data)
+        if status in ("", told["status"])
+        and process in ("", told["process"])
+        and (not parked or told.get("parked") or told["status"] == "parked")
+    ]
+    for told in found[:limit]:
+        if as_json:
+            _print(told)
+        else:
+            more = f"  {told['reason']}" if told.get("reason") else ""
+            where = f"  group {told['group']}, view {told['view']}" if "group" in told else ""
+            stuck = f"  does not undo: {', '.join(told['parked'])}" if told.get("parked") else ""
+            typer.echo(f"{told['instance']}  {told['process']}  {told['status']}{where}{more}{stuck}")
+    if len(found) > limit:
+        typer.echo(f"{len(found) - limit} more; raise --limit", err=True)
+
+
+@app.command("show")
+def show(instance: Instance, data: Data = HERE) -> None:
+    """What the nodes know of an instance now."""
+    _print(max(_each(data, "show", instance), key=_furthest))
+
+
+@app.command("history")
+def history(instance: Instance, as_json: Json = False, data: Data = HERE) -> None:
+    """What an instance did: groups with views, masters and times, actions with their interaction ids."""
+    told = max(_each(data, "history", instance), key=lambda told: len(told["groups"]))
+    if as_json:
+        _print(told)
+        return
+    from unerring.model import to_datetime
+
+    typer.echo(f"{told['instance']}  {told['process']}@{told['version']}  {told['status']} {told['reason']}".rstrip())
+    for group in told["groups"]:
+        at = f"{to_datetime(group['at_us']):%Y-%m-%d %H:%M:%S.%f}"
+        typer.echo(f"group {group['group']}  view {group['view']}  {group['master']}  {at}")
+        for action in group["actions"]:
+            replied = msgspec.json.encode(action["reply"]).decode()[:80]
+            typer.echo(f"  {action['vertex']}  {action['iid']}  {action['took_us'] / 1000:.1f} ms  {replied}")
+
+
+@app.command("cancel")
+def cancel(instance: Instance, data: Data = HERE) -> None:
+    """Ask that an instance is undone, in reverse order. Refused once something non-compensable was done."""
+    _ask(data, "cancel", instance=instance)
+
+
+@app.command("signal")
+def signal(
+    instance: Instance,
+    channel: Annotated[str, typer.Argument(help="The receive action that waits for it.")],
+    payload: Annotated[str, typer.Option(help="The message, as JSON.")] = "null",
+    id: Annotated[str, typer.Option(help="The same id is the same message.")] = "",
+    data: Data = HERE,
+) -> None:
+    """Send a message to an instance."""
+    _ask(data, "signal", instance=instance, channel=channel, payload=_json(payload, Any), id=id)
+
+
+@app.command("retry")
+def retry(instance: Instance, data: Data = HERE) -> None:
+    """A service that did not undo something was mended: ask it again now."""
+    _each_quietly(data, "retry", instance)
+
+
+@app.command("audit")
+def audit(
+    processes: Annotated[list[str], typer.Argument(help="module:attribute of each process.")],
+    journal: Annotated[
+        list[str] | None,
+        typer.Option(help="A filter's SQLite file or PostgreSQL address, or a file of JSON lines; once for each."),
+    ] = None,
+    as_json: Json = False,
+    data: Data = HERE,
+) -> None:
+    """One-copy consistency of a run that has stopped. Exit code 0: nothing is wrong; 1: something is."""
+    from unerring.cli._address import load
+    from unerring.runtime.process_audit import audit_processes
+
+    verdict = audit_processes(data, [load(address) for address in processes], journal or ())
+    if as_json:
+        _print({"wrong": verdict.wrong, **msgspec.to_builtins(verdict)})
+    else:
+        counts = ", ".join(f"{count} {status}" for status, count in sorted(verdict.instances.items())) or "none"
+        typer.echo(f"instances: {counts}; {verdict.interactions} interactions in the journals")
+        for words, names in (("not settled", verdict.unsettled), ("of no process given here", verdict.unjudged)):
+            if names:
+                typer.echo(f"{len(names)} {words}: {', '.join(names[:10])}")
+        for violation in verdict.violations:
+            typer.echo(f"WRONG: {violation}")
+        typer.echo("something is wrong" if verdict.wrong else "every settled instance had the effects of one execution")
+    raise typer.Exit(1 if verdict.wrong else 0)
+
+
+# ---- asking nodes ----------------------------------------------------------------------------------------------------
+
+
+def _answers(data: Path, do: str, **wish: Any) -> Iterator[Any]:
+    """From each node of the folder: what it answered, or the error."""
+    from unerring.runtime.process_control import Wish, ask, sockets
+
+    wanted: Wish = Wish(do, **wish)
+    found = sockets(data)
+    if not found:
+        raise CallerError(f"no node runs in {data}; start some with 'unerring run' or 'unerring node', or give --data")
+    for path in found:
+        try:
+            yield ask(path, wanted)
+        except (NetworkError, ProcessError, CallerError) as error:
+            yield error
+
+
+def _ask(data: Path, do: str, **wish: Any) -> Any:
+    """The first node that can."""
+    trouble: Exception | None = None
+    for answer in _answers(data, do, **wish):
+        if not isinstance(answer, Exception):
+            return answer
+        if trouble is None or isinstance(trouble, NetworkError):
+            trouble = answer
+    raise trouble or CallerError("nobody answered")
+
+
+def _each(data: Path, do: str, instance: str) -> list[Any]:
+    answers = list(_answers(data, do, instance=instance))
+    told = [answer for answer in answers if not isinstance(answer, Exception)]
+    if not told:
+        raise answers[0]
+    return told
+
+
+def _each_quietly(data: Path, do: str, instance: str) -> None:
+    _each(data, do, instance)
+
+
+def _merged(data: Path) -> list[dict[str, Any]]:
+    """Each instance once, as the node tells it that knows most."""
+    best: dict[str, dict[str, Any]] = {}
+    answers = list(_answers(data, "list"))
+    if all(isinstance(answer, Exception) for answer in answers):
+        raise answers[0]
+    for answer in answers:
+        for told in [] if isinstance(answer, Exception) else answer:
+            known = best.get(told["instance"])
+            if known is None or _furthest(told) > _furthest(known):
+                best[told["instance"]] = told
+    return sorted(best.values(), key=lambda told: ("ended_us" in told, told["instance"]))
+
+
+def _furthest(told: dict[str, Any]) -> tuple[bool, int, int, bool]:
+    return "ended_us" in told, told.get("view", -1), told.get("group", -1), told.get("role") in ("master", "planner")
+
+
+def _json(text: str, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.DecodeError as error:
+        raise CallerError(f"{text!r} is not the JSON that is needed here: {error}") from None
+
+
+def _print(told: Any) -> None:
+    sys.stdout.write(msgspec.json.encode(told).decode() + "\n")

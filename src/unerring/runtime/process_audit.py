@@ -1,0 +1,178 @@
+"""The third promise, checked on a run: what the nodes decided against what the services really did.
+
+Decisions come from the nodes' databases in the run's folder, journals from the filters' databases (SQLite files or
+PostgreSQL), or from files of JSON lines, one `Did` each, that a service of one's own wrote.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from unerring.audit import Acted, Did, Model, Violation, check_agreement, check_one_copy
+from unerring.model import CallerError, DiskError, WorldError
+from unerring.processes.build import Process
+from unerring.processes.history import GIVEN, PAST, Pages
+from unerring.processes.messages import FINAL, Accepted, State
+from unerring.processes.node import HISTORY
+from unerring.runtime.services.store import JOURNAL, Line
+from unerring.runtime.storage import SqliteStorage
+
+UNDO_MARK: Final = "~"
+"""Ends the id of an interaction that undoes another."""
+
+
+class ProcessVerdict(msgspec.Struct, frozen=True):
+    """What an audit of processes found."""
+
+    instances: dict[str, int]
+    """How many, by status."""
+    interactions: int
+    unsettled: tuple[str, ...]
+    """Not ended, or not yet clean: judged only for what must hold at any time."""
+    unjudged: tuple[str, ...]
+    """Their process or version was not given."""
+    violations: tuple[Violation, ...]
+
+    @property
+    def wrong(self) -> bool:
+        return bool(self.violations)
+
+
+def audit_processes(folder: Path, processes: Sequence[Process], journals: Iterable[str]) -> ProcessVerdict:
+    """Judge a run that has stopped (its databases belong to its nodes while they run)."""
+    databases = sorted(folder.glob("*.db"))
+    if not databases:
+        raise CallerError(f"there is no node's database in {folder}; name the folder that the nodes ran in")
+    decided: dict[str, dict[str, State]] = {}
+    settled: dict[str, int] = {}
+    for database in databases:
+        for state, ended in _states(database):
+            decided.setdefault(state.instance, {})[database.stem] = state
+            settled[state.instance] = settled.get(state.instance, 0) + ended
+    lines = [line for journal in journals for line in read_journal(journal)]
+    known = {(process.name, process.graph.version): process for process in processes}
+    return _judge(decided, settled, lines, known)
+
+
+def _judge(
+    decided: Mapping[str, Mapping[str, State]],
+    settled: Mapping[str, int],
+    lines: Sequence[Did],
+    known: Mapping[tuple[str, str], Process],
+) -> ProcessVerdict:
+    by_instance: dict[str, list[Did]] = {}
+    for line in lines:
+        by_instance.setdefault(line.iid.split("/")[0], []).append(line)
+    counts: dict[str, int] = {}
+    unsettled: list[str] = []
+    unjudged: list[str] = []
+    found: list[Violation] = []
+    for instance in sorted(decided):
+        states = decided[instance]
+        state = max(states.values(), key=lambda state: len(state.lineage))
+        counts[state.status] = counts.get(state.status, 0) + 1
+        finished = state.status in FINAL and settled[instance] > 0
+        if not finished:
+            unsettled.append(instance)
+        if finished:  # what is only accepted somewhere may still lose against another view
+            found += check_agreement(instance, {name: s.views for name, s in states.items() if s.status in FINAL})
+        process = known.get((state.process, state.version))
+        if process is None:
+            unjudged.append(instance)
+        elif finished:
+            found += judge_instance(process, state, by_instance.get(instance, []))
+    return ProcessVerdict(counts, len(lines), tuple(unsettled), tuple(unjudged), tuple(found))
+
+
+def judge_instance(process: Process, state: State, journal: Sequence[Did]) -> list[Violation]:
+    """One settled instance against the journal of what was done for it."""
+    graph = process.graph
+    writes = {vertex.name for vertex in graph.vertices if vertex.write}
+    model = Model(graph.vertices, graph.edges, process.initial(state.given), process.choose, process.fit)
+    acted = [Acted(t.vertex, t.iid, t.request, t.reply, t.write) for t in state.taken]
+    effects = [line for line in journal if line.action in writes]
+    return check_one_copy(state.instance, model, state.status, acted, effects)
+
+
+def _states(database: Path) -> Iterable[tuple[State, bool]]:
+    """The last state of each instance, and whether it is settled there."""
+    storage = SqliteStorage(database)
+    try:
+        records = storage.load()
+    finally:
+        storage.close()
+    open_ones: dict[str, dict[str, bytes]] = {}
+    for key, data in records.items():
+        instance, _, rest = key.rpartition("|")
+        if rest == HISTORY:
+            yield msgspec.msgpack.decode(data, type=State), True
+        elif rest in ("accepted", GIVEN) or rest.startswith(PAST):
+            open_ones.setdefault(instance, {})[rest] = data
+    for kept in open_ones.values():
+        if "accepted" in kept:
+            accepted = msgspec.msgpack.decode(kept["accepted"], type=Accepted)
+            yield Pages(kept).whole(accepted).state, False
+
+
+def read_journal(source: str) -> list[Did]:
+    """A service's journal, from wherever it is."""
+    if source.startswith(("postgresql://", "postgres://")):
+        return [_did(line) for line in _postgres_lines(source)]
+    path = Path(source)
+    if not path.exists():
+        raise CallerError(f"there is no journal {source}; name a filter's database or a file of JSON lines")
+    if path.read_bytes()[:16] == b"SQLite format 3\0":
+        return [_did(line) for line in _sqlite_lines(path)]
+    try:
+        return [msgspec.json.decode(line, type=Did) for line in path.read_bytes().splitlines() if line.strip()]
+    except msgspec.DecodeError as error:
+        raise CallerError(f"{source} is neither a filter's database nor JSON lines of a journal: {error}") from None
+
+
+def _sqlite_lines(path: Path) -> list[Line]:
+    try:
+        connection = sqlite3.connect(path)
+        try:
+            return [Line(*row) for row in connection.execute(JOURNAL)]
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise DiskError(f"the journal in {path} cannot be read: {error}") from None
+
+
+def _postgres_lines(dsn: str) -> list[Line]:
+    try:
+        import psycopg
+    except ImportError:
+        raise WorldError("PostgreSQL needs psycopg; install it with: pip install 'unerring[postgres]'") from None
+    try:
+        with psycopg.connect(dsn) as connection:
+            rows = connection.execute(JOURNAL).fetchall()
+    except psycopg.Error as error:
+        raise WorldError(f"the journal in PostgreSQL cannot be read: {error}") from None
+    return [Line(w, iid, group, basis, bytes(asked), bytes(replied)) for w, iid, group, basis, asked, replied in rows]
+
+
+def _did(line: Line) -> Did:
+    undo = line.what == "undo" or line.iid.endswith(UNDO_MARK)
+    iid = line.iid.removesuffix(UNDO_MARK)
+    action = iid.split("/")[1] if "/" in iid else ""
+    view = iid.partition("@")[2]
+    basis = tuple(int(view) for view in line.basis.split(",") if view)
+    request = _read(line.request)
+    if undo and line.iid.endswith(UNDO_MARK) and isinstance(request, dict):
+        request = request.get("request")
+    what = "undo" if undo else "do"
+    return Did(what, iid, action, line.group, int(view) if view.isdigit() else -1, basis, request, _read(line.reply))
+
+
+def _read(data: bytes) -> Any:
+    try:
+        return msgspec.json.decode(data) if data else None
+    except msgspec.DecodeError:
+        return {"garbage": data[:200].decode("utf-8", "replace")}

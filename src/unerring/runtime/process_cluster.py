@@ -1,0 +1,138 @@
+"""2f+1 process nodes as operating-system processes of one machine; one that dies is started again."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from threading import Event
+from typing import Any, Final
+
+import msgspec
+
+from unerring.model import ConfigError, ProcessConfig, check
+from unerring.runtime.certificates import make_certificates
+
+LOOK_S: Final = 0.2
+PLACES: Final = "nodes.json"
+"""Where the nodes of this folder listen: a node that comes back is found where it was."""
+
+
+class ClusterShape(ProcessConfig, frozen=True):
+    """How many nodes, and how patient their supervisor is with one that keeps dying."""
+
+    f: int = 1
+    tls: str = ""
+    """A folder made by `unerring certs`: mutual TLS between the nodes, with certificates of its CA."""
+    pause_s_min: float = 0.2
+    pause_s_max: float = 10.0
+
+    def __post_init__(self) -> None:
+        check(self, "f", 0, 16)
+
+
+class NodeCluster:
+    """Starts, watches and stops them."""
+
+    def __init__(
+        self,
+        processes: Sequence[str],
+        data: Path,
+        shape: ClusterShape,
+        services: Mapping[str, str],
+        say: Callable[[str], Any],
+    ) -> None:
+        self.names = [f"n{number}" for number in range(2 * shape.f + 1)]
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes = list(processes)
+        self._data = data
+        self._shape = shape
+        self._services = dict(services)
+        self._say = say
+        self._pause_s: dict[str, float] = {}
+        self._due_s: dict[str, float] = {}
+        self._ports: dict[str, int] = {}
+
+    def start(self) -> None:
+        self._data.mkdir(parents=True, exist_ok=True)
+        self._ports = self._places()
+        for name in self.names if self._shape.tls else ():
+            if not (self._data / "tls" / name).exists():
+                make_certificates(self._data / "tls" / name, [name, "127.0.0.1"], ca=Path(self._shape.tls))
+        for name in self.names:
+            self._start(name)
+
+    def _places(self) -> dict[str, int]:
+        path = self._data / PLACES
+        if path.exists():
+            ports = msgspec.json.decode(path.read_bytes(), type=dict[str, int])
+            if list(ports) != self.names:
+                raise ConfigError(
+                    f"{self._data} was run with {len(ports)} nodes, now it would be {len(self.names)}; use the same f, "
+                    "or another folder"
+                )
+            return ports
+        ports = dict(zip(self.names, _free_ports(len(self.names)), strict=True))
+        path.write_bytes(msgspec.json.encode(ports))
+        return ports
+
+    def command(self, name: str) -> list[str]:
+        command = [sys.executable, "-m", "unerring", "node", *self._processes, "--name", name]
+        if len(self.names) > 1:
+            command += ["--listen", f"127.0.0.1:{self._ports[name]}"]
+        for peer, port in self._ports.items():
+            if peer != name:
+                command += ["--peer", f"{peer}=127.0.0.1:{port}"]
+        for service, url in self._services.items():
+            command += ["--service", f"{service}={url}"]
+        if self._shape.tls:
+            command += ["--tls", str(self._data / "tls" / name)]
+        return [*command, "--data", str(self._data)]
+
+    def _start(self, name: str) -> None:
+        with (self._data / f"{name}.log").open("ab") as log:
+            self.running[name] = subprocess.Popen(self.command(name), stdout=log, stderr=log)
+
+    def watch(self, stopping: Event) -> None:
+        """Until `stopping` is set."""
+        while not stopping.wait(LOOK_S):
+            self.look(time.monotonic())
+
+    def look(self, now_s: float) -> None:
+        """Start again whoever died, after a pause that doubles while it keeps dying at once."""
+        for name, process in list(self.running.items()):
+            if process.poll() is None:
+                if now_s - self._due_s.get(name, 0.0) > 5 * self._shape.pause_s_max:
+                    self._pause_s.pop(name, None)
+                continue
+            pause_s = self._pause_s.get(name, self._shape.pause_s_min)
+            self._pause_s[name] = min(2 * pause_s, self._shape.pause_s_max)
+            self._due_s[name] = now_s + pause_s
+            del self.running[name]
+            self._say(f"{name} ended with code {process.returncode}; it is started again. See {name}.log")
+        for name in self.names:
+            if name not in self.running and now_s >= self._due_s.get(name, 0.0):
+                self._start(name)
+
+    def stop(self, within_s: float = 10.0) -> None:
+        """Ask all to end, then make them."""
+        for process in self.running.values():
+            process.terminate()
+        end_s = time.monotonic() + within_s
+        for process in self.running.values():
+            try:
+                process.wait(max(0.1, end_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _free_ports(count: int) -> list[int]:
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(listener.getsockname()[1]) for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports

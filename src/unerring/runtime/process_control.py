@@ -1,0 +1,130 @@
+"""How commands reach a running process node: a Unix socket in the run's folder, one JSON object a line each way. Who
+may open the folder's files may give commands; nobody else can."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from unerring.model import CallerError, ConfigError, NetworkError, ProcessError, UnerringError
+from unerring.runtime.process_node import RunningNode
+
+PATH_BYTES_MAX: Final = 100
+"""A bound of the operating system on the names of Unix sockets, with some room."""
+WISH_BYTES_MAX: Final = 8 << 20
+SUFFIX: Final = ".sock"
+
+
+class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What somebody wants of a node."""
+
+    do: str
+    instance: str = ""
+    process: str = ""
+    given: dict[str, Any] = {}
+    channel: str = ""
+    payload: Any = None
+    id: str = ""
+
+
+class Answered(msgspec.Struct, frozen=True):
+    value: Any = None
+    error: str = ""
+    """Not empty: a sentence that says why it was not done."""
+
+
+class Control:
+    """Serves one node's socket."""
+
+    def __init__(self, node: RunningNode, path: Path) -> None:
+        if len(os.fsencode(path)) > PATH_BYTES_MAX:
+            raise ConfigError(f"{path} is too long a name for a socket; choose a folder with a shorter path")
+        self.node = node
+        self.path = path
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        self.path.unlink(missing_ok=True)  # of a node that was killed; the database's lock keeps a second one out
+        self._server = await asyncio.start_unix_server(self._serve, self.path, limit=WISH_BYTES_MAX)
+        self.path.chmod(0o600)
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self.path.unlink(missing_ok=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.LimitOverrunError, ValueError):
+            while line := await reader.readline():
+                writer.write(msgspec.json.encode(await self._answer(line)) + b"\n")
+                await writer.drain()
+        writer.close()
+
+    async def _answer(self, line: bytes) -> Answered:
+        try:
+            return Answered(await self._do(msgspec.json.decode(line, type=Wish)))
+        except msgspec.DecodeError as error:
+            return Answered(error=f"this is no wish: {error}")
+        except UnerringError as error:
+            return Answered(error=str(error))
+
+    async def _do(self, wish: Wish) -> Any:
+        node = self.node
+        match wish.do:
+            case "start":
+                await node.start(wish.process, wish.instance, **wish.given)
+                return node.node.query(wish.instance) if node.node.knows(wish.instance) else {"instance": wish.instance}
+            case "list":
+                return node.node.list()
+            case "show":
+                return node.query(wish.instance)
+            case "history":
+                return node.history(wish.instance)
+            case "cancel":
+                self._open_instance(wish.instance, "cancelled")
+                await node.cancel(wish.instance)
+            case "signal":
+                self._open_instance(wish.instance, "signalled")
+                await node.signal(wish.instance, wish.channel, wish.payload, wish.id)
+            case "retry":
+                self._open_instance(wish.instance, "tried again")
+                await node.retry(wish.instance)
+            case _:
+                raise CallerError(
+                    f"a node cannot {wish.do!r}; it can start, list, show, history, cancel, signal, retry"
+                )
+        return None
+
+    def _open_instance(self, instance: str, verb: str) -> None:
+        known = self.node.query(instance)
+        if instance in self.node.node.finished:
+            raise ProcessError(f"{instance} has ended ({known['status']}); it can no longer be {verb}")
+
+
+def sockets(folder: Path) -> list[Path]:
+    return sorted(folder.glob(f"*{SUFFIX}"))
+
+
+def ask(path: Path, wish: Wish, within_s: float = 30.0) -> Any:
+    """One wish to one node. UnerringError with the node's own sentence, NetworkError when nobody is there."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+            link.settimeout(within_s)
+            link.connect(os.fspath(path))
+            link.sendall(msgspec.json.encode(wish) + b"\n")
+            with link.makefile("rb") as answers:
+                line = answers.readline()
+    except OSError as error:
+        raise NetworkError(f"the node behind {path} does not answer: {error}") from None
+    if not line:
+        raise NetworkError(f"the node behind {path} ended before it answered; ask again")
+    answered = msgspec.json.decode(line, type=Answered)
+    if answered.error:
+        raise ProcessError(answered.error)
+    return answered.value
