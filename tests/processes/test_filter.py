@@ -197,3 +197,33 @@ def test_answers_that_cannot_be_read_are_unknown_or_garbage() -> None:
         return [reply.answer for reply in replies]
 
     assert asyncio.run(body()) == ["unknown", "unknown", "done", "unknown", "done"]
+
+
+@pytest.mark.parametrize("came", [b"", b'{"count"'])
+def test_a_request_that_is_cut_off_is_no_request(tmp_path: Path, came: bytes) -> None:
+    """A client that gives up while it sends must not leave a half request recorded under its id: the whole one, when it
+    comes again, would be taken for another request for ever."""
+
+    async def main() -> None:
+        store, shop, answers = SqliteStore(tmp_path / "shop.db"), Shop(), []
+        store.connection.execute("CREATE TABLE sold (count INTEGER)")
+        scope = {"type": "http", "method": "POST", "path": "/buy", "headers": [(b"idempotency-key", b"i/buy/0@0")]}
+        whole = {"type": "http.request", "body": b'{"count": 3}', "more_body": False}
+        half = [{"type": "http.request", "body": came, "more_body": True}] if came else []
+
+        async def send(message: Any) -> None:
+            answers.append(message)
+
+        for messages in ([*half, {"type": "http.disconnect"}], [whole]):
+            given = iter(messages)
+
+            async def receive(given: Iterator[Any] = given) -> Any:
+                return next(given)
+
+            await Filter(shop, store)(dict(scope), receive, send)
+        assert shop.calls == 1
+        assert [message["status"] for message in answers if message["type"] == "http.response.start"] == [200]
+        assert store.connection.execute("SELECT count FROM sold").fetchall() == [(3,)]
+        await store.close()
+
+    asyncio.run(main())

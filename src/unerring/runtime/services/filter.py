@@ -80,7 +80,10 @@ class Filter:
         if scope["type"] != "http" or not iid:
             await self._app(scope, receive, send)
             return
-        body = await self._read(receive)
+        try:
+            body = await self._read(receive)
+        except ConnectionResetError:
+            return  # nobody waits for an answer, and what was asked is not known to the end
         if body is None:
             await _answer(send, 413, "unknown", f"the request has more than {self._most} bytes")
             return
@@ -100,6 +103,8 @@ class Filter:
         body: bytes = b""
         while True:
             message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ConnectionResetError("the client left before it had sent its request")
             body += message.get("body", b"")
             if len(body) > self._most:
                 return None
