@@ -209,3 +209,24 @@ def test_a_state_sent_before_it_was_on_disk_is_not_made_anew() -> None:
 def test_making_it_anew_gives_two_states_of_one_view_and_group() -> None:
     with pytest.raises(InvariantBreach, match="one state for each view and group"):
         sent_ahead(broken.MakesASentStateAnew)
+
+
+def test_a_node_that_returns_after_weeks_undoes_its_part_and_everything_settles() -> None:
+    """The old master did its group alone and vanished. Weeks later the others have long completed; nothing settled."""
+    table = Table(one_write())
+    a, b, c = table.members
+    table.start()
+    table.deliver([a, b, c], lose=states_of_group(1))
+    table.now += 21 * 24 * 3600 * 1_000_000
+    table.ask_view(b)
+    table.deliver([b, c])
+    assert table.replica(b).query()["status"] == "completed"
+    assert [line.what for line in table.journal] == ["do", "do"]
+    table.restart(a)
+    for _ in range(20):
+        for name in (b, a, c):
+            table.tick(name, after_us=60_000)
+        table.deliver([a, b, c])
+    assert [line.what for line in table.journal] == ["do", "do", "undo"]
+    assert table.journal[2].iid == table.journal[0].iid
+    assert all("i" in table.nodes[name].finished for name in (a, b, c))
