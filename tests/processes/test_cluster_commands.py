@@ -8,6 +8,7 @@ import io
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -160,3 +161,17 @@ def test_a_cluster_as_a_user_sees_it(shop: Shop) -> None:
     assert (audit.returncode, verdict["wrong"]) == (0, False), verdict
     assert verdict["instances"] == {"completed": 1, "cancelled": 1}
     assert verdict["interactions"] >= 4  # two reservations, one of them undone, one truck
+    same = shop.call("audit", "d", "--journal", "stock.db")
+    assert (same.returncode, "the effects of one execution" in same.stdout) == (0, True), same
+    forge(shop.folder / "stock.db")
+    wrong = shop.call("audit", "d", "--journal", "stock.db")
+    assert wrong.returncode == 1
+    assert "o1/dispatch/0 is in the decided execution, but has no effect" in wrong.stdout
+
+
+def forge(path: Path) -> None:
+    """As if the truck had never left."""
+    database = sqlite3.connect(path)
+    with database:
+        database.execute("DELETE FROM unerring_journal WHERE iid LIKE 'o1/dispatch/%'")
+    database.close()

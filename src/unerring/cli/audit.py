@@ -22,6 +22,10 @@ def command(
     leave_out: Annotated[
         list[str] | None, typer.Option(metavar="STREAM", help="Situations that the app no longer has. Repeatable.")
     ] = None,
+    journal: Annotated[
+        list[str] | None,
+        typer.Option(help="Of processes: a filter's SQLite file or PostgreSQL address, or JSON lines. Repeatable."),
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Where the page goes; by default audit.html in the folder.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The whole report as one JSON object.")] = False,
     master: Annotated[str, typer.Option(help="The Spark master, such as local[*] or spark://HOST:PORT.")] = "local[*]",
@@ -30,8 +34,18 @@ def command(
     """Recompute the perfect run from the log and compare: false positives, false negatives, duplicates, false order,
     completeness; what came in and what was lost on the way.
 
+    In the folder of process nodes: that every instance had the effects of one execution, by the services' journals.
+
     Exit code 0: nothing is wrong. 1: something is. 2: it could not be judged.
     """
+    from unerring.runtime.process_cluster import addresses_in
+
+    processes = addresses_in(run)
+    if processes:
+        from unerring.cli.process import audit as audit_processes
+
+        audit_processes([app] if app else processes, journal, as_json, run)
+
     import msgspec
     from rich.console import Console
 

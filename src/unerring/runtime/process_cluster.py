@@ -18,7 +18,25 @@ from unerring.runtime.certificates import make_certificates
 
 LOOK_S: Final = 0.2
 PLACES: Final = "nodes.json"
-"""Where the nodes of this folder listen: a node that comes back is found where it was."""
+
+
+class Places(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a folder remembers of its nodes: what they run, and where they listen, so that one that comes back is found
+    where it was."""
+
+    processes: list[str]
+    ports: dict[str, int]
+
+
+def addresses_in(folder: Path) -> list[str]:
+    """The processes that ran in this folder, as module:attribute; none: no nodes ran there."""
+    path = folder / PLACES
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Places).processes if path.exists() else []
+    except msgspec.DecodeError as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error}; it was written by `unerring run`, and by nobody else"
+        ) from None
 
 
 class ClusterShape(ProcessConfig, frozen=True):
@@ -68,7 +86,7 @@ class NodeCluster:
     def _places(self) -> dict[str, int]:
         path = self._data / PLACES
         if path.exists():
-            ports = msgspec.json.decode(path.read_bytes(), type=dict[str, int])
+            ports = msgspec.json.decode(path.read_bytes(), type=Places).ports
             if list(ports) != self.names:
                 raise ConfigError(
                     f"{self._data} was run with {len(ports)} nodes, now it would be {len(self.names)}; use the same f, "
@@ -76,7 +94,7 @@ class NodeCluster:
                 )
             return ports
         ports = dict(zip(self.names, _free_ports(len(self.names)), strict=True))
-        path.write_bytes(msgspec.json.encode(ports))
+        path.write_bytes(msgspec.json.encode(Places(self._processes, ports)))
         return ports
 
     def command(self, name: str) -> list[str]:
