@@ -22,6 +22,7 @@ from unerring.runtime.giop.connection import nothing
 from unerring.runtime.giop.events import channel_named, read_pulled, write_event
 from unerring.runtime.reports import Reports
 from unerring.runtime.transports import TransportConfig, corba, open_inlet, open_outlet
+from unerring.runtime.transports.config import parse_url
 from unerring.runtime.transports.corba_chain import CorbaChain
 
 WITHIN_S = 60.0
@@ -293,6 +294,32 @@ def test_the_demonstrations_lose_without_us_and_not_with_us(server, example, sho
     assert done.returncode == 0, done.stderr
     for sentence in shows:
         assert sentence in done.stdout
+
+
+def test_leaving_with_a_push_under_way_leaves_the_service_alive(own_broker):
+    """A push that fails after its consumer disconnected ends omniEvents 2.6.2 with SIGABRT."""
+
+    async def never(data):
+        await asyncio.Event().wait()
+
+    async def scenario():
+        url = parse_url(f"corba://127.0.0.1:{own_broker.port}/hall")
+        service = corba.CorbaService(url, TransportConfig(), Reports())
+        async with service.session() as supplier:
+            for _ in range(5):
+                async with service.session() as session:
+                    ready = asyncio.Event()
+                    listening = asyncio.create_task(session.listen(never, ready.set))
+                    await ready.wait()
+                    await supplier.publish([b"event"] * 200)
+                    await until(lambda session=session: session._servant._paused)  # and one more is under way
+                    listening.cancel()
+                    await asyncio.gather(listening, return_exceptions=True)
+                    assert session._doubtful.is_set(), "the channel's last word came: nothing is under way any more"
+                await supplier.publish([b"still there?"])
+                assert own_broker.process.poll() is None
+
+    run(scenario())
 
 
 # Chains

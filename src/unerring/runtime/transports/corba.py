@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final
 
-from unerring.model import ConfigError, FrameError, NetworkError, PeerError
+from unerring.model import ConfigError, FrameError, NetworkError, PeerError, UnerringError
 from unerring.runtime.giop import GiopClient, GiopConfig, PushConsumer, Reference
 from unerring.runtime.giop.cdr import Decoder
 from unerring.runtime.giop.connection import nothing
@@ -33,6 +33,8 @@ INBOX_MAX: Final = 64
 """Pushed events that wait for the application; at the bound, the channel waits for us, and its ring turns."""
 QUIET_S: Final = 0.5
 """After so long without an event a push consumer makes sure that it is still subscribed."""
+GOODBYE_S: Final = 2.0
+"""How long a push consumer that leaves waits for the channel's last word."""
 PULL_PAUSE_MIN_S: Final = 0.001
 PULL_PAUSE_MAX_S: Final = 0.02
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -133,6 +135,7 @@ class _PushSession(_Supplier):
         self._doubtful = asyncio.Event()
         """The channel said that it unsubscribed us, or may have done so without a word."""
         self._heard = 0
+        self._leaving = False
 
     async def listen(self, take: Take, listening: Callable[[], None]) -> None:
         reference = await self._servant.open(self._client.connection.local_host)
@@ -142,11 +145,28 @@ class _PushSession(_Supplier):
                 listening()
                 await first_end(over(self._client), self._stay_subscribed(proxy, reference), self._hand_over(take))
             finally:
-                await self._channel.leave(proxy, "disconnect_push_supplier")
+                await self._say_goodbye(proxy)
         finally:
             await self._servant.close()
 
+    async def _say_goodbye(self, proxy: Reference) -> None:
+        """Answer what is under way until the channel has said good-bye too.
+
+        A push that fails after its consumer disconnected brings omniEvents 2.6.2 down: the call that disconnects takes
+        the target away from under the thread that pushes, which then reports the failure of nothing.
+        """
+        self._leaving = True
+        self._inbox.clear()
+        self._servant.resume_reading()
+        self._doubtful.clear()
+        with contextlib.suppress(UnerringError, TimeoutError):
+            await self._client.call(proxy, "disconnect_push_supplier")
+            async with asyncio.timeout(GOODBYE_S):
+                await self._doubtful.wait()
+
     def _on_event(self, data: bytes) -> None:
+        if self._leaving:
+            return
         self._heard += 1
         self._inbox.append(data)
         self._arrived.set()

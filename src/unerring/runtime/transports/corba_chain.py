@@ -92,7 +92,10 @@ class CorbaChain:
                     self._look_after(upstream, downstream, supplier, consumer),
                 )
             finally:
-                await upstream.leave(supplier, "disconnect_push_supplier")  # which tells the other end
+                # Which tells the other end. If that is gone, the next push fails and ends the link by itself: a push
+                # that fails after a disconnect brings omniEvents 2.6.2 down.
+                if downstream.client.connection.open:
+                    await upstream.leave(supplier, "disconnect_push_supplier")
         return True
 
     async def _look_after(
