@@ -158,7 +158,10 @@ class Membership:
         return [report, *self._write(message.replica, msgspec.structs.replace(member, standing=Standing.GONE))]
 
     def _write(self, replica: str, member: Member) -> Effects:
+        before = self.record.members.get(replica)
         members = {**self.record.members, replica: member}
         self.record = Record(self.record.version + 1, dict(sorted(members.items())))
         effects: Effects = [Persist(((KEY, msgspec.msgpack.encode(self.record)),))]
+        if before is not None and (before.incarnation, before.standing) == (member.incarnation, member.standing):
+            return effects  # Which process it is concerns nobody else: a cluster that starts does not tell all of each.
         return effects + [Send(name, RecordIs(self.record)) for name in self.record.members]

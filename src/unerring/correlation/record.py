@@ -7,7 +7,7 @@ that their incarnation is never given again and their late acks are known for wh
 from __future__ import annotations
 
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import msgspec
 
@@ -27,18 +27,23 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     """Of the process that entered with this incarnation; empty: a founding member that nobody has claimed."""
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
+class Record(msgspec.Struct, frozen=True, dict=True):
     version: int
     members: dict[str, Member]
     """By replica name; written by the membership machine in sorted order."""
 
     def of(self, node: str) -> dict[str, Member]:
         """The members of a node that are not gone, in the order of their names."""
-        return {
-            name: member
-            for name, member in self.members.items()
-            if node_of(name) == node and member.standing is not Standing.GONE
-        }
+        return self._by_node.get(node, {})
+
+    @cached_property
+    def _by_node(self) -> dict[str, dict[str, Member]]:
+        """Once for a record: it is read by every replica for every node that it hears or serves."""
+        found: dict[str, dict[str, Member]] = {}
+        for name, member in self.members.items():
+            if member.standing is not Standing.GONE:
+                found.setdefault(node_of(name), {})[name] = member
+        return found
 
     def holds(self, name: str, incarnation: int) -> bool:
         """Whether that incarnation is in the record, joining or caught up."""
