@@ -28,6 +28,8 @@ class Grouping(ClusterConfig, frozen=True):
     view_change_us: int = 500_000
     each_alone: bool = False
     """Every action a group of its own: the paper's plain passive replication."""
+    ends: tuple[str, ...] = ()
+    """Actions after which a group ends although the threshold would allow more: a designer's choice, or `partition`'s."""
 
     def __post_init__(self) -> None:
         check(self, "failover_us", 0, 86_400_000_000)
@@ -75,7 +77,7 @@ def group_at(
     budget_us = grouping.failover_us - grouping.view_change_us
     if grouping.each_alone:
         return _alone(graph, _walk(graph, cut, ready, lambda vertex: not vertex.final, 0), cut)
-    whole = _walk(graph, cut, ready, lambda vertex: not vertex.final, budget_us, free=active)
+    whole = _walk(graph, cut, ready, lambda vertex: not vertex.final, budget_us, free=active, ends=grouping.ends)
     if any(graph.by_name[name].acts for name in whole) or _ends(graph, whole, cut):
         return Group(whole, active if acting else (), time_us=_longest(graph, whole, active))
     return _final(graph, whole, cut)
@@ -113,6 +115,7 @@ def _walk(
     may: Callable[[Vertex], bool],
     budget_us: int | None,
     free: tuple[str, ...] = (),
+    ends: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
     """Vertices reachable from the cut through allowed ones only, while the longest way stays within the budget.
 
@@ -140,6 +143,8 @@ def _walk(
         if budget_us is not None and end > max(budget_us, 0) and begin > 0:
             continue
         taken.append(name)
+        if name in ends:
+            continue
         for number in graph.outgoing[name]:
             finish[number] = end
     return tuple(taken)
