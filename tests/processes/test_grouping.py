@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations, pairwise
 from random import Random
 
 from hypothesis import given, settings
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 from tests.processes.orders import order_process
 from unerring.processes.drawing import draw
 from unerring.processes.explain import explain, groups_of, told
-from unerring.processes.graph import Cut, Graph, Kind
+from unerring.processes.graph import Cut, Edge, Graph, Kind, Service, Vertex
 from unerring.processes.grouping import Grouping, group_at, possible_at
+from unerring.processes.partition import best_ends, lost
 from unerring.simulation.process_parts import Architect
 
 SLOW = Grouping(failover_us=10_000_000, view_change_us=100_000)
@@ -98,3 +100,50 @@ def test_any_walk_through_the_groups_ends_and_keeps_the_rules(seed: int, failove
     for group in groups_of(graph, grouping):
         for name in group.active:
             assert not graph.by_name[name].write, "a write is never active, whatever its cost"
+
+
+# ---- partition: the best groups of a sequence
+
+
+def _sequence(drawn: list[tuple[int, int, bool]]) -> list[Vertex]:
+    return [
+        Vertex(
+            f"a{n}", Kind.CALL, service="s", write=cost > 0, deterministic=sure and not cost, cost=cost, time_us=time
+        )
+        for n, (time, cost, sure) in enumerate(drawn)
+    ]
+
+
+def _groups(actions: list[Vertex], ends: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """As a machine would execute them."""
+    names = ["", *(action.name for action in actions), ""]
+    graph = Graph("p", tuple(actions), tuple(Edge(a, b) for a, b in pairwise(names)), (), (Service("s"),))
+    grouping = Grouping(failover_us=1_000, view_change_us=100, ends=ends)
+    found: list[tuple[str, ...]] = []
+    at = 0
+    while at < len(actions):
+        group = group_at(graph, (at,), (), "", grouping)
+        found.append(group.vertices)
+        at += len(group.vertices)
+    return found
+
+
+def _score(actions: list[Vertex], groups: list[tuple[str, ...]]) -> tuple[int, int]:
+    by_name = {action.name: action for action in actions}
+    return len(groups), sum(lost([by_name[name] for name in group]) for group in groups)
+
+
+ACTIONS = st.lists(
+    st.tuples(st.integers(1, 700), st.sampled_from((0, 0, 3, 40)), st.booleans()), min_size=1, max_size=7
+)
+
+
+@given(ACTIONS)
+@settings(max_examples=150, deadline=None)
+def test_no_other_ends_are_better(drawn: list[tuple[int, int, bool]]) -> None:
+    """Against every subset of ends: the fewest groups, then the least compensation to be expected."""
+    actions = _sequence(drawn)
+    names = [action.name for action in actions]
+    subsets = [subset for count in range(len(names) + 1) for subset in combinations(names, count)]
+    best = min(_score(actions, _groups(actions, subset)) for subset in subsets)
+    assert _score(actions, _groups(actions, best_ends(actions, Grouping(1_000, 100)))) == best

@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "process": "Start, see and steer instances of processes; audit a run of them.",
     "explain": "Print a rule or a process: how it runs and why, what it keeps, its version.",
     "simulate": "Run a scenario under seeded faults and check what must always hold.",
+    "evaluate": "Run a paper's evaluation again: a sweep on Spark, figures, tables, claims.",
     "query": "Run SQL with MATCH_RECOGNIZE on files and print the rows as JSON lines.",
     "certs": "Make certificates for mutual TLS (development only).",
 }

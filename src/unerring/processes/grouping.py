@@ -29,7 +29,7 @@ class Grouping(ClusterConfig, frozen=True):
     each_alone: bool = False
     """Every action a group of its own: the paper's plain passive replication."""
     ends: tuple[str, ...] = ()
-    """Actions after which a group ends although the threshold would allow more: a designer's choice, or `partition`'s."""
+    """Actions after which a group ends although the threshold allows more: a designer's choice, or `partition`'s."""
 
     def __post_init__(self) -> None:
         check(self, "failover_us", 0, 86_400_000_000)
@@ -79,7 +79,8 @@ def group_at(
         return _alone(graph, _walk(graph, cut, ready, lambda vertex: not vertex.final, 0), cut)
     whole = _walk(graph, cut, ready, lambda vertex: not vertex.final, budget_us, free=active, ends=grouping.ends)
     if any(graph.by_name[name].acts for name in whole) or _ends(graph, whole, cut):
-        return Group(whole, active if acting else (), time_us=_longest(graph, whole, active))
+        active = tuple(name for name in active if name in whole) if acting else ()
+        return Group(whole, active, time_us=_longest(graph, whole, active))
     return _final(graph, whole, cut)
 
 

@@ -1,13 +1,13 @@
 """One run of a channel: the channel paper's claims on cost, as measurements over the production machines.
 
-A producer publishes bursts through a service that loses each copy with a given probability; every consumer must get all
-events in order. On a multicast service a push is one message whatever the number of consumers, so that what counts for a
-network is pushes, requests and replays.
+A producer publishes bursts through a service that loses each copy with a given probability; every consumer must get
+all events in order. On a multicast service a push is one message whatever the number of consumers, so that what counts
+for a network is pushes, requests and replays.
 
 | setting | what it is here |
 |---|---|
 | paper | a request for each lost message, at once; a replay for each request; nothing is said when a burst ends |
-| ours | ranges in one request, a moment for what is only late; one push where many lack the same; a sporadic heartbeat |
+| ours | ranges in one request, after a moment for what is only late; one push where many lack the same; heartbeats |
 | registered | ours, and every consumer acknowledges at intervals: the price of a producer that never evicts |
 """
 
@@ -73,7 +73,9 @@ class Channel:
         world = self.world
         most_us = 5 * PERIOD_US if self.run.reorders else PERIOD_US - 1
         spec = LinkSpec(delay_us=200, spread_us=100, delay_us_max=most_us, datagram=True, loss=self.run.loss)
-        world.add("producer", lambda records, entropy, now: Producer("producer", "producer", records, 1, self.producer_config))
+        world.add(
+            "producer", lambda records, entropy, now: Producer("producer", "producer", records, 1, self.producer_config)
+        )
         for name in self.names:
             world.add(name, self._boot(name), on_deliver=lambda what, name=name: self._deliver(name, what))  # type: ignore[misc]
             world.subscribe(name, "producer", spec)

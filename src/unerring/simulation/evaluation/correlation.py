@@ -56,7 +56,12 @@ CONFIG: Final = CorrelationConfig(
     ping_us=SECOND_US,
     ack_repeat_us=SECOND_US,
     suspect_us_min=250 * MILLISECOND_US,
+    patience_us=3 * STEP_US,
+    lease_us=2 * STEP_US,
 )
+
+
+ELECTION: Final = (Vote, Candidate, Elected, LeaderDead)
 
 
 class FactoryRun(msgspec.Struct, frozen=True):
@@ -157,6 +162,8 @@ class Factory:
         self.failures = 0
         self.leaders = 0
         self.samples = 0
+        self.elected = 0
+        """Messages of the first elections, before anything fails."""
         self.nodes = [node for node in self.topology.nodes if node.role is Role.CORRELATION]
         self._build()
 
@@ -169,6 +176,7 @@ class Factory:
         drawn = primary_events(self.seed, self.run.steps, self.run.tiers)
         for step, facilities in enumerate(drawn):
             world.at(time_of(step), lambda step=step, facilities=facilities: self._step(step, facilities))  # type: ignore[misc]
+        world.at(BEGIN_US, self._begin)
         world.at(time_of(self.run.steps), self._end)
         world.every(STEP_US // 4, self._look, time_of(self.run.steps), BEGIN_US)
 
@@ -187,6 +195,9 @@ class Factory:
         )
 
     # ---- what happens ------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self.elected = self.world.count(*ELECTION)
 
     def _step(self, step: int, facilities: list[list[tuple[int, int, int]]]) -> None:
         for facility, drawn in enumerate(facilities):
@@ -273,7 +284,7 @@ class Factory:
             "event_messages": world.events_sent,
             "event_messages_new": meter.accepted,
             "duplicates": meter.duplicates,
-            "leader_messages": world.count(Vote, Candidate, Elected, LeaderDead),
+            "leader_messages": world.count(*ELECTION) - self.elected,
             "gossip_messages": world.count(Gossip),
             "ack_messages": world.count(Ack),
             "resumes": world.count(Resume),

@@ -1,9 +1,9 @@
 """The factory of the correlation paper (section II, figure 1) at the size of its section VI: 70 correlation nodes.
 
-35 facilities in four tiers make one product. At each of them a source tells what happens to parts (events A to E), a rates
-node correlates situation A (a part's production rate changed) and event F (how badly a part is needed), and a storage
-node correlates situation B (at which rate a part is to be accepted for storage), from all of these and from the rates
-of every facility upstream. The global management takes all situations B.
+35 facilities in four tiers make one product. At each of them a source tells what happens to parts (events A to E), a
+rates node correlates situation A (a part's production rate changed) and event F (how badly a part is needed), and a
+storage node correlates situation B (at which rate a part is to be accepted for storage), from all of these and from the
+rates of every facility upstream. The global management takes all situations B.
 
     primary i -> rates i   -> rate i -> storage i, and storage of every facility downstream
               -> storage i -> accept i -> management
@@ -18,7 +18,6 @@ from typing import Final
 
 import msgspec
 
-from unerring.audit.reference import Stage, perfect_run
 from unerring.correlation import Fed, NodeSpec, Role, Topology
 from unerring.model import Column, ColumnType, Event, Stamp, StreamSchema
 from unerring.rules.outputs import Row
@@ -32,7 +31,7 @@ EVENTS_PER_STEP: Final = 27
 """Of one facility in one step: 35 * 50 * 27 = 47 250 primary events."""
 WINDOW_STEPS: Final = 5
 """A production rate is taken over so many steps."""
-PLACES: Final = 62
+PLACES: Final = 52
 """A facility's storage."""
 
 PRODUCED, CONSUMED, STORED, DELIVERED, PRICE, RATE, NEED = range(7)
@@ -178,7 +177,7 @@ class _Storage(msgspec.Struct, array_like=True):
 
 
 class Storage:
-    """Situation B of one facility: whenever a rate changes, here or upstream, divide the free places among the parts."""
+    """Situation B of one facility: whenever a rate changes, here or upstream, divide the free places among parts."""
 
     def __init__(self, facility: int) -> None:
         self.accept = f"accept{facility}"

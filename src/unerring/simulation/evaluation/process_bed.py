@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from random import Random
 from typing import Any, Final
 
@@ -60,7 +61,7 @@ def sequence(actions: list[Vertex], verdict: bool = False) -> Process:
     """One after the other."""
     vertices = [*actions, Vertex(VERDICT, Kind.RECEIVE, channel=VERDICT)] if verdict else list(actions)
     names = ["", *(vertex.name for vertex in vertices), ""]
-    edges = tuple(Edge(one, other) for one, other in zip(names, names[1:], strict=False))
+    edges = tuple(Edge(one, other) for one, other in pairwise(names))
     graph = Graph("p", tuple(vertices), edges, (Variable("v", "int", 0),), (Service("bank"),))
     return Process.of(graph, {}, {"v": int})
 

@@ -5,7 +5,7 @@
 | none | one node, no replicas: a failure stops the execution until the node is back |
 | passive | every action is a group of its own |
 | cost model T | the paper's grouping: runs of actions without compensation cost are groups, the others end by rule 2 |
-| active | as many independent executions as the degree, each on a node of its own; once f+1 have come to their end one of them is chosen, and all others are cancelled and compensated |
+| active | an execution on each node; once f+1 have ended one is chosen, all others are cancelled and compensated |
 | ours T | our grouping at the same failover bound: actions without cost do not end a group; dynamic programming |
 | greedy T | the same without dynamic programming |
 """
@@ -89,6 +89,7 @@ class Execution:
         self.ends: dict[str, Any] = {}
         self.arrived: list[str] = []
         self.judged: dict[str, None] = {}
+        self.clusters: list[tuple[str, tuple[str, ...]]]
         if self.active:
             self.clusters = [(f"i{n}", (name,)) for n, name in enumerate(self.names)]
         else:
@@ -105,7 +106,9 @@ class Execution:
         times_us = {action.name: action.time_us for action in self.actions}
         world.add(SERVICE, lambda records, entropy, now: TimedService(times_us, records, entropy, lambda: world.now_us))
         for name in self.names:
-            world.link(name, SERVICE, NETWORKS["EC2"].link(draw))  # Each calls what is near: the times are the services'.
+            world.link(
+                name, SERVICE, NETWORKS["EC2"].link(draw)
+            )  # Each calls what is near: the times are the services'.
         for instance, members in self.clusters:
             first = replica_set(instance, members, len(members) // 2)[0]
             start = Start(instance, "p", {})

@@ -1,0 +1,145 @@
+"""Which points are measured: the quick grid and the papers' full one, and one run of one point."""
+
+from __future__ import annotations
+
+import shlex
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from unerring.model import CallerError
+from unerring.simulation.evaluation import channels, correlation, processes
+from unerring.simulation.evaluation.channels import ChannelRun
+from unerring.simulation.evaluation.correlation import FactoryRun
+from unerring.simulation.evaluation.processes import ProcessRun
+
+Measurements = dict[str, float]
+Run = Any
+"""The parameters of a run: one of the three frozen structs above."""
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """One run of one point: its measurements, or why there are none and how to see it again."""
+
+    point: str
+    """The run's parameters, as JSON."""
+    seed: int
+    seconds: float
+    row: Measurements
+    error: str = ""
+    replay: str = ""
+
+
+class Experiment(msgspec.Struct, frozen=True):
+    """One paper's evaluation."""
+
+    name: str
+    run: type[msgspec.Struct]
+    measure: Callable[[Any, int], tuple[Measurements, list[str]]]
+    quick: tuple[Run, ...]
+    full: tuple[Run, ...]
+
+    def points(self, full: bool = False) -> list[str]:
+        """Each point's parameters as JSON, which is its name."""
+        return [encode(run) for run in (self.full if full else self.quick)]
+
+    def decode(self, point: str) -> Run:
+        try:
+            return msgspec.json.decode(point, type=self.run)
+        except msgspec.DecodeError as error:
+            raise CallerError(
+                f"{point} is no point of {self.name}: {error}; it looks like {self.points()[0]}"
+            ) from None
+
+
+def encode(run: Run) -> str:
+    return msgspec.json.encode(run).decode()
+
+
+def run_one(name: str, point: str, seed: int) -> Measured:
+    """One run. Whatever goes wrong in it becomes an error with the command that shows it again."""
+    found = experiment(name)
+    run = found.decode(point)
+    started = time.perf_counter()
+    try:
+        row, violations = found.measure(run, seed)
+        error = "; ".join(violations[:3])
+    except Exception as raised:
+        where = traceback.extract_tb(raised.__traceback__)[-1]
+        row, error = {}, f"{type(raised).__name__}: {raised} (in {where.name}, line {where.lineno})"
+    seconds = time.perf_counter() - started
+    again = f"unerring evaluate {name} --point {shlex.quote(point)} --seed {seed}" if error else ""
+    return Measured(point, seed, seconds, {} if error else row, error, again)
+
+
+# ---- the grids -------------------------------------------------------------------------------------------------------
+
+
+def _correlation(full: bool) -> tuple[FactoryRun, ...]:
+    fs = range(6) if full else range(4)
+    ps = (0.0, 0.0002, 0.0004, 0.0006, 0.0008, 0.001) if full else (0.0, 0.0005, 0.001)
+    runs = [FactoryRun(f, p) for f in fs for p in ps if p == 0.0 or f > 0]
+    unreliable = (0.005, 0.01, 0.02, 0.05, 0.1) if full else (0.005, 0.03, 0.1)
+    runs += [FactoryRun(f, p, durable=True) for f in ((0, 1, 2, 3, 4, 5) if full else (0, 1, 2)) for p in unreliable]
+    settings = [name for name in correlation.SETTINGS if name != "ours"]
+    better = [(f, 0.001) for f in ((1, 2, 3, 4, 5) if full else (2,))]
+    runs += [FactoryRun(f, p, setting=setting) for f, p in better for setting in settings]
+    return tuple(runs)
+
+
+APPROACHES: Final = (
+    "passive",
+    "active",
+    "cost model at 500 ms",
+    "cost model at 10000 ms",
+    "greedy at 500 ms",
+    "greedy at 10000 ms",
+    "ours at 500 ms",
+    "ours at 10000 ms",
+)
+
+
+def _processes(full: bool) -> tuple[ProcessRun, ...]:
+    failures: Mapping[int, Sequence[int]] = (
+        {1: range(11), 3: range(11), 9: range(11), 17: range(11)}
+        if full
+        else {1: (0, 1, 2, 4, 6, 8, 10), 3: (0, 1, 2, 4, 6, 8, 10), 9: (0, 2, 5, 10), 17: (0, 5, 10)}
+    )
+    runs = [ProcessRun(1, "none", k) for k in failures[1]]
+    runs += [ProcessRun(d, a, k) for d in (3, 9, 17) for a in APPROACHES for k in failures[d]]
+    apart = range(0, 11, 1 if full else 5)
+    runs += [ProcessRun(1, "none", k, "PlanetLab") for k in apart]
+    runs += [
+        ProcessRun(d, "passive", k, "PlanetLab")
+        for d in (3, 5, 9, 17, 25, 33)
+        for k in (apart if d < 20 or full else (0, 5))
+    ]
+    return tuple(runs)
+
+
+def _channels(full: bool) -> tuple[ChannelRun, ...]:
+    consumers = (1, 2, 4, 8, 16, 32, 64) if full else (1, 4, 16, 64)
+    losses = (0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2) if full else (0.0, 0.01, 0.05, 0.1)
+    runs = [ChannelRun(n, loss, s) for s in channels.SETTINGS for n in consumers for loss in losses]
+    runs += [ChannelRun(16, loss, s, reorders=True) for s in ("paper", "ours") for loss in (0.0, 0.05)]
+    return tuple(runs)
+
+
+EXPERIMENTS: Final = ("correlation", "processes", "channels")
+
+
+@lru_cache
+def experiment(name: str) -> Experiment:
+    """By the paper's short name."""
+    match name:
+        case "correlation":
+            return Experiment(name, FactoryRun, correlation.measure, _correlation(False), _correlation(True))
+        case "processes":
+            return Experiment(name, ProcessRun, processes.measure, _processes(False), _processes(True))
+        case "channels":
+            return Experiment(name, ChannelRun, channels.measure, _channels(False), _channels(True))
+    raise CallerError(f"there is no evaluation {name!r}; choose one of {', '.join(EXPERIMENTS)}")
