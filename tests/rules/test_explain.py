@@ -7,6 +7,13 @@ import json
 import pytest
 
 from unerring.cli import main
+from unerring.rules import expressions as ex
+from unerring.rules import patterns as pt
+from unerring.rules.choice import why_interpreted
+from unerring.rules.explain import describe, printed
+from unerring.rules.plan import Input, Measure, PatternPlan, Variable
+
+from .kernel_pairs import LEFT, column, last
 
 
 def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -33,6 +40,23 @@ def test_a_script_gets_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert said["engine"] in ("compiled", "interpreted")
     assert (said["engine"] == "interpreted") == bool(said["why"])
     assert said["certain"] == "at the deadline of the absence at its end"
+
+
+def test_arithmetic_that_can_fail_is_named() -> None:
+    plan = PatternPlan(
+        "Sums",
+        (Input(LEFT, ("k",)),),
+        (Variable("a", ex.Comparison(">", ex.Arithmetic("%", column("x"), column("k")), ex.literal(1))),),
+        pt.Step("a"),
+        (
+            Measure("total", ex.Aggregate("sum", (column("x"),))),
+            Measure("took", ex.Arithmetic("-", ex.EventTime(last("a")), ex.EventTime(ex.At((), ex.Which.FIRST)))),
+            Measure("v", ex.Arithmetic("*", column("v"), ex.literal(2.0))),
+        ),
+    )
+    said = describe(plan, why_interpreted)
+    assert said["null_where"] == ["(x % k): divided by zero", "sum(x): does not fit 64 bits"]
+    assert "  - (x % k): divided by zero" in printed(said)
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from unerring.model import ColumnType
+from unerring.rules import expressions as ex
 from unerring.rules import patterns as pt
 from unerring.rules import plan as pl
 from unerring.rules.checks import trailing_absences, unbounded_reason
 from unerring.rules.interpreter.matching import PatternRules
-from unerring.rules.reading import of_row_alone
+from unerring.rules.reading import of_row_alone, walk
 
 Judge = Callable[[pl.Plan], str | None]
 """Why a plan cannot be compiled, or None if it can."""
@@ -45,6 +47,7 @@ def describe(plan: pl.Plan, judge: Judge) -> dict[str, Any]:
             {"stream": schema.name, "columns": {c.name: f"{c.type}{'?' if c.nullable else ''}" for c in schema.columns}}
             for schema in plan.outputs
         ],
+        "null_where": _faults(plan),
         "certain": _certain(plan),
         "state": _state(plan),
         "engine": "compiled" if reason is None else "interpreted",
@@ -91,6 +94,42 @@ def _details(plan: pl.Plan) -> dict[str, Any]:
                 "parameters": dict(plan.parameters),
                 "class_version": plan.operator_version,
             }
+
+
+def _faults(plan: pl.Plan) -> list[str]:
+    """The arithmetic that can fail on values that are not NULL: it is NULL then, and the stream goes on."""
+    found = [_fault(node) for expr in _expressions(plan) for node in walk(expr)]
+    return list(dict.fromkeys(fault for fault in found if fault))
+
+
+def _expressions(plan: pl.Plan) -> list[ex.Expr]:
+    exprs: list[ex.Expr | None] = [source.where for source in plan.inputs]
+    match plan:
+        case pl.PatternPlan():
+            gaps = [node for node in pt.nodes(plan.pattern) if isinstance(node, pt.Gap)]
+            exprs += [*(variable.condition for variable in plan.variables), *(gap.until for gap in gaps)]
+            exprs += [measure.expr for measure in (plan.timed_out.measures if plan.timed_out else ())]
+        case pl.WindowPlan():
+            exprs.append(plan.having)
+        case pl.JoinPlan():
+            exprs.append(plan.condition)
+    exprs += [measure.expr for measure in getattr(plan, "measures", ())]
+    return [expr for expr in exprs if expr is not None]
+
+
+def _fault(node: ex.Expr) -> str:
+    if node.type not in (ColumnType.INT, ColumnType.TIME):
+        return ""
+    match node:
+        case ex.Arithmetic("-", ex.EventTime(), ex.EventTime()):
+            return ""  # no two times are so far apart
+        case ex.Arithmetic("div" | "%"):
+            return f"{node}: divided by zero"
+        case ex.Arithmetic() | ex.Negate() | ex.Aggregate("sum"):
+            return f"{node}: does not fit 64 bits"
+        case ex.Cast(operand) if operand.type in (ColumnType.FLOAT, ColumnType.TEXT):
+            return f"{node}: is no number of 64 bits"
+    return ""
 
 
 def _certain(plan: pl.Plan) -> str:
@@ -159,11 +198,11 @@ def printed(described: dict[str, Any], indent: int = 0) -> str:
     for name, value in described.items():
         if isinstance(value, dict):
             lines += [f"{pad}{name}:", printed(value, indent + 1)]
-        elif isinstance(value, list):
+        elif isinstance(value, list) and value:
             lines.append(f"{pad}{name}:")
             for item in value:
                 text = printed(item, indent + 2).lstrip() if isinstance(item, dict) else str(item)
                 lines.append(f"{pad}  - {text}")
-        elif value not in (None, ""):
+        elif value not in (None, "", []):
             lines.append(f"{pad}{name}: {value}")
     return "\n".join(line for line in lines if line)
