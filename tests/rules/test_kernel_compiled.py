@@ -287,6 +287,22 @@ def test_keys_of_any_size(compile_after: int | None) -> None:
     assert [output.key[0] for output in outputs] == list(dict.fromkeys(keys))
 
 
+def test_an_event_whose_key_is_null_is_refused() -> None:
+    """As the interpreter does; one that the rule's filter passes over is nobody's affair."""
+    plan = replace(RISING, inputs=(Input(LEFT, ("k",), KIND["A"]),))
+    bad = [
+        Row(0, Event("Left", Stamp(1, place), (None,), {**row(1, kind).event.payload, "k": None}))
+        for place, kind in enumerate("AB")
+    ]
+    refused = []
+    for engine in (Interpreter(plan), KernelEngine(plan, compile_after=None)):
+        assert engine.feed([*bad, row(2, "A")], 5) == []
+        assert engine.keys == 1
+        refused.append([(one.event.stamp.ordinal, one.reason) for one in engine.take_quarantined()])
+        assert engine.take_quarantined() == []
+    assert refused[0] == refused[1] == [(0, "its key ('k',) is NULL in part; the stream says that it never is")]
+
+
 def test_explain_says_which_kernel_or_why_none() -> None:
     assert explain(W1.plan) == "compiled (latest)"
     assert explain(W2.plan) == "compiled (single run)"

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from unerring.model import TIME_MIN, ColumnType, RuleError, invariant
-from unerring.rules.engine import Quarantined
+from unerring.model import TIME_MIN, ColumnType, Event, RuleError, invariant
+from unerring.rules.engine import Quarantined, Router
 from unerring.rules.kernel import compilation, state
 from unerring.rules.kernel.columns import DTYPES, Array, Column, Columns, Numbers, Texts, from_rows
 from unerring.rules.kernel.keys import LOOK_UP, Interner, KeyIndex
@@ -69,6 +69,9 @@ class KernelEngine:
             raise RuleError(f"rule {plan.name} does not compile: {reason}; run it interpreted") from None
         self._plan = plan
         self._version = plan.version
+        self._router: Router | None = None
+        """Made for the first event that is refused."""
+        self._key_columns = {source.schema.name: source.key for source in plan.inputs}
         self._cache = cache
         self._submit = submit
         self._compile_after = compile_after
@@ -136,13 +139,21 @@ class KernelEngine:
         return sum(array.nbytes for array in vars(self._memory).values() if isinstance(array, np.ndarray))
 
     def take_quarantined(self) -> list[Quarantined]:
-        return []
+        return [] if self._router is None else self._router.take_refused()
 
     def feed(self, rows: Sequence[Row], through: int) -> list[Output]:
         """Rows as objects."""
         reader = self._program.reader
-        wanted = [row for row in rows if row.event.stream in reader.streams]
+        wanted = [row for row in rows if row.event.stream in reader.streams and self._has_key(row.event)]
         return self.feed_columns(from_rows(wanted, reader.types, reader.streams), through).outputs()
+
+    def _has_key(self, event: Event) -> bool:
+        """Keys that compile are never NULL, says the schema: an event that has one all the same is refused."""
+        if all(event.payload.get(name) is not None for name in self._key_columns[event.stream]):
+            return True
+        self._router = self._router or Router(self._plan)
+        self._router.route(event)  # notes it, unless the rule's filter passes it over anyway
+        return False
 
     def feed_columns(self, batch: Columns, through: int) -> OutputColumns:
         """Rows as columns: the fast way. Same rows, same answers."""
