@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from random import Random
 
 from unerring.model import TIME_MAX, Column, ColumnType, Event, RuleError, Stamp, StreamSchema
@@ -210,7 +211,7 @@ class PairMaker:
             found.append(Measure(f"m{number}", expr))
         return tuple(found)
 
-    def plan(self) -> Plan:
+    def plan(self) -> PatternPlan:
         selection = self.random.choice(
             (Selection.PREFERRED,) * 5
             + (Selection.RECENT, Selection.RECENT, Selection.ALL, Selection.ALL, Selection.CONTINUOUS)
@@ -278,6 +279,13 @@ class GroupMaker(PairMaker):
             variables.append(Variable("n", self.kind_is()))
             parts.append(pt.Absence("n", within_us=self.random.randrange(1, 9)))
         return pt.Sequence(tuple(parts)), tuple(variables)
+
+    def plan(self) -> PatternPlan:
+        made = super().plan()
+        if made.selection is Selection.PREFERRED and self.random.random() < 0.3:
+            kind = self.random.choice((SkipKind.TO_FIRST, SkipKind.TO_LAST))
+            return replace(made, skip=Skip(kind, (self.random.choice(("s0", "s1")),)))
+        return made
 
     def gap(self) -> pt.Gap | None:
         """Any row that fits, in a repeated group, is more than an oracle can follow: seldom."""

@@ -30,6 +30,8 @@ from unerring.rules.plan import (
     Plan,
     Selection,
     Session,
+    Skip,
+    SkipKind,
     Variable,
     WindowPlan,
 )
@@ -324,6 +326,30 @@ def test_explain_says_which_kernel_or_why_none() -> None:
     assert explain(long) == "interpreted: its groups unroll into more than 48 places"
     with pytest.raises(RuleError, match=r"rule Grouped does not compile: the anchor \^; run it interpreted"):
         KernelEngine(anchored)
+
+
+def test_skips_to_a_variable() -> None:
+    """A A A B: to the last A, where one is left; to the first, which is the first row of the match."""
+    plan = PatternPlan(
+        "Skipping",
+        (Input(LEFT, ("k",)),),
+        (Variable("a", KIND["A"]), Variable("b", KIND["B"])),
+        pt.Sequence((pt.Quantified(pt.Step("a"), 1, None), pt.Step("b"))),
+        (Measure("n", ex.Aggregate("count")),),
+        within_us=9,
+        skip=Skip(SkipKind.TO_LAST, ("a",)),
+    )
+    rows = [row(time, kind) for time, kind in enumerate("AAABC")]
+    assert why_interpreted(plan) is None
+    for made in (plan, replace(plan, skip=Skip(SkipKind.TO_FIRST, ("a",)))):
+        said: list[str] = []
+        for engine in (Interpreter(made), KernelEngine(made, compile_after=None)):
+            with pytest.raises(RuleError, match="leads back to the first row") as refused:
+                engine.feed(rows, 20)
+            said.append(str(refused.value))
+        assert said[0] == said[1]
+    to_b = replace(plan, skip=Skip(SkipKind.TO_LAST, ("b",)))
+    assert [one.payload for one in KernelEngine(to_b, compile_after=None).feed(rows, 20)] == [{"n": 4}]
 
 
 def test_equal_runs_are_made_one() -> None:

@@ -12,6 +12,9 @@ PC, COUNT, FRESH, START_ROW, LAST_ROW, START_TIME, LAST_TIME, DEADLINE = range(8
 BASE = 8
 """Columns of `I` before the registers. PC 0 is a match."""
 
+NO_ROW, FIRST_ROW = 1, 2
+"""What can be wrong with a skip: its variable has no row in a match, or that row is the match's first."""
+
 NEVER = 2**63 - 1
 LONG = 2**62 - 1
 """A time plus this much does not leave 64 bits."""

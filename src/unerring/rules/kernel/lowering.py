@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from unerring.rules import patterns as pt
 from unerring.rules.kernel.scalar import Uncompiled
-from unerring.rules.plan import OutputMode, PatternPlan, Selection, SkipKind
+from unerring.rules.plan import OutputMode, PatternPlan, Selection
 from unerring.rules.reading import of_row_alone
 
 STRICT = pt.Gap(pt.Contiguity.STRICT)
@@ -80,8 +80,6 @@ def check_plan(plan: PatternPlan) -> None:
         raise Uncompiled("it outputs all rows of a match")
     if plan.timed_out is not None:
         raise Uncompiled("it outputs timed-out matches")
-    if plan.skip.kind not in (SkipKind.PAST_LAST, SkipKind.TO_NEXT):
-        raise Uncompiled(f"it skips {plan.skip.kind} {'|'.join(plan.skip.variables)}")
     if plan.selection in (Selection.CHRONICLE, Selection.CUMULATIVE):
         raise Uncompiled(f"its selection is {plan.selection}")
     for node in pt.nodes(plan.pattern):

@@ -20,7 +20,7 @@ from unerring.rules.kernel.scalar import Uncompiled
 from unerring.rules.kernel.single import SingleMemory, SingleSource
 from unerring.rules.kernel.state import Memory
 from unerring.rules.kernel.windows import WindowSource
-from unerring.rules.plan import JoinPlan, PatternPlan, Plan, WindowPlan
+from unerring.rules.plan import JoinPlan, PatternPlan, Plan, SkipKind, WindowPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,8 @@ def _pattern_program(plan: PatternPlan) -> Program:
     check_plan(plan)
     if len({source.schema.name for source in plan.inputs}) < len(plan.inputs):
         raise Uncompiled("it reads one stream twice")
-    for build in (_latest, _absence, _single):
+    plain = plan.skip.kind in (SkipKind.PAST_LAST, SkipKind.TO_NEXT)
+    for build in (_latest, _absence, _single) if plain else ():
         try:
             return build(plan, line_of(plan))
         except Uncompiled:
@@ -103,9 +104,21 @@ def _runs(plan: PatternPlan) -> Program:
     pending = [number + 1 for number, point in enumerate(writer.points) if isinstance(point, Final)]
 
     def memory() -> Memory:
-        return RunLists(bank, pending, MERGED_RUNS_MAX if writer.merges else RUNS_MAX, writer.fan * len(writer.starts))
+        made = RunLists(bank, pending, MERGED_RUNS_MAX if writer.merges else RUNS_MAX, writer.fan * len(writer.starts))
+        made.wrong_skip = wrong_skip(plan)
+        return made
 
     return _program("runs", source, reader, bank, measures, memory, lists.BASE)
+
+
+def wrong_skip(plan: PatternPlan) -> dict[int, str]:
+    """As the interpreter says it."""
+    skip = f"rule {plan.name}: skip {plan.skip.kind} {'|'.join(plan.skip.variables)}"
+    return {
+        lists.NO_ROW: f"{skip}, but a match bound no row to it; skip to a variable that every match binds",
+        lists.FIRST_ROW: f"{skip} leads back to the first row of the match, so the same match would be found for ever; "
+        "skip past it",
+    }
 
 
 def _window(plan: WindowPlan) -> Program:

@@ -30,7 +30,7 @@ class Register:
 
     @property
     def type(self) -> ColumnType:
-        if self.kind == "count":
+        if self.kind == "count" or self.of_row_number:
             return INT
         if self.kind == "avg":
             return FLOAT
@@ -38,6 +38,11 @@ class Register:
         if found is None:
             raise Uncompiled("the literal NULL is aggregated")
         return found
+
+    @property
+    def of_row_number(self) -> bool:
+        """`first row` and `last row`: not a value of the row, but its number."""
+        return self.kind.endswith(" row")
 
     @property
     def never_null(self) -> bool:
@@ -154,6 +159,11 @@ def declare(bank: Bank, register: Register) -> None:
 def fold(register: Register, view: View, lines: Lines, leaf: Leaf) -> None:
     """Statements that take the row at hand into the register."""
     value, state = view.value(register), view.state(register)
+    if register.of_row_number:
+        with lines.block(f"if {state} != 0:" if register.kind == "first row" else "if True:"):
+            lines(f"{value} = q")
+            lines(f"{state} = 0")
+        return
     if register.expr is None:
         lines(f"{value} += 1")
         return

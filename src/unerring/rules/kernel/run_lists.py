@@ -20,8 +20,9 @@ RUNS_MAX = 1_000_000
 MERGED_RUNS_MAX = 5_000
 """The same where each new way is compared with all that are open."""
 
-FREE, TIMERS, FOUND, LIMIT = 0, 1, 2, 3
-"""Places in `M`: how many slots are free, timers are set, outputs were found; how long a list may become."""
+FREE, TIMERS, FOUND, LIMIT, WRONG = range(5)
+"""Places in `M`: how many slots are free, timers are set, outputs were found; how long a list may become; what is wrong
+with a skip."""
 
 
 class RunLists:
@@ -32,11 +33,13 @@ class RunLists:
     ) -> None:
         """`fan`: how many slots and outputs a row may need for each that is in a list, and for one more."""
         self._fan = fan
+        self.wrong_skip: dict[int, str] = {}
+        """What to say of a skip that leads nowhere."""
         integers, floats, states = bank.widths()
         self._pending = tuple(pending)
         """PCs that time alone turns into a match."""
         self._texts = [column + BASE for column in bank.texts()]
-        self.M = np.array([0, 0, 0, NEVER if runs_max is None else runs_max], np.int64)
+        self.M = np.array([0, 0, 0, NEVER if runs_max is None else runs_max, 0], np.int64)
         self.head = np.empty(0, np.int64)
         self.count = np.empty(0, np.int64)
         self.due = np.empty(0, np.int64)
@@ -83,6 +86,8 @@ class RunLists:
             lists = (self.M, self.head, self.count, self.due, self.following, self.free)
             pool = (self.I, self.F, self.N, self.HT, self.HK)
             row = int(run(len(batch), row, through, rows_before, *lists, *pool, *out, key, *arguments))
+            if self.M[WRONG]:
+                raise RuleError(self.wrong_skip[int(self.M[WRONG])])
             found = int(self.M[FOUND])
             parts.append(Found(*(array[:found] for array in out)))
             if row <= len(batch):

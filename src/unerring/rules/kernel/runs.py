@@ -16,11 +16,13 @@ from unerring.rules.kernel.lists import (
     BASE,
     COUNT,
     DEADLINE,
+    FIRST_ROW,
     FRESH,
     LAST_ROW,
     LAST_TIME,
     LONG,
     NEVER,
+    NO_ROW,
     OUT,
     START_ROW,
     START_TIME,
@@ -52,6 +54,10 @@ class RunsSource(ListSource):
         """Whether a match ends all paths from its start row that are less preferred."""
         self.starts = [option for option in self.net.starts if isinstance(option, Wait)]
         self._check()
+        skips = plan.skip.kind in (SkipKind.TO_FIRST, SkipKind.TO_LAST)
+        kind = "first row" if plan.skip.kind is SkipKind.TO_FIRST else "last row"
+        self.target = Register(kind, plan.skip.variables, None) if skips else None
+        """The row at which the next match may start, where a skip names a variable."""
         self.merges = self.cuts and self.net.multiplies()
         """Whether runs of one start that have become equal are made one, lest they double with every row."""
         self._explore()
@@ -105,7 +111,7 @@ class RunsSource(ListSource):
 
     def write(self, measures: list[Register]) -> str:
         """The whole source."""
-        for register in measures:
+        for register in (*measures, *([self.target] if self.target is not None else [])):
             declare(self.bank, register)
         return settled(self._write, self.reader, self.bank)
 
@@ -367,9 +373,7 @@ class RunsSource(ListSource):
             if selection is Selection.PREFERRED:
                 with lines.block("while first != -1 and I[first, 0] == 0:"):
                     self._write_output("first")
-                    past_last = self.plan.skip.kind is SkipKind.PAST_LAST
-                    lines(f"bar = I[first, {LAST_ROW if past_last else START_ROW}]")
-                    self._write_drop(f"I[s, {START_ROW}] {'<=' if past_last else '=='} bar")
+                    self._write_skip()
             elif selection is Selection.RECENT:
                 lines("best = -1")
                 lines("s = first")
@@ -403,6 +407,25 @@ class RunsSource(ListSource):
         lines("count[k] = size")
         if self.timers:
             self._write_timer()
+
+    def _write_skip(self) -> None:
+        """After the match at the head of the list: runs that start before the next match may start are dropped."""
+        lines = self.lines
+        if self.target is None:
+            past_last = self.plan.skip.kind is SkipKind.PAST_LAST
+            lines(f"bar = I[first, {LAST_ROW if past_last else START_ROW}]")
+            self._write_drop(f"I[s, {START_ROW}] {'<=' if past_last else '=='} bar")
+            return
+        view = View(self.bank, "first", BASE)
+        with lines.block(f"if {view.state(self.target)} != 0:"):
+            lines(f"M[4] = {NO_ROW}")
+            lines(f"bar = I[first, {LAST_ROW}]")
+        with lines.block("else:"):
+            lines(f"bar = {view.value(self.target)} - 1")
+            with lines.block(f"if bar < I[first, {START_ROW}]:"):
+                lines(f"M[4] = {FIRST_ROW}")
+                lines(f"bar = I[first, {LAST_ROW}]")
+        self._write_drop(f"I[s, {START_ROW}] <= bar")
 
     def _write_drop(self, condition: str) -> None:
         lines = self.lines
