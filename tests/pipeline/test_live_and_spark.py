@@ -1,4 +1,4 @@
-"""Two gears, one meaning: the live gear's situations are those of Spark, stamps included."""
+"""Two gears, one meaning: the live gear's situations are Spark's, stamps included, and the audit finds nothing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.correlation.live_tree import LiveTree
+from unerring.app.auditing import Audit
 from unerring.log import EventLog
 from unerring.model import TIME_MAX
 from unerring.pipeline.detect import detect_available
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.timeout(600)
-def test_both_gears_seal_the_same_situations(spark: SparkSession, tmp_path: Path) -> None:
+def test_both_gears_seal_the_same_situations_and_the_audit_is_content(spark: SparkSession, tmp_path: Path) -> None:
     tree = LiveTree(tmp_path / "live", events=200, seed=5)
     asyncio.run(tree.run(failures=1))
     batch = tmp_path / "spark"
@@ -33,3 +34,7 @@ def test_both_gears_seal_the_same_situations(spark: SparkSession, tmp_path: Path
         told, wanted = (chain.read(chain.base.from_us, TIME_MAX) for chain in (live, from_spark))
         assert len(told)
         assert told.equals(wanted)
+    report = Audit(tree.app, tmp_path / "live").run(spark, lambda _: None)
+    assert not report.wrong, report
+    assert [(rule.stream, rule.gear) for rule in report.rules] == [(stream, "live") for stream in tree.streams]
+    assert all(rule.delivered for rule in report.rules)

@@ -103,7 +103,7 @@ class Audit:
         found: list[RuleVerdict] = []
         sealed = delivered_chain(self._own(level), schema)
         live = ran_live(self.data)
-        if sealed is not None and (sealed.through_us > TIME_MIN or not live):
+        if sealed is not None and not live:
             found.append(judge_stream(spark, level, plan, sealed, judged, scope, "spark"))
         if live:
             chain, known = as_chain(self.data, schema, EventLog(Path(level.data) / "live"), level.buckets)

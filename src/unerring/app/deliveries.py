@@ -1,4 +1,5 @@
-"""What the live gear delivered, as a chain that an audit can read: streamed out of the application's own file."""
+"""What the live gear delivered, as a chain that an audit can read: what it has sealed, and then what stands only in
+the application's own file yet."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from unerring.audit.comparison import WITNESSES_MAX, Finding, Stretch
 from unerring.audit.strong_reliability import DUPLICATION, FALSE_ORDERING
-from unerring.correlation.application import committed
+from unerring.correlation.application import committed, position_of
 from unerring.correlation.losses import is_loss
 from unerring.log import Chain, EventLog, with_origin
 from unerring.model import BEFORE_ALL, ColumnType, Event, StreamSchema
@@ -31,6 +32,8 @@ def ran_live(data: Path) -> bool:
 def as_chain(data: Path, schema: StreamSchema, log: EventLog, buckets: int) -> tuple[Chain, Stretch]:
     """The deliveries of one stream, in order, and what is wrong with their order already."""
     chain = log.create(schema, buckets)
+    _copy(EventLog(data / "log").create(schema, buckets), chain)
+    sealed_us = chain.through_us
     seen = Stretch(counts={}, findings=[])
     storage = SqliteStorage(data / FOLDER / FILE)
     last = BEFORE_ALL
@@ -38,7 +41,7 @@ def as_chain(data: Path, schema: StreamSchema, log: EventLog, buckets: int) -> t
     try:
         for page in _pages(storage, schema.name):
             for event in page:
-                if is_loss(event):
+                if is_loss(event) or event.stamp.time <= sealed_us:
                     continue
                 if event.stamp > last:
                     held.append(event)
@@ -57,15 +60,19 @@ def as_chain(data: Path, schema: StreamSchema, log: EventLog, buckets: int) -> t
     return chain, seen
 
 
+def _copy(sealed: Chain, chain: Chain) -> None:
+    for span in sealed.spans(sealed.base.from_us, sealed.refresh()):
+        chain.seal(span.through_us, sealed.read(max(span.from_us, sealed.base.from_us), span.through_us))
+
+
 def _pages(storage: SqliteStorage, stream: str) -> Iterator[list[Event]]:
-    page = 0
-    while True:
+    """From the position backwards nothing is missing, but what is sealed is no longer kept."""
+    counted = position_of(storage.load(f"application/{stream}/position"), stream)
+    for page in range(counted // 10**_PAGE_DIGITS + 1):
         number = f"{page:0{_DIGITS - _PAGE_DIGITS}d}"
         events = committed(storage.load(f"application/{stream}/event/{number}"), stream)
-        if not events:
-            return
-        yield events
-        page += 1
+        if events:
+            yield events
 
 
 def _note(seen: Stretch, promise: str, event: Event, detail: str) -> None:

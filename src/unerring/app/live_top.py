@@ -31,8 +31,10 @@ SEAL_S = 0.2
 class _Lane:
     """One stream: what is committed and not sealed, each with its number in the stream."""
 
-    def __init__(self, chain: Any, kept: Iterable[tuple[int, Event]], count: int) -> None:
+    def __init__(self, chain: Any, rule: str, kept: Iterable[tuple[int, Event]], count: int) -> None:
         self.chain = chain
+        self.rule = rule
+        """The version of the rule that makes it."""
         self.events = [(number, event) for number, event in kept if event.stamp.time > chain.through_us]
         self.count = count
         """How many were committed since the stream began."""
@@ -47,10 +49,12 @@ class Top:
         self.lanes = {
             schema.name: _Lane(
                 log.create(schema, app.buckets),
+                plan.version,
                 numbered(records, schema.name),
                 machine.intake.streams[schema.name].count,
             )
-            for schema in app.outputs
+            for plan in app.plans
+            for schema in plan.outputs
         }
 
     def deliver(self, what: Event | Lost) -> None:
@@ -96,7 +100,7 @@ class Top:
         lane = self.lanes[stream]
         if through_us > lane.chain.refresh():
             events = [event for _, event in list(lane.events) if event.stamp.time <= through_us]
-            seal_interval(lane.chain, table_of(events, lane.chain.schema), through_us, rule=stream)
+            seal_interval(lane.chain, table_of(events, lane.chain.schema), through_us, rule=lane.rule)
 
 
 def table_of(events: list[Event], schema: StreamSchema) -> pa.Table:

@@ -120,6 +120,12 @@ class Application:
         return Persist(tuple(puts))
 
 
+def position_of(records: Mapping[str, bytes], stream: str) -> int:
+    """How many events of a stream an application has committed."""
+    data = records.get(f"application/{stream}/position")
+    return 0 if data is None else msgspec.msgpack.decode(data, type=_Position).count
+
+
 def numbered(records: Mapping[str, bytes], stream: str) -> Iterator[tuple[int, Event]]:
     """What an application's stable storage holds of a stream, in order, each with its number in the stream."""
     prefix = f"application/{stream}/event/"
