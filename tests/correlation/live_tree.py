@@ -74,6 +74,10 @@ class LiveRun:
     def complete(self) -> bool:
         return complete(self.data, self.streams)
 
+    def sealed(self) -> bool:
+        log = EventLog(self.data / "log")
+        return all(log.chain(stream).refresh() == TIME_MAX for stream in self.streams)
+
     def violations(self) -> list[Any]:
         return violations(self.data, self.app, self.events)
 
@@ -104,6 +108,7 @@ class LiveTree(LiveRun):
                     await self.fail_one()
             self.end()
             await self.until(self.complete)
+            await self.until(self.sealed)
         finally:
             self.supervisor.stop()
             await running

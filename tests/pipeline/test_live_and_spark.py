@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.timeout(600)
 def test_both_gears_seal_the_same_situations_and_the_audit_is_content(spark: SparkSession, tmp_path: Path) -> None:
-    tree = LiveTree(tmp_path / "live", events=200, seed=5)
+    tree = LiveTree(tmp_path / "live", events=120, seed=5)
     asyncio.run(tree.run(failures=1))
     batch = tmp_path / "spark"
     shutil.copytree(tmp_path / "live" / "log" / "Reading", batch / "log" / "Reading")

@@ -11,7 +11,8 @@ from pathlib import Path
 from unerring.runtime.live.hosting import dotted
 
 LOOK_S = 0.1
-PATIENCE_S = 5.0
+PATIENCE_S = 30.0
+"""For a process that was asked to end: an application seals what it has first."""
 
 
 class Process:
