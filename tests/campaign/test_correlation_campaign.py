@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.correlation.live_hosts import LiveHosts
@@ -46,12 +48,30 @@ def test_the_model_fails_without(rule: str, java: Path, tmp_path: Path) -> None:
     assert re.search(r"Invariant \w+ is violated", tlc(java, tmp_path, **{rule: "FALSE"})), rule
 
 
+def audit(data: Path) -> None:
+    """The verdict of `unerring audit`, which recomputes everything on Spark."""
+    command = [sys.executable, "-m", "unerring", "audit", str(data), "--app", "tests.correlation.tree_app:app"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.timeout(600)
+def test_the_benchmark_runs_small() -> None:
+    command = [sys.executable, "-m", "unerring", "bench", "correlation", "--quick", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    figures = {(figure := msgspec.json.decode(line))["figure"]: figure for line in done.stdout.splitlines()}
+    assert done.returncode == 0, done.stderr
+    assert all(figures[f"transmissions_per_event.f{f}"]["met"] for f in (0, 1, 2))
+    assert figures["failover.kills"]["value"] == 1
+
+
 @pytest.mark.timeout(3600)
 def test_a_hundred_failures_on_real_processes(tmp_path: Path) -> None:
     """Kill -9 and SIGSTOP of replicas of a three-level tree, f = 1, a hundred times; the verdict is clean."""
     tree = LiveTree(tmp_path, events=5000, seed=1)
     asyncio.run(tree.run(failures=100))
     assert tree.violations() == []
+    audit(tmp_path)
     assert tree.kills + tree.stops == 100
 
 
@@ -66,4 +86,5 @@ def test_a_hundred_failures_on_three_hosts(server: Callable[[str], Path], tmp_pa
         finally:
             tree.stop()
     assert tree.violations() == []
+    audit(tree.data("a"))
     assert all(tree.done[kind] >= 5 for kind in ("kill", "stop", "cut one way", "cut both ways", "host off")), tree.done

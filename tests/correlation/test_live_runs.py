@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.correlation.live_tree import LiveRun, complete, feed, read_status, readings, violations
+from tests.correlation.live_tree import APART_US, LiveRun, complete, feed, read_status, readings, violations
 from tests.correlation.sum_app import POISON, app
 from unerring.app import live
 from unerring.log import EventLog, LogWriter, Quarantine, Reason
@@ -49,7 +49,7 @@ def test_poison_goes_to_quarantine_at_every_replica_alike_and_a_run_without_disk
     asyncio.run(_second_half(run))
     assert run.violations() == []
     [bad] = Quarantine(EventLog(tmp_path / "log").store, "Total").events()
-    assert (bad.reason, bad.producer, bad.epoch) == (Reason.RULE, "Reading", POISON * 7000)
+    assert (bad.reason, bad.producer, bad.epoch) == (Reason.RULE, "Reading", POISON * APART_US)
     assert "thirteen degrees" in bad.detail
 
 

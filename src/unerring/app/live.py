@@ -30,6 +30,7 @@ from unerring.rules.engine import Quarantined
 from unerring.runtime.live import Cluster, Host, addresses_on, free_addresses, place, process_names, processes
 from unerring.runtime.live import cluster as clusters
 from unerring.runtime.live.hosting import dotted
+from unerring.runtime.live.supervisor import WANTED
 from unerring.runtime.storage import SqliteStorage
 
 if TYPE_CHECKING:
@@ -129,7 +130,11 @@ def begin_anew(cluster: Cluster, data: Path) -> Cluster:
                 f"the replicas in {folder} were in memory only, and retention has removed what they were made of; "
                 "run with --durable in another folder, which survives a restart of everything"
             )
-    gone = [folder / "membership.db", *(folder / f"{dotted(name)}.db" for name in cluster.names if _is_source(name))]
+    gone = [
+        folder / "membership.db",
+        folder / WANTED,
+        *(folder / f"{dotted(name)}.db" for name in cluster.names if _is_source(name)),
+    ]
     for path in gone:
         for file in folder.glob(f"{path.name}*"):
             file.unlink()

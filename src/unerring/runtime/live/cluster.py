@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -54,6 +55,12 @@ class Cluster(msgspec.Struct, frozen=True):
     def identity(self) -> str:
         """What all that speak with each other must have in common."""
         return f"{self.topology.fingerprint()}.{self.generation}"
+
+    @property
+    def place(self) -> str:
+        """What tells the record of this run from that of another one of the same app in one etcd."""
+        where = msgspec.json.encode(sorted(self.addresses.items()))
+        return f"{self.identity}.{hashlib.blake2b(where, digest_size=8).hexdigest()}"
 
     def on(self, host: str) -> list[str]:
         """The processes of one host, spare ones too."""

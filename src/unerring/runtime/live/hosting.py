@@ -24,6 +24,7 @@ from unerring.runtime.reports import Reports
 MESSAGE_BYTES_MAX = 8 << 20
 STATUS_S = 0.25
 SENTENCES_MAX = 100
+PEERS_MIN = 256
 
 
 class Host:
@@ -45,6 +46,7 @@ class Host:
         config = LinksConfig(
             frame_bytes_max=MESSAGE_BYTES_MAX * 2,
             outbox_bytes_max=MESSAGE_BYTES_MAX * 8,
+            peers_max=max(PEERS_MIN, 2 * len(cluster.addresses)),
             redial_max_us=500_000,
             tls=f"{cluster.tls}/{dotted(name)}" if cluster.tls else "",
         )
@@ -98,7 +100,8 @@ class Host:
 
     def _say(self, report: Report) -> None:
         """Into the process's log: why somebody may not speak with us, or we with them; each sentence once."""
-        told = report.what == "links.refused" or (report.what == "links.unreachable" and "refused: " in report.detail)
+        told = report.what == "links.refused" and "without a greeting" not in report.detail
+        told = told or (report.what == "links.unreachable" and "refused: " in report.detail)
         if told and report.detail not in self._said and len(self._said) < SENTENCES_MAX:
             self._said[report.detail] = None
             sys.stderr.write(f"{self.name}: {report.detail}\n")

@@ -65,7 +65,7 @@ class Keeping:
     def _storage(self) -> SqliteStorage | EtcdStorage:
         if self.cluster.etcd:
             tls = f"{self.cluster.tls}/{dotted(self.name)}" if self.cluster.tls else ""
-            return EtcdStorage(self.cluster.etcd, self.cluster.identity, tls)
+            return EtcdStorage(self.cluster.etcd, self.cluster.place, tls)
         return SqliteStorage(self.folder / "membership.db")
 
     async def _keep(self, storage: SqliteStorage | EtcdStorage, records: object) -> None:

@@ -27,6 +27,7 @@ ENOUGH_S = 5.0
 COMMAND_S = 60.0
 """How long an operator's command may take."""
 EVICTION_S = 5.0
+WANTED = "wanted.json"
 
 
 class _Wanted(msgspec.Struct):
@@ -187,8 +188,8 @@ class Supervisor:
             self._wanted.added.append(name)
         if not wanted and name in self.cluster.founding:
             self._wanted.removed.append(name)
-        (self.folder / "wanted.json").write_bytes(msgspec.json.encode(self._wanted))
+        (self.folder / WANTED).write_bytes(msgspec.json.encode(self._wanted))
 
     def _read_wanted(self) -> _Wanted:
-        path = self.folder / "wanted.json"
+        path = self.folder / WANTED
         return msgspec.json.decode(path.read_bytes(), type=_Wanted) if path.exists() else _Wanted()
