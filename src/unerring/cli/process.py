@@ -112,7 +112,7 @@ def signal(
 @app.command("retry")
 def retry(instance: Instance, data: Data = HERE) -> None:
     """A service that did not undo something was mended: ask it again now."""
-    _each_quietly(data, "retry", instance)
+    _each(data, "retry", instance)
 
 
 @app.command("audit")
@@ -179,10 +179,6 @@ def _each(data: Path, do: str, instance: str) -> list[Any]:
     if not told:
         raise answers[0]
     return told
-
-
-def _each_quietly(data: Path, do: str, instance: str) -> None:
-    _each(data, do, instance)
 
 
 def _merged(data: Path) -> list[dict[str, Any]]:
