@@ -4,7 +4,7 @@
    A state is its lineage: the executing view of each group so far. Every message ever sent stays receivable, so loss,
    delay, repetition and reordering are all covered. A crash forgets what is not on disk. View 1 here is view 0 of the
    code: only the first replica plans in it. `Broken` removes one rule, to show that the rule is needed. *)
-EXTENDS Naturals, Sequences, FiniteSets
+EXTENDS Naturals, Sequences, FiniteSets, TLC
 
 CONSTANTS R, First, MaxView, Groups, MaxCrashes, Broken
 
@@ -22,6 +22,8 @@ VARIABLES
 
 vars == <<view, acc, running, candidate, lead, votes, sent, acks, naming, effects, undone, decided, crashes>>
 
+\* The replicas other than the first are alike: runs that differ in their names only are checked once.
+Alike == Permutations(R \ {First})
 Nobody == [in |-> 0, lin |-> <<>>]
 State(v, l) == [in |-> v, lin |-> l]
 Majority(S) == 2 * Cardinality(S) > Cardinality(R)
