@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,12 +13,11 @@ from unerring.model import CallerError, ConfigError, Stamp
 
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> App:
-    for place in (EXAMPLES, Path(__file__).parent):
-        monkeypatch.syspath_prepend(str(place))
-    sys.modules.pop("reacting", None)
-    import reacting
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    sys.modules.pop("factory.app", None)
+    from factory.app import app
 
-    return reacting.app
+    return app
 
 
 def test_what_does_not_fit_is_said_at_once(app: App) -> None:

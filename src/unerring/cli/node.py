@@ -15,7 +15,9 @@ from unerring.model import CallerError
 
 
 def command(
-    processes: Annotated[list[str], typer.Argument(help="module:attribute of each process.")],
+    processes: Annotated[
+        list[str], typer.Argument(help="module:attribute of each process, or of an app: all that it has.")
+    ],
     name: Annotated[str, typer.Option(help="This node's name in the cluster.")] = "node",
     listen: Annotated[str, typer.Option(help="host:port to listen on; loopback only without --tls.")] = "",
     peer: Annotated[list[str] | None, typer.Option(help="name=host:port of another node; once for each.")] = None,
@@ -26,17 +28,20 @@ def command(
     given: Annotated[str, typer.Option(help="What the started instance is given, as a JSON object.")] = "{}",
 ) -> None:
     """Run a process node until Ctrl-C. With three nodes that name each other, f = 1; alone, f = 0."""
-    found = [_process(load(address), address) for address in processes]
+    found = [process for address in processes for process in _processes(load(address), address)]
     data.mkdir(parents=True, exist_ok=True)
     asyncio.run(_run(found, name, listen, pairs(peer), pairs(service), data, tls, start, given))
 
 
-def _process(found: Any, address: str) -> Any:
+def _processes(found: Any, address: str) -> list[Any]:
+    from unerring.app import App
     from unerring.processes.build import Process
 
+    if isinstance(found, App):
+        return list(found.processes.values())
     if not isinstance(found, Process):
         raise CallerError(f"{address} is {type(found).__name__}, not a process; name what Process(...).flow(...) gave")
-    return found
+    return [found]
 
 
 async def _run(

@@ -29,6 +29,8 @@ class Reason(StrEnum):
     """It never came: the channel declared it lost, from this sequence on, as the detail says."""
     RULE = "rule"
     """A rule could not digest it. Its id is then the event's: stream, time and ordinal."""
+    PROCESS = "process"
+    """A situation with which no process could be started. Its id is then the situation's, as with a rule."""
 
 
 class BadEvent(msgspec.Struct, frozen=True, order=True):

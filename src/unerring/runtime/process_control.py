@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.model import CallerError, ConfigError, NetworkError, ProcessError, UnerringError
+from unerring.model import CallerError, ConfigError, NetworkError, ProcessError, UnerringError, WorldError
 from unerring.runtime.process_node import RunningNode
 
 PATH_BYTES_MAX: Final = 100
@@ -37,6 +37,8 @@ class Answered(msgspec.Struct, frozen=True):
     value: Any = None
     error: str = ""
     """Not empty: a sentence that says why it was not done."""
+    again: bool = False
+    """Nothing is wrong with the wish: this node could not fulfil it now, another one or a later one may."""
 
 
 class Control:
@@ -71,6 +73,8 @@ class Control:
             return Answered(await self._do(msgspec.json.decode(line, type=Wish)))
         except msgspec.DecodeError as error:
             return Answered(error=f"this is no wish: {error}")
+        except WorldError as error:
+            return Answered(error=str(error), again=True)
         except UnerringError as error:
             return Answered(error=str(error))
 
@@ -126,5 +130,5 @@ def ask(path: Path, wish: Wish, within_s: float = 30.0) -> Any:
         raise NetworkError(f"the node behind {path} ended before it answered; ask again")
     answered = msgspec.json.decode(line, type=Answered)
     if answered.error:
-        raise ProcessError(answered.error)
+        raise NetworkError(answered.error) if answered.again else ProcessError(answered.error)
     return answered.value

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import msgspec
 
-from unerring.model import CallerError, Codec, Effects, Machine, ProcessError, StableStorage
+from unerring.model import CallerError, Codec, Effects, Machine, NetworkError, ProcessError, StableStorage
 from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.grouping import Grouping
@@ -233,7 +233,7 @@ class RunningNode:
             raise ProcessError(f"node {self.name} is not open")
         await asyncio.wait((waiting, driving), return_when=asyncio.FIRST_COMPLETED)
         if not waiting.done():
-            raise ProcessError(f"node {self.name} stopped before {what}; start it again")
+            raise NetworkError(f"node {self.name} stopped before {what}; start it again")
         return waiting.result()
 
     async def result(self, instance: str) -> dict[str, Any]:

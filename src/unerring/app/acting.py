@@ -1,0 +1,128 @@
+"""Actions of a run: process nodes in `RUN/processes`, and a start for every situation that asks for one.
+
+A situation's position is committed when its process is on a majority of the nodes. Whoever starts an instance asks one
+node after the other: starting an id again is the same start, so an answer that got lost does no harm.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from unerring.log import BadEvent, EventLog, Quarantine, Reason
+from unerring.model import ConfigError, Event, NetworkError, ProcessError
+from unerring.runtime.process_cluster import ClusterShape, NodeCluster
+from unerring.runtime.process_control import SUFFIX, Wish, ask
+
+if TYPE_CHECKING:
+    from unerring.app.application import App
+    from unerring.app.reactions import Reaction
+
+PROCESSES: Final = "processes"
+LOOK_S: Final = 0.05
+AGAIN_MIN_S: Final = 0.1
+AGAIN_MAX_S: Final = 5.0
+
+
+class Acting:
+    """An app's process nodes, and what starts instances on them, in threads of their own until `stop`.
+
+    `error` is what ended one of them before, if anything did.
+    """
+
+    def __init__(
+        self, address: str, app: App, f: int, data: Path, say: Callable[[str], Any] = lambda text: None, tls: str = ""
+    ) -> None:
+        called = {service.name for process in app.processes.values() for service in process.graph.services}
+        missing = sorted(called - set(app.services))
+        if missing:
+            raise ConfigError(
+                f"app {app.name}: its processes call {missing[0]}, which has no address; add it to services="
+            )
+        self.app = app
+        self.data = data
+        self.error: BaseException | None = None
+        self.started: dict[str, int] = {}
+        """Instances started since this began, by process."""
+        self.nodes = NodeCluster([address], data / PROCESSES, ClusterShape(f=f, tls=tls), app.services, say)
+        self._say = say
+        self._stopping = threading.Event()
+        self.nodes.start()
+        self._threads = [threading.Thread(target=self._guarded, args=(self.nodes.watch, self._stopping))]
+        for reaction in app.reactions:
+            self._threads.append(threading.Thread(target=self._guarded, args=(self._react, reaction)))
+        for thread in self._threads:
+            thread.daemon = True
+            thread.start()
+
+    def stop(self) -> None:
+        """Start nothing more; the nodes end in order, and their instances go on with the next run."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+        self.nodes.stop()
+
+    def _guarded(self, work: Callable[[Any], None], of: Any) -> None:
+        try:
+            work(of)
+        except BaseException as error:
+            self.error = self.error or error
+
+    def _react(self, reaction: Reaction) -> None:
+        while not self._stopping.wait(LOOK_S):
+            found = self.app.situations(reaction.situation, data=self.data, reader=reaction.reader, follow=False)
+            # A position moves on when the next situation is asked for; one that was not started is asked for again.
+            for situation in found:
+                if not self._start(reaction, situation):
+                    return
+
+    def _start(self, reaction: Reaction, situation: Event) -> bool:
+        """Whether it was dealt with; not, if we have to stop."""
+        instance = reaction.instance(situation)
+        wish = Wish("start", instance, reaction.process, reaction.values(situation))
+        pause_s = AGAIN_MIN_S
+        while True:
+            try:
+                self._ask(wish)
+            except NetworkError as away:
+                self._say(f"{instance} waits: {away}")
+                if self._stopping.wait(pause_s):
+                    return False
+                pause_s = min(2 * pause_s, AGAIN_MAX_S)
+                continue
+            except ProcessError as refused:
+                self._set_aside(reaction, situation, str(refused))
+                return True
+            self.started[reaction.process] = self.started.get(reaction.process, 0) + 1
+            return True
+
+    def _ask(self, wish: Wish) -> None:
+        away = NetworkError("there is no process node")
+        for name in self.nodes.names:
+            try:
+                ask(self.data / PROCESSES / f"{name}{SUFFIX}", wish)
+                return
+            except NetworkError as error:
+                away = error
+        raise away
+
+    def _set_aside(self, reaction: Reaction, situation: Event, why: str) -> None:
+        """A situation that no process can be started with is kept with its reason, and the others go on."""
+        raw = msgspec.json.encode(situation.payload)
+        bad = BadEvent(reaction.reader, situation.stamp.time, situation.stamp.ordinal, Reason.PROCESS, why, raw)
+        Quarantine(EventLog(self.data / "log").store, reaction.situation).add([bad])
+        self._say(f"{reaction.instance(situation)} cannot be started: {why}")
+
+
+def act(
+    address: str, app: App, f: int, data: Path, say: Callable[[str], Any] = lambda text: None, tls: str = ""
+) -> Acting | None:
+    """Bring an app's process nodes up, if it has processes."""
+    if not app.processes:
+        return None
+    say(f"starting {2 * f + 1} process nodes for {', '.join(app.processes)}")
+    return Acting(address, app, f, data.absolute(), say, tls)
