@@ -69,7 +69,7 @@ def run(quick: bool = False, transport: str = "") -> Iterator[dict[str, Any]]:
 
 def _over(quick: bool, scheme: str) -> Iterator[dict[str, Any]]:
     """One subscriber over a service that others wrote, or over datagrams."""
-    count, rounds = (10_000, 1) if quick else (100_000, 3)
+    count, rounds = (10_000, 1) if quick else (100_000, 8)
     best: dict[str, float] = {}
     kinds = ["service-bare", "reliable"] + (["lossy"] if scheme == "udp" else [])
     with _service(scheme) as url:
