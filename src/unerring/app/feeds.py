@@ -61,7 +61,11 @@ class Feeds:
     async def _feed(self, url: str, writer: LogWriter) -> None:
         positions = {int(known, 16): mark for known, mark in writer.chain.producers().items() if _is_id(known)}
         subscriber: AsyncSubscriber[Any] = AsyncSubscriber(
-            url, explicit=True, positions=positions, config=ConsumerConfig(registered=self._name_at_producers(writer))
+            url,
+            explicit=True,
+            positions=positions,
+            on_progress=lambda time_us: writer.progress(time_us, monotonic_us()),
+            config=ConsumerConfig(registered=self._name_at_producers(writer)),
         )
         async with subscriber:
             taking = asyncio.create_task(self._take(subscriber, writer))

@@ -20,6 +20,7 @@ from unerring.channels.messages import (
     Nack,
     Newcomer,
     Peer,
+    Promise,
     Stale,
     producer_id,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "Position",
     "Producer",
     "ProducerConfig",
+    "Promise",
     "Relay",
     "Stale",
     "Start",

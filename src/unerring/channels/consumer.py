@@ -9,7 +9,7 @@ from typing import Any, Final
 from unerring.channels.config import ConsumerConfig, Start
 from unerring.channels.feed import Closing, Feed
 from unerring.channels.ledger import Ledger
-from unerring.channels.messages import Ack, Evicted, Frames, Gone, Heartbeat, Initial, Nack, Newcomer, Stale
+from unerring.channels.messages import Ack, Evicted, Frames, Gone, Heartbeat, Initial, Nack, Newcomer, Promise, Stale
 from unerring.channels.peers import REPAIRED, Peers
 from unerring.model import Address, CancelTimer, Deliver, Effects, Entropy, Report, Send, SetTimer
 
@@ -33,7 +33,7 @@ class Consumer:
     """One consumer of any number of producers.
 
     `Deliver` effects carry Frames and Loss values, in order for each producer; the driver answers each with `accepted`
-    once the application has taken it.
+    once the application has taken it. A Promise stands in the same order and is not answered.
     """
 
     def __init__(
@@ -170,6 +170,8 @@ class Consumer:
             self._on_successor(feed, beat)
         else:
             feed.learn(beat.last)
+        if beat.epoch == feed.epoch:
+            feed.promise(beat.last, beat.progress_us)
         self._hand(feed, effects)
         self._watch(feed, now, effects)
         return effects
@@ -345,6 +347,9 @@ class Consumer:
     def _hand(self, feed: Feed, effects: Effects) -> None:
         while (segment := feed.hand(self._config.in_hand_max)) is not None:
             effects.append(Deliver(segment))
+        promised_us = feed.take_promise()
+        if promised_us is not None:
+            effects.append(Deliver(Promise(feed.producer, feed.epoch, feed.handed_through, promised_us)))
 
     def _acks(self) -> Effects:
         return [

@@ -55,6 +55,7 @@ from unerring.model import (
 )
 
 HEARTBEAT: Final = "heartbeat"
+_ORDINAL_MAX: Final = (1 << 32) - 1
 
 
 class Producer:
@@ -87,6 +88,7 @@ class Producer:
         self.closed = False
         self._direct = direct
         self._last_stamp: tuple[int, int] | None = None
+        self._promised_us: int | None = None
         self._buffer = ReplayBuffer()
         self._registered: dict[str, int] = {}  # consumer → what it has accepted
         self._peers: dict[Address, None] = {}  # who keeps signed batches, oldest first
@@ -149,6 +151,20 @@ class Producer:
         if timer is not None:
             effects.append(timer)
         return effects
+
+    def progress(self, time_us: int, now: int) -> Effects:
+        """A promise to publish nothing at or before this time: lets others move on while there is nothing to say.
+
+        A durable producer keeps it before it tells it, and goes on above it after a restart.
+        """
+        if self.closed:
+            raise CallerError(f"producer {self.name!r} is closed: it has nothing more to promise; open a new one")
+        if self._last_stamp is not None and time_us <= self._last_stamp[0]:
+            return []
+        self._last_stamp = (time_us, _ORDINAL_MAX)
+        self._promised_us = time_us
+        kept = [Persist((last_put(self.last, self._last_stamp),), self._take_forgotten())]
+        return [*(kept if self._config.durable else []), Broadcast(self._heartbeat())]
 
     def close(self, now: int) -> Effects:
         """A durable mark closes the epoch, and the last heartbeat shows the tail to those who lost it."""
@@ -382,4 +398,5 @@ class Producer:
             self._previous_last,
             b"" if self._signer is None else self._signer.key,
             tuple(self._peers),
+            self._promised_us,
         )

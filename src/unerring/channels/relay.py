@@ -26,6 +26,7 @@ from unerring.channels.messages import (
     Nack,
     Newcomer,
     Peer,
+    Promise,
     Range,
     Stale,
     joined,
@@ -82,6 +83,8 @@ class Relay:
         passed = self._passed.get(message.producer)
         if passed is not None:
             effects.extend(passed.answer_waiting(message))
+            if passed.promised_us != passed.told_us:
+                effects.append(Broadcast(passed.heartbeat(self._direct)))
         return effects
 
     def _on_heartbeat(self, sender: Address, beat: Heartbeat, now: int, effects: Effects) -> None:
@@ -114,7 +117,11 @@ class Relay:
             if not isinstance(effect, Deliver):
                 out.append(effect)
                 continue
-            segment: Frames | Loss = effect.what
+            segment: Frames | Loss | Promise = effect.what
+            if isinstance(segment, Promise):
+                passed = self._passing(segment.producer, segment.epoch, segment.last + 1, now, out)
+                passed.promised_us = segment.progress_us
+                continue
             passed = self._passing(segment.producer, segment.epoch, segment.first, now, out)
             if isinstance(segment, Frames):
                 passed.keep(segment, now)
@@ -177,6 +184,9 @@ class _Passed:
         self.producer = producer
         self.epoch = epoch
         self.last = first - 1
+        self.promised_us: int | None = None
+        self.told_us: int | None = None
+        """The promise that was passed on last."""
         self.name: str = "" if before is None else before.name
         self.upstream: Address = "" if before is None else before.upstream
         self.previous_epoch = 0
@@ -206,6 +216,7 @@ class _Passed:
 
     def heartbeat(self, direct: Address) -> Heartbeat:
         # Where the epoch before ended only the producer knows: what was passed on last may not have been last.
+        self.told_us = self.promised_us
         return Heartbeat(
             self.producer,
             self.epoch,
@@ -216,6 +227,7 @@ class _Passed:
             self.previous_last,
             self.key,
             tuple(dict.fromkeys((*self.peers, *self.peers_above))),
+            self.promised_us,
         )
 
     def answer(self, sender: Address, nack: Nack, now: int) -> Effects:

@@ -60,6 +60,7 @@ class Publisher(Generic[V]):
         name: str = "",
         storage: StableStorage | None = None,
         initial: Callable[[], bytes] | None = None,
+        progress_every_us: int | None = None,
         config: ProducerConfig | None = None,
         channel: ChannelConfig | None = None,
         transport: TransportConfig | None = None,
@@ -71,6 +72,7 @@ class Publisher(Generic[V]):
                 name=name,
                 storage=storage,
                 initial=initial,
+                progress_every_us=progress_every_us,
                 config=config,
                 channel=channel,
                 transport=transport,
@@ -98,6 +100,14 @@ class Publisher(Generic[V]):
     def publish_many(self, values: Iterable[V], *, at: Sequence[datetime | int] | None = None) -> int:
         """Many events, in order; waits while there is no room. Returns the last sequence."""
         return _LoopThread.run(self._inner.publish_many(list(values), at=at))
+
+    def progress(self, at: datetime | int | None = None) -> None:
+        """Promise to publish nothing at or before a time, by default now: rules over a quiet stream can move on."""
+        _LoopThread.run(self._inner.progress(at))
+
+    def end(self) -> None:
+        """The stream is complete: nothing will ever follow."""
+        _LoopThread.run(self._inner.end())
 
     def try_publish(self, value: V, *, at: datetime | int | None = None) -> bool:
         """One event, now or not at all: False when there is no room."""
@@ -137,6 +147,7 @@ class Subscriber(Generic[V]):
         *,
         on_loss: OnLoss | str = OnLoss.RAISE,
         on_initial: Callable[[bytes], None] | None = None,
+        on_progress: Callable[[int], None] | None = None,
         serve: str = "",
         positions: Mapping[int, Position] | None = None,
         config: ConsumerConfig | None = None,
@@ -149,6 +160,7 @@ class Subscriber(Generic[V]):
                 stream,
                 on_loss=on_loss,
                 on_initial=on_initial,
+                on_progress=on_progress,
                 serve=serve,
                 positions=positions,
                 config=config,

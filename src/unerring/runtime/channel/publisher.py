@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 from unerring.channels import Asked, ChannelCodec, ChannelConfig, Producer, ProducerConfig
 from unerring.channels.signature import SEED_BYTES
 from unerring.model import (
+    TIME_MAX,
     Address,
     Broadcast,
     CallerError,
@@ -57,6 +58,7 @@ class AsyncPublisher(Generic[V]):
     `storage` keeps the epoch and, after a clean close, the last sequence; with `ProducerConfig(durable=True)` also the
     replay buffer, so that a restart continues. Without it every start is a new epoch whose predecessor's end nobody
     knows. `initial` gives the information that a newcomer needs; it is called between two publishes.
+    `progress_every_us`: events are stamped by this clock, and it promises so often that its present is past.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class AsyncPublisher(Generic[V]):
         name: str = "",
         storage: StableStorage | None = None,
         initial: Callable[[], bytes] | None = None,
+        progress_every_us: int | None = None,
         config: ProducerConfig | None = None,
         channel: ChannelConfig | None = None,
         transport: TransportConfig | None = None,
@@ -76,6 +79,8 @@ class AsyncPublisher(Generic[V]):
         self._name = name or (stream.__name__ if stream is not None else "producer")
         self._storage = storage
         self._initial = initial
+        self._progress_every_us = progress_every_us
+        self._promising: asyncio.Task[None] | None = None
         self._config = config or ProducerConfig()
         if self._config.durable and storage is None:
             raise ConfigError("a durable producer needs storage=, such as SqliteStorage(path)")
@@ -106,10 +111,15 @@ class AsyncPublisher(Generic[V]):
         )
         self._carry_out(self._machine.start(monotonic_us()))
         await self._written()
+        if self._progress_every_us is not None:
+            self._promising = asyncio.create_task(self._promise_on(self._progress_every_us))
         return self
 
     async def close(self) -> None:
         """Leave a durable mark of the last sequence, tell it to all, flush within a bound."""
+        if self._promising is not None:
+            self._promising.cancel()
+            await asyncio.gather(self._promising, return_exceptions=True)
         if self._machine is not None and not self._machine.closed:
             if self._error is None:
                 self._carry_out(self._machine.close(monotonic_us()))
@@ -161,6 +171,29 @@ class AsyncPublisher(Generic[V]):
             return False
         self._carry_out(effects)
         return True
+
+    async def progress(self, at: datetime | int | None = None) -> None:
+        """Promise to publish nothing at or before a time, by default now: rules over a quiet stream can move on."""
+        async with self._turn:
+            machine = self._running()
+            time_us = max(time.time_ns() // 1000, self._last_time) if at is None else to_time_us(at)
+            if time_us < TIME_MAX:
+                self._check_ahead(time_us)
+            self._last_time = max(self._last_time, time_us)
+            self._carry_out(machine.progress(time_us, monotonic_us()))
+            await self._written()
+
+    async def end(self) -> None:
+        """The stream is complete: nothing will ever follow."""
+        await self.progress(TIME_MAX)
+
+    async def _promise_on(self, every_us: int) -> None:
+        """While nothing is published, say that time passes."""
+        while True:
+            await asyncio.sleep(every_us / 1e6)
+            if self._error is not None:
+                return
+            await self.progress()
 
     async def _publish(self, payloads: list[bytes], times: Sequence[int], ordinals: list[int] | None) -> int:
         while True:

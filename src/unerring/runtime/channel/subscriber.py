@@ -20,6 +20,7 @@ from unerring.channels import (
     Loss,
     Nack,
     Position,
+    Promise,
 )
 from unerring.model import (
     Address,
@@ -70,7 +71,7 @@ class AsyncSubscriber(Generic[V]):
     An event counts as accepted when the next one is asked for. `positions()` is where to go on from after a restart.
     With `explicit` nothing counts as accepted before `accept_through` says so: for those who keep events durably.
     `on_initial` takes the producer's initial information: with `Start.INITIAL` at first, with `on_loss="recover"` after
-    each loss.
+    each loss. `on_progress` hears a producer's promises, in their place among its events: nothing at or before follows.
     `serve` ("host:port", port 0 for any) is where other consumers reach this one when the producer is gone: what its
     producers signed is kept for them.
     """
@@ -82,6 +83,7 @@ class AsyncSubscriber(Generic[V]):
         *,
         on_loss: OnLoss | str = OnLoss.RAISE,
         on_initial: Callable[[bytes], None] | None = None,
+        on_progress: Callable[[int], None] | None = None,
         explicit: bool = False,
         serve: str = "",
         positions: Mapping[int, Position] | None = None,
@@ -93,6 +95,7 @@ class AsyncSubscriber(Generic[V]):
         self.reports = Reports()
         self.on_loss = OnLoss(on_loss)
         self._on_initial = on_initial
+        self._on_progress = on_progress
         self._explicit = explicit
         self._quit: MessageLoss | None = None
         self.quarantine: deque[tuple[bytes, str]] = deque(maxlen=_QUARANTINE_MAX)
@@ -104,7 +107,7 @@ class AsyncSubscriber(Generic[V]):
         self._peer_way = open_outlet(f"tcp://{serve}", transport, self.reports) if serve else None
         self._machine = Consumer(random.Random(seed), self._config, positions)
         self._timers = Timers(self._on_timer)
-        self._queue: deque[Frames | Loss] = deque()
+        self._queue: deque[Frames | Loss | Promise] = deque()
         self._queued = 0
         self._arrived = asyncio.Event()
         self._paused = False
@@ -191,7 +194,12 @@ class AsyncSubscriber(Generic[V]):
                 raise StopAsyncIteration
             self._arrived.clear()
             await self._arrived.wait()
-        self._current = segment = self._queue.popleft()
+        segment = self._queue.popleft()
+        if isinstance(segment, Promise):
+            if self._on_progress is not None:
+                self._on_progress(segment.progress_us)
+            return None
+        self._current = segment
         self._queued -= 1 if isinstance(segment, Loss) else len(segment.payloads)
         if isinstance(segment, Loss):
             await self._react(segment)
@@ -324,7 +332,8 @@ class AsyncSubscriber(Generic[V]):
             if isinstance(effect, Deliver):
                 segment = effect.what
                 self._queue.append(segment)
-                self._queued += 1 if isinstance(segment, Loss) else len(segment.payloads)
+                if not isinstance(segment, Promise):
+                    self._queued += 1 if isinstance(segment, Loss) else len(segment.payloads)
                 self._arrived.set()
             elif isinstance(effect, Send):
                 self._inlet.send(effect.to, self._codec.encode(effect.message))

@@ -1,0 +1,61 @@
+"""Channels into the log: a channel that has nothing to say must not keep absences from being found."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from unerring.app import App
+from unerring.app.feeds import Feeds
+from unerring.log import EventLog
+from unerring.model import TIME_MAX
+from unerring.pipeline.share import Share
+from unerring.pipeline.versions import enter
+from unerring.rules.workloads import W3, Typed
+from unerring.runtime.channel import Publisher
+
+from .worlds import advance, sealed
+
+SECOND_US = 1_000_000
+
+
+def wait(condition: Callable[[], bool], feeds: Feeds, timeout_s: float = 60) -> None:
+    pause = threading.Event()
+    for _ in range(int(timeout_s / 0.01)):
+        if condition():
+            return
+        assert feeds.error is None
+        pause.wait(0.01)
+    raise AssertionError("it did not come to that")
+
+
+def test_a_quiet_channel_lets_absences_be_found(tmp_path: Path) -> None:
+    app = App("quiet", rules=[W3], buckets=2)
+    [level] = app.levels(tmp_path)
+    enter(level)
+    log = EventLog(tmp_path / "log")
+    with Publisher("tcp://127.0.0.1:0", Typed) as out:
+        feeds = Feeds(log, {"Typed": out.address}, {"Typed": app.streams[0]}, app.buckets)
+        try:
+            at = 0
+
+            def heard() -> bool:
+                # A consumer starts with what is published after it came: publish until the first event is there.
+                nonlocal at
+                at += 1
+                out.publish(Typed(1, "A", 0.0), at=at)
+                return log.chain("Typed").through_us > 0
+
+            wait(heard, feeds)
+            out.progress(10 * SECOND_US)  # and not one event more
+            wait(lambda: log.chain("Typed").through_us == 10 * SECOND_US, feeds)
+            shares = [Share(level, bucket) for bucket in range(level.buckets)]
+            advance(level, shares, log.chain("Typed").through_us)
+            found = sealed(tmp_path, "W3")
+            assert [event.stamp.time for event in found][-1:] == [at + 5 * SECOND_US]
+            out.end()
+            wait(lambda: log.chain("Typed").through_us == TIME_MAX, feeds)
+        finally:
+            feeds.stop()
+    assert feeds.error is None
