@@ -22,31 +22,45 @@ def _kills() -> ModuleType:
 kills = _kills()
 CLUSTER = "local-cluster[2,1,1024]"
 LOCAL = "local[2,4]"
-
-CASES = [
-    (master, victim, window, batch)
-    for master, victims in (
-        (LOCAL, ("driver's Python", "driver's JVM", "Python workers")),
-        (CLUSTER, tuple(kills.VICTIMS)),
+ROWS = 100
+BLOWS = [
+    (victim, window)
+    for victims in (
+        ("executor", "Python workers"),
+        ("driver's JVM", "executor"),
+        ("Python workers", "source's Python"),
+        ("executor", "Python workers"),
+        ("driver's Python", "Python workers"),
+        ("executor", "source's Python"),
     )
-    for victim in victims
     for window in kills.WINDOWS
-    for batch in (0, 2)
+    for victim in victims
 ]
-"""2 masters, 7 victims in all, 5 windows, 2 batches: 70 kills."""
+"""Six rounds of five windows with two victims each: 60 kills, one after the other, in one folder."""
+
+
+@pytest.mark.timeout(7200)
+def test_sixty_kills_in_one_run_change_nothing(java: Path, tmp_path: Path) -> None:
+    events = ROWS * 2 * len(BLOWS)
+    wanted = kills.undisturbed(tmp_path / "perfect", 11, events, ROWS)
+    level = kills.prepare(tmp_path / "killed", 11, events, ROWS)
+    hit = kills.storm(Path(level.data), CLUSTER, BLOWS, ROWS)
+    assert hit == BLOWS, "every window must be hit"
+    assert kills.sealed_bytes(level) == wanted
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("master", "victim", "window", "batch"), CASES)
-def test_a_kill_changes_nothing(java: Path, tmp_path: Path, master: str, victim: str, window: str, batch: int) -> None:
-    seed = batch + len(victim)
-    wanted = kills.undisturbed(tmp_path / "perfect", seed)
-    level = kills.prepare(tmp_path / "killed", seed)
-    with kills.Driver(Path(level.data), master) as driver:
-        assert driver.kill_at(kills.WINDOWS[window], batch, victim), "the window must be hit"
-        survived = driver.wait() == 0
-    if not survived:
-        kills.run_to_the_end(Path(level.data), master)
+@pytest.mark.parametrize("window", list(kills.WINDOWS))
+def test_an_executor_that_wakes_later_changes_nothing(java: Path, tmp_path: Path, window: str) -> None:
+    """Asleep for longer than Spark waits for its heartbeats: its tasks run elsewhere, and then it wakes."""
+    wanted = kills.undisturbed(tmp_path / "perfect", 6)
+    level = kills.prepare(tmp_path / "asleep", 6)
+    with kills.Driver(Path(level.data), CLUSTER) as driver:
+        asleep = driver.stop_at(kills.WINDOWS[window], 1, "executor")
+        assert asleep is not None, "the window must be hit"
+        assert driver.reach(kills.committed, 3), "the others go on without it"
+        asleep.send_signal(signal.SIGCONT)
+        assert driver.wait() == 0
     assert kills.sealed_bytes(level) == wanted
 
 

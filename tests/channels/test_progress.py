@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.channels.pair import Pair
 from unerring import AsyncPublisher, AsyncSubscriber
-from unerring.channels import Frames, Heartbeat, Producer, ProducerConfig, Promise, Relay
+from unerring.channels import Frames, Heartbeat, Producer, ProducerConfig, Relay
 from unerring.model import Broadcast, Persist, SchemaError
 
 
@@ -121,5 +121,3 @@ async def _take(events: AsyncSubscriber[object], heard: list[object]) -> None:
         heard.append(event.value)
         promised = [item for item in heard if isinstance(item, int)]
         assert not promised or event.time > promised[-1]
-
-

@@ -27,7 +27,7 @@ def test_size_and_age_ask_for_a_segment() -> None:
     assert writer.due_us() is None
     feed(writer, [1, 2])
     assert not writer.due(0)
-    assert writer.due(200_000)
+    assert writer.due(100_000)
     feed(writer, [3], first=2)
     assert writer.due(0)
     assert writer.seal() == {"p": (0, 2)}

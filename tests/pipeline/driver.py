@@ -21,17 +21,21 @@ def level_in(data: Path) -> Level:
     return level
 
 
-def main(data: Path, master: str) -> None:
+def main(data: Path, master: str, rows: int = ROWS) -> None:
     quick = (
         ("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss8m"),
         ("spark.sql.codegen.wholeStage", "false"),
         ("spark.sql.codegen.factoryMode", "NO_CODEGEN"),
         ("spark.executor.memory", "512m"),
+        # Executors are killed often here, and one that is only asleep is to be given up soon.
+        ("spark.deploy.maxExecutorRetries", "-1"),
+        ("spark.executor.heartbeatInterval", "2s"),
+        ("spark.network.timeout", "15s"),
     )
     spark = start(SparkConfig(master=master, memory="700m", log=str(data / "spark.log"), more=quick), "killed")
-    detect_available(spark, level_in(data), Bounds(rows_per_batch=ROWS))
+    detect_available(spark, level_in(data), Bounds(rows_per_batch=rows), restarts_max=100)
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

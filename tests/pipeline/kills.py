@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
 
+from unerring.model import TIME_MIN
 from unerring.pipeline.intervals import next_end
 from unerring.pipeline.level import Level
 from unerring.pipeline.share import Share
@@ -21,13 +23,13 @@ from .driver import ROWS, level_in
 from .worlds import Typed, advance, random_events, write
 
 TESTS = Path(__file__).parent.parent
-POLL_S = 0.001
+POLL_S = 0.003
 Window = Callable[[Path, int], bool]
 """Whether the moment has come, in a run's folder, for the micro-batch of this number."""
 
 
-def prepare(data: Path, seed: int, events: int = 2000) -> Level:
-    """A log to be run over, cut so that it takes five micro-batches or so."""
+def prepare(data: Path, seed: int, events: int = 2000, rows: int = ROWS) -> Level:
+    """A log to be run over, cut so that every micro-batch takes `rows` events: five of them, unless told otherwise."""
     level = level_in(data)
     drawn = random_events(seed, events, 30)
     chain = level.log.create(level.inputs[0], level.buckets)
@@ -37,19 +39,19 @@ def prepare(data: Path, seed: int, events: int = 2000) -> Level:
         type(e)(Typed.__name__, type(e.stamp)(i + t), e.key, e.payload)
         for i, (e, t) in enumerate(zip(drawn, scaled, strict=True))
     ]
-    cuts = [moved[at].stamp.time for at in range(ROWS - 1, events, ROWS)]
+    cuts = [moved[at].stamp.time for at in range(rows - 1, events, rows)]
     write(chain, moved, cuts)
     return level
 
 
-def undisturbed(data: Path, seed: int) -> dict[str, bytes]:
+def undisturbed(data: Path, seed: int, events: int = 2000, rows: int = ROWS) -> dict[str, bytes]:
     """What a run without failures seals, byte by byte: the same intervals, in this process."""
-    level = prepare(data, seed)
+    level = prepare(data, seed, events, rows)
     enter(level)
     shares = [Share(level, bucket) for bucket in range(level.buckets)]
     end = level.chains()[level.inputs[0].name].through_us
     while shares[0].through_us < end:
-        advance(level, shares, next_end(level.chains(), shares[0].through_us, end, ROWS))
+        advance(level, shares, next_end(level.chains(), shares[0].through_us, end, rows))
     return sealed_bytes(level)
 
 
@@ -65,11 +67,18 @@ def sealed_bytes(level: Level) -> dict[str, bytes]:
 
 
 def offset_logged(data: Path, batch: int) -> bool:
-    return any(data.glob(f"checkpoints/*/spark/offsets/{batch}"))
+    return any(data.glob(f"checkpoints/*/*/offsets/{batch}"))
 
 
 def state_written(data: Path, batch: int) -> bool:
-    return any(data.glob(f"checkpoints/*/spark/state/0/0/{batch + 1}*"))
+    for offset in data.glob(f"checkpoints/*/*/offsets/{batch}"):
+        try:
+            through_us = json.loads(offset.read_text().splitlines()[-1])["through_us"]
+        except (OSError, ValueError, IndexError):
+            return False  # it is being written
+        if any(data.glob(f"checkpoints/*/states/{through_us - TIME_MIN:019d}.?")):
+            return True
+    return any(data.glob(f"checkpoints/*/rocksdb/state/0/0/{batch + 1}*"))
 
 
 def sealing(data: Path, batch: int) -> bool:
@@ -81,7 +90,7 @@ def half_sealed(data: Path, batch: int) -> bool:
 
 
 def committed(data: Path, batch: int) -> bool:
-    return any(data.glob(f"checkpoints/*/spark/commits/{batch}"))
+    return any(data.glob(f"checkpoints/*/*/commits/{batch}"))
 
 
 WINDOWS: dict[str, Window] = {
@@ -117,7 +126,15 @@ def executor(process: psutil.Process) -> psutil.Process | None:
 
 def python_worker(process: psutil.Process) -> psutil.Process | None:
     for child in process.children(recursive=True):
-        if "pyspark.daemon" in " ".join(child.cmdline()):
+        if "unerring.pipeline.daemon" in " ".join(child.cmdline()):
+            return next(iter(child.children()), child)
+    return None
+
+
+def source(process: psutil.Process) -> psutil.Process | None:
+    """The Python process beside the driver that cuts time into intervals."""
+    for child in process.children(recursive=True):
+        if "python_streaming_source_runner" in " ".join(child.cmdline()):
             return child
     return None
 
@@ -127,16 +144,17 @@ VICTIMS: dict[str, Callable[[psutil.Process], psutil.Process | None]] = {
     "driver's JVM": driver_jvm,
     "executor": executor,
     "Python workers": python_worker,
+    "source's Python": source,
 }
 
 
 class Driver:
     """A driver process and everything below it; ended for good at the end of a `with`."""
 
-    def __init__(self, data: Path, master: str) -> None:
+    def __init__(self, data: Path, master: str, rows: int = ROWS) -> None:
         self.data = data
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
-        command = [sys.executable, "-m", "pipeline.driver", str(data), master]
+        command = [sys.executable, "-m", "pipeline.driver", str(data), master, str(rows)]
         with (data / "driver.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
         self.tree = psutil.Process(self.process.pid)
@@ -154,6 +172,17 @@ class Driver:
 
     def kill_at(self, window: Window, batch: int, victim: str, number: int = signal.SIGKILL) -> bool:
         """Wait for the window, then send the victim a signal; False if the driver ended before."""
+        return self._strike(window, batch, victim, number) is not None
+
+    def stop_at(self, window: Window, batch: int, victim: str) -> psutil.Process | None:
+        """Wait for the window, then put the victim to sleep; it is the caller's to wake."""
+        return self._strike(window, batch, victim, signal.SIGSTOP)
+
+    def reach(self, window: Window, batch: int) -> bool:
+        """Wait for the window; False if the driver ended before."""
+        return self._strike(window, batch, "driver's Python", 0) is not None
+
+    def _strike(self, window: Window, batch: int, victim: str, number: int) -> psutil.Process | None:
         while self.process.poll() is None:
             if window(self.data, batch):
                 try:
@@ -162,16 +191,42 @@ class Driver:
                     found = None
                 if found is not None:
                     _signal(found, number)
-                    return True
+                    return found
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(POLL_S)
-        return False
+        return None
 
     def _below(self) -> list[psutil.Process]:
         try:
             return self.tree.children(recursive=True)
         except psutil.NoSuchProcess:
             return []
+
+
+def storm(data: Path, master: str, blows: Sequence[tuple[str, str]], rows: int) -> list[tuple[str, str]]:
+    """Kill victim after victim, each in its window of some micro-batch, in one folder; then run to the end.
+
+    Executors and Python workers are killed under a driver that goes on; a driver that is gone is started again. What
+    was hit is returned: fewer than were asked for if the log came to its end first.
+    """
+    hit: list[tuple[str, str]] = []
+    left = list(blows)
+    while left:
+        with Driver(data, master, rows) as driver:
+            while left and driver.kill_at(WINDOWS[left[0][1]], _begun(data), left[0][0]):
+                hit.append(left.pop(0))
+                if hit[-1][0].startswith("driver's"):
+                    break
+            else:
+                if driver.wait() == 0:
+                    return hit
+    run_to_the_end(data, master, rows=rows)
+    return hit
+
+
+def _begun(data: Path) -> int:
+    """The micro-batch that no driver has begun yet."""
+    return max((int(path.name) for path in data.glob("checkpoints/*/*/offsets/[0-9]*")), default=-1) + 1
 
 
 def _signal(process: psutil.Process, number: int) -> None:
@@ -181,10 +236,10 @@ def _signal(process: psutil.Process, number: int) -> None:
         return
 
 
-def run_to_the_end(data: Path, master: str, tries: int = 4) -> None:
+def run_to_the_end(data: Path, master: str, tries: int = 4, rows: int = ROWS) -> None:
     """Start drivers until one comes to the end."""
     for _ in range(tries):
-        with Driver(data, master) as driver:
+        with Driver(data, master, rows) as driver:
             if driver.wait() == 0:
                 return
     raise AssertionError((data / "driver.log").read_text()[-4000:])

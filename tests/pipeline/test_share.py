@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unerring.model import RuleError
-from unerring.pipeline.detect import spread
+from unerring.model import LogError, RuleError
 from unerring.pipeline.intervals import next_end
 from unerring.pipeline.level import levels_of
 from unerring.pipeline.sealing import numbered
 from unerring.pipeline.share import Share
 from unerring.pipeline.staging import INLINE_BYTES_MAX, stage, unstage
+from unerring.pipeline.state_store import spread
+from unerring.pipeline.states import TIMES_KEPT, States
 from unerring.pipeline.versions import enter
 from unerring.rules.oracle import run_tree
 
@@ -72,6 +73,31 @@ def test_a_state_of_other_rules_is_refused(tmp_path: Path) -> None:
         Share(two, 0).restore(Share(one, 0).snapshot())
     with pytest.raises(RuleError, match="state is of other rules"):
         Share(one, 1).restore(Share(one, 0).snapshot())
+
+
+def test_a_state_that_is_missing_is_not_replaced_by_an_empty_one(tmp_path: Path) -> None:
+    [level] = levels_of(PLANS, (TYPED, OTHER), str(tmp_path), 2)
+    states = States(level)
+    assert states.begin(10) == 10
+    assert states.begin(20) == 10, "the first one decides"
+    assert states.share_at(0, 10).through_us == 10
+    with pytest.raises(LogError, match=r"is missing: the state of level 1 at 11; restore it"):
+        states.share_at(0, 11)
+
+
+def test_states_of_the_last_few_times_stay(tmp_path: Path) -> None:
+    [level] = levels_of(PLANS, (TYPED, OTHER), str(tmp_path), 2)
+    states = States(level)
+    states.begin(0)
+    for time in range(1, 30):
+        for bucket in range(2):
+            share = Share(level, bucket)
+            share.begin(time)
+            states.keep(share)
+    states.drop_before(25)
+    assert [states.share_at(1, time).through_us for time in range(24 - TIMES_KEPT + 1, 30)]
+    with pytest.raises(LogError, match="is missing"):
+        states.share_at(0, 24 - TIMES_KEPT)
 
 
 NAN = float("nan")

@@ -13,10 +13,11 @@ from unerring.log import bucket_of
 from unerring.model import TIME_MAX, CallerError, ConfigError, Event, StreamSchema, WorldError
 from unerring.pipeline import savepoints
 from unerring.pipeline.batch import detect_batch
-from unerring.pipeline.detect import Sealed, detect, detect_available, spread
+from unerring.pipeline.detect import Sealed, StateIn, detect, detect_available
 from unerring.pipeline.intervals import Bounds, read_spans, spans_of
 from unerring.pipeline.level import Level, levels_of
 from unerring.pipeline.retention import retain
+from unerring.pipeline.state_store import spread
 from unerring.pipeline.versions import agree
 from unerring.rules import Plan
 from unerring.rules.oracle import run_tree
@@ -89,6 +90,21 @@ def test_streaming_gives_the_oracles_events_level_over_level(spark: SparkSession
     for name, found in wanted.items():
         assert sealed(data, name) == found
     assert spark.read.parquet(str(data / "log" / "Pairs" / "segments")).count() == len(wanted["Pairs"])
+
+
+def test_state_in_sparks_own_store_gives_the_same_bytes(
+    spark: SparkSession, tmp_path: Path, streamed: Streamed
+) -> None:
+    levels, _ = prepare(tmp_path, 1)
+    detect_available(spark, levels[0], Bounds(rows_per_batch=60), state=StateIn.ROCKSDB)
+    for schema in levels[0].outputs:
+        mine, theirs = (
+            sorted((data / "log" / schema.name / "segments").glob("*.parquet")) for data in (tmp_path, streamed[0])
+        )
+        assert [path.name for path in mine] == [path.name for path in theirs]
+        assert [path.read_bytes() for path in mine] == [path.read_bytes() for path in theirs]
+    with pytest.raises(ConfigError, match="keeps the state of level 1 in rocksdb, not in files"):
+        detect(spark, levels[0])
 
 
 def test_an_application_reads_situations_from_where_it_stopped(streamed: Streamed) -> None:

@@ -58,11 +58,14 @@ class LevelView:
 class Run:
     """One run of an app in one folder. A second one beside it does no harm; it only computes the same again."""
 
-    def __init__(self, app: App, data: Path, config: SparkConfig, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self, app: App, data: Path, config: SparkConfig, bounds: Bounds | None = None, state: str = "files"
+    ) -> None:
         self.app = app
         self.data = data
         self.config = config
         self.bounds = bounds or Bounds()
+        self.state = state
         self.metrics = Metrics()
         self.views = [LevelView(level) for level in app.levels(data)]
         self._feeds: Feeds | None = None
@@ -72,7 +75,6 @@ class Run:
     def start(self, say: Callable[[str], None]) -> None:
         """Bring everything up; `say` hears what is happening meanwhile."""
         from unerring.app.feeds import Feeds
-        from unerring.pipeline.detect import detect
 
         log = EventLog(self.data / "log")
         LocalStore(self.data / "log").sweep(time.time())
@@ -87,11 +89,11 @@ class Run:
         self._spark = start(self.config, f"unerring {self.app.name}")
         for view in self.views:
             say(f"starting level {view.level.number}: {', '.join(plan.name for plan in view.level.plans)}")
-            self._queries.append(detect(self._spark, view.level, self.bounds, told=self._told(view)))
+            self._queries.append(self._detect(self._spark, view))
 
     def run_once(self, say: Callable[[str], None]) -> None:
         """Detect in what the log holds now, level after level, and end there. The next run goes on from it."""
-        from unerring.pipeline.detect import detect_available
+        from unerring.pipeline.detect import StateIn, detect_available
 
         log = EventLog(self.data / "log")
         for schema in self.app.streams:
@@ -101,7 +103,8 @@ class Run:
         self._spark = start(self.config, f"unerring {self.app.name}")
         for view in self.views:
             say(f"level {view.level.number}: {', '.join(plan.name for plan in view.level.plans)}")
-            detect_available(self._spark, view.level, self.bounds, told=self._told(view))
+            told = self._told(view)
+            detect_available(self._spark, view.level, self.bounds, told=told, state=StateIn(self.state))
         LocalStore(self.data).replace(METRICS_FILE, self.metrics.text().encode())
 
     def look(self) -> None:
@@ -133,13 +136,18 @@ class Run:
 
     def _again(self, view: LevelView, query: StreamingQuery) -> StreamingQuery:
         """Start a level again that Spark could not run; what is wrong with rules, log or disk is not tried twice."""
-        from unerring.pipeline.detect import RESTARTS_MAX, detect
+        from unerring.pipeline.detect import RESTARTS_MAX
 
         error = query.exception()
         view.restarts += 1
         if self._spark is None or own_sentence(error) is not None or view.restarts > RESTARTS_MAX:
             raise WorldError(f"{query.name} stopped: {sentence_of(error)}")
-        return detect(self._spark, view.level, self.bounds, told=self._told(view))
+        return self._detect(self._spark, view)
+
+    def _detect(self, spark: SparkSession, view: LevelView) -> StreamingQuery:
+        from unerring.pipeline.detect import StateIn, detect
+
+        return detect(spark, view.level, self.bounds, told=self._told(view), state=StateIn(self.state))
 
     def _told(self, view: LevelView) -> Callable[[Sealed], None]:
         number = view.level.number

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from unerring.app.running import Run
+    from unerring.app.running import LevelView, Run
+
+LOOKS_PER_LINE = 20
 
 
 def command(
@@ -26,7 +28,10 @@ def command(
     master: Annotated[str, typer.Option(help="The Spark master, such as local[*] or spark://HOST:PORT.")] = "local[*]",
     data: Annotated[Path, typer.Option(help="The run's folder.")] = Path("unerring-data"),
     memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "2g",
-    rows: Annotated[int, typer.Option(help="About how many events a micro-batch takes at most.")] = 2_000_000,
+    rows: Annotated[int, typer.Option(help="About how many events a micro-batch takes at most.")] = 8_000_000,
+    state: Annotated[
+        str, typer.Option(help="Where state is kept between micro-batches: files (faster), or rocksdb, Spark's store.")
+    ] = "files",
     metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port of loopback.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Take what the log holds now, then end.")] = False,
     f: Annotated[int, typer.Option("--f", min=0, help="Live: failures that every rule or process survives.")] = 1,
@@ -77,17 +82,20 @@ def command(
         run_live(app, options, data, console.print)
         return
     config = SparkConfig(master=master, memory=memory, log=str(data / "spark.log"))
-    run = Run(loaded, data, config, Bounds(rows_per_batch=rows))
+    if state not in ("files", "rocksdb"):
+        raise CallerError(f"there is no --state {state}; use files or rocksdb")
+    run = Run(loaded, data, config, Bounds(rows_per_batch=rows), state)
     if take_over is not None:
         run.take_over(take_over)
     server = None if metrics_port is None else serve(run.metrics, metrics_port)
     stopping = threading.Event()
     try:
         with console.status("starting") as status:
+            say = status.update if console.is_terminal else console.print  # a log file wants lines
             if once:
-                run.run_once(status.update)
+                run.run_once(say)
             else:
-                run.start(status.update)
+                run.start(say)
         if not once:
             # Only now: Spark takes SIGINT for itself when it starts, and would cancel its jobs under our feet.
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -125,32 +133,49 @@ def _run_nodes(address: str, f: int, tls: str, services: dict[str, str], data: P
         cluster.stop()
 
 
-def _watch(run: Run, console: object, stopping: threading.Event) -> None:
+def _watch(run: Run, console: Console, stopping: threading.Event) -> None:
     from rich.live import Live
 
     from unerring.app.running import LOOK_S
 
-    with Live(_table(run), console=console, refresh_per_second=4, transient=True) as live:  # type: ignore[arg-type]
+    if not console.is_terminal:
+        _watch_in_lines(run, console, stopping)
+        return
+    with Live(_table(run), console=console, refresh_per_second=4, transient=True) as live:
         while not stopping.wait(LOOK_S):
             run.look()
             live.update(_table(run))
 
 
+def _watch_in_lines(run: Run, console: Console, stopping: threading.Event) -> None:
+    """For a log file: a line for each level that has moved on, every few seconds."""
+    from unerring.app.running import LOOK_S
+
+    said: dict[int, int | None] = {}
+    looks = 0
+    while not stopping.wait(LOOK_S):
+        run.look()
+        looks += 1
+        if looks % LOOKS_PER_LINE:
+            continue
+        for view in run.views:
+            if view.batch is not None and said.get(view.level.number) != view.batch:
+                said[view.level.number] = view.batch
+                console.print(_line(view))
+
+
+def _line(view: LevelView) -> str:
+    progress, behind = _progress(view)
+    found = ", ".join(f"{count:,} {name}" for name, count in view.situations.items()) or "no situations yet"
+    return f"level {view.level.number}: {view.events:,} events, {found}; progress {progress}, behind {behind}"
+
+
 def _table(run: Run) -> Table:
-    import time
-
     from rich.table import Table
-
-    from unerring.model import TIME_MAX, TIME_MIN, to_datetime
 
     table = Table("level", "rules", "events", "situations", "progress", "behind", "keys", "batch")
     for view in run.views:
-        progress, behind = "–", "–"
-        if view.through_us is not None and TIME_MIN < view.through_us < TIME_MAX:
-            progress = f"{to_datetime(view.through_us):%Y-%m-%d %H:%M:%S}"
-            behind = f"{time.time() - view.through_us / 1e6:,.1f} s"
-        elif view.through_us == TIME_MAX:
-            progress = "complete"
+        progress, behind = _progress(view)
         table.add_row(
             str(view.level.number),
             ", ".join(plan.name for plan in view.level.plans),
@@ -162,6 +187,19 @@ def _table(run: Run) -> Table:
             f"{view.batch_s:.1f} s" if view.batch is not None else "–",
         )
     return table
+
+
+def _progress(view: LevelView) -> tuple[str, str]:
+    """Up to where a level has sealed, and how far that is behind this clock."""
+    import time
+
+    from unerring.model import TIME_MAX, TIME_MIN, to_datetime
+
+    if view.through_us is None or view.through_us <= TIME_MIN:
+        return "–", "–"
+    if view.through_us == TIME_MAX:
+        return "complete", "–"
+    return f"{to_datetime(view.through_us):%Y-%m-%d %H:%M:%S}", f"{time.time() - view.through_us / 1e6:,.1f} s"
 
 
 def _summary(run: Run) -> str:

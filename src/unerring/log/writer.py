@@ -29,7 +29,7 @@ class WriterConfig(ProcessConfig, frozen=True):
 
     rows_per_segment: int = 250_000
     """Seal when this many are held."""
-    age_us_max: int = 200_000
+    age_us_max: int = 100_000
     """Seal what has been held this long, however little it is."""
     rows_held_max: int = 1_000_000
     """The writer is `full` then: stop feeding it until it sealed. Feeding it all the same is refused."""

@@ -18,7 +18,8 @@ LOADED: Final = (
     "pyspark.worker",
     "unerring.pipeline.batch",
     "unerring.pipeline.columns",
-    "unerring.pipeline.detect",
+    "unerring.pipeline.state_store",
+    "unerring.pipeline.work",
     "unerring.rules.kernel",
 )
 

@@ -2,36 +2,48 @@
 
 Exactly once, by three facts. Spark runs a micro-batch again with the interval and the state that it had before. A
 share's outputs follow from interval and state alone. And sealing the same interval a second time finds it sealed.
+
+A share's state between two micro-batches is a file beside the checkpoint (`work`) or stands in Spark's own state store
+(`state_store`). The first is the faster one; both give the same sealed bytes.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.log import Chain
-from unerring.model import RuleError, WorldError
-from unerring.pipeline.intervals import Bounds, Intervals, read_spans
+from unerring.model import ConfigError, RuleError, WorldError
+from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level
-from unerring.pipeline.savepoints import share_at
 from unerring.pipeline.sealing import check_whole, numbered, seal_interval
-from unerring.pipeline.session import own_sentence, sentence_of
-from unerring.pipeline.share import Share
-from unerring.pipeline.staging import stage, unstage
+from unerring.pipeline.session import own_sentence, sentence_of, settings
+from unerring.pipeline.staging import unstage
 from unerring.pipeline.versions import enter, start_of
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.state import GroupState
 
-STAGED: Final = "bucket int, from_us long, through_us long, stream string, outputs binary, keys long, rows long"
-STATE: Final = "share binary"
 RESTARTS_MAX: Final = 3
 """How often a query that Spark could not run is started again (a Python worker that took too long to start, say)."""
+
+
+class StateIn(StrEnum):
+    """Where the states of shares are kept between micro-batches."""
+
+    FILES = "files"
+    ROCKSDB = "rocksdb"
+
+
+SETTINGS: Final = {
+    # A micro-batch has a row for each bucket and stream in the JVM: compiling code for them takes longer than they do.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 @dataclass
@@ -54,25 +66,42 @@ def detect(
     *,
     once: bool = False,
     told: Callable[[Sealed], None] = lambda sealed: None,
+    state: StateIn = StateIn.FILES,
 ) -> StreamingQuery:
     """Start a level's query. `once`: take what is there now, then end. `told` hears of every sealed interval."""
     enter(level)
     shutil.rmtree(level.staging, ignore_errors=True)
-    source = Intervals.of(level, bounds or Bounds(), spread(level.buckets))
-    spark.dataSource.register(source)
-    spark.conf.set("spark.sql.shuffle.partitions", str(level.buckets))
-    from pyspark.sql.streaming.state import GroupStateTimeout
+    checkpoint = _checkpoint(level, state)
+    wanted = {**SETTINGS, "spark.sql.shuffle.partitions": str(level.buckets)}
+    with settings(spark, wanted):
+        writer = _staged(spark, level, bounds or Bounds(), state).writeStream.queryName(f"level {level.number}")
+        writer = writer.outputMode("update").option("checkpointLocation", checkpoint)
+        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="0 seconds")
+        return writer.foreachBatch(seal_batch(level, told)).start()
 
-    staged = (
-        spark.readStream.format(source.name())
-        .load()
-        .groupBy("slot")
-        .applyInPandasWithState(run_share(level), STAGED, STATE, "update", GroupStateTimeout.NoTimeout)
-    )
-    writer = staged.writeStream.queryName(f"level {level.number}").outputMode("update")
-    writer = writer.option("checkpointLocation", str(level.checkpoint / "spark"))
-    writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="0 seconds")
-    return writer.foreachBatch(seal_batch(level, told)).start()
+
+def _staged(spark: SparkSession, level: Level, bounds: Bounds, state: StateIn) -> DataFrame:
+    """What the buckets' tasks answer, micro-batch by micro-batch."""
+    if state is StateIn.ROCKSDB:
+        from unerring.pipeline.state_store import staged_with_state_store
+
+        return staged_with_state_store(spark, level, bounds)
+    from unerring.pipeline.work import Work
+
+    source = Work.of(level, bounds)
+    spark.dataSource.register(source)
+    return spark.readStream.format(source.name()).load()
+
+
+def _checkpoint(level: Level, state: StateIn) -> str:
+    """Spark's checkpoint; a level's state is in one place only."""
+    for other in StateIn:
+        if other is not state and (level.checkpoint / other).exists():
+            raise ConfigError(
+                f"{level.data} keeps the state of level {level.number} in {other}, not in {state}; go on with "
+                f"--state {other}, or use a new --data folder"
+            )
+    return str(level.checkpoint / state)
 
 
 def detect_available(
@@ -81,61 +110,18 @@ def detect_available(
     bounds: Bounds | None = None,
     *,
     told: Callable[[Sealed], None] = lambda sealed: None,
+    state: StateIn = StateIn.FILES,
     restarts_max: int = RESTARTS_MAX,
 ) -> None:
     """Run a level over what its log holds now, to the end. What Spark itself stumbles over is tried again."""
     for left in range(restarts_max, -1, -1):
-        query = detect(spark, level, bounds, once=True, told=told)
+        query = detect(spark, level, bounds, once=True, told=told, state=state)
         try:
             query.awaitTermination()
             return
         except Exception as error:  # a StreamingQueryException, or py4j's own when the JVM is gone
             if own_sentence(error) is not None or left == 0:
                 raise WorldError(f"level {level.number} stopped: {sentence_of(error)}") from error
-
-
-def run_share(level: Level) -> Callable[[Any, Iterable[pd.DataFrame], GroupState], Iterator[pd.DataFrame]]:
-    """The task's function: restore the bucket's share, advance it, stage its outputs, keep its state."""
-
-    def run(key: Any, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-        import pandas as pd
-
-        rows: list[Any] = [row for frame in frames for row in frame.itertuples(index=False)]
-        # Spark does not promise the order of rows in a call.
-        for row in sorted(rows, key=lambda row: int(row.from_us)):
-            bucket, from_us, through_us = int(row.bucket), int(row.from_us), int(row.through_us)
-            share = _share(level, bucket, from_us, state.get[0] if state.exists else None)
-            outputs = share.advance(through_us, read_spans(bytes(row.spans)))
-            state.update((share.snapshot(),))
-            _keep(share)
-            yield pd.DataFrame(
-                [
-                    (bucket, from_us, through_us, stream, stage(table, level.staging), share.keys, share.rows)
-                    for stream, table in outputs.items()
-                ],
-                columns=["bucket", "from_us", "through_us", "stream", "outputs", "keys", "rows"],
-            )
-
-    return run
-
-
-_KEPT: dict[tuple[str, str, int], Share] = {}
-"""Shares that this worker process ran last. One is used again only when it stands exactly where the state does."""
-
-
-def _share(level: Level, bucket: int, from_us: int, state: bytes | None) -> Share:
-    kept = _KEPT.pop((level.data, level.version, bucket), None)
-    if kept is not None and kept.through_us == from_us and state is not None:
-        return kept
-    if state is None:
-        return share_at(level, bucket, from_us)
-    share = Share(level, bucket)
-    share.restore(bytes(state))
-    return share
-
-
-def _keep(share: Share) -> None:
-    _KEPT[share.level.data, share.level.version, share.bucket] = share
 
 
 def seal_batch(level: Level, told: Callable[[Sealed], None]) -> Callable[[DataFrame, int], None]:
@@ -177,26 +163,3 @@ def take_over(level: Level, chain: Chain, table: Any, through_us: int, rule: str
 def output_chains(level: Level) -> dict[str, Chain]:
     log = level.log
     return {schema.name: log.create(schema, level.buckets) for schema in level.outputs}
-
-
-def spread(buckets: int) -> tuple[int, ...]:
-    """For each bucket a number that Spark's hash partitioning sends to a partition of its own."""
-    slots: dict[int, int] = {}
-    number = 0
-    while len(slots) < buckets:
-        slots.setdefault(_murmur3(number) % buckets, number)
-        number += 1
-    return tuple(slots[partition] for partition in range(buckets))
-
-
-def _murmur3(value: int) -> int:
-    """Spark's hash of an int, seed 42, as a signed number."""
-    mask = 0xFFFFFFFF
-    mixed = (value * 0xCC9E2D51) & mask
-    mixed = ((mixed << 15 | mixed >> 17) * 0x1B873593) & mask
-    state = 42 ^ mixed
-    state = ((state << 13 | state >> 19) & mask) * 5 + 0xE6546B64 & mask
-    state ^= 4
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
-        state = (state ^ state >> shift) * factor & mask
-    return state - (1 << 32) if state >> 31 else state

@@ -29,8 +29,11 @@ class Bounds:
     """Where a query starts, and how much it takes at a time."""
 
     start_us: int = TIME_MIN
-    rows_per_batch: int = 2_000_000
-    """About this many events; never less than what one segment boundary forces."""
+    rows_per_batch: int = 8_000_000
+    """About this many events; never less than what one segment boundary forces. A micro-batch costs the same whatever
+    its size, so that a backlog is worked off in large ones; what has just arrived is taken as it is."""
+    rows_at_once: int = 1_000_000
+    """About how many of them a bucket's task holds in memory at a time, times the number of buckets."""
 
 
 def next_end(chains: dict[str, Chain], from_us: int, through_us: int, rows: int) -> int:
@@ -52,6 +55,15 @@ def next_end(chains: dict[str, Chain], from_us: int, through_us: int, rows: int)
     return end_us if end_us > from_us else through_us
 
 
+def steps_of(chains: dict[str, Chain], from_us: int, through_us: int, rows: int) -> list[int]:
+    """An interval in steps of about `rows` events, by their ends."""
+    ends: list[int] = []
+    while from_us < through_us:
+        from_us = next_end(chains, from_us, through_us, rows)
+        ends.append(from_us)
+    return ends
+
+
 def spans_of(chains: dict[str, Chain], from_us: int, through_us: int) -> bytes:
     """The segments of an interval, by stream."""
     return msgspec.msgpack.encode({name: chain.spans(from_us, through_us) for name, chain in chains.items()})
@@ -59,6 +71,38 @@ def spans_of(chains: dict[str, Chain], from_us: int, through_us: int) -> bytes:
 
 def read_spans(told: bytes) -> dict[str, list[Span]]:
     return msgspec.msgpack.decode(told, type=dict[str, list[Span]])
+
+
+class Front:
+    """How far a level may go: its input chains as the driver sees them."""
+
+    def __init__(self, level: Level, bounds: Bounds) -> None:
+        self.level = level
+        self.bounds = bounds
+        self.chains = level.chains()
+        self._target_us: int | None = None
+
+    def start_us(self) -> int:
+        """Where a query begins: at the latest savepoint, or at the beginning of the log."""
+        base_us = max((chain.base.from_us for chain in self.chains.values()), default=TIME_MIN)
+        saved_us = savepoints.find(self.level)
+        return max(self.bounds.start_us, base_us) if saved_us is None else saved_us
+
+    def reached_us(self) -> int:
+        """Up to where every chain is contiguous, and no newer version of the rules has taken over."""
+        reached = min(chain.refresh() for chain in self.chains.values())
+        return min(reached, end_of(self.level))
+
+    def stop_at_present(self) -> None:
+        """Go no further than what is there now."""
+        self._target_us = self.reached_us()
+
+    def next_end(self, from_us: int) -> int:
+        """The end of the next interval; `from_us` itself if there is nothing more."""
+        through_us = self.reached_us() if self._target_us is None else self._target_us
+        if through_us <= from_us:
+            return from_us
+        return next_end(self.chains, from_us, through_us, self.bounds.rows_per_batch)
 
 
 class Intervals(DataSource):
@@ -88,40 +132,27 @@ class _Reader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in a Python process beside the driver for as long as the query runs."""
 
     def __init__(self, level: Level, bounds: Bounds, slots: tuple[int, ...]) -> None:
-        self._level = level
-        self._bounds = bounds
         self._slots = slots
-        self._chains = level.chains()
-        self._target_us: int | None = None
+        self._front = Front(level, bounds)
 
     def initialOffset(self) -> dict[str, int]:
-        base_us = max((chain.base.from_us for chain in self._chains.values()), default=TIME_MIN)
-        saved_us = savepoints.find(self._level)
-        return {"through_us": max(self._bounds.start_us, base_us) if saved_us is None else saved_us}
+        return {"through_us": self._front.start_us()}
 
     def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[Any, ...]], dict[str, int]]:
         from_us = start["through_us"]
-        through_us = self._contiguous_us() if self._target_us is None else self._target_us
-        if through_us <= from_us:
-            return iter(()), start
-        end_us = next_end(self._chains, from_us, through_us, self._bounds.rows_per_batch)
-        return self._rows(from_us, end_us), {"through_us": end_us}
+        end_us = self._front.next_end(from_us)
+        return (self._rows(from_us, end_us), {"through_us": end_us}) if end_us > from_us else (iter(()), start)
 
     def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[tuple[Any, ...]]:
-        self._contiguous_us()
+        self._front.reached_us()
         return self._rows(start["through_us"], end["through_us"])
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing to let go of: retention is explicit."""
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target_us = self._contiguous_us()
-
-    def _contiguous_us(self) -> int:
-        """Up to where every chain is contiguous, and no newer version of the rules has taken over."""
-        reached = min(chain.refresh() for chain in self._chains.values())
-        return min(reached, end_of(self._level))
+        self._front.stop_at_present()
 
     def _rows(self, from_us: int, through_us: int) -> Iterator[tuple[Any, ...]]:
-        told = spans_of(self._chains, from_us, through_us)
+        told = spans_of(self._front.chains, from_us, through_us)
         return iter([(slot, bucket, from_us, through_us, bytearray(told)) for bucket, slot in enumerate(self._slots)])

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,6 +32,7 @@ FIXED: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.python.worker.reuse": "true",
+    "spark.python.daemon.module": "unerring.pipeline.daemon",
 }
 CHOSEN: Final = {
     "spark.ui.enabled": "false",
@@ -71,7 +72,9 @@ def start(config: SparkConfig, name: str = "unerring") -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name).master(config.master).config("spark.driver.memory", config.memory)
-    options = {**CHOSEN, **dict(config.more), **FIXED}
+    # A remote executor has not inherited where this package is; on the shared file system it is at the same place.
+    importable = {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
+    options = {**CHOSEN, **importable, **dict(config.more), **FIXED}
     if config.log is not None:
         options["spark.driver.extraJavaOptions"] = _quiet(
             Path(config.log), options.get("spark.driver.extraJavaOptions")
@@ -83,6 +86,22 @@ def start(config: SparkConfig, name: str = "unerring") -> SparkSession:
             return builder.getOrCreate()
     except Exception as error:  # py4j and Spark raise many kinds; all mean that there is no session
         raise WorldError(f"Spark did not start on {config.master}: {_cause(error)}{_see(config.log)}") from error
+
+
+@contextmanager
+def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Settings for what is started inside: a streaming query keeps those that it was started with."""
+    before = {key: spark.conf.get(key, None) for key in wanted}
+    for key, value in wanted.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, kept in before.items():
+            if kept is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, kept)
 
 
 def _check_java() -> None:

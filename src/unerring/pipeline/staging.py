@@ -16,6 +16,10 @@ from unerring.model import DiskError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from unerring.pipeline.level import Level
+
+STAGED: Final = "bucket int, from_us long, through_us long, stream string, outputs binary, keys long, rows long"
+"""What a task answers: a row for each output stream."""
 INLINE_BYTES_MAX: Final = 4 << 20
 """Above this a row would weigh on the JVM's heap three times (task result, fetch, collect)."""
 
@@ -38,6 +42,23 @@ def stage(table: pa.Table, folder: str) -> bytes:
         path.unlink(missing_ok=True)
         raise DiskError(f"cannot stage outputs in {path}: {error.strerror}; free some space and start again") from error
     return b"2" + str(path).encode()
+
+
+def staged_batch(
+    level: Level, bucket: int, from_us: int, through_us: int, outputs: dict[str, pa.Table], keys: int, rows: int
+) -> pa.RecordBatch:
+    """A bucket's answer for an interval, as Arrow columns of `STAGED`."""
+    import pyarrow as pa
+
+    staged = [stage(table, level.staging) for table in outputs.values()]
+    count = len(staged)
+    numbers = {"from_us": from_us, "through_us": through_us, "keys": keys, "rows": rows}
+    columns = {name: pa.array([value] * count, pa.int64()) for name, value in numbers.items()}
+    columns["bucket"] = pa.array([bucket] * count, pa.int32())
+    columns["stream"] = pa.array(list(outputs), pa.string())
+    columns["outputs"] = pa.array(staged, pa.binary())
+    names = [field.split(" ")[0] for field in STAGED.split(", ")]
+    return pa.RecordBatch.from_arrays([columns[name] for name in names], names=names)
 
 
 def unstage(told: bytes) -> pa.Table:

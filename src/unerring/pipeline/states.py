@@ -1,0 +1,65 @@
+"""The states of a level's shares between micro-batches: one file for each bucket and time, created once.
+
+A state follows from the log alone, so whoever computes it writes the same bytes, and whoever comes late finds them
+there. A zombie task cannot put a stale state in the place of a newer one: every state has its own time in its name.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unerring.log import LocalStore
+from unerring.model import TIME_MIN, LogError
+from unerring.pipeline import savepoints
+from unerring.pipeline.level import Level
+from unerring.pipeline.share import Share
+
+_FOLDER: Final = "states"
+_START: Final = "start"
+TIMES_KEPT: Final = 8
+"""States of so many intervals' ends stay: Spark asks for the last one or two again after a crash."""
+
+
+class States:
+    """A level's states in its checkpoint."""
+
+    def __init__(self, level: Level) -> None:
+        self._level = level
+        self._store = LocalStore(level.checkpoint / _FOLDER)
+
+    def begin(self, from_us: int) -> int:
+        """Where the level's query starts, once and for all; the first one to say so decides."""
+        self._store.create(_START, str(from_us).encode())
+        return int(self._store.read(_START) or str(from_us))
+
+    def keep(self, share: Share) -> None:
+        """A share's state where it stands now."""
+        self._store.create(_name(share.through_us, share.bucket), share.snapshot())
+
+    def share_at(self, bucket: int, from_us: int) -> Share:
+        """A bucket's share as it stood at a time: where the query started, or at an interval's end."""
+        state = self._store.read(_name(from_us, bucket))
+        if state is not None:
+            share = Share(self._level, bucket)
+            share.restore(state)
+            return share
+        started = self._store.read(_START)
+        if started is None or int(started) != from_us:
+            raise LogError(
+                f"{self._store.locate(_name(from_us, bucket))} is missing: the state of level {self._level.number} at "
+                f"{from_us}; restore it from a copy, or let a new --data folder begin with this log"
+            )
+        return savepoints.share_at(self._level, bucket, from_us)
+
+    def drop_before(self, through_us: int) -> None:
+        """Remove the states of earlier times than a committed one, all but the last few."""
+        names = [name for name in self._store.names("") if name != _START]
+        times = sorted({name.partition(".")[0] for name in names if name < _name(through_us, 0)})
+        gone = set(times[:-TIMES_KEPT])
+        for name in names:
+            if name.partition(".")[0] in gone:
+                self._store.delete(name)
+
+
+def _name(time_us: int, bucket: int) -> str:
+    return f"{time_us - TIME_MIN:019d}.{bucket}"
