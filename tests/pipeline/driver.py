@@ -30,7 +30,8 @@ def main(data: Path, master: str, rows: int = ROWS) -> None:
         # Executors are killed often here, and one that is only asleep is to be given up soon.
         ("spark.deploy.maxExecutorRetries", "-1"),
         ("spark.executor.heartbeatInterval", "2s"),
-        ("spark.network.timeout", "15s"),
+        ("spark.network.timeout", "30s"),
+        ("spark.network.timeoutInterval", "5s"),
     )
     spark = start(SparkConfig(master=master, memory="700m", log=str(data / "spark.log"), more=quick), "killed")
     detect_available(spark, level_in(data), Bounds(rows_per_batch=rows), restarts_max=100)

@@ -194,3 +194,5 @@ def test_the_telling_line_of_a_long_story_is_found() -> None:
         sentence_of(WorldError("x\njava.lang.IllegalStateException: gone\n at y"))
         == "java.lang.IllegalStateException: gone"
     )
+    py4j = "An error occurred while calling None.x.\n: java.lang.IllegalArgumentException: too short\n\tat y"
+    assert sentence_of(WorldError(py4j)) == "java.lang.IllegalArgumentException: too short"

@@ -204,9 +204,9 @@ def told_plainly(what: str) -> Iterator[None]:
 def _cause(error: BaseException) -> str:
     """The line of a long Java story that tells the most."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if re.match(r"(Caused by: )?[\w.$]+(Exception|Error): ", line)]
-    chosen = (telling or lines or [type(error).__name__])[-1 if telling else 0]
-    return chosen.removeprefix("Caused by: ")
+    told = [re.match(r"(?:Caused by: |: )?([\w.$]+(?:Exception|Error): .+)", line) for line in lines]
+    telling = [found[1] for found in told if found]
+    return telling[-1] if telling else (lines or [type(error).__name__])[0]
 
 
 def _see(log: str | None) -> str:
