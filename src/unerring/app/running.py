@@ -71,6 +71,7 @@ class Run:
         self._feeds: Feeds | None = None
         self._queries: list[StreamingQuery] = []
         self._spark: SparkSession | None = None
+        self._joined = False
 
     def start(self, say: Callable[[str], None]) -> None:
         """Bring everything up; `say` hears what is happening meanwhile."""
@@ -84,12 +85,18 @@ class Run:
         if self.app.channels:
             say("subscribing to " + ", ".join(self.app.channels.values()))
             self._feeds = Feeds(log, self.app.channels, schemas, self.app.buckets)
-        _check_master(self.config.master)
-        say(f"starting Spark on {self.config.master} (its log: {self.config.log})")
-        self._spark = start(self.config, f"unerring {self.app.name}")
+        self._spark = self._start_spark(say)
         for view in self.views:
             say(f"starting level {view.level.number}: {', '.join(plan.name for plan in view.level.plans)}")
             self._queries.append(self._detect(self._spark, view))
+
+    def _start_spark(self, say: Callable[[str], None]) -> SparkSession:
+        from pyspark.sql import SparkSession
+
+        _check_master(self.config.master)
+        say(f"starting Spark on {self.config.master} (its log: {self.config.log})")
+        self._joined = SparkSession.getActiveSession() is not None
+        return start(self.config, f"unerring {self.app.name}")
 
     def run_once(self, say: Callable[[str], None]) -> None:
         """Detect in what the log holds now, level after level, and end there. The next run goes on from it."""
@@ -98,9 +105,7 @@ class Run:
         log = EventLog(self.data / "log")
         for schema in self.app.streams:
             log.create(schema, self.app.buckets)
-        _check_master(self.config.master)
-        say(f"starting Spark on {self.config.master} (its log: {self.config.log})")
-        self._spark = start(self.config, f"unerring {self.app.name}")
+        self._spark = self._start_spark(say)
         for view in self.views:
             say(f"level {view.level.number}: {', '.join(plan.name for plan in view.level.plans)}")
             told = self._told(view)
@@ -126,7 +131,7 @@ class Run:
             self._feeds.stop()
         for query in self._queries:
             query.stop()
-        if self._spark is not None:
+        if self._spark is not None and not self._joined:
             self._spark.stop()
 
     def take_over(self, after_us: int) -> None:
@@ -151,6 +156,7 @@ class Run:
 
     def _told(self, view: LevelView) -> Callable[[Sealed], None]:
         number = view.level.number
+        inputs = view.level.chains()
 
         def told(sealed: Sealed) -> None:
             view.take(sealed)
@@ -161,7 +167,7 @@ class Run:
             self.metrics.set("unerring_progress_seconds", sealed.through_us / 1e6, level=number)
             self.metrics.set("unerring_batch_seconds", view.batch_s, level=number)
             self.metrics.set("unerring_state_keys", sealed.keys, level=number)
-            reached = min(chain.refresh() for chain in view.level.chains().values())
+            reached = min(chain.refresh() for chain in inputs.values())
             self.metrics.set("unerring_lag_seconds", max(reached - sealed.through_us, 0) / 1e6, level=number)
 
         return told
