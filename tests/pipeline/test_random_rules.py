@@ -11,7 +11,7 @@ import pytest
 
 from unerring.model import TIME_MAX, Event, RuleError
 from unerring.pipeline.batch import detect_batch
-from unerring.pipeline.detect import detect_available
+from unerring.pipeline.detect import StateIn, detect_available
 from unerring.pipeline.intervals import Bounds, next_end
 from unerring.pipeline.level import Level, levels_of
 from unerring.pipeline.share import Share
@@ -19,6 +19,7 @@ from unerring.pipeline.versions import enter
 from unerring.rules import Plan
 from unerring.rules.oracle import run
 
+from .factory_worlds import factory_log
 from .worlds import advance, generators, sealed, write
 
 if TYPE_CHECKING:
@@ -83,17 +84,36 @@ def names_of(plan: Plan) -> set[str]:
     return {source.schema.name for source in plan.inputs}
 
 
-@pytest.mark.parametrize("kind", ["stream", "batch"])
-def test_many_random_rules_at_once_on_spark(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    random = Random(kind)
-    events = stream_events(random, 60)
-    plans, wanted = many_rules(range(1000, 1040), events)
-    [level] = levels_of(plans, (T, S), str(tmp_path), 2)
-    write_log(level, events, random, TIME_MAX)
+def detect_all(spark: SparkSession, level: Level, kind: str, rows: int) -> None:
     if kind == "batch":
-        assert detect_batch(spark, level, Bounds(rows_per_batch=15)) == TIME_MAX
+        assert detect_batch(spark, level, Bounds(rows_per_batch=rows)) == TIME_MAX
     else:
-        detect_available(spark, level, Bounds(rows_per_batch=40))
-    assert sum(map(bool, wanted.values())) > 10
+        detect_available(spark, level, Bounds(rows_per_batch=rows, rows_at_once=rows // 3 + 1), state=StateIn(kind))
+
+
+def agree_on_random_rules(spark: SparkSession, data: Path, kind: str, seed: int, rules: int, rows: int) -> None:
+    """Random rules side by side, over randomly cut logs, in micro-batches of so many rows: the oracle's events."""
+    random = Random(seed)
+    events = stream_events(random, 60)
+    plans, wanted = many_rules(range(seed, seed + rules), events)
+    [level] = levels_of(plans, (T, S), str(data), random.choice((1, 2, 3)))
+    write_log(level, events, random, TIME_MAX)
+    detect_all(spark, level, kind, rows)
+    assert sum(map(bool, wanted.values())) > rules // 4
+    for name, mine in wanted.items():
+        assert texts(sealed(data, name)) == texts(mine), f"{name}, seed {seed}"
+
+
+@pytest.mark.parametrize("kind", ["files", "batch"])
+def test_many_random_rules_at_once_on_spark(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    agree_on_random_rules(spark, tmp_path, kind, 1000, 40, 30)
+
+
+def test_the_papers_situations_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Situations A and B of the correlation paper (section II) and what stands above them, with users' operators."""
+    levels, wanted = factory_log(tmp_path, seed=3, events=600, buckets=2)
+    for level in levels:
+        detect_all(spark, level, "files", 400)
+    assert all(wanted.values()), "the plant must make every rule speak"
     for name, mine in wanted.items():
         assert texts(sealed(tmp_path, name)) == texts(mine), name
