@@ -16,7 +16,7 @@ from unerring.app.metrics import Metrics
 from unerring.log import EventLog, LocalStore
 from unerring.model import NetworkError, UnerringError, WorldError
 from unerring.pipeline.intervals import Bounds
-from unerring.pipeline.session import SparkConfig, own_sentence, sentence_of, start
+from unerring.pipeline.session import SparkConfig, is_started, own_sentence, sentence_of, start
 from unerring.pipeline.versions import agree
 
 if TYPE_CHECKING:
@@ -91,11 +91,9 @@ class Run:
             self._queries.append(self._detect(self._spark, view))
 
     def _start_spark(self, say: Callable[[str], None]) -> SparkSession:
-        from pyspark.sql import SparkSession
-
         _check_master(self.config.master)
         say(f"starting Spark on {self.config.master} (its log: {self.config.log})")
-        self._joined = SparkSession.getActiveSession() is not None
+        self._joined = is_started()
         return start(self.config, f"unerring {self.app.name}")
 
     def run_once(self, say: Callable[[str], None]) -> None:

@@ -88,6 +88,13 @@ def start(config: SparkConfig, name: str = "unerring") -> SparkSession:
         raise WorldError(f"Spark did not start on {config.master}: {_cause(error)}{_see(config.log)}") from error
 
 
+def is_started() -> bool:
+    """Whether this process has a session already, which `start` would join."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() is not None
+
+
 @contextmanager
 def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
     """Settings for what is started inside: a streaming query keeps those that it was started with."""
