@@ -13,13 +13,14 @@ from unerring.rules.oracle import run_tree
 
 from .worlds import write
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = str(Path(__file__).parents[2] / "examples")
+# When this module is imported, and not later: Spark's workers look where this process looked when Spark was started.
+if EXAMPLES not in sys.path:
+    sys.path.append(EXAMPLES)
 
 
 def factory_log(data: Path, seed: int, events: int, buckets: int) -> tuple[tuple[Level, ...], dict[str, list[Event]]]:
     """A plant's events, randomly cut into segments, and for each rule's stream what the oracle finds."""
-    if str(EXAMPLES) not in sys.path:
-        sys.path.append(str(EXAMPLES))
     from factory.plant import Plant
     from factory.rules import RULES
 

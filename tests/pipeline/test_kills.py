@@ -10,20 +10,19 @@ from unerring.pipeline.sealing import numbered, seal_interval
 from unerring.pipeline.share import Share
 from unerring.pipeline.versions import enter
 
-from .kills import Driver, half_sealed, offset_logged, prepare, run_to_the_end, sealed_bytes, undisturbed
+from .driver import ROWS
+from .kills import prepare, sealed_bytes, storm, undisturbed
 
 
-def test_a_driver_killed_in_two_windows_leaves_what_an_undisturbed_one_does(java: Path, tmp_path: Path) -> None:
+def test_kills_in_several_windows_leave_what_an_undisturbed_run_does(java: Path, tmp_path: Path) -> None:
     wanted = undisturbed(tmp_path / "perfect", seed=1)
     level = prepare(tmp_path / "killed", seed=1)
-    data = Path(level.data)
-    with Driver(data, "local[2,4]") as driver:
-        assert driver.kill_at(offset_logged, 1, "driver's JVM")
-        assert driver.wait() != 0
-    with Driver(data, "local[2,4]") as driver:
-        assert driver.kill_at(half_sealed, 2, "driver's Python")
-        driver.wait()
-    run_to_the_end(data, "local[2,4]")
+    blows = [
+        ("Python workers", "after the offset log"),
+        ("source's Python", "between two streams' seals"),
+        ("driver's JVM", "after the state"),
+    ]
+    assert storm(Path(level.data), "local[2,4]", blows, ROWS) == blows
     assert sealed_bytes(level) == wanted
     assert len(wanted) == 3 * 5
 
