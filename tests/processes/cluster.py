@@ -194,7 +194,6 @@ def _told(replica: Replica) -> dict[str, Any]:
         "accepted": replica.rank,
         "decided": [replica.decided[0], replica.decided[1].group] if replica.decided else None,
         "leading": replica.leading,
-        "asks": list(replica.execution.open) if replica.execution else [],
         "logs": [f"{log.view}/{log.group}{' abandoned' if log.abandoned else ''}" for log in replica.logs.values()],
         "undoing": [undo.asked.iid for undo in replica.undos.values() if undo.asked],
         "votes": list(replica.votes) if replica.votes is not None else None,

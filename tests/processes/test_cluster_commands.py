@@ -110,7 +110,7 @@ class Shop:
 
     def wait_for(self, *arguments: str, shows: str) -> str:
         """Ask again until the answer has it."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while True:
             done = self.process(*arguments)
             if done.returncode == 0 and shows in done.stdout:

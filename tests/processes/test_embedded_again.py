@@ -104,6 +104,24 @@ def test_a_compensation_that_keeps_failing_is_parked_shown_and_resumed(tmp_path:
     asyncio.run(main())
 
 
+def test_what_an_action_waits_for_is_shown(tmp_path: Path) -> None:
+    process = Process("ship", state=Number)
+
+    @process.action(writes="n", write=True, compensable=False, retry=QUICK)
+    async def send() -> int:
+        raise OSError("the harbour is closed")
+
+    async def main() -> None:
+        async with Embedded([process.flow(send)], tmp_path / "e.db") as engine:
+            await engine.start("ship", "s")
+            while not any("the harbour is closed" in told for told in engine.query("s").get("asks", ())):
+                await asyncio.sleep(0.001)
+            [told] = engine.query("s")["asks"]
+            assert told.startswith("s/send/0: asked ")
+
+    asyncio.run(main())
+
+
 def crashed(folder: Path) -> Path:
     """The files of an engine as a crash leaves them: copied while it runs."""
 

@@ -290,6 +290,10 @@ class Replica(Leads):
             "reason": state.reason if state else "",
             "variables": dict(state.variables) if state else {},
             "history": [taken.vertex for taken in state.taken] if state else [],
+            "asks": [
+                f"{iid}: asked {attempt.count} times; {attempt.why}"
+                for iid, attempt in (self.execution.open.items() if self.execution is not None else ())
+            ],
             "compensating": [f"group {group} of view {view}" for view, group in self.undos],
             "parked": [undo.asked.iid for undo in self._undoing() if undo.parked and undo.asked is not None],
             "clean": self.is_clean(),
