@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from unerring.model import CallerError
-from unerring.simulation.evaluation import experiment, run_one
+from unerring.simulation.evaluation import EXPERIMENTS, Measured, experiment, run_one
 from unerring.simulation.evaluation.channels import ChannelRun
 from unerring.simulation.evaluation.claims import claims
 from unerring.simulation.evaluation.correlation import FactoryRun, perfect
@@ -208,3 +208,19 @@ def test_a_point_that_is_none_is_refused() -> None:
         run_one("channels", '{"consumers": "many"}', 0)
     with pytest.raises(CallerError, match="choose one of correlation"):
         experiment("nothing")
+
+
+class Ones(dict[str, float]):
+    """Every measurement is 1."""
+
+    def __missing__(self, what: str) -> float:
+        return 1.0
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_grids_have_points_for_every_claim(name: str, full: bool) -> None:
+    points = experiment(name).points(full)
+    assert len(set(points)) == len(points)
+    said = claims(Summary(experiment(name), [Measured(point, 0, 1.0, Ones()) for point in points]))
+    assert [claim.sentence for claim in said if claim.holds is None] == []
