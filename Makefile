@@ -4,6 +4,7 @@
 #   make test       format, lint, types, import contracts, tests
 #   make demo       see it work
 #   make campaign   the long searches that `make test` has no time for
+#   make peers      Apache Flink in an environment of its own, for `unerring bench pipeline --against flink`
 #   make bench      figures with their goals (BENCH=name for one of them)
 #   make format     write the code the way `make test` wants it
 #   make lock       requirements.lock anew from pyproject.toml (UPGRADE=1: to the newest versions)
@@ -25,7 +26,7 @@ export VENV PYTHON
 
 run := "$(VENV)/bin/python" -m
 
-.PHONY: help install test lint format lock demo campaign bench clean
+.PHONY: help install test lint format lock demo campaign peers bench clean
 
 help:
 	@sed -n 's/^#   make/  make/p' Makefile
@@ -56,6 +57,10 @@ demo: install
 
 campaign: install
 	@$(run) pytest -v -p no:xdist --timeout=7200 tests/campaign
+
+peers: install
+	@test -x bench/peers/flink/bin/python || "$(VENV)/bin/python" -m venv bench/peers/flink
+	@bench/peers/flink/bin/python -m pip install -q --disable-pip-version-check -r bench/peers/requirements.txt
 
 bench: install
 	@$(run) unerring bench $(BENCH)

@@ -7,6 +7,7 @@ rounds, since other work on the machine only ever makes a round slower.
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import tempfile
 import threading
@@ -20,7 +21,7 @@ import psutil
 import pyarrow as pa
 
 from unerring.log import EventLog, LogWriter, WriterConfig, with_origin
-from unerring.model import TIME_MAX, Stamp, schema_of
+from unerring.model import TIME_MAX, CallerError, Stamp, schema_of
 from unerring.pipeline.batch import detect_batch
 from unerring.pipeline.detect import Sealed, StateIn, detect, detect_available
 from unerring.pipeline.level import Level, levels_of
@@ -38,7 +39,10 @@ RULES = {"W1": (W1, ["key", "type", "v"]), "W2": (W2, ["key", "type", "v"]), "W3
 COUNTS = {EVENTS: {"W1": 2_163_773, "W2": 658_889, "W3": 3_032_563}}
 
 
-def run(quick: bool = False) -> Iterator[dict[str, Any]]:
+def run(quick: bool = False, against: str = "") -> Iterator[dict[str, Any]]:
+    if against:
+        yield from _against(against, quick)
+        return
     events, rounds = (200_000, 1) if quick else (EVENTS, 2)
     folder = Path(tempfile.mkdtemp(prefix="unerring-bench-"))
     try:
@@ -57,6 +61,18 @@ def run(quick: bool = False) -> Iterator[dict[str, Any]]:
             spark.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _against(peer: str, quick: bool) -> Iterator[dict[str, Any]]:
+    """The same workloads on somebody else's engine and on ours, in one run (bench/peers)."""
+    if peer != "flink":
+        raise CallerError(f"there is no peer {peer!r} to race against; there is flink")
+    spec = importlib.util.spec_from_file_location("bench_race", Path(__file__).parent / "peers" / "race.py")
+    if spec is None or spec.loader is None:
+        raise CallerError("bench/peers/race.py cannot be loaded; is this a whole clone?")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield from module.race(quick)
 
 
 def write_events(log: Path, count: int) -> None:

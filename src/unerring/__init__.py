@@ -9,6 +9,8 @@ from unerring.model import MessageLoss, UnerringError, event_of, stream
 
 if TYPE_CHECKING:
     from unerring.app import App
+    from unerring.pipeline.frames import detect
+    from unerring.pipeline.sql_tables import match
     from unerring.processes.build import Process
     from unerring.processes.graph import Service
     from unerring.rules import fn
@@ -44,11 +46,13 @@ __all__ = [
     "any_of",
     "columns",
     "counted",
+    "detect",
     "each",
     "event_of",
     "first",
     "fn",
     "last",
+    "match",
     "next_row",
     "no",
     "prev",
@@ -88,10 +92,12 @@ _WHERE = {
     "any_of": "unerring.rules.steps",
     "columns": "unerring.rules.terms",
     "counted": "unerring.rules.api",
+    "detect": "unerring.pipeline.frames",
     "each": "unerring.rules.steps",
     "first": "unerring.rules.steps",
     "fn": "unerring.rules",
     "last": "unerring.rules.steps",
+    "match": "unerring.pipeline.sql_tables",
     "next_row": "unerring.rules.terms",
     "no": "unerring.rules.steps",
     "prev": "unerring.rules.terms",

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from unerring.app.application import App
 from unerring.app.deliveries import as_chain, ran_live
 from unerring.app.folder import LOG, check_run
+from unerring.audit.moments import moment
 from unerring.audit.report import Report, RuleVerdict
 from unerring.log import Chain, EventLog, Positions
-from unerring.model import TIME_MAX, TIME_MIN, CallerError, SchemaError, StreamSchema
+from unerring.model import TIME_MAX, TIME_MIN, CallerError, ColumnType, SchemaError, StreamSchema
 from unerring.pipeline.auditing import Scope, bounds_of, judge_intake, judge_stream, waiting_after
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level, levels_of
@@ -46,7 +47,7 @@ class Audit:
             raise CallerError(f"the log in {data} holds nothing yet, so there is nothing to judge; let the run go on")
         self.through_us = min(through_us, reached)
         self.notes = [
-            f"you asked for an audit through {through_us}, but the log is only known through {reached}"
+            f"you asked for an audit through {moment(through_us)}, but the log is only known through {moment(reached)}"
             for _ in range(reached < through_us < TIME_MAX)
         ]
         self.levels = levels_of(app.plans, app.streams, str(self.data), self._buckets())
@@ -92,6 +93,7 @@ class Audit:
             tuple(accounts),
             tuple(violations),
             events,
+            {schema.name: _times(schema) for schema in (*self.app.streams, *self.app.outputs)},
             tuple(self._readers()),
             tuple(self.notes),
         )
@@ -177,3 +179,7 @@ class Audit:
                             f"the situations {schema.name} were made by version {last.rule} of rule {plan.name}, and "
                             f"app {self.app.name} has version {plan.version}; audit with the app that made them (--app)"
                         )
+
+
+def _times(schema: StreamSchema) -> tuple[str, ...]:
+    return tuple(column.name for column in schema.columns if column.type is ColumnType.TIME)

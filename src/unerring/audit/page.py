@@ -7,6 +7,7 @@ from html import escape
 from typing import Final
 
 from unerring.audit.intake import Intake
+from unerring.audit.moments import moment
 from unerring.audit.plots import account_bar, over_time
 from unerring.audit.report import PROMISES, Report, RuleVerdict, Witness
 from unerring.audit.strong_reliability import (
@@ -16,7 +17,7 @@ from unerring.audit.strong_reliability import (
     FALSE_ORDERING,
     FALSE_POSITIVE,
 )
-from unerring.model import TIME_MAX, TIME_MIN, Event, to_datetime
+from unerring.model import TIME_MAX, Event
 
 _PLAIN: Final = {
     FALSE_POSITIVE: "Reported, but did not happen",
@@ -93,7 +94,7 @@ def explained(report: Report) -> Iterator[str]:
     for rule in report.rules:
         for witness in rule.witnesses:
             yield f"{rule.stream} ({rule.gear}): {PROMISES[witness.finding.promise]}: {witness.finding.detail}"
-            yield from (f"    {line}" for line in _lines(witness))
+            yield from (f"    {line}" for line in _lines(witness, report))
     for violation in report.intake_violations:
         yield str(violation)
     for rule in report.rules:
@@ -102,28 +103,26 @@ def explained(report: Report) -> Iterator[str]:
     yield _word(report)
 
 
-def moment(time_us: int) -> str:
-    """A time as people write it; UTC."""
-    if time_us <= TIME_MIN or time_us >= TIME_MAX:
-        return "the beginning" if time_us <= TIME_MIN else "the end"
-    return f"{to_datetime(time_us):%Y-%m-%d %H:%M:%S.%f}"
-
-
-def said(event: Event) -> str:
+def said(event: Event, report: Report) -> str:
     """One event in one line."""
-    payload = ", ".join(f"{name} = {value!r}" for name, value in event.payload.items())
-    return f"{moment(event.stamp.time)} #{event.stamp.ordinal}  {event.stream}  {payload}"
+    times = report.time_columns.get(event.stream, ())
+    parts = [
+        f"{name} = {moment(value) if name in times and isinstance(value, int) else repr(value)}"
+        for name, value in event.payload.items()
+    ]
+    number = f" #{event.stamp.ordinal}" if event.stamp.ordinal else ""
+    return f"{moment(event.stamp.time)}{number}  {event.stream}  {', '.join(parts)}"
 
 
-def _lines(witness: Witness) -> Iterator[str]:
+def _lines(witness: Witness, report: Report) -> Iterator[str]:
     finding = witness.finding
     if finding.delivered is not None:
-        yield f"delivered  {said(finding.delivered)}"
+        yield f"delivered  {said(finding.delivered, report)}"
     if finding.perfect is not None:
-        yield f"perfect    {said(finding.perfect)}"
-    yield from (f"made by    {said(event)}" for event in witness.made_by)
-    yield from (f"unmade by  {said(event)}" for event in witness.unmade_by)
-    yield from (f"nearby     {said(event)}" for event in witness.nearby)
+        yield f"perfect    {said(finding.perfect, report)}"
+    yield from (f"made by    {said(event, report)}" for event in witness.made_by)
+    yield from (f"unmade by  {said(event, report)}" for event in witness.unmade_by)
+    yield from (f"nearby     {said(event, report)}" for event in witness.nearby)
 
 
 def _word(report: Report) -> str:
@@ -163,12 +162,12 @@ def _situations(report: Report) -> str:
 
 def _rule(report: Report, rule: RuleVerdict) -> str:
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in rule.notes)
-    cards = "".join(_card(witness) for witness in rule.witnesses)
+    cards = "".join(_card(witness, report) for witness in rule.witnesses)
     hidden = rule.wrong - len(rule.witnesses)
     more = f'<p class="soft">… and {hidden:,} more of these kinds.</p>' if hidden > 0 else ""
     return (
         f"<section><h2>{escape(rule.stream)}{_gear(report, rule)}</h2>"
-        f'<p class="soft">Rule {escape(rule.rule)}, version {escape(rule.version)}; judged after '
+        f'<p class="soft">Rule {escape(rule.rule)}, version {escape(rule.version)}; judged from '
         f"{moment(rule.from_us)} through {moment(rule.through_us)}.</p>{notes}"
         f"{over_time(rule.bins_delivered, rule.bins_perfect, rule.bins_wrong, moment(report.from_us), _end(report))}"
         f"{cards}{more}</section>"
@@ -184,21 +183,21 @@ def _gear(report: Report, rule: RuleVerdict) -> str:
     return f' <span class="soft">({escape(rule.gear)})</span>' if several else ""
 
 
-def _card(witness: Witness) -> str:
+def _card(witness: Witness, report: Report) -> str:
     finding = witness.finding
     parts = [f"<b>{escape(_PLAIN[finding.promise])}</b>: {escape(finding.detail)}."]
     if finding.delivered is not None:
-        parts.append(_events("Reported", [finding.delivered]))
+        parts.append(_events("Reported", [finding.delivered], report))
     if finding.perfect is not None:
-        parts.append(_events("Should have been", [finding.perfect]))
-    parts.append(_events("The events that make it", witness.made_by))
-    parts.append(_events("It would be right without any one of these events", witness.unmade_by))
-    parts.append(_events("The last events of that key before it", witness.nearby))
+        parts.append(_events("Should have been", [finding.perfect], report))
+    parts.append(_events("The events that make it", witness.made_by, report))
+    parts.append(_events("It would be right without any one of these events", witness.unmade_by, report))
+    parts.append(_events("The last events of that key before it", witness.nearby, report))
     return f'<div class="card">{"".join(parts)}</div>'
 
 
-def _events(title: str, events: Iterable[Event]) -> str:
-    items = "".join(f"<li>{escape(said(event))}</li>" for event in events)
+def _events(title: str, events: Iterable[Event], report: Report) -> str:
+    items = "".join(f"<li>{escape(said(event, report))}</li>" for event in events)
     return f'<p class="soft">{title}</p><ul class="events">{items}</ul>' if items else ""
 
 
@@ -211,7 +210,7 @@ def _came_in(report: Report) -> str:
         return ""
     rows = "".join(_account(one) for one in report.intake)
     wrong = "".join(
-        f'<div class="card"><b>{escape(violation.promise)}</b><ul class="events">'
+        f'<div class="card"><b>Broken promise: {escape(violation.promise)}</b><ul class="events">'
         + "".join(f"<li>{escape(line)}</li>" for line in violation.witness)
         + "</ul></div>"
         for violation in report.intake_violations

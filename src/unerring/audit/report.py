@@ -82,6 +82,8 @@ class Report(msgspec.Struct, frozen=True):
     intake_violations: tuple[Violation, ...] = ()
     events: dict[str, int] = {}
     """Events of the primary streams that the perfect run was computed from."""
+    time_columns: dict[str, tuple[str, ...]] = {}
+    """Of each stream the columns that hold times, so that a page can write them as such."""
     readers: tuple[tuple[str, str, int, int], ...] = ()
     """Stream, reader, time of its committed position, and situations that it has still to take."""
     notes: tuple[str, ...] = ()

@@ -91,7 +91,8 @@ def _time(text: str) -> int:
 def _show(report: Report, console: Any) -> None:
     from rich.table import Table
 
-    from unerring.audit.page import explained, moment
+    from unerring.audit.moments import moment
+    from unerring.audit.page import explained
     from unerring.audit.report import PROMISES
 
     table = Table("situation", "gear", "delivered", "perfect", *PROMISES.values(), title_justify="left")

@@ -94,7 +94,7 @@ def _on_spark(tables: DuckTables, names: list[str], text: str, steps_max: int | 
         try:
             for name in names:
                 spark.createDataFrame(tables.table(name)).createOrReplaceTempView(name)
-            return rows_of(match(spark, text, steps_max))
+            return rows_of(match(spark, text, steps_max=steps_max))
         finally:
             spark.stop()
 

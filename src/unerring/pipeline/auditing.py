@@ -15,6 +15,7 @@ import msgspec
 from unerring.audit.comparison import Stretch, compare, missing
 from unerring.audit.evidence import making, unmaking
 from unerring.audit.intake import Incarnation, Intake, Range, check_intake
+from unerring.audit.moments import moment
 from unerring.audit.report import RuleVerdict, Witness
 from unerring.audit.strong_reliability import COMPLETENESS, FALSE_POSITIVE
 from unerring.audit.verdict import Violation
@@ -76,7 +77,9 @@ def judge_stream(
             total.add(msgspec.msgpack.decode(part, type=Stretch))
     notes = list(judged.notes)
     if delivered.through_us > through_us:
-        notes.append(f"situations after {through_us} are not judged: what was asked for, or the log, ends there")
+        notes.append(
+            f"situations after {moment(through_us)} are not judged: what was asked for, or the log, ends there"
+        )
     return RuleVerdict(
         plan.name,
         delivered.name,
@@ -193,7 +196,9 @@ def _missing_task(perfect: Chain, spans: list[Span], from_us: int, scope: Scope)
             span = spans[number]
             start_us, end_us = max(span.from_us, from_us), min(span.through_us, scope.through_us)
             wanted = chain.read(start_us, end_us, columns=[column.name for column in chain.schema.columns])
-            stretch, wrong = missing(chain.schema, wanted, COMPLETENESS, f"nothing was delivered after {from_us}")
+            stretch, wrong = missing(
+                chain.schema, wanted, COMPLETENESS, f"nothing was delivered after {moment(from_us)}"
+            )
             total.add(_counted(stretch, [], [wanted.column("time").to_numpy()], wrong, scope))
         return msgspec.msgpack.encode(total)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from unerring.audit.moments import moment
 from unerring.log import Base, Chain
 from unerring.log.chain import SEGMENTS
 from unerring.log.segments import segment_name
@@ -97,13 +98,13 @@ class Reference:
                 start_us = kept[0]
                 savepoints.borrow(level, start_us, own)
                 notes.append(
-                    f"retention removed events up to {base_us}; judged from {start_us} on, where the state that the "
-                    "run kept is taken on trust"
+                    f"retention removed events up to {moment(base_us)}; judged from {moment(start_us)} on, where the "
+                    "state that the run kept is taken on trust"
                 )
             else:
                 notes.append(
-                    f"retention removed events up to {base_us} and no state was kept for these rules; judged from "
-                    "there on, as if nothing had been before"
+                    f"retention removed events up to {moment(base_us)} and no state was kept for these rules; judged "
+                    "from there on, as if nothing had been before"
                 )
         rules = {schema.name: plan.version for plan in level.plans for schema in plan.outputs}
         for name, chain in output_chains(level).items():
@@ -124,8 +125,8 @@ class Reference:
         own = [*notes]
         if foreign:
             own.append(
-                f"situations up to {foreign} were made by another version of the rule; they are not judged, and rules "
-                "above build on them as they stand"
+                f"situations up to {moment(foreign)} were made by another version of the rule; they are not judged, "
+                "and rules above build on them as they stand"
             )
         self.judged[chain.name] = Judged(from_us, tuple(own))
         if from_us == TIME_MIN:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import unerring
-from unerring.model import ConfigError, ProcessConfig, WorldError
+from unerring.model import CallerError, ConfigError, ProcessConfig, WorldError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -195,6 +195,15 @@ def sentence_of(error: BaseException | None) -> str:
         return ours
     python = re.findall(r"^(\w*(?:Error|Exception): .+)$", text, re.MULTILINE)
     return str(python[-1]) if python else _cause(error or WorldError(text))
+
+
+def check_classic(spark: object, what: str) -> None:
+    """A sentence, unless this is a session of Spark's own in this process."""
+    if ".connect." in type(spark).__module__:
+        raise CallerError(
+            f"{what} does not work over Spark Connect: its functions and state stores need this package on the server, "
+            "and a session that can register them; use a classic session (SparkSession.builder.master(...))"
+        )
 
 
 @contextmanager

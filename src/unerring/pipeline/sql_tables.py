@@ -10,10 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.model import ColumnType, RuleError
-from unerring.pipeline.session import sentence_of
-from unerring.rules import expressions as ex
-from unerring.rules.reading import walk
-from unerring.rules.sql.arrow import column_type, is_list, output_table, partitions_of
+from unerring.pipeline.carrying import quoted
+from unerring.pipeline.session import check_classic, sentence_of
+from unerring.pipeline.sql_streams import recognise_stream
+from unerring.pipeline.sql_types import output_types
+from unerring.pipeline.streamed import BUCKETS
+from unerring.rules.sql.arrow import column_type, output_table, partitions_of
 from unerring.rules.sql.batch import outputs_of
 from unerring.rules.sql.recognition import PARTITION, Recognition
 from unerring.rules.sql.statement import Rewriting
@@ -27,10 +29,17 @@ _ARRIVAL: Final = "input_arrival"
 _PLACE: Final = "input_place"
 
 
-def match(spark: SparkSession, sql: str, steps_max: int | None = None) -> DataFrame:
-    """A statement with any number of MATCH_RECOGNIZE, as a DataFrame. Nothing runs before it is asked for rows."""
-    tables = SparkTables(spark, steps_max)
-    return tables.query(sql)
+def match(
+    spark: SparkSession, sql: str, *, lateness: str | None = None, steps_max: int | None = None, buckets: int = BUCKETS
+) -> DataFrame:
+    """A statement with any number of MATCH_RECOGNIZE, as a DataFrame. Nothing runs before it is asked for rows.
+
+    A MATCH_RECOGNIZE over a streaming table gives a streaming DataFrame; `lateness` (such as "10 seconds") is how much
+    later than the newest row another one may come and still count, unless the table has a watermark already. `buckets`
+    is how many tasks share a stream's partitions.
+    """
+    check_classic(spark, "unerring.match")
+    return SparkTables(spark, steps_max, lateness, buckets).query(sql)
 
 
 class SparkTables:
@@ -38,9 +47,14 @@ class SparkTables:
 
     dialect = "spark"
 
-    def __init__(self, spark: SparkSession, steps_max: int | None = None) -> None:
+    def __init__(
+        self, spark: SparkSession, steps_max: int | None = None, lateness: str | None = None, buckets: int = BUCKETS
+    ) -> None:
         self._spark = spark
         self._steps_max = steps_max
+        self._lateness = lateness
+        self._buckets = buckets
+        self._streamed: list[str] = []
         self._statement: Rewriting | None = None
 
     def query(self, sql: str) -> DataFrame:
@@ -51,12 +65,22 @@ class SparkTables:
 
     def describe(self, query: str) -> list[tuple[str, ColumnType | None, str]]:
         schema = self._frame(query).schema
-        return [(field.name, _plan_type(field.dataType), field.dataType.simpleString()) for field in schema.fields]
+        return [(field.name, plan_type(field.dataType), field.dataType.simpleString()) for field in schema.fields]
 
     def recognise(self, query: str, recognition: Recognition, table: str) -> None:
-        partition = [_quoted(column.name) for column in recognition.partition]
+        frame = self._frame(query)
+        if frame.isStreaming:
+            if any(name in query for name in self._streamed):
+                raise RuleError(
+                    f"{recognition.place}: a stream's matches cannot be matched again in one query; write the inner "
+                    "ones to a table, and read that as a stream"
+                )
+            recognise_stream(frame, recognition, self._lateness, self._buckets).createOrReplaceTempView(table)
+            self._streamed.append(table)
+            return
+        partition = [quoted(column.name) for column in recognition.partition]
         keys = [
-            f"{_quoted(column.name)}{' DESC' * key.descending} NULLS {'FIRST' if key.nulls_first else 'LAST'}"
+            f"{quoted(column.name)}{' DESC' * key.descending} NULLS {'FIRST' if key.nulls_first else 'LAST'}"
             for column, key in recognition.order
         ]
         by = f"PARTITION BY {', '.join(partition)} " if partition else ""
@@ -64,7 +88,7 @@ class SparkTables:
             f"SELECT *, row_number() OVER ({by}ORDER BY {', '.join([*keys, _ARRIVAL])}) AS {_PLACE} "
             f"FROM (SELECT *, monotonically_increasing_id() AS {_ARRIVAL} FROM ({query}))"
         )
-        schema = _output_schema(recognition, placed.schema)
+        schema = output_types(recognition, placed.schema)
         grouped = placed.groupBy(*partition)
         zone = self._spark.conf.get("spark.sql.session.timeZone") or "UTC"
         found = grouped.applyInArrow(_one_partition(recognition, schema, zone, self._steps_max), schema)
@@ -115,7 +139,7 @@ def _one_partition(
     return run
 
 
-def _plan_type(kind: DataType) -> ColumnType | None:
+def plan_type(kind: DataType) -> ColumnType | None:
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_type
 
@@ -123,39 +147,3 @@ def _plan_type(kind: DataType) -> ColumnType | None:
         return column_type(to_arrow_type(kind, timezone="UTC"))
     except PySparkException:  # what Arrow cannot carry can be passed through at best
         return None
-
-
-def _output_schema(recognition: Recognition, schema: StructType) -> StructType:
-    """The types of the table that a MATCH_RECOGNIZE makes: the input's own where a column is passed on."""
-    from pyspark.sql import types as st
-
-    kinds = {
-        ColumnType.BOOL: st.BooleanType(),
-        ColumnType.INT: st.LongType(),
-        ColumnType.FLOAT: st.DoubleType(),
-        ColumnType.TEXT: st.StringType(),
-        ColumnType.BYTES: st.BinaryType(),
-    }
-    names = {column.field: column.name for column in recognition.columns}
-    measures = {measure.name: measure.expr for measure in recognition.measures}
-
-    def kind_of(expr: ex.Expr) -> st.DataType:
-        if is_list(expr):
-            return st.ArrayType(kind_of(expr.arguments[0]))
-        if isinstance(expr, ex.Attribute):
-            return schema[names[expr.name]].dataType
-        if expr.type is ColumnType.TIME:
-            read = [schema[names[node.name]].dataType for node in walk(expr) if isinstance(node, ex.Attribute)]
-            zoned = any(isinstance(kind, st.TimestampType) for kind in read)
-            return st.TimestampType() if zoned else st.TimestampNTZType()
-        return st.StringType() if expr.type is None else kinds[expr.type]
-
-    made = st.StructType()
-    for output in recognition.layout:
-        kind = kind_of(measures[output.field]) if output.measure else schema[output.name].dataType
-        made = made.add(output.name, kind, True)
-    return made if len(made) else made.add("matched", st.BooleanType(), True)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

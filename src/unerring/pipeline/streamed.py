@@ -1,0 +1,194 @@
+"""A plan over a DataFrame of any Spark user: batch or streaming, in one form.
+
+Rows go to buckets by key; one Python call takes a bucket's rows of a micro-batch. On a stream, rows are held until the
+watermark has passed them, then fed in the order of time; what a stream's rows make is given out once, when no row that
+is not late can change it. The bucket's state (held rows, the engine's snapshot) is Spark's to keep: a query that is
+stopped, or killed, goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from unerring.model import MILLISECOND_US, TIME_MAX, TIME_MIN, Column, ColumnType, RuleError
+from unerring.pipeline.carrying import BUCKET, ORDINAL, TIME, as_log_rows, carried, carried_schema, quoted, split
+from unerring.pipeline.engines import feed_of
+from unerring.pipeline.feeding import Feed
+from unerring.rules import Plan
+from unerring.rules.plan import key_types
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.state import GroupState
+
+BUCKETS: Final = 8
+_AT: Final = "event_at"
+_PLACE: Final = (Column("_rank", ColumnType.INT), Column("_ordinal", ColumnType.INT), Column("_index", ColumnType.INT))
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a DataFrame's columns are a plan's input."""
+
+    plan: Plan
+    columns: tuple[str, ...]
+    """The DataFrame's name of each column of the plan's input."""
+    key: tuple[str, ...]
+    time: str
+    ordinal: str | None = None
+    buckets: int = BUCKETS
+
+    @property
+    def outputs(self) -> tuple[Column, ...]:
+        """What comes back: decided when, place among what was decided then, key, payload."""
+        keys = (Column(f"_key{number}", kind, True) for number, kind in enumerate(key_types(self.plan)))
+        return Column("time", ColumnType.INT), *_PLACE, *keys, *self.plan.outputs[0].columns
+
+
+class _State(msgspec.Struct, frozen=True, array_like=True):
+    """What a bucket keeps between micro-batches."""
+
+    through_us: int
+    held: bytes
+    engine: bytes
+
+
+def run_plan(frame: DataFrame, reading: Reading) -> DataFrame:
+    """The plan's outputs, carried (`carrying.uncarried` makes columns of them)."""
+    carrying = _carry(frame, reading)
+    kinds = [column.type for column in reading.outputs]
+    if not frame.isStreaming:
+        return carrying.groupBy(BUCKET).applyInArrow(_whole(reading), carried_schema(kinds))
+    from pyspark.sql.streaming.state import GroupStateTimeout
+
+    return carrying.groupBy(BUCKET).applyInPandasWithState(
+        _piece(reading), carried_schema(kinds), "state binary", "append", GroupStateTimeout.EventTimeTimeout
+    )
+
+
+def _carry(frame: DataFrame, reading: Reading) -> DataFrame:
+    keys = ", ".join(quoted(name) for name in reading.key)
+    bucket = f"CAST(pmod(xxhash64({keys}), {reading.buckets}) AS int)" if keys else "0"
+    ordinal = "CAST(-1 AS bigint)" if reading.ordinal is None else f"CAST({quoted(reading.ordinal)} AS bigint)"
+    columns = [
+        pair
+        for number, (name, column) in enumerate(
+            zip(reading.columns, reading.plan.inputs[0].schema.columns, strict=True)
+        )
+        for pair in carried(name, column.type, number)
+    ]
+    event_us = f"unix_micros({quoted(reading.time)}) AS {TIME}"
+    return frame.where(f"{quoted(reading.time)} IS NOT NULL").selectExpr(
+        f"{bucket} AS {BUCKET}", f"{quoted(reading.time)} AS {_AT}", event_us, f"{ordinal} AS {ORDINAL}", *columns
+    )
+
+
+def _whole(reading: Reading) -> Callable[[pa.Table], pa.Table]:
+    """All rows of a bucket at once; after the last one time goes on for ever."""
+
+    def run(table: pa.Table) -> pa.Table:
+        return _feed(_engine(reading), table, reading, TIME_MAX)
+
+    return run
+
+
+def _piece(reading: Reading) -> Callable[[Any, Iterable[pd.DataFrame], GroupState], Iterator[pd.DataFrame]]:
+    """What came for a bucket in a micro-batch, or the passing of time alone."""
+
+    def run(key: Any, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+        import pyarrow as pa
+
+        kept = msgspec.msgpack.decode(bytes(state.get[0]), type=_State) if state.exists else None
+        parts = [] if kept is None or not kept.held else [_unpacked(kept.held)]
+        if not state.hasTimedOut:
+            parts += [pa.Table.from_pandas(frame, _carried_arrow(reading), preserve_index=False) for frame in frames]
+        through_us = state.getCurrentWatermarkMs() * MILLISECOND_US
+        from_us = TIME_MIN if kept is None else kept.through_us
+        table = pa.concat_tables(parts) if parts else _carried_arrow(reading).empty_table()
+        engine = _engine(reading, None if kept is None else kept.engine)
+        # At the start there is no watermark yet, which Spark tells as the year 1970.
+        if through_us > max(from_us, 0):
+            due = table.column(TIME).to_numpy() <= through_us
+            ready, table = table.filter(pa.array(due)), table.filter(pa.array(~due))
+            found = _feed(engine, ready, reading, through_us)
+            if len(found):
+                yield found.to_pandas()
+            from_us = through_us
+        if not len(table) and not engine.keys:
+            state.remove()
+            return
+        snapshot = engine.snapshot()
+        state.update((msgspec.msgpack.encode(_State(from_us, _packed(table), snapshot)),))
+        state.setTimeoutTimestamp(state.getCurrentWatermarkMs() + 1)
+
+    return run
+
+
+def _engine(reading: Reading, snapshot: bytes | None = None) -> Feed:
+    stream = reading.plan.inputs[0].schema.name
+    engine = feed_of(reading.plan, {stream: 0})
+    if snapshot:
+        engine.restore(snapshot)
+    return engine
+
+
+def _feed(engine: Feed, table: pa.Table, reading: Reading, through_us: int) -> pa.Table:
+    import pyarrow as pa
+
+    schema = reading.plan.inputs[0].schema
+    outputs = engine.feed({schema.name: as_log_rows(table, schema)}, through_us)
+    refused = engine.take_quarantined()
+    if refused:
+        event, reason = refused[0]
+        raise RuleError(
+            f"rule {reading.plan.name} could not digest {len(refused)} events, the first at {event.stamp.time}: "
+            f"{reason}; a DataFrame has no quarantine, so filter such rows out first"
+        )
+    made = outputs[reading.plan.outputs[0].name]
+    names = [part for number in range(len(reading.outputs)) for part in (f"v{number}", f"n{number}")]
+    return pa.Table.from_arrays([_whole_array(column) for column in split(made, reading.outputs)], names=names)
+
+
+def _whole_array(column: Any) -> Any:
+    import pyarrow as pa
+
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _carried_arrow(reading: Reading) -> pa.Schema:
+    """The columns that `_carry` gives, as Arrow has them; the event time itself is not looked at again."""
+    import pyarrow as pa
+
+    fields = [pa.field(TIME, pa.int64()), pa.field(ORDINAL, pa.int64())]
+    for number, column in enumerate(reading.plan.inputs[0].schema.columns):
+        kind = {
+            ColumnType.BOOL: pa.bool_(),
+            ColumnType.FLOAT: pa.float64(),
+            ColumnType.TEXT: pa.string(),
+            ColumnType.BYTES: pa.binary(),
+        }.get(column.type, pa.int64())
+        fields += [pa.field(f"v{number}", kind), pa.field(f"n{number}", pa.bool_())]
+    return pa.schema(fields)
+
+
+def _packed(table: pa.Table) -> bytes:
+    import pyarrow as pa
+
+    if not len(table):
+        return b""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _unpacked(data: bytes) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
