@@ -83,7 +83,7 @@ def drain(frame: DataFrame, out: Path) -> None:
     """Run what is there now, to the end, going on from the checkpoint."""
     writer = frame.writeStream.option("checkpointLocation", str(out / "checkpoint")).trigger(availableNow=True)
     query = writer.foreachBatch(
-        lambda part, number: part.write.mode("overwrite").parquet(str(out / f"batch={number}"))
+        lambda part, number: part.write.mode("overwrite").parquet(str(out / "found" / f"batch={number}"))
     ).start()
     query.awaitTermination()
 
@@ -119,12 +119,12 @@ def test_a_stream_gives_what_is_final_and_goes_on_after_a_restart(small: SparkSe
 
     frame_of(small, scaled).createOrReplaceTempView("ticks")
     wanted = unerring.match(small, SQL).collect()
-    found = small.read.parquet(str(tmp_path / "sql")).drop("batch").collect()
+    found = small.read.parquet(str(tmp_path / "sql" / "found")).drop("batch").collect()
     assert sorted(map(tuple, found)) == sorted(map(tuple, wanted))
     assert wanted
 
     perfect = run(absence, scaled, {"Typed": 0}, quiet - 2_000_000)
-    told = small.read.parquet(str(tmp_path / "rule")).drop("batch").collect()
+    told = small.read.parquet(str(tmp_path / "rule" / "found")).drop("batch").collect()
     assert sorted((microseconds(row.time), row.key) for row in told) == sorted(
         (event.stamp.time, event.key[0]) for event in perfect
     )

@@ -206,7 +206,9 @@ def as_frame(table: pa.Table, schema: StreamSchema) -> pa.Table:
     import pyarrow as pa
 
     time = table.column("time").cast(pa.timestamp("us", tz="UTC"))
-    return table.set_column(0, "time", time).select(["time", "ordinal", *(c.name for c in schema.columns)])
+    names = ["ordinal", *(column.name for column in schema.columns)]
+    # By names alone: Spark wants columns that may be NULL, and no metadata.
+    return pa.Table.from_arrays([time, *(table.column(name) for name in names)], names=["time", *names])
 
 
 def _log_folder(path: str) -> str:
