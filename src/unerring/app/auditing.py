@@ -18,7 +18,7 @@ from unerring.model import TIME_MAX, TIME_MIN, CallerError, ColumnType, SchemaEr
 from unerring.pipeline.auditing import Scope, bounds_of, judge_intake, judge_stream, waiting_after
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level, levels_of
-from unerring.pipeline.reference import Judged, Reference, delivered_chain
+from unerring.pipeline.reference import Judged, Reference, delivered_chain, made_by_another
 from unerring.pipeline.session import told_plainly
 from unerring.rules import Plan
 
@@ -101,7 +101,7 @@ class Audit:
     def _verdicts(
         self, spark: SparkSession, level: Level, plan: Plan, schema: StreamSchema, judged: Judged, scope: Scope
     ) -> list[RuleVerdict]:
-        """One for each gear that delivered the stream; a stream that nobody delivered lacks everything."""
+        """Of the gear that delivered the stream; one that nobody delivered lacks everything."""
         found: list[RuleVerdict] = []
         sealed = delivered_chain(self._own(level), schema)
         live = ran_live(self.data)
@@ -174,7 +174,7 @@ class Audit:
                 for schema in plan.outputs:
                     chain = delivered_chain(level, schema)
                     last = None if chain is None else chain.last()
-                    if last is not None and last.rule and last.rule != plan.version:
+                    if last is not None and made_by_another(last, plan.version):
                         raise CallerError(
                             f"the situations {schema.name} were made by version {last.rule} of rule {plan.name}, and "
                             f"app {self.app.name} has version {plan.version}; audit with the app that made them (--app)"

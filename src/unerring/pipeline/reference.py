@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from unerring.audit.moments import moment
-from unerring.log import Base, Chain
+from unerring.log import Base, Chain, Footer
 from unerring.log.chain import SEGMENTS
 from unerring.log.segments import segment_name
 from unerring.model import TIME_MIN, StreamSchema
@@ -118,8 +118,7 @@ class Reference:
         from_us = start_us
         foreign = 0
         for span in delivered.spans(delivered.base.from_us, delivered.through_us):
-            made_by = delivered.footer(span).rule
-            if made_by and made_by != rule:
+            if made_by_another(delivered.footer(span), rule):
                 from_us = max(from_us, span.through_us)
                 foreign = span.through_us
         own = [*notes]
@@ -147,3 +146,9 @@ def delivered_chain(level: Level, schema: StreamSchema) -> Chain | None:
     """What the run sealed of an output stream; None if it never did (the live gear does not)."""
     log = level.log
     return None if log.declaration(schema.name) is None else log.chain(schema.name)
+
+
+def made_by_another(footer: Footer, version: str) -> bool:
+    """Whether a segment says that another version of its rule made it. The live gear notes the stream's name, since its
+    cluster is refused other rules anyway."""
+    return bool(footer.rule) and footer.rule not in (version, footer.stream)

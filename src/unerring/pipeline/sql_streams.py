@@ -38,8 +38,8 @@ def recognise_stream(frame: DataFrame, recognition: Recognition, lateness: str |
     for measure in recognition.measures:
         if is_list(measure.expr):
             raise RuleError(
-                f"{recognition.place}: a list such as {measure.name} cannot be made on a stream yet; use string_agg, or "
-                "an aggregate of one value"
+                f"{recognition.place}: a list such as {measure.name} cannot be made on a stream yet; use string_agg, "
+                "or an aggregate of one value"
             )
     plan = replace(recognition.plan, order_by=())
     try:
