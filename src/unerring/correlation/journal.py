@@ -16,6 +16,7 @@ from unerring.model import Effects, Persist
 
 _STATE = "correlation/state"
 _LOG = "correlation/log/"
+_TOKEN = "correlation/token"
 
 
 class _Kept(msgspec.Struct, frozen=True, array_like=True):
@@ -36,6 +37,9 @@ class Journal:
         self._every_events = every_events
         self._events = 0
         self._first = self._next = 0
+        self.token = records.get(_TOKEN, b"").decode()
+        """Under which this replica has asked to enter. One that died before it held a state asks again as the same: it
+        has acknowledged nothing, and all replicas of a node may die so at once."""
         kept = records.get(_STATE)
         if kept is None:
             return
@@ -52,6 +56,11 @@ class Journal:
     def due(self) -> bool:
         """Whether the log is long enough for a new snapshot."""
         return self._events >= self._every_events
+
+    def ask(self, token: str) -> Effects:
+        """A new token, before anybody hears of it."""
+        self.token = token
+        return [Persist(((_TOKEN, token.encode()),))]
 
     def keep(self, batch: Batch, events: int) -> Effects:
         """One accepted batch."""

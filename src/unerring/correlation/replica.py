@@ -141,8 +141,15 @@ class Replica:
     # ---- the machine -------------------------------------------------------------------------------------------
 
     def start(self, now: int) -> Effects:
+        return [SetTimer(TICK, now + self.config.tick_us), *self._begin_token(), *self._enter(now)]
+
+    def _begin_token(self) -> Effects:
+        """The same token means the same start of the same process; on a disk that holds no state yet, it lasts."""
+        if self._journal is not None and self._journal.token and not self._journal.incarnation:
+            self._token = self._journal.token
+            return []
         self._token = f"{self._entropy.random():.17f}"
-        return [SetTimer(TICK, now + self.config.tick_us), *self._enter(now)]
+        return [] if self._journal is None else self._journal.ask(self._token)
 
     def timer(self, name: str, now: int) -> Effects:
         if name == FLUSH:
@@ -463,8 +470,10 @@ class Replica:
         self._begin_empty()
         if self._journal is not None:
             self._journal.forget()
+        said = Report("correlation.joins_anew", f"{self.name} reads that it is gone")
         self._token = f"{self._entropy.random():.17f}"
-        return [Report("correlation.joins_anew", f"{self.name} reads that it is gone"), *self._enter(now)]
+        asked = [] if self._journal is None else self._journal.ask(self._token)
+        return [said, *asked, *self._enter(now)]
 
     def _carry_on(self, now: int, at_once: bool = False) -> Effects:
         join = self._join
