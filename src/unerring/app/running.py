@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from unerring.app.acting import Acting
     from unerring.app.feeds import Feeds
     from unerring.pipeline.detect import Sealed
     from unerring.pipeline.level import Level
@@ -68,6 +69,8 @@ class Run:
         self.state = state
         self.metrics = Metrics()
         self.views = [LevelView(level) for level in app.levels(data)]
+        self.acting: Acting | None = None
+        """What is done about situations, if anything is."""
         self._feeds: Feeds | None = None
         self._queries: list[StreamingQuery] = []
         self._spark: SparkSession | None = None
@@ -118,6 +121,8 @@ class Run:
                 self.metrics.set("unerring_repeated_total", writer.repeated, stream=name)
             if self._feeds.error is not None:
                 raise _as_sentence(self._feeds.error)
+        if self.acting is not None and self.acting.error is not None:
+            raise _as_sentence(self.acting.error)
         for number, query in enumerate(self._queries):
             if not query.isActive and query.exception() is not None:
                 self._queries[number] = self._again(self.views[number], query)
@@ -125,6 +130,8 @@ class Run:
 
     def stop(self) -> None:
         """End in order: no more events, then no more batches. What is sealed stays; a new run goes on from there."""
+        if self.acting is not None:
+            self.acting.stop()
         if self._feeds is not None:
             self._feeds.stop()
         for query in self._queries:

@@ -40,6 +40,7 @@ from unerring.channels.records import (
 from unerring.channels.repair import MergedRepairs, RepairPace
 from unerring.channels.signature import Signer
 from unerring.model import (
+    TIME_MIN,
     Address,
     Broadcast,
     CallerError,
@@ -116,6 +117,11 @@ class Producer:
             self._buffer.append(frames, 0)
 
     # --- the application's side
+
+    @property
+    def last_time(self) -> int:
+        """Nothing at or before it will be published any more."""
+        return TIME_MIN if self._last_stamp is None else self._last_stamp[0]
 
     def start(self, now: int) -> Effects:
         """The new epoch is on stable storage before anything of it is sent."""

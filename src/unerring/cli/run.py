@@ -62,6 +62,7 @@ def command(
         return
 
     from unerring.app import load
+    from unerring.app.acting import act
     from unerring.app.folder import remember
     from unerring.app.metrics import serve
     from unerring.app.running import Run
@@ -79,7 +80,12 @@ def command(
         options = LiveOptions(
             f, durable, str(Path(tls).absolute()) if tls else "", pairs(host), here, tuple(etcd or ())
         )
-        run_live(app, options, data, console.print)
+        acting = act(app, loaded, f, data, console.print, options.tls)
+        try:
+            run_live(app, options, data, console.print)
+        finally:
+            if acting is not None:
+                acting.stop()
         return
     config = SparkConfig(master=master, memory=memory, log=str(data / "spark.log"))
     if state not in ("files", "rocksdb"):
@@ -96,6 +102,7 @@ def command(
                 run.run_once(say)
             else:
                 run.start(say)
+                run.acting = act(app, loaded, f, data, console.print, str(Path(tls).absolute()) if tls else "")
         if not once:
             # Only now: Spark takes SIGINT for itself when it starts, and would cancel its jobs under our feet.
             for number in (signal.SIGINT, signal.SIGTERM):

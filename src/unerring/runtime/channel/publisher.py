@@ -256,6 +256,11 @@ class AsyncPublisher(Generic[V]):
     # --- what can be seen
 
     @property
+    def last_time(self) -> int:
+        """The time up to which everything is published or promised not to come: where a durable one goes on."""
+        return self._running().last_time
+
+    @property
     def last(self) -> int:
         """The last published sequence."""
         return self._running().last

@@ -1,0 +1,80 @@
+"""The plant's events on reliable channels, one for each stream, over lines that lose, double and reorder.
+
+    python -m factory.producer FOLDER [--seed 1] [--events 20000] [--rate 500] [--loss 0.02]
+
+Prints the channels' addresses as one line of JSON, publishes, says that every stream is complete, and stays to answer
+consumers until its standard input ends. Killed and started again, it goes on where it was: its channels are durable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from factory.plant import Plant
+from factory.streams import STREAMS
+from unerring import AsyncPublisher
+from unerring.channels import ProducerConfig
+from unerring.runtime.storage import SqliteStorage
+from unerring.runtime.transports import Faults, lossy_outlet, open_outlet
+
+DURABLE = ProducerConfig(durable=True, heartbeat_idle_us=100_000, heartbeat_pause_us_max=500_000)
+TOGETHER = 50
+BEHIND_US = 1_000
+"""Events of one moment differ by microseconds, and their streams are not in step."""
+
+
+async def produce(folder: Path, seed: int, events: int, rate: int, loss: float, port: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    faults = Faults(loss=loss, duplication=loss, reordering=loss)
+    async with AsyncExitStack() as stack:
+        out: dict[str, AsyncPublisher] = {}
+        for number, stream in enumerate(STREAMS):
+            storage = SqliteStorage(folder / f"{stream.__name__}.sqlite")
+            stack.callback(storage.close)
+            line = lossy_outlet(open_outlet(f"tcp://127.0.0.1:{port + number if port else 0}"), faults, seed + number)
+            out[stream.__name__] = await stack.enter_async_context(
+                AsyncPublisher(line, stream, name=f"plant {stream.__name__}", storage=storage, config=DURABLE)
+            )
+        sys.stdout.write(json.dumps({name: publisher.address for name, publisher in out.items()}) + "\n")
+        sys.stdout.flush()
+        await _publish(out, Plant(seed), events, rate)
+        sys.stdout.write("complete\n")
+        sys.stdout.flush()
+        await asyncio.to_thread(sys.stdin.read)
+
+
+async def _publish(out: dict[str, AsyncPublisher], plant: Plant, count: int, rate: int) -> None:
+    kinds = {stream.__name__: stream for stream in STREAMS}
+    done = {name: publisher.last_time for name, publisher in out.items()}
+    for number, event in enumerate(plant.events(count)):
+        name, time_us = event.stream, event.stamp.time
+        if time_us > done[name]:  # what an earlier incarnation has published is in its buffer
+            await out[name].publish(kinds[name](**event.payload), at=time_us)
+        if number % TOGETHER == TOGETHER - 1:
+            # Every stream says that its past is complete: nobody waits for a stream that is rarely used.
+            for publisher in out.values():
+                await publisher.progress(time_us - BEHIND_US)
+            await asyncio.sleep(TOGETHER / rate)
+    for publisher in out.values():
+        await publisher.end()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m factory.producer", description=__doc__)
+    parser.add_argument("folder", type=Path, help="where the channels keep what they may have to send again")
+    parser.add_argument("--seed", type=int, default=1, help="another seed, another plant")
+    parser.add_argument("--events", type=int, default=20_000)
+    parser.add_argument("--rate", type=int, default=500, help="events a second")
+    parser.add_argument("--loss", type=float, default=0.02, help="how many messages the lines lose, of one")
+    parser.add_argument("--port", type=int, default=0, help="the first of five ports; 0: any")
+    told = parser.parse_args()
+    asyncio.run(produce(told.folder, told.seed, told.events, told.rate, told.loss, told.port))
+
+
+if __name__ == "__main__":
+    main()
