@@ -36,11 +36,11 @@ OWN = {
 }
 
 
-@pytest.fixture(params=[*OWN, *PROGRAMS], scope="module")
+@pytest.fixture(params=[*OWN, *PROGRAMS])
 def service(
     request: pytest.FixtureRequest, server: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> object:
-    """A function that gives a fresh service; one server for a scheme, one subject for a test."""
+    """A function that gives a fresh service; one server for a test, one subject for each call."""
     scheme = request.param
     if scheme in OWN:
         yield OWN[scheme]

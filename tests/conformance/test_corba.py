@@ -47,8 +47,9 @@ async def until(condition):
             await asyncio.sleep(0.002)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def broker(server, tmp_path_factory):
+    """One for each test: omniEvents may end when a consumer leaves while it is pushed to, a moment later."""
     with running("corba", server("omniEvents"), tmp_path_factory.mktemp("omnievents")) as broker:
         yield broker
 

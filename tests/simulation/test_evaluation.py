@@ -19,6 +19,8 @@ from unerring.simulation.evaluation.grids import encode
 from unerring.simulation.evaluation.processes import ProcessRun
 from unerring.simulation.evaluation.summary import Summary, fit, mean
 
+pytestmark = pytest.mark.xdist_group("evaluation")  # its sweeps are made once
+
 PLANT = (1, 2, 3)
 """Tiers of a small factory: 12 correlation nodes."""
 

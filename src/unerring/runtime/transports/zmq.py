@@ -78,8 +78,9 @@ class ZmqService:
                 session.close()
             if socket is not None:
                 socket.close()
-            # Waits for what is queued, within the socket's linger: beside the event loop, not on it.
-            await asyncio.get_running_loop().run_in_executor(None, context.term)
+            # Waits for what is queued, within the socket's linger: beside the event loop, not on it. Who is cancelled
+            # meanwhile does not wait, but the context is ended all the same.
+            await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, context.term))
 
     def _bound(self, context: zmq.asyncio.Context) -> Any:
         if not self._config.tls and not ipaddress.ip_address(self._host).is_loopback:
