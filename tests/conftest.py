@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -52,22 +53,18 @@ def _find(command: str) -> Path | None:
     return None if found is None else Path(found)
 
 
-def _absent(what: str) -> None:
-    sentence = f"{what} is not there: run `make install` as root, or install it yourself"
-    if ON_CI:
-        pytest.fail(sentence, pytrace=False)
-    pytest.skip(sentence)
+def _absent(what: str) -> NoReturn:
+    pytest.fail(f"{what} is not there: run `make install` as root, or install it yourself", pytrace=False)
 
 
 @pytest.fixture(scope="session")
 def server() -> Callable[[str], Path]:
-    """`server("nats-server")` is the path of a program named in scripts/servers; without it, CI fails."""
+    """`server("nats-server")` is the path of a program named in scripts/servers; without it, the test fails."""
 
     def path_of(command: str) -> Path:
         found = _find(command)
         if found is None:
             _absent(command)
-        assert found is not None
         return found
 
     return path_of
@@ -75,7 +72,7 @@ def server() -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def java() -> Path:
-    """A Java that Spark can run on; without it, CI fails."""
+    """A Java that Spark can run on; without it, the test fails."""
     home = os.environ.get("JAVA_HOME")
     found = Path(home) / "bin/java" if home else _find("java")
     if found is not None and found.exists():
@@ -84,4 +81,3 @@ def java() -> Path:
         if version and int(version[1]) >= 17:
             return found
     _absent("Java 17 or newer")
-    raise AssertionError("unreachable")

@@ -13,7 +13,6 @@ for a network is pushes, requests and replays.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -158,17 +157,3 @@ class Channel:
             "delay_ms_p99": delays_us[len(delays_us) * 99 // 100] / MILLISECOND_US,
             "unnoticed": self._missing(),
         }
-
-
-def measure(run: ChannelRun, seed: int) -> tuple[dict[str, float], list[str]]:
-    """One run: its measurements, and what it violated."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        played = Channel(run, seed)
-        played.play()
-        violations = played.verdict()
-        return ({} if violations else played.row()), violations
-    finally:
-        if collecting:
-            gc.enable()

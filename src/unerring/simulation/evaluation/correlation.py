@@ -7,7 +7,6 @@ node (figures 5 and 6); durable ones without any bound, also all of a node at on
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping
 from functools import lru_cache
 from random import Random
@@ -297,17 +296,3 @@ class Factory:
             "virtual_s": world.now_us / SECOND_US,
             "steps_simulated": world.steps,
         }
-
-
-def measure(run: FactoryRun, seed: int) -> tuple[dict[str, float], list[str]]:
-    """One run: its measurements, and what it violated."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        played = Factory(run, seed)
-        played.play()
-        violations = played.verdict()
-        return ({} if violations else played.row()), violations
-    finally:
-        if collecting:
-            gc.enable()

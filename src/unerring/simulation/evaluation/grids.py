@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import gc
 import shlex
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from unerring.model import CallerError
-from unerring.simulation.evaluation import channels, correlation, processes
-from unerring.simulation.evaluation.channels import ChannelRun
-from unerring.simulation.evaluation.correlation import FactoryRun
-from unerring.simulation.evaluation.processes import ProcessRun
+from unerring.simulation.evaluation import channels, correlation
+from unerring.simulation.evaluation.channels import Channel, ChannelRun
+from unerring.simulation.evaluation.correlation import Factory, FactoryRun
+from unerring.simulation.evaluation.processes import Execution, ProcessRun
 
 Measurements = dict[str, float]
 Run = Any
 """The parameters of a run: one of the three frozen structs above."""
+
+
+class Played(Protocol):
+    """One run: it is played, judged, and then measured."""
+
+    def play(self) -> None: ...
+
+    def verdict(self) -> list[str]: ...
+
+    def row(self) -> Measurements: ...
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -39,7 +50,7 @@ class Experiment(msgspec.Struct, frozen=True):
 
     name: str
     run: type[msgspec.Struct]
-    measure: Callable[[Any, int], tuple[Measurements, list[str]]]
+    played: Callable[[Any, int], Played]
     quick: tuple[Run, ...]
     full: tuple[Run, ...]
 
@@ -65,12 +76,21 @@ def run_one(name: str, point: str, seed: int) -> Measured:
     found = experiment(name)
     run = found.decode(point)
     started = time.perf_counter()
+    row: Measurements = {}
+    collecting = gc.isenabled()
+    gc.disable()
     try:
-        row, violations = found.measure(run, seed)
-        error = "; ".join(violations[:3])
+        played = found.played(run, seed)
+        played.play()
+        error = "; ".join(played.verdict()[:3])
+        if not error:
+            row = played.row()
     except Exception as raised:
         where = traceback.extract_tb(raised.__traceback__)[-1]
-        row, error = {}, f"{type(raised).__name__}: {raised} (in {where.name}, line {where.lineno})"
+        error = f"{type(raised).__name__}: {raised} (in {where.name}, line {where.lineno})"
+    finally:
+        if collecting:
+            gc.enable()
     seconds = time.perf_counter() - started
     again = f"unerring evaluate {name} --point {shlex.quote(point)} --seed {seed}" if error else ""
     return Measured(point, seed, seconds, {} if error else row, error, again)
@@ -139,9 +159,9 @@ def experiment(name: str) -> Experiment:
     """By the paper's short name."""
     match name:
         case "correlation":
-            return Experiment(name, FactoryRun, correlation.measure, _correlation(False), _correlation(True))
+            return Experiment(name, FactoryRun, Factory, _correlation(False), _correlation(True))
         case "processes":
-            return Experiment(name, ProcessRun, processes.measure, _processes(False), _processes(True))
+            return Experiment(name, ProcessRun, Execution, _processes(False), _processes(True))
         case "channels":
-            return Experiment(name, ChannelRun, channels.measure, _channels(False), _channels(True))
+            return Experiment(name, ChannelRun, Channel, _channels(False), _channels(True))
     raise CallerError(f"there is no evaluation {name!r}; choose one of {', '.join(EXPERIMENTS)}")

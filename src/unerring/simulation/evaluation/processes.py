@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping
 from itertools import combinations, pairwise
 from random import Random
@@ -245,17 +244,3 @@ def draw_between(draw: Random, low: int, high: int) -> int:
 
 def _median(values: list[int]) -> float:
     return float("nan") if not values else sorted(values)[len(values) // 2]
-
-
-def measure(run: ProcessRun, seed: int) -> tuple[dict[str, float], list[str]]:
-    """One run: its measurements, and what it violated."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        played = Execution(run, seed)
-        played.play()
-        violations = played.verdict()
-        return ({} if violations else played.row()), violations
-    finally:
-        if collecting:
-            gc.enable()
