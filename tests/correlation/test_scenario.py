@@ -19,7 +19,9 @@ def test_the_five_properties_hold(seed: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "seed"),
-    [("correlation-durable", seed) for seed in (0, 5, 14)] + [("correlation-async", seed) for seed in (0, 1)],
+    [("correlation-durable", seed) for seed in (0, 5, 14)]
+    + [("correlation-async", seed) for seed in (0, 1)]
+    + [("correlation-standby", seed) for seed in (0, 1)],
 )
 def test_they_hold_for_durable_replicas_and_for_an_engine_on_its_own_time(name: str, seed: int) -> None:
     """5, 14: all replicas of a node died after they stood in the record and before they had a state on disk."""

@@ -104,7 +104,7 @@ class Audit:
         """Of the gear that delivered the stream; one that nobody delivered lacks everything."""
         found: list[RuleVerdict] = []
         sealed = delivered_chain(self._own(level), schema)
-        live = ran_live(self.data)
+        live = ran_live(self.data, schema.name)
         if sealed is not None and not live:
             found.append(judge_stream(spark, level, plan, sealed, judged, scope, "spark"))
         if live:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from unerring.audit.comparison import WITNESSES_MAX, Finding, Stretch
 from unerring.audit.strong_reliability import DUPLICATION, FALSE_ORDERING
+from unerring.correlation import Role
 from unerring.correlation.application import committed, position_of
 from unerring.correlation.losses import is_loss
 from unerring.log import Chain, EventLog, with_origin
@@ -25,8 +26,12 @@ _PAGE_DIGITS: Final = 5
 """Deliveries are numbered with twelve digits; so many of them are one page."""
 
 
-def ran_live(data: Path) -> bool:
-    return (data / FOLDER / cluster.FILE).exists()
+def ran_live(data: Path, stream: str) -> bool:
+    """Whether the run's application was handed this stream; what its drivers of Spark made is sealed by them."""
+    if not (data / FOLDER / cluster.FILE).exists():
+        return False
+    nodes = cluster.read(data / FOLDER).topology.nodes
+    return any(node.role is Role.APPLICATION and stream in node.inputs for node in nodes)
 
 
 def as_chain(data: Path, schema: StreamSchema, log: EventLog, buckets: int) -> tuple[Chain, Stretch]:

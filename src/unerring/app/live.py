@@ -37,12 +37,18 @@ if TYPE_CHECKING:
     from unerring.rules import Plan
 
 LIVE = "live"
-"""The folder of the live gear inside a run's folder."""
+"""The folder of a run's processes inside the run's folder."""
+SPARK = "spark"
+"""The node of the rules that run on Spark, if some or all of a supervised run do."""
 
 
-def topology_of(app: App, f: int) -> Topology:
-    """One node a rule. Placement never changes stamps, so the simplest one will do."""
-    sources = [NodeSpec(f"source_{schema.name}", Role.SOURCE, outputs=(schema.name,)) for schema in app.streams]
+def topology_of(app: App, f: int, on_spark: Sequence[str] = ()) -> Topology:
+    """One node a rule, and one for all rules `on_spark`, which takes no streams: its engine reads the log on its own,
+    and seals what it makes. Placement never changes stamps, so the simplest one will do."""
+    live = [plan for plan in app.plans if plan.name not in on_spark]
+    taken = {source.schema.name for plan in live for source in plan.inputs}
+    streams = [schema.name for schema in app.streams if schema.name in taken or not on_spark]
+    sources = [NodeSpec(f"source_{name}", Role.SOURCE, outputs=(name,)) for name in streams]
     nodes = [
         NodeSpec(
             plan.name,
@@ -51,11 +57,16 @@ def topology_of(app: App, f: int) -> Topology:
             tuple(schema.name for schema in plan.outputs),
             f,
         )
-        for plan in app.plans
+        for plan in live
     ]
-    application = NodeSpec("situations", Role.APPLICATION, tuple(schema.name for schema in app.outputs))
+    if on_spark:
+        made = tuple(schema.name for plan in app.plans if plan.name in on_spark for schema in plan.outputs)
+        nodes.append(NodeSpec(SPARK, Role.CORRELATION, (), made, f))
+    if live:
+        delivered = tuple(schema.name for plan in live for schema in plan.outputs)
+        nodes.append(NodeSpec("situations", Role.APPLICATION, delivered))
     rules = " ".join(plan.version for plan in app.plans)
-    return Topology((*sources, *nodes, application), (*app.streams, *app.outputs), rules)
+    return Topology((*sources, *nodes), (*app.streams, *app.outputs), rules)
 
 
 def make_cluster(
@@ -68,15 +79,18 @@ def make_cluster(
     tls: str = "",
     hosts: Mapping[str, str] | None = None,
     etcd: Sequence[str] = (),
+    on_spark: Sequence[str] = (),
 ) -> Cluster:
     """The cluster of a run's folder; made if it is not there, refused if it is another one."""
     app = load(address)
-    topology = topology_of(app, f)
+    topology = topology_of(app, f, on_spark)
     folder = data / LIVE
     if (folder / clusters.FILE).exists():
         found = clusters.read(folder)
         if found.topology.fingerprint() != topology.fingerprint():
-            raise ConfigError(f"{folder} belongs to a run with other rules or another f; choose another --data")
+            raise ConfigError(
+                f"{folder} belongs to a run with other rules, another f or another engine; choose another --data"
+            )
         if (found.durable, bool(found.tls), found.etcd) != (durable, bool(tls), tuple(etcd)):
             raise ConfigError(f"{folder} belongs to a run with other --durable, --tls or --etcd; choose another --data")
         return found
@@ -124,8 +138,8 @@ def begin_anew(cluster: Cluster, data: Path) -> Cluster:
     if any(processes.find(folder, name) is not None for name in cluster.names):
         return cluster
     log = EventLog(data / "log")
-    for node in cluster.topology.nodes:
-        if node.role is Role.SOURCE and log.chain(node.outputs[0]).base.from_us > TIME_MIN:
+    for stream in _read_from_the_log(cluster.topology):
+        if log.chain(stream).base.from_us > TIME_MIN:
             raise ConfigError(
                 f"the replicas in {folder} were in memory only, and retention has removed what they were made of; "
                 "run with --durable in another folder, which survives a restart of everything"
@@ -133,7 +147,7 @@ def begin_anew(cluster: Cluster, data: Path) -> Cluster:
     gone = [
         folder / "membership.db",
         folder / WANTED,
-        *(folder / f"{dotted(name)}.db" for name in cluster.names if _is_source(name)),
+        *(folder / f"{dotted(name)}.db" for name in cluster.names if _begins_with_the_log(name)),
     ]
     for path in gone:
         for file in folder.glob(f"{path.name}*"):
@@ -143,8 +157,14 @@ def begin_anew(cluster: Cluster, data: Path) -> Cluster:
     return renewed
 
 
-def _is_source(name: str) -> bool:
-    return name.startswith("source_")
+def _begins_with_the_log(name: str) -> bool:
+    return name.startswith("source_") or node_of(name) == SPARK
+
+
+def _read_from_the_log(topology: Topology) -> list[str]:
+    """The streams that replicas in memory get from the log, by a source or by a driver of Spark."""
+    nodes = [node for node in topology.nodes if node.role is Role.SOURCE or node.name == SPARK]
+    return [stream for node in nodes for stream in node.outputs if topology.takers(stream)]
 
 
 def command(data: Path, name: str) -> list[str]:

@@ -32,14 +32,14 @@ async def follow(data: Path, schema: StreamSchema, buckets: int, host: Host) -> 
             await asyncio.sleep(LOOK_S)
             continue
         for span in chain.spans(done_us, reached_us):
-            for events in _pieces(chain, schema, max(done_us, span.from_us), span.through_us):
+            for events in pieces(chain, schema, max(done_us, span.from_us), span.through_us):
                 fresh = tuple(event for event in events if event.stamp > queue.last)
                 await _hand_over(host, source, queue, fresh, TIME_MIN)
             await _hand_over(host, source, queue, (), span.through_us)
             done_us = span.through_us
 
 
-def _pieces(chain: Any, schema: StreamSchema, from_us: int, through_us: int) -> Iterator[list[Event]]:
+def pieces(chain: Any, schema: StreamSchema, from_us: int, through_us: int) -> Iterator[list[Event]]:
     """The events of an interval in pieces of about `PUBLISH_EVENTS`, none of which ends inside a time."""
     from unerring.pipeline.feeding import events_of
 

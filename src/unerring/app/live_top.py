@@ -55,6 +55,7 @@ class Top:
             )
             for plan in app.plans
             for schema in plan.outputs
+            if schema.name in machine.intake.streams
         }
 
     def deliver(self, what: Event | Lost) -> None:

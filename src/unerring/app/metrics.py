@@ -18,6 +18,12 @@ HELP: Final = {
     "unerring_lag_seconds": "How far a level's progress is behind the log of its inputs, in event time.",
     "unerring_batch_seconds": "How long a level's last micro-batch took.",
     "unerring_state_keys": "Keys that have state, by level.",
+    "unerring_driver_up": "Whether a driver is caught up and counted on (1), or starting, joining or silent (0).",
+    "unerring_driver_leads": "Whether a driver leads.",
+    "unerring_driver_restarts_total": "How often processes of the run were started again.",
+    "unerring_driver_elections_total": "Votes that a driver has started.",
+    "unerring_driver_sealed_total": "Intervals that a driver sealed, since it started.",
+    "unerring_driver_held_total": "Intervals that a driver computed and another one sealed, since it started.",
 }
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from unerring.app.acting import Acting
     from unerring.app.feeds import Feeds
-    from unerring.pipeline.detect import Sealed
+    from unerring.pipeline.detect import Sealed, Turn
     from unerring.pipeline.level import Level
 
 LOOK_S: Final = 0.25
@@ -43,6 +43,8 @@ class LevelView:
     keys: int = 0
     batch: int | None = None
     batch_s: float = 0.0
+    lag_us: int = 0
+    """How far the log of its inputs was ahead of it when it last sealed, in event time."""
     restarts: int = 0
     """Since it last sealed something."""
     _last_s: float = field(default_factory=time.monotonic)
@@ -56,19 +58,36 @@ class LevelView:
         self.through_us, self.keys, self.batch = sealed.through_us, sealed.keys, sealed.batch
 
 
+@dataclass(frozen=True)
+class Share:
+    """What one of several drivers of a run does: which levels, where it keeps its own, and when it seals."""
+
+    levels: tuple[Level, ...]
+    home: Path
+    turn: Turn
+
+
 class Run:
     """One run of an app in one folder. A second one beside it does no harm; it only computes the same again."""
 
     def __init__(
-        self, app: App, data: Path, config: SparkConfig, bounds: Bounds | None = None, state: str = "files"
+        self,
+        app: App,
+        data: Path,
+        config: SparkConfig,
+        bounds: Bounds | None = None,
+        state: str = "files",
+        share: Share | None = None,
     ) -> None:
+        """`share`: this is one of several drivers, which somebody else supervises and feeds."""
         self.app = app
         self.data = data
         self.config = config
         self.bounds = bounds or Bounds()
         self.state = state
         self.metrics = Metrics()
-        self.views = [LevelView(level) for level in app.levels(data)]
+        self.share = share
+        self.views = [LevelView(level) for level in (share.levels if share else app.levels(data))]
         self.acting: Acting | None = None
         """What is done about situations, if anything is."""
         self._feeds: Feeds | None = None
@@ -85,7 +104,7 @@ class Run:
         schemas = {schema.name: schema for schema in (*self.app.streams, *self.app.outputs)}
         for schema in schemas.values():
             log.create(schema, self.app.buckets)
-        if self.app.channels:
+        if self.app.channels and self.share is None:
             say("subscribing to " + ", ".join(self.app.channels.values()))
             self._feeds = Feeds(log, self.app.channels, schemas, self.app.buckets)
         self._spark = self._start_spark(say)
@@ -93,8 +112,13 @@ class Run:
             say(f"starting level {view.level.number}: {', '.join(plan.name for plan in view.level.plans)}")
             self._queries.append(self._detect(self._spark, view))
 
+    @property
+    def spark(self) -> SparkSession | None:
+        """The session, once it is there."""
+        return self._spark
+
     def _start_spark(self, say: Callable[[str], None]) -> SparkSession:
-        _check_master(self.config.master)
+        check_master(self.config.master)
         say(f"starting Spark on {self.config.master} (its log: {self.config.log})")
         self._joined = is_started()
         return start(self.config, f"unerring {self.app.name}")
@@ -126,7 +150,7 @@ class Run:
         for number, query in enumerate(self._queries):
             if not query.isActive and query.exception() is not None:
                 self._queries[number] = self._again(self.views[number], query)
-        LocalStore(self.data).replace(METRICS_FILE, self.metrics.text().encode())
+        LocalStore(self.share.home if self.share else self.data).replace(METRICS_FILE, self.metrics.text().encode())
 
     def stop(self) -> None:
         """End in order: no more events, then no more batches. What is sealed stays; a new run goes on from there."""
@@ -155,9 +179,10 @@ class Run:
         return self._detect(self._spark, view)
 
     def _detect(self, spark: SparkSession, view: LevelView) -> StreamingQuery:
-        from unerring.pipeline.detect import StateIn, detect
+        from unerring.pipeline.detect import StateIn, at_once, detect
 
-        return detect(spark, view.level, self.bounds, told=self._told(view), state=StateIn(self.state))
+        turn = self.share.turn if self.share else at_once
+        return detect(spark, view.level, self.bounds, told=self._told(view), state=StateIn(self.state), turn=turn)
 
     def _told(self, view: LevelView) -> Callable[[Sealed], None]:
         number = view.level.number
@@ -173,12 +198,13 @@ class Run:
             self.metrics.set("unerring_batch_seconds", view.batch_s, level=number)
             self.metrics.set("unerring_state_keys", sealed.keys, level=number)
             reached = min(chain.refresh() for chain in inputs.values())
-            self.metrics.set("unerring_lag_seconds", max(reached - sealed.through_us, 0) / 1e6, level=number)
+            view.lag_us = max(reached - sealed.through_us, 0)
+            self.metrics.set("unerring_lag_seconds", view.lag_us / 1e6, level=number)
 
         return told
 
 
-def _check_master(master: str) -> None:
+def check_master(master: str) -> None:
     """Spark tries a minute or more to reach a standalone master before it gives up; this takes seconds."""
     if not master.startswith("spark://"):
         return

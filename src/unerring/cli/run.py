@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from unerring.app import App
     from unerring.app.running import LevelView, Run
+    from unerring.app.standby_run import StandbyOptions
 
 LOOKS_PER_LINE = 20
 
@@ -25,16 +27,28 @@ LOOKS_PER_LINE = 20
 def command(
     app: Annotated[str, typer.Argument(help="module:attribute of the app, or of a process.")],
     engine: Annotated[str, typer.Option(help="The gear: spark for volume, live for milliseconds.")] = "spark",
-    master: Annotated[str, typer.Option(help="The Spark master, such as local[*] or spark://HOST:PORT.")] = "local[*]",
+    master: Annotated[
+        str, typer.Option(help="The Spark master, such as spark://HOST:PORT. By default the cores of this machine.")
+    ] = "",
     data: Annotated[Path, typer.Option(help="The run's folder.")] = Path("unerring-data"),
-    memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "2g",
+    memory: Annotated[str, typer.Option(help="Memory of Spark's driver: 2g, or 1g for each of several.")] = "",
     rows: Annotated[int, typer.Option(help="About how many events a micro-batch takes at most.")] = 8_000_000,
     state: Annotated[
         str, typer.Option(help="Where state is kept between micro-batches: files (faster), or rocksdb, Spark's store.")
     ] = "files",
     metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port of loopback.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Take what the log holds now, then end.")] = False,
-    f: Annotated[int, typer.Option("--f", min=0, help="Live: failures that every rule or process survives.")] = 1,
+    f: Annotated[
+        int | None,
+        typer.Option(
+            "--f",
+            min=0,
+            help="Failures that every rule or process survives: 1, but on Spark rules run with one driver unless said.",
+        ),
+    ] = None,
+    live: Annotated[
+        list[str] | None, typer.Option(help="Spark: a rule that runs live, in processes of its own; once for each.")
+    ] = None,
     service: Annotated[list[str] | None, typer.Option(help="Processes: name=URL of an HTTP service.")] = None,
     durable: Annotated[
         bool, typer.Option("--durable", help="Live: replicas keep what they acknowledge on disk.")
@@ -58,7 +72,14 @@ def command(
     from rich.console import Console
 
     if _is_process(app):
-        _run_nodes(app, f, str(Path(tls).absolute()) if tls else "", pairs(service), data, Console(stderr=True))
+        _run_nodes(
+            app,
+            1 if f is None else f,
+            str(Path(tls).absolute()) if tls else "",
+            pairs(service),
+            data,
+            Console(stderr=True),
+        )
         return
 
     from unerring.app import load
@@ -74,22 +95,30 @@ def command(
         raise CallerError(f"there is no engine {engine!r}; use spark or live")
     loaded = load(app)
     remember(data, app)
+    certificates = str(Path(tls).absolute()) if tls else ""
+    tolerated = 1 if f is None else f
+    """Of process nodes, and of rules in the live gear."""
     if engine == "live":
         from unerring.app.live_run import LiveOptions, run_live
 
-        options = LiveOptions(
-            f, durable, str(Path(tls).absolute()) if tls else "", pairs(host), here, tuple(etcd or ())
-        )
-        acting = act(app, loaded, f, data, console.print, options.tls)
+        options = LiveOptions(tolerated, durable, certificates, pairs(host), here, tuple(etcd or ()))
+        acting = act(app, loaded, tolerated, data, console.print, options.tls)
         try:
             run_live(app, options, data, console.print)
         finally:
             if acting is not None:
                 acting.stop()
         return
-    config = SparkConfig(master=master, memory=memory, log=str(data / "spark.log"))
     if state not in ("files", "rocksdb"):
         raise CallerError(f"there is no --state {state}; use files or rocksdb")
+    if f or live:
+        _check_standby(once=once, take_over=take_over is not None, durable=durable, host=bool(host), etcd=bool(etcd))
+        from unerring.app.standby_run import options_of
+
+        several = options_of(f or 0, live or (), certificates, master, memory, rows, state)
+        _run_standby(app, loaded, several, tolerated, data, metrics_port, console)
+        return
+    config = SparkConfig(master=master or "local[*]", memory=memory or "2g", log=str(data / "spark.log"))
     run = Run(loaded, data, config, Bounds(rows_per_batch=rows), state)
     if take_over is not None:
         run.take_over(take_over)
@@ -102,7 +131,7 @@ def command(
                 run.run_once(say)
             else:
                 run.start(say)
-                run.acting = act(app, loaded, f, data, console.print, str(Path(tls).absolute()) if tls else "")
+                run.acting = act(app, loaded, tolerated, data, console.print, certificates)
         if not once:
             # Only now: Spark takes SIGINT for itself when it starts, and would cancel its jobs under our feet.
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -117,6 +146,39 @@ def command(
         if server is not None:
             server.shutdown()
     typer.echo(_summary(run))
+
+
+def _check_standby(**options: bool) -> None:
+    """What several drivers of one run do not do."""
+    instead = {
+        "once": "run it with --f 0: a run that ends needs nobody to stand by",
+        "take_over": "rules are changed with --f 0; the drivers go on with the new ones in a new --data folder",
+        "durable": "a driver of Spark keeps everything in its checkpoint; --durable is for --engine live",
+        "host": "drivers of one run share a folder and a machine; --host is for --engine live",
+        "etcd": "drivers of one run share a folder and a machine; --etcd is for --engine live",
+    }
+    for option, given in options.items():
+        if given:
+            raise CallerError(f"--{option.replace('_', '-')} does not go with several drivers: {instead[option]}")
+
+
+def _run_standby(
+    address: str, app: App, options: StandbyOptions, tolerated: int, data: Path, port: int | None, console: Console
+) -> None:
+    from unerring.app.acting import act
+    from unerring.app.metrics import Metrics, serve
+    from unerring.app.standby_run import run_standby
+
+    metrics = Metrics()
+    server = None if port is None else serve(metrics, port)
+    acting = act(address, app, tolerated, data, console.print, options.tls)
+    try:
+        run_standby(address, options, data, console.print, metrics)
+    finally:
+        if acting is not None:
+            acting.stop()
+        if server is not None:
+            server.shutdown()
 
 
 def _is_process(address: str) -> bool:

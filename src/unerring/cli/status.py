@@ -1,4 +1,4 @@
-"""`unerring status`: what a live run is doing."""
+"""`unerring status`: what the processes of a run are doing, live ones and drivers of Spark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def command(
     data: Annotated[Path, typer.Option(help="The run's folder.")] = Path("unerring-data"),
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a process.")] = False,
 ) -> None:
-    """Show a live run: groups, leaders, incarnations, elections, queues, lag, and the membership record."""
+    """Show a run's processes: groups, leaders, incarnations, elections, queues, lag, drivers, the membership record."""
     import msgspec
 
     from unerring.runtime.live.status import keepers, processes
@@ -27,6 +27,11 @@ def command(
 
     console = Console()
     console.print(_table(found))
+    if any("driver" in told for told in found):
+        console.print(_drivers(found))
+    for told in found:
+        if told.get("refused"):
+            console.print(f"{told['name']} stopped: {told['refused']}")
     for keeper in keepers(data / "live"):
         gone = [name for name, member in keeper["record"]["members"].items() if member["standing"] == "gone"]
         said = f"{keeper['name']}: version {keeper['record']['version']} of the record"
@@ -60,6 +65,37 @@ def _table(found: list[dict[str, Any]]) -> Any:
             f"{told['lag_s']:,.3f} s" if told["lag_s"] else "",
             str(told.get("reports", {}).get("correlation.quarantined", "")),
         )
+    return table
+
+
+def _drivers(found: list[dict[str, Any]]) -> Any:
+    """What each driver of Spark has done since it started, level by level."""
+    from rich.table import Table
+
+    from unerring.model import TIME_MAX, TIME_MIN, to_datetime
+
+    table = Table(
+        "driver", "pid", "JVM", "level", "rules", "events", "sealed", "held", "progress", "lag", "keys", "batch"
+    )
+    for told in found:
+        driver = told.get("driver", {})
+        for level in driver.get("levels", ()):
+            through_us = level["through_us"]
+            known = through_us is not None and TIME_MIN < through_us < TIME_MAX
+            table.add_row(
+                told["name"],
+                str(told.get("pid", "")),
+                str(driver["jvm"] or ""),
+                str(level["level"]),
+                ", ".join(level["rules"]),
+                f"{level['events']:,}",
+                f"{driver['sealed']:,}",
+                f"{driver['held']:,}",
+                f"{to_datetime(through_us):%Y-%m-%d %H:%M:%S}" if known else ("complete" if through_us else "–"),
+                f"{level['lag_s']:,.1f} s",
+                f"{level['keys']:,}",
+                f"{level['batch_s']:.1f} s" if level["batch"] is not None else "–",
+            )
     return table
 
 

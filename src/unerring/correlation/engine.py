@@ -41,9 +41,11 @@ class Engine(Protocol):
 
 
 class HandOver(msgspec.Struct, frozen=True):
-    """What a replica asks of an asynchronous engine: hand over again what follows these stamps."""
+    """What a replica asks of an asynchronous engine: hand over, from now on or again, what follows these stamps."""
 
     after: Mapping[str, Stamp]
+    counts: Mapping[str, int]
+    """How many events each stream has up to there: what follows is numbered on from it."""
 
 
 class Hosting:

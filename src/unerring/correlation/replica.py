@@ -249,10 +249,20 @@ class Replica:
             made = self.made[batch.stream]
             taken = made.take(batch)
             if taken.verdict is Verdict.GAP:
-                return [Deliver(HandOver({stream: other.last for stream, other in self.made.items()}))]
+                return [self._ask_engine()]
             self.outgoing.append(batch.stream, taken.events)
             self.outgoing.queues[batch.stream].advance(made.progress)
-        return self._flush(now)
+            if self._journal is not None:
+                self._journal.count(len(taken.events))
+        effects = self._flush(now)
+        if self._journal is not None and self._journal.due:
+            effects += self._journal.replace(self.incarnation, self._snapshot())
+        return effects
+
+    def _ask_engine(self) -> Deliver:
+        """An asynchronous engine goes on after what this replica has of each stream."""
+        made = self.made.items()
+        return Deliver(HandOver({s: m.last for s, m in made}, {s: m.count for s, m in made}))
 
     def _flush(self, now: int) -> Effects:
         """Lines 23-25."""
@@ -431,7 +441,7 @@ class Replica:
         if self.holding:
             effects += self.intake.resume_all(now)
             if self.engine is None:
-                effects.append(Deliver(HandOver({stream: made.last for stream, made in self.made.items()})))
+                effects.append(self._ask_engine())
         return effects
 
     def _read_record(self) -> Effects:
@@ -504,7 +514,7 @@ class Replica:
             effects += self._journal.replace(self.incarnation, self._snapshot())
         effects += self._carry_on(now, at_once=True)
         if self.engine is None:
-            effects.append(Deliver(HandOver({stream: made.last for stream, made in self.made.items()})))
+            effects.append(self._ask_engine())
         return effects + (self.intake.resume_all(now) if self.holding else [])
 
     def _register(self, sender: Address, register: Register, now: int) -> Effects:

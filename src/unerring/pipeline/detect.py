@@ -19,7 +19,7 @@ from unerring.log import Chain
 from unerring.model import ConfigError, RuleError, WorldError
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level
-from unerring.pipeline.sealing import check_whole, numbered, seal_interval
+from unerring.pipeline.sealing import agree_on, check_whole, numbered, seal_interval
 from unerring.pipeline.session import own_sentence, sentence_of, settings
 from unerring.pipeline.staging import unstage
 from unerring.pipeline.versions import enter, start_of
@@ -46,6 +46,15 @@ SETTINGS: Final = {
 }
 
 
+Turn = Callable[[dict[str, Chain], int], bool]
+"""Waits until an interval that ends at this time may be sealed. False: another driver has sealed all of it."""
+
+
+def at_once(chains: dict[str, Chain], through_us: int) -> bool:
+    """A driver that is the only one."""
+    return True
+
+
 @dataclass
 class Sealed:
     """What a micro-batch added: for progress on screen and metrics."""
@@ -67,8 +76,10 @@ def detect(
     once: bool = False,
     told: Callable[[Sealed], None] = lambda sealed: None,
     state: StateIn = StateIn.FILES,
+    turn: Turn = at_once,
 ) -> StreamingQuery:
-    """Start a level's query. `once`: take what is there now, then end. `told` hears of every sealed interval."""
+    """Start a level's query. `once`: take what is there now, then end. `told` hears of every sealed interval.
+    `turn` waits, before an interval is sealed, until it is this driver's to seal."""
     enter(level)
     shutil.rmtree(level.staging, ignore_errors=True)
     checkpoint = _checkpoint(level, state)
@@ -77,7 +88,7 @@ def detect(
         writer = _staged(spark, level, bounds or Bounds(), state).writeStream.queryName(f"level {level.number}")
         writer = writer.outputMode("update").option("checkpointLocation", checkpoint)
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="0 seconds")
-        return writer.foreachBatch(seal_batch(level, told)).start()
+        return writer.foreachBatch(seal_batch(level, told, turn)).start()
 
 
 def _staged(spark: SparkSession, level: Level, bounds: Bounds, state: StateIn) -> DataFrame:
@@ -124,7 +135,7 @@ def detect_available(
                 raise WorldError(f"level {level.number} stopped: {sentence_of(error)}") from error
 
 
-def seal_batch(level: Level, told: Callable[[Sealed], None]) -> Callable[[DataFrame, int], None]:
+def seal_batch(level: Level, told: Callable[[Sealed], None], turn: Turn = at_once) -> Callable[[DataFrame, int], None]:
     """The driver's function: collect what all buckets staged, number it, seal it in every output chain."""
     chains = output_chains(level)
     rules = {schema.name: plan.version for plan in level.plans for schema in plan.outputs}
@@ -134,11 +145,14 @@ def seal_batch(level: Level, told: Callable[[Sealed], None]) -> Callable[[DataFr
         if not rows:
             return
         found = sorted({(row.bucket, row.from_us, row.through_us) for row in rows})
-        _, through_us = check_whole(found, level.buckets, batch)
+        from_us, through_us = check_whole(found, level.buckets, batch)
+        ours = turn(chains, through_us)
         added: dict[str, int] = {}
         for name, chain in chains.items():
             staged = [unstage(bytes(row.outputs)) for row in rows if row.stream == name]
             table = numbered(staged) if any(len(part) for part in staged) else None
+            if not ours:
+                agree_on(chain, max(from_us, start_of(level)), through_us, table)
             added[name] = take_over(level, chain, table, through_us, rules[name])
         sizes = {row.bucket: (row.keys, row.rows) for row in rows}
         keys, events = (sum(column) for column in zip(*sizes.values(), strict=True))

@@ -22,6 +22,8 @@ class Level:
     ranks: tuple[tuple[str, int], ...]
     """The application's rank of every stream that is read here."""
     buckets: int
+    home: str = ""
+    """Where checkpoints and states are kept, if not in `data`: each of several drivers of a run has its own."""
 
     @property
     def inputs(self) -> tuple[StreamSchema, ...]:
@@ -46,7 +48,7 @@ class Level:
     @property
     def checkpoint(self) -> Path:
         """Spark's checkpoint and our note beside it."""
-        return Path(self.data) / "checkpoints" / f"level-{self.number}-{self.version}"
+        return Path(self.home or self.data) / "checkpoints" / f"level-{self.number}-{self.version}"
 
     @property
     def staging(self) -> str:

@@ -101,6 +101,18 @@ def seal_interval(chain: Chain, table: pa.Table | None, through_us: int, rule: s
     return added
 
 
+def agree_on(chain: Chain, from_us: int, through_us: int, table: pa.Table | None) -> None:
+    """Another driver sealed this interval while this one computed it: both must have found the same."""
+    import numpy as np
+
+    from_us = max(from_us, chain.base.from_us)
+    if from_us >= through_us:
+        return
+    ours = chain.read(through_us, through_us) if table is None else with_origin(table, chain.schema)
+    first = int(np.searchsorted(ours.column("time").to_numpy(), from_us, side="right"))
+    _compare(chain, from_us, through_us, ours.slice(first))
+
+
 def _compare(chain: Chain, from_us: int, through_us: int, ours: pa.Table) -> None:
     """Two drivers computed one interval: a difference means that the rule is not a function of its inputs."""
     theirs = chain.read(from_us, through_us)

@@ -95,6 +95,11 @@ def is_started() -> bool:
     return SparkSession.getActiveSession() is not None
 
 
+def jvm_of(spark: SparkSession) -> subprocess.Popen[bytes]:
+    """The JVM of a session that this process started."""
+    return spark.sparkContext._gateway.proc  # type: ignore[union-attr, no-any-return]
+
+
 @contextmanager
 def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
     """Settings for what is started inside: a streaming query keeps those that it was started with."""

@@ -78,19 +78,20 @@ _HOW_MANY = (0, 0, 1, 1, 1, 2, 0, 1)
 class Reading:
     """An asynchronous engine of one node with one output `v`: it reads a log, and speaks when it is asked to.
 
-    It has no checkpoint: after a restart it reads the log from the start, and repeats what it has said before. Its
-    replica's filter drops that.
+    Without a checkpoint it reads the log from the start after a restart, and repeats what it has said before; its
+    replica's filter drops that. With one it goes on where its replica asks it to.
     """
 
-    def __init__(self, inputs: Sequence[tuple[StreamSchema, int]]) -> None:
+    def __init__(self, inputs: Sequence[tuple[StreamSchema, int]], goes_on: bool = False) -> None:
         self._inputs = tuple(inputs)
+        self._goes_on = goes_on
         self.begun = False
         self._said = 0
 
     def begin(self, hand_over: HandOver) -> None:
-        """Its replica (re)starts, or lacks something: say everything again."""
+        """Its replica (re)starts, or lacks something: say it again."""
         self.begun = True
-        self._said = 0
+        self._said = hand_over.counts["v"] if self._goes_on else 0
 
     def read(self, records: Mapping[str, bytes], through: Mapping[str, int]) -> Produced | None:
         """All that the log decides by now and was not said yet, in stamp order."""

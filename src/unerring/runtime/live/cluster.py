@@ -103,6 +103,9 @@ def read(folder: Path) -> Cluster:
     try:
         return msgspec.json.decode((folder / FILE).read_bytes(), type=Cluster)
     except FileNotFoundError:
-        raise ConfigError(f"{folder} holds no live run; start one with `unerring run APP --engine live`") from None
+        raise ConfigError(
+            f"{folder} holds no live run and no drivers; start one with `unerring run APP --engine live`, or with "
+            "`--engine spark --f 1`"
+        ) from None
     except msgspec.DecodeError as error:
         raise ConfigError(f"{folder / FILE} cannot be read: {error}; make the run anew in another folder") from None

@@ -50,6 +50,8 @@ class Host:
             redial_max_us=500_000,
             tls=f"{cluster.tls}/{dotted(name)}" if cluster.tls else "",
         )
+        self.also: Callable[[], dict[str, Any]] = dict
+        """What there is to see besides the machine."""
         self._said: dict[str, None] = {}
         self.links = Links(identity, codec(MESSAGE_BYTES_MAX), config, Reports(self._say))
         self.driver = Driver(machine, self, storage=storage, deliver=deliver, on_congestion=self.links.hold)
@@ -109,16 +111,21 @@ class Host:
 
     async def _tell(self, path: Path) -> None:
         """What `unerring status` shows, a few times a second."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_suffix(".new")
         while True:
-            told = {"name": self.name, "pid": os.getpid(), "at": time.time(), **describe(self.driver.machine)}
+            told = {**describe(self.driver.machine), **self.also()}
             counts = {**self.driver.reports.counts, **self.links.reports.counts}
             told["reports"] = {what: counts[what] for what in sorted(counts) if not what.startswith("driver.")}
-            with contextlib.suppress(OSError):
-                scratch.write_bytes(msgspec.json.encode(told))
-                os.replace(scratch, path)
+            note(path, self.name, told)
             await asyncio.sleep(STATUS_S)
+
+
+def note(path: Path, name: str, told: dict[str, Any]) -> None:
+    """What a process says of itself, for `unerring status`; if it cannot be written, somebody else will notice."""
+    scratch = path.with_suffix(".new")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch.write_bytes(msgspec.json.encode({"name": name, "pid": os.getpid(), "at": time.time(), **told}))
+        os.replace(scratch, path)
 
 
 def describe(machine: Any) -> dict[str, Any]:

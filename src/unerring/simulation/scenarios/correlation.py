@@ -443,7 +443,10 @@ class Durable(Correlating):
 
 @scenario("correlation-async")
 class Asynchronous(Correlating):
-    """Node V's engine reads the event log on its own and hands over outputs when it pleases, as Spark does."""
+    """Node V's engine reads the event log on its own and hands over outputs when it pleases."""
+
+    kept = False
+    """Whether V's replicas keep their state on disk, and its engines a checkpoint."""
 
     def build(self, world: World) -> None:
         super().build(world)
@@ -455,10 +458,15 @@ class Asynchronous(Correlating):
         if node.name != "V":
             super()._add(world, node, name, start_us)
             return
-        self.engines[name] = Reading(self.perfect.inputs("V"))
+        self.engines[name] = Reading(self.perfect.inputs("V"), goes_on=self.kept)
+
+        def replica(records: Mapping[str, bytes], entropy: Entropy, now: int) -> Replica:
+            kept = records if self.kept else None
+            return self.replica(name, self.topology, self.config, None, entropy, kept)
+
         world.add(
             name,
-            lambda records, entropy, now: self.replica(name, self.topology, self.config, None, entropy),
+            replica,
             on_deliver=lambda what: self.engines[name].begin(what) if isinstance(what, HandOver) else None,
             start_us=start_us,
         )
@@ -489,6 +497,27 @@ class Asynchronous(Correlating):
                 produced = engine.read(records, self.through)
                 if produced is not None:
                     world.call(name, "handle", ENGINE, produced)
+
+
+@scenario("correlation-standby")
+class Standby(Asynchronous):
+    """V's replicas are drivers of Spark: their incarnation and engine are on disk, and all may be down at once."""
+
+    kept = True
+    must_reach = ("all drivers down at once", "an evicted replica joined anew", "a gap was seen")
+
+    def _fail(self, world: World) -> None:
+        super()._fail(world)
+        drivers = self._replicas(world, "V")
+        if self.failures.random() < 0.1:
+            for name in drivers:
+                if world.nodes[name].machine is not None:
+                    world.crash(name)
+                    down_us = self.failures.choice((1, 20, 200, 1500)) * MILLISECOND_US
+                    again = lambda name=name: world.start(name) if world.faults_on else None  # noqa: E731
+                    world.at(world.now_us + down_us, again)
+        if all(world.nodes[name].machine is None for name in drivers):
+            world.sometimes("all drivers down at once")
 
 
 canary(Correlating, "no duplicate filter", application=broken.NoFilterAtTheTop)

@@ -1,0 +1,320 @@
+"""One of the f+1 drivers of a run on Spark: a replica whose engine is a Spark session of its own.
+
+Every driver runs the same queries over the same log, each with its own checkpoint and states. The replica machine says
+who leads; whoever leads seals (`pipeline/turns`), and hands sealed streams over to the live rules that take them.
+A driver that starts, for the first time or again, becomes a replica once its queries have caught up with the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import shutil
+import signal
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from unerring.app.application import App, load
+from unerring.app.hand_over import Handing
+from unerring.app.live import LIVE, SPARK, topology_of
+from unerring.app.running import Run, Share
+from unerring.correlation import HandOver, Replica
+from unerring.model import TIME_MIN, ConfigError, UnerringError
+from unerring.pipeline.checkpoints import committed_us
+from unerring.pipeline.intervals import Bounds
+from unerring.pipeline.session import SparkConfig, jvm_of
+from unerring.pipeline.turns import Turns
+from unerring.runtime.live import Host
+from unerring.runtime.live import cluster as clusters
+from unerring.runtime.live.hosting import STATUS_S, dotted, note
+from unerring.runtime.storage import SqliteStorage
+
+if TYPE_CHECKING:
+    from unerring.pipeline.level import Level
+
+LOOK_S: Final = 0.1
+CAUGHT_UP_S: Final = 3.0
+"""A driver that reaches what was sealed when it looked, in less than this, has caught up."""
+BREATH_S: Final = 1.0
+"""A driver that was killed leaves the machine to its fellows for so long, before it starts Spark again."""
+REFUSED_S: Final = 20.0
+"""What is wrong with rules, log or disk is shown for so long before the driver looks whether it was put right."""
+RUNNING: Final = "running"
+"""A file of a driver's home while it runs; one that is killed leaves it behind."""
+MARK: Final = "UNERRING_DRIVER"
+"""In the environment of all processes of a driver: whose they are."""
+_QUICK: Final = (
+    # The JVM has little to do in a micro-batch, and two of them share a machine: compile less, collect with one thread.
+    ("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss8m"),
+)
+
+
+class SparkOptions(msgspec.Struct, frozen=True):
+    """How each driver of a run is started."""
+
+    master: str = "local[1]"
+    memory: str = "1g"
+    rows: int = 8_000_000
+    state: str = "files"
+
+
+def command(data: Path, name: str, options: SparkOptions) -> list[str]:
+    """How a driver is started."""
+    told = msgspec.json.encode(options).decode()
+    return [sys.executable, "-m", "unerring.app.standby", str(data), name, told]
+
+
+def levels_on_spark(app: App, data: Path, rules: tuple[str, ...], home: Path) -> tuple[Level, ...]:
+    """The app's levels, as far as they are on Spark. Ranks are the app's: a stamp does not depend on who runs what."""
+    found = []
+    for level in app.levels(data):
+        plans = tuple(plan for plan in level.plans if plan.name in rules)
+        read = {source.schema.name for plan in plans for source in plan.inputs}
+        ranks = tuple((name, rank) for name, rank in level.ranks if name in read)
+        if plans:
+            found.append(replace(level, plans=plans, ranks=ranks, home=str(home)))
+    return tuple(found)
+
+
+class Drive:
+    """The engine: a session, a query for each level, and what there is to see of them."""
+
+    def __init__(self, app: App, data: Path, rules: tuple[str, ...], home: Path, options: SparkOptions) -> None:
+        self.replica: Replica | None = None
+        """Once there is one."""
+        self.phase = "STARTING"
+        self.refused = ""
+        self.state = options.state
+        self.turns = Turns(self.leads)
+        self._jvm = 0
+        self._ending = False
+        config = SparkConfig(master=options.master, memory=options.memory, log=str(home / "spark.log"), more=_QUICK)
+        share = Share(levels_on_spark(app, data, rules, home), home, self.turns)
+        self.run = Run(app, data, config, Bounds(rows_per_batch=options.rows), options.state, share)
+
+    def leads(self) -> bool:
+        replica = self.replica
+        return replica is not None and replica.election.leading
+
+    def start(self) -> None:
+        """Bring the session and the queries up; blocks."""
+        for view in self.run.views:
+            self._drop_outlived(view.level)
+        self.run.start(_say)
+        self.phase = "CATCHING_UP"
+        spark = self.run.spark
+        if spark is not None:
+            jvm = jvm_of(spark)
+            self._jvm = jvm.pid
+            threading.Thread(target=self._end_with, args=(jvm,), name="jvm", daemon=True).start()
+
+    def _drop_outlived(self, level: Level) -> None:
+        """A checkpoint that retention has overtaken leads nowhere; the driver begins with the savepoint instead."""
+        done_us = committed_us(level, self.state)
+        if done_us is not None and any(chain.base.from_us > done_us for chain in level.chains().values()):
+            shutil.rmtree(level.checkpoint)
+
+    def _end_with(self, jvm: Any) -> None:
+        """A driver without its JVM is dead, and its fellows are to know at once."""
+        jvm.wait()
+        if not self._ending:
+            _say("the JVM of this driver ended; another driver leads, and this one starts again")
+            os._exit(1)
+
+    async def catch_up(self) -> None:
+        """Until its queries are where the sealed streams are, but for what comes meanwhile."""
+        loop = asyncio.get_running_loop()
+        while True:
+            wanted = [self._sealed_us(view.level) for view in self.run.views]
+            began_s = loop.time()
+            while not await asyncio.to_thread(self._reached, wanted):
+                await asyncio.sleep(LOOK_S)
+            if loop.time() - began_s < CAUGHT_UP_S:
+                return
+
+    def _sealed_us(self, level: Level) -> int:
+        log = level.log
+        return min((log.chain(schema.name).through_us for schema in level.outputs), default=TIME_MIN)
+
+    def _reached(self, wanted: list[int]) -> bool:
+        self.run.look()
+        for view, target_us in zip(self.run.views, wanted, strict=True):
+            if target_us > TIME_MIN:
+                done_us = committed_us(view.level, self.state)
+                if done_us is None or done_us < target_us:
+                    return False
+        return True
+
+    async def watch(self) -> None:
+        """Raise what ended a query, for as long as the driver runs."""
+        while True:
+            await asyncio.to_thread(self.run.look)
+            await asyncio.sleep(LOOK_S)
+
+    def stop(self) -> None:
+        self._ending = True
+        self.turns.end()
+        self.run.stop()
+
+    def describe(self) -> dict[str, Any]:
+        """For `unerring status` and the metrics."""
+        levels = [
+            {
+                "level": view.level.number,
+                "rules": [plan.name for plan in view.level.plans],
+                "events": view.events,
+                "situations": sum(view.situations.values()),
+                "through_us": view.through_us,
+                "lag_s": view.lag_us / 1e6,
+                "keys": view.keys,
+                "batch": view.batch,
+                "batch_s": round(view.batch_s, 3),
+            }
+            for view in self.run.views
+        ]
+        told = {"jvm": self._jvm, "sealed": self.turns.sealed, "held": self.turns.held, "levels": levels}
+        return {"driver": told}
+
+
+async def run_driver(data: Path, name: str, options: SparkOptions) -> None:
+    """The process of one driver, until it is asked to end."""
+    folder = data / LIVE
+    cluster = clusters.read(folder)
+    app = load(cluster.app)
+    home = folder / dotted(name)
+    made = cluster.topology.node(SPARK).outputs
+    rules = tuple(plan.name for plan in app.plans if all(schema.name in made for schema in plan.outputs))
+    ending = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ending.set)
+    os.environ[MARK] = f"{home} {os.getpid()}"
+    home.mkdir(parents=True, exist_ok=True)
+    end_leftovers(home)
+    if (home / RUNNING).exists():
+        await _pause(ending, BREATH_S)
+    (home / RUNNING).touch()
+    drive = Drive(app, data, rules, home, options)
+    status = folder / "status" / f"{dotted(name)}.json"
+    telling = asyncio.create_task(_tell(status, name, drive))
+    try:
+        await _until(ending, _drive(cluster, name, drive, data, status, telling))
+    except UnerringError as error:
+        drive.phase, drive.refused = "REFUSED", str(error)
+        _say(str(error))
+        await asyncio.to_thread(drive.stop)
+        if telling.done():
+            telling = asyncio.create_task(_tell(status, name, drive))
+        await _pause(ending, REFUSED_S)
+    else:
+        await asyncio.to_thread(drive.stop)
+    finally:
+        telling.cancel()
+    (home / RUNNING).unlink(missing_ok=True)
+
+
+async def _drive(
+    cluster: clusters.Cluster, name: str, drive: Drive, data: Path, status: Path, telling: asyncio.Task[None]
+) -> None:
+    """Start, catch up, then be a replica until it is over."""
+    check_rules(cluster, drive.run.app)
+    await asyncio.to_thread(drive.start)
+    await drive.catch_up()
+    storage = SqliteStorage(data / LIVE / f"{dotted(name)}.db")
+    try:
+        replica = Replica(name, cluster.topology, cluster.config, None, random.Random(), storage.load())
+        handing = Handing(data, [s for s in cluster.topology.node(SPARK).outputs if cluster.topology.takers(s)])
+        host = Host(cluster, name, replica, storage, lambda what: _deliver(what, handing))
+        host.also = drive.describe
+
+        async def beside() -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(handing.run(host))
+                group.create_task(drive.watch())
+
+        drive.replica = replica
+        telling.cancel()
+        stopped = await host.run(status, beside)
+        raise UnerringError(stopped.why)
+    finally:
+        drive.replica = None
+        storage.close()
+
+
+def check_rules(cluster: clusters.Cluster, app: App) -> None:
+    """Before Spark is started for it: a driver of other rules, or of another version of them, stays out."""
+    spark = cluster.topology.node(SPARK)
+    rules = [plan.name for plan in app.plans if {schema.name for schema in plan.outputs} & set(spark.outputs)]
+    own = topology_of(app, spark.f, rules)
+    if not rules or own.fingerprint() != cluster.topology.fingerprint():
+        raise ConfigError(
+            f"{cluster.app} has other rules now than this run was begun with ({', '.join(spark.outputs)} on Spark); "
+            "put the old ones back, or begin a run of the new ones in another --data folder"
+        )
+
+
+def _deliver(what: Any, handing: Handing) -> None:
+    if isinstance(what, HandOver):
+        handing.begin(what)
+
+
+async def _until(ending: asyncio.Event, work: Any) -> None:
+    """Work, until it ends by itself or is asked to."""
+    working, asked = asyncio.create_task(work), asyncio.create_task(ending.wait())
+    try:
+        await asyncio.wait([working, asked], return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            await working
+    finally:
+        for task in (working, asked):
+            task.cancel()
+        await asyncio.gather(working, asked, return_exceptions=True)
+
+
+async def _pause(ending: asyncio.Event, pause_s: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(ending.wait(), pause_s)
+
+
+async def _tell(status: Path, name: str, drive: Drive) -> None:
+    """What there is to see while there is no replica."""
+    while True:
+        told = {"kind": "Driver", "phase": drive.phase, "refused": drive.refused, **drive.describe()}
+        note(status, name, told)
+        await asyncio.sleep(STATUS_S)
+
+
+def end_leftovers(home: Path) -> int:
+    """End what an earlier driver of this home left behind: a JVM that sleeps would wake into a checkpoint in use."""
+    ended = 0
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (entry / "environ").read_bytes().split(b"\0")
+            mark = next((v for v in variables if v.startswith(f"{MARK}={home} ".encode())), None)
+            if mark is not None and not mark.endswith(f" {os.getpid()}".encode()):
+                os.kill(int(entry.name), signal.SIGKILL)
+                ended += 1
+        except OSError:
+            continue  # it is somebody else's, or gone
+    return ended
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def main() -> None:
+    options = msgspec.json.decode(sys.argv[3], type=SparkOptions)
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(run_driver(Path(sys.argv[1]), sys.argv[2], options))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Whose turn it is to seal, where several drivers run one query.
+
+All of them compute every interval. The one that leads seals at once; the others hold what they have until the log shows
+that interval sealed, which is the log's acknowledgement, or until they lead. The log cannot ask when nothing comes, so
+whoever holds an interval for longer than its patience seals it, whoever seems to lead: an election buys peace, and
+nothing rests on it. Two that seal at once do no harm: one of them finds it done.
+
+Holding is the back-pressure too: a micro-batch is not over before its interval is sealed, and no next one begins.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from unerring.log import Chain
+
+PATIENCE_S: Final = 0.25
+LOOK_S: Final = 0.005
+
+
+class Turns:
+    """One driver's turns. `leads` says whether it leads now; it is asked from the threads of its queries."""
+
+    def __init__(self, leads: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
+        self.sealed = 0
+        """Intervals that were this driver's to seal."""
+        self.held = 0
+        """Intervals that another driver sealed."""
+        self._leads = leads
+        self._patience_s = patience_s
+        self._ended = threading.Event()
+
+    def __call__(self, chains: dict[str, Chain], through_us: int) -> bool:
+        """Wait; whether this driver seals the interval that ends here."""
+        until_s = time.monotonic() + self._patience_s
+        while not all(chain.refresh() >= through_us for chain in chains.values()):
+            if self._leads() or time.monotonic() > until_s or self._ended.wait(LOOK_S):
+                self.sealed += 1
+                return True
+        self.held += 1
+        return False
+
+    def end(self) -> None:
+        """Nobody waits any more."""
+        self._ended.set()

@@ -1,0 +1,116 @@
+"""Drivers of Spark killed, stopped and started again, many times: what is sealed is what an undisturbed run seals."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import random
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROWS = 100
+DRIVERS = ("spark/0", "spark/1")
+
+
+def _pipeline(module: str) -> ModuleType:
+    """The pipeline tests' own means, as a package of the repository's tests."""
+    root = Path(__file__).parent.parent.parent
+    for path in (root, root / "tests"):
+        if str(path) not in sys.path:
+            sys.path.append(str(path))
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    return importlib.import_module(f"tests.pipeline.{module}")
+
+
+kills = _pipeline("kills")
+runs = _pipeline("standby_runs")
+
+
+def _segments(data: Path) -> list[Path]:
+    return sorted((data / "log" / "Typed" / "segments").glob("*.parquet"))
+
+
+def _pieces(prepared: Path, run: Path, count: int) -> Iterator[None]:
+    """Let a prepared log grow in the run's folder, by some segments at a time."""
+    left = _segments(prepared)
+    target = run / "log" / "Typed" / "segments"
+    target.mkdir(parents=True, exist_ok=True)
+    size = -(-len(left) // count)
+    for first in range(0, len(left), size):
+        for path in left[first : first + size]:
+            os.link(path, target / path.name)
+        yield
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_sealed_bytes_are_those_of_an_undisturbed_run(java: Path, tmp_path: Path, seed: int) -> None:
+    """Ten kills of drivers, leading or not, of their Python and their JVM, and sleeps of either."""
+    failures = 10
+    events = ROWS * 6 * failures
+    wanted = kills.undisturbed(tmp_path / "perfect", seed, events, ROWS)
+    kills.prepare(tmp_path / "prepared", seed, events, ROWS)
+    run = runs.StandbyRun(tmp_path / "run", "tests.pipeline.standby_app:app", [], ("W1", "W2", "W3"), ROWS)
+    [level] = run.app.levels(run.data)
+    draw = random.Random(seed)
+
+    async def play() -> None:
+        for number, _ in enumerate(_pieces(tmp_path / "prepared", run.data, failures)):
+            await run.until(run.both_stand, 400)
+            leader = run.leader()
+            other = next(name for name in DRIVERS if name != leader)
+            victim = leader if number % 3 else other
+            part = "Python" if number % 2 else "JVM"
+            if draw.random() < 0.2:
+                _sleep(run, victim, part, draw.uniform(0.5, 4))
+            else:
+                run.kill(victim, part)
+        await run.until(lambda: kills.sealed_bytes(level).keys() == wanted.keys(), 400)
+
+    asyncio.run(run.supervised(play()))
+    assert kills.sealed_bytes(level) == wanted
+
+
+@pytest.mark.timeout(3600)
+def test_a_mixed_tree_is_perfect_though_drivers_and_replicas_die(java: Path, tmp_path: Path) -> None:
+    """Rate and Peaks on Spark, Steps live between them; somebody of each node is killed before every piece."""
+    live_tree = importlib.import_module("tests.correlation.live_tree")
+    pieces = 8
+    events = live_tree.readings(100 * pieces)
+    run = runs.StandbyRun(tmp_path, "tests.correlation.tree_app:app", events, ("Rate", "Peaks"), rows=1000)
+    draw = random.Random(3)
+
+    async def play() -> None:
+        for number in range(pieces):
+            await run.until(lambda: run.both_stand() and all(run.healthy(name) for name in run.replicas), 400)
+            run.kill(draw.choice([run.leader(), *DRIVERS]), draw.choice(["Python", "JVM"]))
+            steps = run.supervisor.processes[f"Steps/{draw.randrange(2)}"].pid
+            run.killed.add(steps)
+            os.kill(steps, signal.SIGKILL)
+            run.feed(events[100 * number : 100 * (number + 1)])
+        run.end()
+        await run.until(run.sealed, 400)
+
+    asyncio.run(run.supervised(play()))
+    assert run.violations() == []
+
+
+def _sleep(run: Any, victim: str, part: str, for_s: float) -> None:
+    told = run.status(victim)
+    pid = told["pid"] if part == "Python" else told["driver"]["jvm"]
+    os.kill(pid, signal.SIGSTOP)
+
+    def wake() -> None:
+        try:
+            os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
+            return
+
+    asyncio.get_running_loop().call_later(for_s, wake)
