@@ -8,11 +8,13 @@ What a channel declares lost stands in quarantine, with its exact range.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from typing import Any
 
 import msgspec
 
+from unerring.app import ledgers
 from unerring.channels import ConsumerConfig
 from unerring.log import EventLog, LogWriter, WriterConfig
 from unerring.model import MessageLoss, Stamp, StreamSchema
@@ -34,6 +36,8 @@ class Feeds:
         self.writers = {name: LogWriter(log, schemas[name], config, buckets) for name in channels}
         self.error: BaseException | None = None
         self._channels = channels
+        self._log = log
+        self._subscribers: dict[str, AsyncSubscriber[Any]] = {}
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="feeds", daemon=True)
@@ -57,6 +61,14 @@ class Feeds:
         async with asyncio.TaskGroup() as group:
             for name, url in self._channels.items():
                 group.create_task(self._feed(url, self.writers[name]))
+            group.create_task(self._tell())
+
+    async def _tell(self) -> None:
+        """Every channel's ledger, a few times a second and at the end."""
+        while not self._stopping.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), ledgers.TELL_S)
+            ledgers.write(self._log, self._channels, self._subscribers)
 
     async def _feed(self, url: str, writer: LogWriter) -> None:
         positions = {int(known, 16): mark for known, mark in writer.chain.producers().items() if _is_id(known)}
@@ -67,6 +79,7 @@ class Feeds:
             on_progress=lambda time_us: writer.progress(time_us, monotonic_us()),
             config=ConsumerConfig(registered=self._name_at_producers(writer)),
         )
+        self._subscribers[writer.schema.name] = subscriber
         async with subscriber:
             taking = asyncio.create_task(self._take(subscriber, writer))
             try:
@@ -78,6 +91,7 @@ class Feeds:
                 taking.cancel()
                 await asyncio.gather(taking, return_exceptions=True)
                 self._seal(subscriber, writer)
+                ledgers.write(self._log, self._channels, self._subscribers)
             if not taking.cancelled() and taking.exception() is not None:
                 raise taking.exception()  # type: ignore[misc]
 

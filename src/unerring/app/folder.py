@@ -7,33 +7,53 @@ from typing import Final
 
 import msgspec
 
+from unerring import __version__
 from unerring.log import LocalStore
 from unerring.model import CallerError
 
 FILE: Final = "run.json"
 LOG: Final = "log"
+FORMAT: Final = 1
+"""Of a run's folder as a whole; it rises when an older release could misread it."""
 
 
 class Remembered(msgspec.Struct, frozen=True):
     """Written when a run starts, so that an audit need not be told."""
 
     app: str
+    version: str = ""
+    """The release that ran it last."""
+    format: int = FORMAT
 
 
 def remember(data: Path, address: str) -> None:
     """Write down which app runs here."""
-    LocalStore(data).replace(FILE, msgspec.json.encode(Remembered(address)))
+    LocalStore(data).replace(FILE, msgspec.json.encode(Remembered(address, __version__)))
 
 
 def address_in(data: Path) -> str:
     """The address of the app that ran here last."""
-    told = LocalStore(data).read(FILE)
+    told = run_in(data)
     if told is None:
         raise CallerError(f"{data} does not say which app ran in it; name it with --app module:attribute")
+    return told.app
+
+
+def run_in(data: Path) -> Remembered | None:
+    """What the folder remembers of the run, if an app ran there."""
+    told = LocalStore(data).read(FILE)
+    if told is None:
+        return None
     try:
-        return msgspec.json.decode(told, type=Remembered).app
+        found = msgspec.json.decode(told, type=Remembered)
     except msgspec.DecodeError as error:
         raise CallerError(f"{data / FILE} cannot be read ({error}); name the app with --app module:attribute") from None
+    if found.format != FORMAT:
+        raise CallerError(
+            f"{data} was written by release {found.version or 'unknown'} in format {found.format}, and this release "
+            f"({__version__}) reads format {FORMAT}; use the release that wrote it"
+        )
+    return found
 
 
 def check_run(data: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from unerring.app import batches
 from unerring.app.application import App
 from unerring.app.metrics import Metrics
 from unerring.log import EventLog, LocalStore
@@ -18,6 +20,9 @@ from unerring.model import NetworkError, UnerringError, WorldError
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.session import SparkConfig, is_started, own_sentence, sentence_of, start
 from unerring.pipeline.versions import agree
+from unerring.runtime import happenings
+from unerring.runtime.happenings import What
+from unerring.runtime.live.processes import own_number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,10 +112,18 @@ class Run:
         if self.app.channels and self.share is None:
             say("subscribing to " + ", ".join(self.app.channels.values()))
             self._feeds = Feeds(log, self.app.channels, schemas, self.app.buckets)
+        if self.share is None:
+            own_number(self.data, batches.DRIVER)
+            happenings.note(self.data, batches.DRIVER, What.STARTED, f"as process {os.getpid()}")
         self._spark = self._start_spark(say)
         for view in self.views:
             say(f"starting level {view.level.number}: {', '.join(plan.name for plan in view.level.plans)}")
             self._queries.append(self._detect(self._spark, view))
+
+    @property
+    def name(self) -> str:
+        """The driver's: of several, each has its home under its own."""
+        return batches.DRIVER if self.share is None else self.share.home.name.replace(".", "/")
 
     @property
     def spark(self) -> SparkSession | None:
@@ -162,6 +175,8 @@ class Run:
             query.stop()
         if self._spark is not None and not self._joined:
             self._spark.stop()
+        if self._queries and self.share is None:
+            happenings.note(self.data, batches.DRIVER, What.ENDED, "with the run")
 
     def take_over(self, after_us: int) -> None:
         """Let these rules follow those that made the folder, from a time that they agree on."""
@@ -176,6 +191,7 @@ class Run:
         view.restarts += 1
         if self._spark is None or own_sentence(error) is not None or view.restarts > RESTARTS_MAX:
             raise WorldError(f"{query.name} stopped: {sentence_of(error)}")
+        happenings.note(self.data, self.name, What.RESTARTED, f"{query.name}: {sentence_of(error)}")
         return self._detect(self._spark, view)
 
     def _detect(self, spark: SparkSession, view: LevelView) -> StreamingQuery:
@@ -200,8 +216,26 @@ class Run:
             reached = min(chain.refresh() for chain in inputs.values())
             view.lag_us = max(reached - sealed.through_us, 0)
             self.metrics.set("unerring_lag_seconds", view.lag_us / 1e6, level=number)
+            batches.note(self.data, _batch(self.name, view, sealed))
 
         return told
+
+
+def _batch(driver: str, view: LevelView, sealed: Sealed) -> batches.Batch:
+    return batches.Batch(
+        at_us=batches.now_us(),
+        driver=driver,
+        level=view.level.number,
+        rules=tuple(plan.name for plan in view.level.plans),
+        batch=sealed.batch,
+        took_s=view.batch_s,
+        events=sealed.rows,
+        situations=sealed.situations,
+        through_us=sealed.through_us,
+        lag_s=view.lag_us / 1e6,
+        keys=sealed.keys,
+        state_bytes=batches.state_bytes(view.level, sealed.through_us),
+    )
 
 
 def check_master(master: str) -> None:

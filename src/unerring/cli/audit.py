@@ -52,6 +52,7 @@ def command(
     from unerring.app.application import load
     from unerring.app.auditing import Audit
     from unerring.app.folder import address_in, check_run
+    from unerring.app.verdicts import PAGE, keep
     from unerring.audit.page import page
     from unerring.model import TIME_MAX
     from unerring.pipeline.session import SparkConfig, start
@@ -66,8 +67,10 @@ def command(
             report = audit.run(spark, status.update)
         finally:
             spark.stop()
-    target = html or run / "audit.html"
-    target.write_text(page(report))
+    keep(report, run)
+    target = html or run / PAGE
+    if html is not None:
+        html.write_text(page(report))
     if as_json:
         sys.stdout.write(msgspec.json.encode({"wrong": report.wrong, **msgspec.to_builtins(report)}).decode() + "\n")
     else:

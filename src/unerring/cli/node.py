@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from unerring.cli._address import load, pairs
-from unerring.model import CallerError
+from unerring.model import CallerError, Report
 
 
 def command(
@@ -56,10 +56,17 @@ async def _run(
     given: str,
 ) -> None:
     from unerring.processes.config import ClusterBounds
+    from unerring.runtime import happenings
     from unerring.runtime.links import LinksConfig
     from unerring.runtime.process_control import SUFFIX, Control
     from unerring.runtime.process_node import RunningNode
+    from unerring.runtime.reports import Reports
     from unerring.runtime.services import HttpService
+
+    def happens(report: Report) -> None:
+        word = happenings.REPORTED.get(report.what)
+        if word is not None:
+            happenings.note(data, name, word, report.detail)
 
     bounds = ClusterBounds(f=len(peers) // 2)
     node = RunningNode(
@@ -70,6 +77,7 @@ async def _run(
         peers=peers,
         listen_on=listen,
         bounds=bounds,
+        reports=Reports(happens),
         links_config=LinksConfig(frame_bytes_max=2 * bounds.state_bytes_max + (2 << 20), tls=tls) if tls else None,
     )
     address = await node.open()

@@ -20,7 +20,7 @@ SEGMENTS_MAX: Final = 64
 """So many segments are looked through, backwards, for a quiet key's events."""
 
 
-def rows_before(level: Level, plan: Plan, situation: Event) -> list[Row] | None:
+def rows_before(level: Level, plan: Plan, situation: Event, events_max: int = EVENTS_MAX) -> list[Row] | None:
     """The rows of the situation's key up to its time, latest ones last; None if its key cannot be told."""
     rows: list[Row] = []
     ranks = dict(level.ranks)
@@ -30,20 +30,22 @@ def rows_before(level: Level, plan: Plan, situation: Event) -> list[Row] | None:
             return None
         chain = log.chain(source.schema.name)
         wanted = dict(zip(source.key, situation.key, strict=True))
-        events = _last_events(chain, wanted, situation.stamp.time, _reach_us(plan))
+        events = _last_events(chain, wanted, situation.stamp.time, _reach_us(plan), events_max)
         rows += [Row(ranks[source.schema.name], event) for event in events]
-    return sorted(rows, key=merge_order)[-EVENTS_MAX:]
+    return sorted(rows, key=merge_order)[-events_max:]
 
 
-def _last_events(chain: Chain, key: dict[str, Any], through_us: int, reach_us: int | None) -> list[Event]:
+def _last_events(
+    chain: Chain, key: dict[str, Any], through_us: int, reach_us: int | None, events_max: int
+) -> list[Event]:
     spans = [span for span in chain.spans(chain.base.from_us, through_us) if span.from_us < through_us]
     found: list[Event] = []
     for span in reversed(spans[-SEGMENTS_MAX:]):
         table = chain.read(span.from_us, min(span.through_us, through_us))
         found = [*events_of(_of_key(table, chain.schema, key), chain.schema), *found]
-        if len(found) >= EVENTS_MAX or (reach_us is not None and span.from_us < through_us - reach_us):
+        if len(found) >= events_max or (reach_us is not None and span.from_us < through_us - reach_us):
             break
-    return found[-EVENTS_MAX:]
+    return found[-events_max:]
 
 
 def _of_key(table: pa.Table, schema: StreamSchema, key: dict[str, Any]) -> pa.Table:

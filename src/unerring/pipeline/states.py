@@ -20,6 +20,13 @@ TIMES_KEPT: Final = 8
 """States of so many intervals' ends stay: Spark asks for the last one or two again after a crash."""
 
 
+def size_at(level: Level, through_us: int) -> int | None:
+    """How many bytes the states of all buckets have that stand at a time; None where they are not in files."""
+    found = [level.checkpoint / _FOLDER / _name(through_us, bucket) for bucket in range(level.buckets)]
+    sizes = [path.stat().st_size for path in found if path.exists()]
+    return sum(sizes) if sizes else None
+
+
 class States:
     """A level's states in its checkpoint."""
 

@@ -51,7 +51,7 @@ def audit_processes(folder: Path, processes: Sequence[Process], journals: Iterab
     decided: dict[str, dict[str, State]] = {}
     settled: dict[str, int] = {}
     for database in databases:
-        for state, ended in _states(database):
+        for state, ended in states_in(database):
             decided.setdefault(state.instance, {})[database.stem] = state
             settled[state.instance] = settled.get(state.instance, 0) + ended
     lines = [line for journal in journals for line in read_journal(journal)]
@@ -99,7 +99,7 @@ def judge_instance(process: Process, state: State, journal: Sequence[Did]) -> li
     return check_one_copy(state.instance, model, state.status, acted, effects)
 
 
-def _states(database: Path) -> Iterable[tuple[State, bool]]:
+def states_in(database: Path) -> Iterable[tuple[State, bool]]:
     """The last state of each instance, and whether it is settled there."""
     storage = SqliteStorage(database)
     try:

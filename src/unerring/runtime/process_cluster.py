@@ -14,7 +14,10 @@ from typing import Any, Final
 import msgspec
 
 from unerring.model import ConfigError, ProcessConfig, check
+from unerring.runtime import happenings
 from unerring.runtime.certificates import make_certificates
+from unerring.runtime.happenings import What
+from unerring.runtime.live.processes import began_at, how_it_ended
 
 LOOK_S: Final = 0.2
 PLACES: Final = "nodes.json"
@@ -112,7 +115,11 @@ class NodeCluster:
 
     def _start(self, name: str) -> None:
         with (self._data / f"{name}.log").open("ab") as log:
-            self.running[name] = subprocess.Popen(self.command(name), stdout=log, stderr=log)
+            started = subprocess.Popen(self.command(name), stdout=log, stderr=log)
+        self.running[name] = started
+        (self._data / "pids").mkdir(exist_ok=True)
+        (self._data / "pids" / name).write_text(f"{started.pid} {began_at(started.pid)}")
+        happenings.note(self._data, name, What.STARTED, f"as process {started.pid}")
 
     def watch(self, stopping: Event) -> None:
         """Until `stopping` is set."""
@@ -130,6 +137,8 @@ class NodeCluster:
             self._pause_s[name] = min(2 * pause_s, self._shape.pause_s_max)
             self._due_s[name] = now_s + pause_s
             del self.running[name]
+            said = f"process {process.pid} {how_it_ended(process.returncode)}"
+            happenings.note(self._data, name, What.DIED, said)
             self._say(f"{name} ended with code {process.returncode}; it is started again. See {name}.log")
         for name in self.names:
             if name not in self.running and now_s >= self._due_s.get(name, 0.0):
@@ -146,6 +155,8 @@ class NodeCluster:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        for name in self.running:
+            happenings.note(self._data, name, What.ENDED, "with the run")
 
 
 def _free_ports(count: int) -> list[int]:

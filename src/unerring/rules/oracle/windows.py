@@ -53,6 +53,18 @@ def window_outputs(plan: WindowPlan, key: Key, rows: Sequence[Row], through: int
     return outputs
 
 
+def window_of(
+    plan: WindowPlan, key: Key, rows: Sequence[Row], time: int, payload: dict[str, object]
+) -> tuple[Event, ...] | None:
+    """The content of the window that gave this payload at this time; None if none of these rows' windows did."""
+    for look in _looks(plan, rows):
+        if look.place[0] == time:
+            scope = WindowScope(look.rows, key, look.bounds)
+            if {measure.name: prepared(measure.expr)(scope) for measure in plan.measures} == payload:
+                return look.rows
+    return None
+
+
 def _looks(plan: WindowPlan, rows: Sequence[Row]) -> Iterator[Look]:
     match plan.window:
         case Tumbling(size, offset):

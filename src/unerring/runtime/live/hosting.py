@@ -15,6 +15,7 @@ import msgspec
 
 from unerring.correlation.messages import MEMBERSHIP, codec
 from unerring.model import Address, Connected, Disconnected, Machine, Report, StableStorage, Stop
+from unerring.runtime import happenings
 from unerring.runtime.greeting import Identity
 from unerring.runtime.links import Links, LinksConfig
 from unerring.runtime.live.cluster import Cluster
@@ -54,7 +55,16 @@ class Host:
         """What there is to see besides the machine."""
         self._said: dict[str, None] = {}
         self.links = Links(identity, codec(MESSAGE_BYTES_MAX), config, Reports(self._say))
-        self.driver = Driver(machine, self, storage=storage, deliver=deliver, on_congestion=self.links.hold)
+        self._folder: Path | None = None
+        """The live gear's folder, where it is told what happens."""
+        self.driver = Driver(
+            machine,
+            self,
+            storage=storage,
+            deliver=deliver,
+            reports=Reports(self._happens),
+            on_congestion=self.links.hold,
+        )
 
     async def run(self, status: Path | None = None, beside: Callable[[], Awaitable[None]] | None = None) -> Stop:
         """Listen, join everybody, drive the machine. `beside` runs as long as it does."""
@@ -64,6 +74,7 @@ class Host:
             self.links.join(dotted(name), self.cluster.addresses[name])
         tasks: list[asyncio.Future[None]] = []
         if status is not None:
+            self._folder = status.parent.parent
             tasks.append(asyncio.ensure_future(self._tell(status)))
         if beside is not None:
             tasks.append(asyncio.ensure_future(beside()))
@@ -108,6 +119,11 @@ class Host:
             self._said[report.detail] = None
             sys.stderr.write(f"{self.name}: {report.detail}\n")
             sys.stderr.flush()
+
+    def _happens(self, report: Report) -> None:
+        word = happenings.REPORTED.get(report.what)
+        if word is not None and self._folder is not None:
+            happenings.note(self._folder, self.name, word, report.detail)
 
     async def _tell(self, path: Path) -> None:
         """What `unerring status` shows, a few times a second."""

@@ -29,6 +29,12 @@ class Process:
             return self._child.returncode is None
         return self._began is not None and began_at(self.pid) == self._began
 
+    @property
+    def ending(self) -> str:
+        """How it ended, if that can be told."""
+        code = None if self._child is None else self._child.returncode
+        return "" if code is None else how_it_ended(code)
+
     async def wait(self) -> None:
         if self._child is not None:
             await self._child.wait()
@@ -61,6 +67,12 @@ async def start(folder: Path, name: str, command: Sequence[str]) -> Process:
     return Process(child.pid, child)
 
 
+def own_number(folder: Path, name: str) -> None:
+    """Write down which process this one is, so that it can be found under a name."""
+    (folder / "pids").mkdir(parents=True, exist_ok=True)
+    (folder / "pids" / dotted(name)).write_text(f"{os.getpid()} {began_at(os.getpid())}")
+
+
 def find(folder: Path, name: str) -> Process | None:
     """The process that an earlier supervisor started under this name, if it is still there."""
     try:
@@ -68,6 +80,16 @@ def find(folder: Path, name: str) -> Process | None:
     except (OSError, ValueError):
         return None
     return Process(int(pid), None) if began_at(int(pid)) == began else None
+
+
+def how_it_ended(code: int) -> str:
+    """A process's exit code in words."""
+    if code >= 0:
+        return f"ended with code {code}"
+    try:
+        return f"ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"ended by signal {-code}"
 
 
 def began_at(pid: int) -> str | None:

@@ -11,6 +11,7 @@ import msgspec
 from unerring.model import SECOND_US, TIME_MAX, TIME_MIN
 from unerring.runtime.live import cluster as clusters
 from unerring.runtime.live.hosting import dotted
+from unerring.runtime.live.processes import find
 
 SILENT_S = 2.0
 """A process that wrote nothing for so long is shown as silent: killed, stopped, or not started yet."""
@@ -36,7 +37,7 @@ def processes(folder: Path) -> list[dict[str, Any]]:
         told = _read(folder, name)
         if not told and name not in cluster.founding:
             continue  # A spare place that nobody has taken.
-        state = "elsewhere" if not told and cluster.hosts else _state(told)
+        state = "elsewhere" if not told and cluster.hosts else _state(folder, name, told)
         told |= {"name": name, "state": state, "standing": members.get(name, {}).get("standing", "")}
         if name in cluster.hosts:
             told["host"] = cluster.hosts[name]
@@ -61,7 +62,14 @@ def _behind(inputs: dict[str, Any], made: dict[str, tuple[int, int]]) -> tuple[i
     return events, lag_us / SECOND_US
 
 
-def _state(told: dict[str, Any]) -> str:
+def _state(folder: Path, name: str, told: dict[str, Any]) -> str:
+    """Its process's number tells at once what its silence tells later; processes of other hosts have none here."""
+    if (folder / "pids" / dotted(name)).exists():
+        process = find(folder, name)
+        if process is None:
+            return "dead"
+        if process.pid != told.get("pid"):
+            return "starting"
     if time.time() - told.get("at", 0) > SILENT_S:
         return "silent"
     return str(told.get("phase", "running")).lower()

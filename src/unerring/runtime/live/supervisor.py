@@ -14,6 +14,8 @@ import msgspec
 
 from unerring.correlation.record import Member, Standing, node_of
 from unerring.model import CallerError
+from unerring.runtime import happenings
+from unerring.runtime.happenings import What
 from unerring.runtime.live import processes
 from unerring.runtime.live.cluster import Cluster
 from unerring.runtime.live.control import Control
@@ -75,6 +77,8 @@ class Supervisor:
                 task.cancel()
             await asyncio.gather(*self._running.values(), return_exceptions=True)
             await asyncio.gather(*(process.end() for process in self.processes.values()))
+            for name in self.processes:
+                happenings.note(self.folder, name, What.ENDED, "with the run")
             self.keeping.stop()
             stopping.cancel()
             if not keeps:
@@ -97,9 +101,11 @@ class Supervisor:
         while True:
             if process is None:
                 process = await processes.start(self.folder, name, self.command(name))
+                happenings.note(self.folder, name, What.STARTED, f"as process {process.pid}")
             self.processes[name] = process
             began_s = loop.time()
             await process.wait()
+            happenings.note(self.folder, name, What.DIED, f"process {process.pid} {process.ending}".rstrip())
             self.restarts += 1
             pause_s = RESTART_S_MIN if loop.time() - began_s > ENOUGH_S else min(2 * pause_s, RESTART_S_MAX)
             await asyncio.sleep(pause_s)

@@ -1,0 +1,165 @@
+"""The status document of a run's folder: everything there is to see of it, under one naming scheme.
+
+| section | says |
+|---|---|
+| run | which folder and app, by which release, and whether anything of it runs |
+| tree | the query tree: sources, rules, and what is started for which situation |
+| live | the live gear's processes: leaders, incarnations, queues, lag; the membership record |
+| spark | drivers, and each level's micro-batches: rate, lag, state |
+| streams | the event log: events, progress, quarantine, readers |
+| situations | how many, by stream |
+| processes | process nodes, and instances by status |
+| channels | the ledger of every producer's epochs |
+| happenings | failures and elections, on one time line |
+| audit | the verdict, if there was an audit |
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from unerring.app import ledgers
+from unerring.app.folder import LOG, run_in
+from unerring.app.status.instances import Instances
+from unerring.app.status.levels import Levels
+from unerring.app.status.streams import Streams
+from unerring.app.status.tree import tree_of
+from unerring.app.verdicts import verdict_in
+from unerring.model import CallerError, UnerringError
+from unerring.runtime.happenings import Happening, Happenings
+from unerring.runtime.live import cluster as clusters
+from unerring.runtime.live import status as live_status
+
+if TYPE_CHECKING:
+    from unerring.app.application import App
+
+HAPPENINGS_MAX: Final = 300
+"""The last so many are in the document; `count` says how many there were."""
+LIVE: Final = "live"
+PROCESSES: Final = "processes"
+
+
+class RunStatus:
+    """Looks at one folder again and again; what it has read once it does not read again."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data.absolute()
+        self._check()
+        self.remembered = run_in(self.data)
+        self.notes: list[str] = []
+        self.app = self._load()
+        self.streams = Streams(self.data / LOG, self.app)
+        self.levels = Levels(self.data)
+        self.instances = Instances(self.actions_folder)
+        self._happenings = [Happenings(folder) for folder in dict.fromkeys(self._folders())]
+
+    @property
+    def actions_folder(self) -> Path:
+        """Where the process nodes are: nodes that were started without an app have the folder to themselves."""
+        return self.data / PROCESSES if (self.data / PROCESSES).is_dir() or (self.data / LOG).is_dir() else self.data
+
+    def _folders(self) -> list[Path]:
+        return [self.data, self.data / LIVE, self.actions_folder]
+
+    def _check(self) -> None:
+        if not self.data.is_dir():
+            raise CallerError(f"there is no folder {self.data}; give the run's folder, the --data of `unerring run`")
+        signs = (LOG, f"{LIVE}/{clusters.FILE}", f"{PROCESSES}/nodes.json", "nodes.json")
+        if not any((self.data / sign).exists() for sign in signs) and not list(self.data.glob("*.sock")):
+            raise CallerError(
+                f"{self.data} is not a run's folder: it has neither {LOG}/ nor {LIVE}/ nor {PROCESSES}/ in it; give "
+                "the folder that `unerring run --data` names"
+            )
+
+    def _load(self) -> App | None:
+        """The app, for its tree and its processes; what can be told without it is told without it."""
+        if self.remembered is None:
+            return None
+        from unerring.app.application import load
+
+        try:
+            return load(self.remembered.app)
+        except UnerringError as error:
+            self.notes.append(f"the app cannot be loaded here, so rules and graphs are not shown: {error}")
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            self.notes.append(f"{self.remembered.app} raises {what}, so rules and graphs are not shown")
+        return None
+
+    def look(self) -> dict[str, Any]:
+        """The document as it is now."""
+        now_us = time.time_ns() // 1000
+        streams = self.streams.look()
+        live = self._live()
+        found: dict[str, Any] = {
+            "tree": self._tree(),
+            "live": live,
+            "spark": self.levels.look(live["processes"]),
+            "streams": streams,
+            "situations": self.streams.situations(now_us),
+            "processes": self.instances.look(),
+            "channels": self._channels(),
+            "happenings": self._happened(),
+            "audit": verdict_in(self.data),
+        }
+        run = self._run(found, now_us)
+        if run["state"] == "ended":
+            for part in (found["live"]["processes"], found["processes"]["nodes"], found["spark"]["drivers"]):
+                for told in part:
+                    told["state"] = "ended"
+        return {"run": run, **found}
+
+    def _run(self, found: dict[str, Any], now_us: int) -> dict[str, Any]:
+        alive = [told for told in found["live"]["processes"] if told["state"] not in ("dead", "silent")]
+        alive += [told for told in found["processes"]["nodes"] if told["state"] == "running"]
+        alive += [told for told in found["spark"]["drivers"] if told["state"] == "running" and not told["supervised"]]
+        happened = self.happened()
+        return {
+            "data": str(self.data),
+            "app": self.remembered.app if self.remembered else "",
+            "name": self.app.name if self.app else self.data.name,
+            "version": self.remembered.version if self.remembered else "",
+            "state": "running" if alive else "ended",
+            "alive": len(alive),
+            "since_us": happened[0].at_us if happened else None,
+            "at_us": now_us if alive else happened[-1].at_us if happened else now_us,
+            "notes": self.notes,
+        }
+
+    def _tree(self) -> dict[str, Any]:
+        there = (self.data / LIVE / clusters.FILE).exists()
+        return tree_of(self.app, clusters.read(self.data / LIVE).topology if there else None)
+
+    def _live(self) -> dict[str, Any]:
+        folder = self.data / LIVE
+        if not (folder / clusters.FILE).exists():
+            return {"processes": [], "record": None}
+        records = [keeper["record"] for keeper in live_status.keepers(folder)]
+        record = max(records, key=lambda record: int(record["version"]), default=None)
+        return {"processes": live_status.processes(folder), "record": record}
+
+    def _channels(self) -> dict[str, Any]:
+        found = ledgers.read(self.data)
+        accounts = list(msgspec.to_builtins(found.accounts))
+        sums = ("published", "delivered", "declared_lost", "pending", "duplicates")
+        return {
+            "at_us": found.at_us or None,
+            "balanced": all(account["balanced"] for account in accounts),
+            **{name: sum(account[name] for account in accounts) for name in sums},
+            "accounts": accounts,
+        }
+
+    def happened(self) -> list[Happening]:
+        """Everything that is known to have happened, in order."""
+        return sorted((one for part in self._happenings for one in part.all()), key=lambda one: one.at_us)
+
+    def _happened(self) -> dict[str, Any]:
+        found = self.happened()
+        counts: dict[str, int] = {}
+        for one in found:
+            counts[one.what] = counts.get(one.what, 0) + 1
+        return {"count": len(found), "counts": counts, "last": msgspec.to_builtins(found[-HAPPENINGS_MAX:])}

@@ -1,0 +1,181 @@
+"""Process nodes and instances of a run: asked of the nodes while any of them runs, read from their databases after."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from unerring.model import CallerError, NetworkError, ProcessError, UnerringError
+from unerring.processes.history import told_history
+from unerring.processes.messages import FINAL, State
+from unerring.runtime.live.processes import find
+from unerring.runtime.process_audit import states_in
+from unerring.runtime.process_cluster import PLACES, Places
+from unerring.runtime.process_control import SUFFIX, Wish, ask, sockets
+
+ASK_S: Final = 5.0
+PAUSE_S_MIN: Final = 0.4
+PAUSE_PER_S: Final = 10.0
+"""A list that took a second is asked for again after so many: watching must not slow the watched down."""
+
+
+class Instances:
+    """All instances that the nodes of a folder know, each once, as the node tells it that knows most."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._known: dict[str, dict[str, Any]] = {}
+        self._source = "none"
+        self._due_s = 0.0
+        self._read: tuple[tuple[str, int, int], ...] = ()
+        self._states: dict[str, State] = {}
+
+    def look(self) -> dict[str, Any]:
+        """Nodes, and counts of instances."""
+        self.refresh()
+        by_process: dict[str, dict[str, int]] = {}
+        for told in self._known.values():
+            counts = by_process.setdefault(told["process"], {})
+            counts[told["status"]] = counts.get(told["status"], 0) + 1
+        return {
+            "nodes": list(self.nodes()),
+            "source": self._source,
+            "instances": len(self._known),
+            "open": sum(told["status"] not in FINAL for told in self._known.values()),
+            "stuck": sum(bool(told.get("parked")) or told["status"] == "parked" for told in self._known.values()),
+            "later_views": sum(told.get("view", 0) > 0 for told in self._known.values()),
+            "by_process": by_process,
+        }
+
+    def nodes(self) -> Iterator[dict[str, Any]]:
+        for name in self._names():
+            process = find(self.folder, name)
+            alive = process is not None or (self.folder / f"{name}{SUFFIX}") in self._answering
+            pid = None if process is None else process.pid
+            yield {"name": name, "state": "running" if alive else "dead", "pid": pid}
+
+    _answering: frozenset[Path] = frozenset()
+
+    def _names(self) -> list[str]:
+        try:
+            return list(msgspec.json.decode((self.folder / PLACES).read_bytes(), type=Places).ports)
+        except (OSError, msgspec.DecodeError):
+            return sorted({path.stem for path in [*sockets(self.folder), *self.folder.glob("*.db")]})
+
+    def refresh(self) -> None:
+        """Ask for the lists again, if it is time to."""
+        began_s = time.monotonic()
+        if began_s < self._due_s:
+            return
+        answers = self._ask_all(Wish("list"))
+        self._answering = frozenset(answers)
+        if answers:
+            known: dict[str, dict[str, Any]] = {}
+            for told in (told for answer in answers.values() for told in answer):
+                best = known.get(told["instance"])
+                if best is None or _furthest(told) > _furthest(best):
+                    known[told["instance"]] = told
+            self._known, self._source = known, "nodes"
+        else:
+            self._read_databases()
+        took_s = time.monotonic() - began_s
+        self._due_s = time.monotonic() + max(PAUSE_S_MIN, PAUSE_PER_S * took_s if answers else 0.0)
+
+    def list(self) -> list[dict[str, Any]]:
+        """As `refresh` found them: open ones first, then the latest."""
+        order = sorted(self._known.values(), key=lambda told: told["instance"])
+        order.sort(key=lambda told: -told.get("ended_us", 0))
+        return sorted(order, key=lambda told: told["status"] in FINAL)
+
+    def show(self, instance: str) -> dict[str, Any]:
+        """One instance: what each of its replicas knows, and its history."""
+        answers = self._ask_all(Wish("show", instance))
+        if not answers:
+            return self._from_disk(instance)
+        told = max(answers.values(), key=_furthest)
+        histories = self._ask_all(Wish("history", instance)).values()
+        history = max(histories, key=lambda one: len(one["groups"]), default=None)
+        replicas = [
+            {"node": path.stem, "role": one.get("role", "done"), "view": one.get("view"), "group": one.get("group")}
+            for path, one in sorted(answers.items())
+        ]
+        return {"now": told, "history": history, "replicas": replicas}
+
+    # ---- of nodes that run -------------------------------------------------------------------------------------------
+
+    def _ask_all(self, wish: Wish) -> dict[Path, Any]:
+        """From each node that answers."""
+        paths = sockets(self.folder)
+
+        def one(path: Path) -> Any:
+            try:
+                return ask(path, wish, ASK_S)
+            except (NetworkError, ProcessError, CallerError) as error:
+                return error
+
+        if not paths:
+            return {}
+        with ThreadPoolExecutor(len(paths)) as pool:
+            answers = dict(zip(paths, pool.map(one, paths), strict=True))
+        return {path: answer for path, answer in answers.items() if not isinstance(answer, Exception)}
+
+    # ---- of nodes that are gone --------------------------------------------------------------------------------------
+
+    def _read_databases(self) -> None:
+        databases = sorted(self.folder.glob("*.db"))
+        mark = tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in databases)
+        if mark == self._read:
+            return
+        states: dict[str, State] = {}
+        for path in databases:
+            for state, _ in _copied_states(path):
+                known = states.get(state.instance)
+                if known is None or (state.final, len(state.lineage)) > (known.final, len(known.lineage)):
+                    states[state.instance] = state
+        self._states, self._read, self._source = states, mark, "disk" if databases else "none"
+        self._known = {name: _outline(state) for name, state in states.items()}
+
+    def _from_disk(self, instance: str) -> dict[str, Any]:
+        self._read_databases()
+        state = self._states.get(instance)
+        if state is None:
+            raise CallerError(f"no node of {self.folder} knows an instance {instance!r}")
+        now = {**_outline(state), "variables": state.variables, "asks": [], "compensating": []}
+        return {"now": now, "history": told_history(state), "replicas": []}
+
+
+def _copied_states(path: Path) -> list[tuple[State, bool]]:
+    """A node's database belongs to its node, which may come back any moment: what is read is a copy."""
+    with tempfile.TemporaryDirectory(prefix="unerring-status-") as scratch:
+        copy = Path(scratch) / path.name
+        try:
+            shutil.copyfile(path, copy)
+            if (wal := path.with_name(f"{path.name}-wal")).exists():
+                shutil.copyfile(wal, copy.with_name(wal.name))
+            return list(states_in(copy))
+        except (OSError, UnerringError, msgspec.DecodeError):
+            return []
+
+
+def _outline(state: State) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "instance": state.instance,
+        "process": state.process,
+        "version": state.version,
+        "status": state.status,
+        "reason": state.reason,
+        "view": state.executed_in,
+        "group": state.group,
+    }
+    return told | ({"ended_us": state.lineage[-1].at_us} if state.final and state.lineage else {})
+
+
+def _furthest(told: dict[str, Any]) -> tuple[bool, int, int, bool]:
+    return "ended_us" in told, told.get("view", -1), told.get("group", -1), told.get("role") in ("master", "planner")

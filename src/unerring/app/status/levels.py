@@ -1,0 +1,81 @@
+"""The levels of a run on Spark: what its micro-batches did, and who drives them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from unerring.app.batches import DRIVER, Batch, Batches
+from unerring.model import TIME_MAX
+from unerring.runtime.live.processes import find
+
+RECENT_MAX: Final = 120
+PIDS: Final = "pids"
+
+
+class Levels:
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._batches = Batches(data)
+
+    def look(self, processes: list[dict[str, Any]]) -> dict[str, Any]:
+        """`processes`: those of the live gear, whose supervisor several drivers share."""
+        self._batches.look()
+        levels = sorted({level for level, _ in self._batches.kept})
+        return {"drivers": self._drivers(processes), "levels": [self._level(level) for level in levels]}
+
+    def _drivers(self, processes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for told in processes:
+            if "driver" in told:
+                kept = {name: told.get(name) for name in ("name", "state", "pid", "leads", "elections", "refused")}
+                driver = {name: told["driver"][name] for name in ("jvm", "sealed", "held")}
+                found.append({**kept, **driver, "supervised": True})
+        names = sorted(path.name for path in (self._data / PIDS).glob(DRIVER))
+        for name in names:
+            process = find(self._data, name)
+            found.append({"name": name, "state": "dead", "pid": None, "supervised": False})
+            if process is not None:
+                found[-1] |= {"state": "running", "pid": process.pid}
+        return found
+
+    def _level(self, number: int) -> dict[str, Any]:
+        """As the driver tells it that is furthest."""
+        batches = self._batches
+        own = {driver: kept[-1] for (level, driver), kept in batches.kept.items() if level == number}
+        whose = number, max(own, key=lambda driver: (own[driver].through_us, own[driver].at_us))
+        last = batches.kept[whose][-1]
+        return {
+            "number": number,
+            "rules": list(last.rules),
+            "batches": batches.count[whose],
+            "events": batches.events[whose],
+            "driver": last.driver,
+            "batch": last.batch,
+            "took_s": last.took_s,
+            "events_per_s": _rate(batches.kept[whose]),
+            "through_us": last.through_us if last.through_us < TIME_MAX else None,
+            "complete": last.through_us == TIME_MAX,
+            "lag_s": last.lag_s,
+            "keys": last.keys,
+            "state_bytes": last.state_bytes,
+            "recent": [_point(batch) for batch in batches.kept[whose][-RECENT_MAX:]],
+        }
+
+
+def _rate(kept: list[Batch]) -> float | None:
+    """Over the last ten batches: one alone says little."""
+    last = kept[-10:]
+    took_s = sum(batch.took_s for batch in last)
+    return sum(batch.events for batch in last) / took_s if took_s > 0 else None
+
+
+def _point(batch: Batch) -> dict[str, Any]:
+    return {
+        "at_us": batch.at_us,
+        "took_s": batch.took_s,
+        "events": batch.events,
+        "lag_s": batch.lag_s,
+        "keys": batch.keys,
+        "state_bytes": batch.state_bytes,
+    }

@@ -1,0 +1,66 @@
+"""What audits said of a run, kept in its folder: for the status document, and for who comes later."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from unerring.log import LocalStore
+
+if TYPE_CHECKING:
+    from unerring.audit.report import Report
+    from unerring.runtime.process_audit import ProcessVerdict
+
+FILE: Final = "audit.json"
+PAGE: Final = "audit.html"
+PROCESSES: Final = "audit-processes.json"
+WITNESSES_MAX: Final = 20
+
+
+def keep(report: Report, data: Path) -> None:
+    """Promises 1 and 2, as figures and as a page."""
+    from unerring.audit.page import page
+
+    store = LocalStore(data)
+    store.replace(PAGE, page(report).encode())
+    told = {"at_us": time.time_ns() // 1000, "wrong": report.wrong, **msgspec.to_builtins(report)}
+    store.replace(FILE, msgspec.json.encode(told))
+
+
+def keep_processes(verdict: ProcessVerdict, data: Path) -> None:
+    """Promise 3."""
+    told = {"at_us": time.time_ns() // 1000, "wrong": len(verdict.violations), **msgspec.to_builtins(verdict)}
+    LocalStore(data).replace(PROCESSES, msgspec.json.encode(told))
+
+
+def verdict_in(data: Path) -> dict[str, Any]:
+    """What was kept, without the witnesses' events (the page has them); None for what was not judged."""
+    whole, processes = _read(data / FILE), _read(data / PROCESSES) or _read(data / "processes" / PROCESSES)
+    return {"situations": _situations(whole), "processes": processes, "page": (data / PAGE).exists()}
+
+
+def _situations(told: dict[str, Any] | None) -> dict[str, Any] | None:
+    if told is None:
+        return None
+    kept = ["rule", "stream", "gear", "delivered", "perfect", "counts", "notes", "through_us"]
+    kept += ["bins_delivered", "bins_perfect", "bins_wrong"]
+    return {
+        **{name: told[name] for name in ("at_us", "wrong", "from_us", "through_us", "events", "intake", "notes")},
+        "intake_violations": told["intake_violations"][:WITNESSES_MAX],
+        "rules": [
+            {name: rule[name] for name in kept}
+            | {"findings": [witness["finding"]["detail"] for witness in rule["witnesses"][:WITNESSES_MAX]]}
+            for rule in told["rules"]
+        ],
+    }
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return None
+    return found

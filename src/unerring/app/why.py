@@ -1,0 +1,130 @@
+"""Situations of a run as people want to see them: the latest ones, and why each arose.
+
+Why is not remembered anywhere: the rule is run again on what the log holds of the situation's key, with fewer and fewer
+events, until none can be taken away (`audit.evidence`). Whoever does not trust an answer can do the same.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from unerring.app.folder import LOG
+from unerring.audit.evidence import EVENTS_MAX, making
+from unerring.log import Chain, EventLog
+from unerring.model import TIME_MAX, CallerError, Event, Stamp
+from unerring.pipeline.feeding import events_of
+from unerring.pipeline.history import rows_before
+from unerring.rules import Plan, WindowPlan
+from unerring.rules.engine import Router
+from unerring.rules.oracle.windows import window_of
+from unerring.rules.outputs import Row
+
+if TYPE_CHECKING:
+    from unerring.app.application import App
+
+NEARBY_MAX: Final = 30
+"""Where the events that made a situation cannot be told, so many of its key's last ones are shown."""
+WINDOW_MAX: Final = 5_000
+"""Of a window's key, so many events are looked at."""
+SHOWN_MAX: Final = 100
+"""So many of a situation's events are told; their count is told whole."""
+INT_MAX: Final = (1 << 53) - 1
+"""Larger whole numbers are rounded by pages that read JSON; they are told as text."""
+
+
+def told(event: Event) -> dict[str, Any]:
+    """An event for a page or a script."""
+    return {
+        "stream": event.stream,
+        "time_us": event.stamp.time,
+        "ordinal": event.stamp.ordinal,
+        "key": [_plain(value) for value in event.key],
+        "payload": {name: _plain(value) for name, value in event.payload.items()},
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > INT_MAX:
+        return str(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def latest(chains: list[Chain], before: tuple[int, int], count: int) -> list[Event]:
+    """The last `count` events of several streams before a stamp, the latest first."""
+    merged = heapq.merge(*(_backwards(chain, Stamp(*before)) for chain in chains), key=_later_first)
+    return [event for event, _ in zip(merged, range(count), strict=False)]
+
+
+def _later_first(event: Event) -> tuple[int, int, str]:
+    return -event.stamp.time, -event.stamp.ordinal, event.stream
+
+
+def _backwards(chain: Chain, before: Stamp) -> Iterator[Event]:
+    through_us = min(chain.through_us, before.time)
+    for span in reversed(chain.spans(chain.base.from_us, through_us)):
+        table = chain.read(max(span.from_us, chain.base.from_us), min(span.through_us, through_us))
+        if len(table):
+            yield from (event for event in reversed(list(events_of(table, chain.schema))) if event.stamp < before)
+
+
+def _made_of(plan: Plan, rows: list[Row], situation: Event) -> list[Event] | None:
+    """A window is made of what was in it, all of it; anything else of the fewest events that still make it."""
+    if not isinstance(plan, WindowPlan):
+        return making(plan, rows, situation)
+    router = Router(plan)
+    mine = [row for row in rows if router.route(row.event)]
+    found = window_of(plan, situation.key, mine, situation.stamp.time, dict(situation.payload))
+    return None if found is None else list(found)
+
+
+def _shown(events: list[Event]) -> list[Event]:
+    """All, or the first and the last ones of many."""
+    half = SHOWN_MAX // 2
+    return events if len(events) <= SHOWN_MAX else [*events[:half], *events[-half:]]
+
+
+class Why:
+    """Answers for the situations of one run."""
+
+    def __init__(self, app: App, data: Path) -> None:
+        self._app = app
+        self._log = EventLog(data / LOG)
+        self._levels = {
+            schema.name: (level, plan) for level in app.levels(data) for plan in level.plans for schema in plan.outputs
+        }
+
+    def __call__(self, stream: str, stamp: Stamp) -> dict[str, Any]:
+        """The situation and what it is made of; `complete` is False where that builds on more than the log shows."""
+        if stream not in self._levels:
+            raise CallerError(
+                f"{stream!r} is not a situation of app {self._app.name}; it has {', '.join(self._levels)}"
+            )
+        level, plan = self._levels[stream]
+        situation = self._find(stream, stamp)
+        window = isinstance(plan, WindowPlan)
+        rows = rows_before(level, plan, situation, WINDOW_MAX if window else EVENTS_MAX)
+        made = None if rows is None else _made_of(plan, rows, situation)
+        events = made if made is not None else [row.event for row in (rows or [])[-NEARBY_MAX:]]
+        return {
+            "situation": told(situation),
+            "rule": plan.name,
+            "kind": type(plan).__name__.removesuffix("Plan").lower(),
+            "level": level.number,
+            "complete": made is not None,
+            "count": len(events),
+            "made_of": [told(event) | {"is_situation": event.stream in self._levels} for event in _shown(events)],
+        }
+
+    def _find(self, stream: str, stamp: Stamp) -> Event:
+        chain = self._log.chain(stream)
+        chain.refresh()
+        if stamp.time < TIME_MAX:
+            for event in events_of(chain.read(max(stamp.time - 1, chain.base.from_us), stamp.time), chain.schema):
+                if event.stamp == stamp:
+                    return event
+        raise CallerError(f"the log has no {stream} at {stamp.time}#{stamp.ordinal}; was it removed by retention?")

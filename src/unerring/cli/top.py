@@ -1,0 +1,37 @@
+"""`unerring top`: a run in the terminal."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+LOOK_S = 0.5
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="The run's folder.")] = Path("unerring-data"),
+    once: Annotated[bool, typer.Option("--once", help="Print it once and end, as `unerring status` does.")] = False,
+) -> None:
+    """Show in the terminal what `unerring dashboard` shows in the browser, until Ctrl-C: the promises in figures, the
+    live gear, Spark, the log, failures and elections."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from unerring.app.status import RunStatus
+    from unerring.dashboard.screen import screen
+
+    console = Console()
+    status = RunStatus(run)
+    if once or not console.is_terminal:
+        console.print(screen(status.look()))
+        return
+    pause = threading.Event()
+    try:
+        with Live(screen(status.look(), console.height), console=console, screen=True, auto_refresh=False) as live:
+            while not pause.wait(LOOK_S):
+                live.update(screen(status.look(), console.height), refresh=True)
+    except KeyboardInterrupt:
+        console.print(screen(status.look()))

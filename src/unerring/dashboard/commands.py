@@ -1,0 +1,53 @@
+"""Killing and restarting processes of a run, for who has the token."""
+
+from __future__ import annotations
+
+import hmac
+import signal
+from pathlib import Path
+from typing import Final
+
+from unerring.app.status import RunStatus
+from unerring.model import CallerError
+from unerring.runtime import happenings
+from unerring.runtime.happenings import What
+from unerring.runtime.live.processes import find
+
+VERBS: Final = {"kill": (signal.SIGKILL, What.KILLED), "restart": (signal.SIGTERM, What.KILLED)}
+SAID: Final = {
+    "kill": "killed from the dashboard (kill -9)",
+    "restart": "asked from the dashboard to end in order and start again",
+}
+
+
+def check(token: str, given: str) -> None:
+    """A sentence, unless the token is the right one."""
+    if not given:
+        raise CallerError("this changes the run, so it needs the token that `unerring dashboard` printed")
+    if not hmac.compare_digest(token.encode(), given.encode()):
+        raise CallerError("that is not the token that `unerring dashboard` printed; nothing was changed")
+
+
+def command(status: RunStatus, verb: str, who: str) -> str:
+    """Carry it out on a process of this machine; whoever supervises it starts it again."""
+    if verb not in VERBS:
+        raise CallerError(f"there is no command {verb!r}; use kill or restart")
+    folder = _folder_of(status, who)
+    process = find(folder, who)
+    if process is None:
+        raise CallerError(f"{who} does not run on this machine now, so there is nothing to {verb}")
+    number, what = VERBS[verb]
+    happenings.note(folder, who, what, SAID[verb])
+    process.signal(number)
+    return f"{who} (process {process.pid}) was {SAID[verb]}; its supervisor starts it again"
+
+
+def _folder_of(status: RunStatus, who: str) -> Path:
+    document = status.look()
+    for folder, names in (
+        (status.data / "live", [told["name"] for told in document["live"]["processes"]]),
+        (status.actions_folder, [told["name"] for told in document["processes"]["nodes"]]),
+    ):
+        if who in names:
+            return folder
+    raise CallerError(f"this run has no supervised process {who!r}; `unerring status` lists them")

@@ -1,0 +1,203 @@
+"""The dashboard as an ASGI application: static files, the status document, server-sent events, a few questions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from unerring.app.status import RunStatus
+from unerring.app.verdicts import PAGE
+from unerring.app.why import Why, latest, told
+from unerring.dashboard import commands
+from unerring.dashboard.watch import Watch
+from unerring.model import TIME_MAX, CallerError, Stamp, UnerringError
+
+STATIC: Final = Path(__file__).parent / "static"
+PAGE_MAX: Final = 500
+HAPPENINGS_MAX: Final = 20_000
+LOOKED_AT_MAX: Final = 20_000
+"""Situations that one search looks at, backwards; the answer says where it stopped."""
+HOSTS: Final = ["127.0.0.1", "localhost", "[::1]"]
+HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+Answer = Callable[[Request], Awaitable[Any]]
+
+
+class Dashboard:
+    """`app` serves one run's folder. Whoever has `token` may kill and restart its processes."""
+
+    def __init__(self, status: RunStatus, token: str) -> None:
+        self.status = status
+        self.watch = Watch(status)
+        self._token = token
+        self._why: Why | None = None
+        routes = [
+            Route("/", self._index),
+            Route("/audit", self._audit),
+            Route("/api/status", _json(self._status)),
+            Route("/api/stream", self._stream),
+            Route("/api/situations", _json(self._situations)),
+            Route("/api/why", _json(self._ask_why)),
+            Route("/api/instances", _json(self._instances)),
+            Route("/api/instances/{instance:path}", _json(self._instance)),
+            Route("/api/graphs/{process}", _json(self._graph)),
+            Route("/api/happenings", _json(self._happenings)),
+            Route("/api/commands/{verb}", _json(self._command), methods=["POST"]),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ]
+        hosts = Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)
+        self.app = Starlette(routes=routes, middleware=[hosts], lifespan=self._lifespan)
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        watching = asyncio.create_task(self.watch.run())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async def _index(self, request: Request) -> Response:
+        return FileResponse(STATIC / "index.html", headers=HEADERS)
+
+    async def _audit(self, request: Request) -> Response:
+        path = self.status.data / PAGE
+        if not path.exists():
+            return Response("no audit was made of this run yet; make one with `unerring audit`", 404)
+        # A page of our own making with its style inside it, and nothing else.
+        safe = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
+        return FileResponse(path, headers={**HEADERS, "Content-Security-Policy": safe})
+
+    async def _stream(self, request: Request) -> Response:
+        return StreamingResponse(self.watch.changes(), media_type="text/event-stream", headers=HEADERS)
+
+    async def _status(self, request: Request) -> Any:
+        return await self.watch.look()
+
+    async def _happenings(self, request: Request) -> Any:
+        found = self.status.happened()
+        return {"count": len(found), "last": found[-HAPPENINGS_MAX:]}
+
+    async def _situations(self, request: Request) -> Any:
+        asked = request.query_params
+        if not self.watch.document:
+            await self.watch.look()
+        known = self.status.streams.situation_streams
+        wanted = [name for name in asked.get("streams", "").split(",") if name] or known
+        unknown = [name for name in wanted if name not in known]
+        if unknown:
+            raise CallerError(f"there are no situations {unknown[0]!r}; there are {', '.join(known)}")
+        before = (_number(asked, "time_us", TIME_MAX), _number(asked, "ordinal", 0))
+        count = min(_number(asked, "count", 100), PAGE_MAX)
+        chains = [self.status.streams.counted[name].chain for name in wanted]
+        find = asked.get("find", "").casefold()
+        if not find:
+            return {"events": [told(event) for event in await asyncio.to_thread(latest, chains, before, count)]}
+        looked_at = await asyncio.to_thread(latest, chains, before, LOOKED_AT_MAX)
+        found = [event for event in map(told, looked_at) if find in _text(event)]
+        return {"events": found[:count], "looked_at": len(looked_at)}
+
+    async def _ask_why(self, request: Request) -> Any:
+        asked = request.query_params
+        if self.status.app is None:
+            raise CallerError("; ".join(self.status.notes) or "this folder does not say which app ran in it")
+        if self._why is None:
+            self._why = Why(self.status.app, self.status.data)
+        stamp = Stamp(_number(asked, "time_us", 0), _number(asked, "ordinal", 0))
+        return await asyncio.to_thread(self._why, asked.get("stream", ""), stamp)
+
+    async def _instances(self, request: Request) -> Any:
+        asked = request.query_params
+        await asyncio.to_thread(self.status.instances.refresh)
+        every = self.status.instances.list()
+        find, status, process = (asked.get(name, "") for name in ("find", "status", "process"))
+        found = [
+            one
+            for one in every
+            if status in ("", one["status"])
+            and process in ("", one["process"])
+            and find.casefold() in f"{one['instance']} {one.get('reason', '')}".casefold()
+        ]
+        first = max(0, _number(asked, "first", 0))
+        count = min(_number(asked, "count", 100), PAGE_MAX)
+        return {"total": len(every), "matching": len(found), "items": found[first : first + count]}
+
+    async def _instance(self, request: Request) -> Any:
+        return await asyncio.to_thread(self.status.instances.show, request.path_params["instance"])
+
+    async def _graph(self, request: Request) -> Any:
+        name = request.path_params["process"]
+        process = None if self.status.app is None else self.status.app.processes.get(name)
+        if process is None:
+            raise CallerError(f"the graph of process {name!r} is not known here; its app could tell it")
+        return {"version": process.graph.version, "vertices": process.graph.vertices, "edges": process.graph.edges}
+
+    async def _command(self, request: Request) -> Any:
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        try:
+            commands.check(self._token, given)
+        except CallerError as error:
+            return Refused(str(error), 401 if not given else 403)
+        body = await request.body()
+        try:
+            who = msgspec.json.decode(body, type=dict[str, str])["who"]
+        except (msgspec.DecodeError, KeyError):
+            raise CallerError('say whom: {"who": "NAME"}') from None
+        said = await asyncio.to_thread(commands.command, self.status, request.path_params["verb"], who)
+        await self.watch.look()
+        return {"said": said}
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """An answer with a sentence and a status of its own."""
+
+    error: str
+    status: int
+
+
+def _json(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+    """What `answer` gives as JSON; its errors as a sentence."""
+
+    async def endpoint(request: Request) -> Response:
+        status = 200
+        try:
+            body = await answer(request)
+        except CallerError as error:
+            body = Refused(str(error), 400)
+        except (UnerringError, OSError) as error:
+            body = Refused(str(error), 503)
+        if isinstance(body, Refused):
+            status, body = body.status, {"error": body.error}
+        return Response(msgspec.json.encode(body), status, HEADERS, "application/json")
+
+    return endpoint
+
+
+def _number(asked: Any, name: str, default: int) -> int:
+    text = asked.get(name, "")
+    try:
+        return int(text) if text else default
+    except ValueError:
+        raise CallerError(f"{name}={text!r} is not a whole number") from None
+
+
+def _text(event: dict[str, Any]) -> str:
+    values = [event["stream"], *(str(value) for value in event["payload"].values())]
+    return " ".join(values).casefold()

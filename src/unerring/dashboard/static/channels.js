@@ -1,0 +1,50 @@
+// Promise 1 in figures, and the event log behind the channels.
+
+import { h, patch } from './dom.js';
+import { count, eventTime } from './format.js';
+import { bar, empty, notices, panel } from './parts.js';
+import { state } from './state.js';
+
+export function equation(told) {
+  const part = (name, number, tone = '') => h('span', { class: `term ${tone}` }, h('b', {}, count(number)), h('span', { class: 'soft' }, name));
+  return h('div', { class: 'equation', 'data-balanced': String(told.balanced) },
+    part('published', told.published), h('span', { class: 'sign' }, '='), part('delivered', told.delivered, 'delivered'), h('span', { class: 'sign' }, '+'),
+    part('declared lost', told.declared_lost, 'lost'), h('span', { class: 'sign' }, '+'), part('pending', told.pending, 'pending'),
+    h('span', { class: `chip ${told.balanced ? 'good' : 'bad'}` }, told.balanced ? 'balanced' : 'does not balance'));
+}
+
+function account(one) {
+  const lost = one.lost.map((range) => `${range.first}–${range.last ?? '?'} (${range.cause})`).join('; ');
+  return h('tr', { key: `${one.stream} ${one.id} ${one.epoch}`, 'data-stream': one.stream },
+    h('th', { scope: 'row' }, one.stream, h('span', { class: 'soft block' }, `${one.producer}, epoch ${one.epoch}`)),
+    h('td', { class: 'wide' }, bar([['delivered', one.delivered], ['lost', one.declared_lost], ['pending', one.pending]], `${count(one.delivered)} delivered, ${count(one.declared_lost)} lost, ${count(one.pending)} pending`)),
+    [one.published, one.delivered, one.declared_lost, one.pending, one.duplicates].map((number) => h('td', { class: 'right' }, count(number))),
+    h('td', {}, h('span', { class: `chip ${one.balanced ? 'good' : 'bad'}` }, one.balanced ? '✓ balanced' : '✗ not balanced'), lost && h('span', { class: 'soft block' }, `lost: ${lost}`)));
+}
+
+function log() {
+  const streams = Object.entries(state.document.streams || {});
+  return h('div', { class: 'table-scroll' }, h('table', {},
+    h('thead', {}, h('tr', {}, ['stream', 'events', 'segments', 'known through', 'in quarantine', 'readers'].map((name, at) => h('th', { scope: 'col', class: at === 1 || at === 2 ? 'right' : '' }, name)))),
+    h('tbody', {}, streams.map(([name, one]) => h('tr', { key: name, 'data-stream': name },
+      h('th', { scope: 'row' }, name, h('span', { class: 'soft' }, one.kind === 'situation' ? ' situations' : '')),
+      h('td', { class: 'right' }, count(one.events)), h('td', { class: 'right' }, count(one.segments)),
+      h('td', { class: 'nowrap' }, one.complete ? 'complete' : eventTime(one.through_us)),
+      h('td', {}, Object.entries(one.quarantined).map(([reason, number]) => `${count(number)} ${reason}`).join(', ') || '–'),
+      h('td', {}, Object.entries(one.readers).map(([reader, [us]]) => h('span', { class: 'block', key: reader }, `${reader} `, h('span', { class: 'soft' }, eventTime(us)))), Object.keys(one.readers).length ? '' : '–'))))));
+}
+
+export const channels = {
+  draw(main) {
+    const told = state.document.channels;
+    patch(main, [
+      ...notices(),
+      panel('Channels', h('span', { class: 'soft' }, 'each consumer, from its cut on'),
+        told.accounts.length ? [equation(told), h('div', { class: 'table-scroll' }, h('table', { class: 'accounts' },
+          h('thead', {}, h('tr', {}, ['channel', '', 'published', 'delivered', 'declared lost', 'pending', 'duplicates discarded', 'ledger'].map((name, at) => h('th', { scope: 'col', class: at > 1 && at < 7 ? 'right' : '' }, name)))),
+          h('tbody', {}, told.accounts.map(account))))]
+          : empty('No channel feeds this run: its log was written by others (', h('code', {}, 'unerring ingest'), ', for example).')),
+      panel('The event log', null, Object.keys(state.document.streams || {}).length ? log() : empty('There is no log in this folder.')),
+    ]);
+  },
+};

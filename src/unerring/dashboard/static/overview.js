@@ -1,0 +1,92 @@
+// The three promises at a glance, and the parts that keep them.
+
+import { h, patch } from './dom.js';
+import { count, eventTime, plural, rate } from './format.js';
+import { word } from './audit.js';
+import { equation } from './channels.js';
+import { bar, chip, empty, notices, panel, spark } from './parts.js';
+import { colour, summary } from './situations.js';
+import { ask, changed, state } from './state.js';
+import { picture as happenings } from './timeline.js';
+import { legend, picture as tree } from './tree.js';
+
+let latest = null;
+let asking = false;
+const rates = [];
+
+const verdict = (judged) => {
+  const { tone, text } = word(judged);
+  return h('a', { class: `chip ${tone}`, href: '#audit' }, judged ? (judged.wrong ? `✗ audit: ${text}` : `✓ audit: ${text}`) : 'audit: not judged yet');
+};
+
+const promise = (number, title, href, ...children) =>
+  h('section', { class: 'panel promise', 'aria-label': title }, h('div', { class: 'panel-head' }, h('h2', {}, h('span', { class: 'number' }, number), h('a', { href }, title))), children);
+
+function channels(d) {
+  const told = d.channels;
+  return promise(1, 'Channels', '#channels', h('p', { class: 'soft' }, 'Every event arrives in order and once, or is declared lost.'),
+    told.accounts.length ? [equation(told), bar([['delivered', told.delivered], ['lost', told.declared_lost], ['pending', told.pending]], 'delivered, lost, pending'),
+      h('p', { class: 'soft' }, `${count(told.duplicates)} duplicates discarded on ${plural(told.accounts.length, 'channel')}`)]
+      : h('p', { class: 'soft' }, `No channel; the log holds ${count(Object.values(d.streams).filter((one) => one.kind === 'primary').reduce((all, one) => all + one.events, 0))} events.`));
+}
+
+function correlation(d) {
+  const replicas = d.live.processes.filter((one) => one.leads !== undefined);
+  const up = replicas.filter((one) => !['dead', 'silent'].includes(one.state));
+  const rules = d.tree.nodes.filter((one) => one.role === 'rule').length;
+  const led = new Set(up.filter((one) => one.leads).map((one) => one.name.split('/')[0])).size;
+  return promise(2, 'Correlation', '#situations', h('p', { class: 'soft' }, 'Every situation is delivered exactly once.'),
+    h('div', { class: 'big-row' }, h('div', { class: 'big' }, h('b', { id: 'situations-total' }, count(d.situations.total)), h('span', { class: 'soft' }, 'situations')),
+      h('div', { class: 'big' }, h('b', {}, rate(d.situations.per_s)), h('span', { class: 'soft' }, 'a second')), spark(rates, { width: 132, height: 40, label: 'situations a second' })),
+    h('p', {}, replicas.length ? [chip(up.length === replicas.length ? 'running' : up.length ? 'starting' : 'ended', `${up.length} of ${replicas.length} replicas`), ' ', chip(led === rules ? 'leads' : up.length ? 'starting' : 'ended', `${led} of ${rules} rules led`), ' '] : null,
+      d.spark.levels.length ? [chip(d.spark.drivers.some((one) => one.state === 'running') ? 'running' : 'ended', plural(d.spark.levels.length, 'level on Spark', 'levels on Spark')), ' '] : null,
+      verdict(d.audit.situations)));
+}
+
+function processes(d) {
+  const told = d.processes;
+  const counts = {};
+  for (const one of Object.values(told.by_process)) for (const [status, number] of Object.entries(one)) counts[status] = (counts[status] || 0) + number;
+  const up = told.nodes.filter((one) => one.state === 'running').length;
+  return promise(3, 'Processes', '#processes', h('p', { class: 'soft' }, 'A replicated execution has the effects of exactly one.'),
+    h('div', { class: 'big-row' }, h('div', { class: 'big' }, h('b', {}, count(told.instances)), h('span', { class: 'soft' }, 'instances')), h('div', { class: 'big' }, h('b', {}, count(told.open)), h('span', { class: 'soft' }, 'open')),
+      h('div', { class: 'big' }, h('b', {}, count(told.later_views)), h('span', { class: 'soft' }, 'in a later view'))),
+    bar(Object.entries(counts), Object.entries(counts).map(([status, number]) => `${number} ${status}`).join(', ')),
+    h('p', {}, told.nodes.length ? [chip(up === told.nodes.length ? 'running' : up ? 'starting' : 'ended', `${up} of ${told.nodes.length} nodes`), ' '] : null, Object.entries(counts).map(([status, number]) => [chip(status, `${count(number)} ${status}`), ' ']), verdict(d.audit.processes)));
+}
+
+async function ensureLatest() {
+  if (latest || asking) return;
+  asking = true;
+  latest = (await ask('/api/situations?count=8')).events || [];
+  asking = false;
+  changed();
+}
+
+let lookedAt = 0;
+
+export const overview = {
+  draw(main) {
+    const d = state.document;
+    if (!d.audit || !d.happenings) return;
+    if (d.run.at_us !== lookedAt) {
+      lookedAt = d.run.at_us;
+      rates.push(d.situations.per_s || 0);
+      rates.splice(0, rates.length - 60);
+    }
+    ensureLatest();
+    const shown = [...state.tail.slice(-8).reverse(), ...(latest || [])].slice(0, 8);
+    patch(main, [
+      ...notices(),
+      h('div', { class: 'promises' }, channels(d), correlation(d), processes(d)),
+      panel('Query tree', legend(), tree(() => { location.hash = '#tree'; })),
+      h('div', { class: 'pair-of-panels' },
+        panel('Failures', h('a', { href: '#timeline' }, 'the whole time line'), happenings({ quiet: true, only: 'failure', tall: 22 })),
+        panel('Latest situations', h('a', { href: '#situations' }, 'all, and why'),
+          shown.length ? h('ol', { class: 'latest' }, shown.map((event) => h('li', { key: `${event.stream} ${event.time_us} ${event.ordinal}` }, h('span', { class: 'when mono' }, eventTime(event.time_us).slice(11)), h('span', { class: `tag ${colour(event.stream)}` }, event.stream), h('span', { class: 'pairs' }, summary(event))))) : empty('No situation yet.'))),
+    ]);
+  },
+  leave() {
+    latest = null;
+  },
+};

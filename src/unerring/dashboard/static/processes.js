@@ -1,0 +1,248 @@
+// Instances of processes: found among many, and each on its drawn graph.
+
+import { h, patch } from './dom.js';
+import { count, seconds, value, wallTime } from './format.js';
+import { chip, empty, figure, notices, orders, panel } from './parts.js';
+import { Rows } from './rows.js';
+import { ask, changed, state } from './state.js';
+
+const PAGE = 200;
+let rows = null;
+let find = '', status = '', process = '';
+let pages = new Map();
+let matching = 0, total = 0;
+let asked = 0;
+let chosen = null; // {id, told, graph, error}
+let timer = null;
+let opened = '';
+
+async function load(first) {
+  const page = Math.floor(first / PAGE);
+  if (pages.get(page) === 'asked') return;
+  if (!pages.has(page)) pages.set(page, 'asked');
+  const turn = (asked += 1);
+  const what = `${find}|${status}|${process}`;
+  const query = new URLSearchParams({ first: page * PAGE, count: PAGE, find, status, process });
+  const answer = await ask(`/api/instances?${query}`);
+  if (what !== `${find}|${status}|${process}`) return;
+  if (answer.error) {
+    pages.delete(page);
+    return;
+  }
+  pages.set(page, answer.items);
+  matching = answer.matching;
+  total = answer.total;
+  if (turn) changed();
+}
+
+function afresh() {
+  pages = new Map();
+  matching = 0;
+  if (rows) rows.body.scrollTop = 0;
+  load(0);
+}
+
+function again() {
+  // What is on the screen is asked for once more; what is not is forgotten.
+  const at = rows ? Math.floor(rows.body.scrollTop / rows.height / PAGE) : 0;
+  for (const page of [...pages.keys()]) if (page !== at) pages.delete(page);
+  load(at * PAGE);
+  if (chosen && !chosen.final) look(chosen.id);
+}
+
+const FINAL = new Set(['completed', 'cancelled', 'failed', 'parked']);
+
+async function look(id) {
+  const told = await ask(`/api/instances/${encodeURIComponent(id)}`);
+  if (chosen?.id !== id) return;
+  chosen.told = told.error ? chosen.told : told;
+  chosen.error = told.error || null;
+  chosen.final = FINAL.has(told.now?.status);
+  if (told.now && !chosen.graph) {
+    const graph = await ask(`/api/graphs/${encodeURIComponent(told.now.process)}`);
+    if (chosen?.id === id) chosen.graph = graph;
+  }
+  changed();
+}
+
+function open(id) {
+  chosen = { id, told: null, graph: null, error: null, final: false };
+  look(id);
+  changed();
+}
+
+// ---- the drawn graph ----
+
+const WIDE = 138, TALL = 54, GAP_X = 40, GAP_Y = 20;
+
+function places(graph) {
+  const before = new Map(graph.vertices.map((vertex) => [vertex.name, []]));
+  for (const edge of graph.edges) if (edge.target && edge.source) before.get(edge.target).push(edge.source);
+  const layer = new Map();
+  const depth = (name) => {
+    if (!layer.has(name)) layer.set(name, Math.max(0, ...before.get(name).map((one) => depth(one) + 1)));
+    return layer.get(name);
+  };
+  const columns = [];
+  for (const vertex of graph.vertices) (columns[depth(vertex.name)] ||= []).push(vertex);
+  const high = Math.max(...columns.map((column) => column.length));
+  const found = new Map();
+  let x = 34;
+  columns.forEach((column) => {
+    const wide = column.some((vertex) => isAction(vertex)) ? WIDE : 40;
+    column.forEach((vertex, row) => found.set(vertex.name, { x, wide, y: 10 + ((high - column.length) / 2 + row) * (TALL + GAP_Y) }));
+    x += wide + GAP_X;
+  });
+  return { found, width: x + 6, height: high * (TALL + GAP_Y) + 10 };
+}
+
+const isAction = (vertex) => !/split|join/.test(vertex.kind);
+
+function done(told) {
+  const found = new Map();
+  for (const group of told.history?.groups || []) {
+    for (const action of group.actions) found.set(action.vertex, { ...action, group: group.group, master: group.master });
+  }
+  return found;
+}
+
+function drawing(graph, told) {
+  const { found, width, height } = places(graph);
+  const taken = done(told);
+  const undone = ['cancelled', 'failed', 'undoing'].includes(told.now.status);
+  const middle = height / 2 - 5;
+  const at = (name, side) => {
+    if (!name) return side === 'out' ? [8, middle] : [width - 8, middle];
+    const { x, y, wide } = found.get(name);
+    return [side === 'out' ? x + wide : x, y + TALL / 2];
+  };
+  const passed = (edge) => (edge.source ? reached(edge.source) : true) && (edge.target ? reached(edge.target) : told.now.status === 'completed');
+  const control = new Map();
+  const reached = (name) => {
+    if (taken.has(name)) return true;
+    const vertex = graph.vertices.find((one) => one.name === name);
+    if (isAction(vertex)) return false;
+    if (!control.has(name)) {
+      control.set(name, false);
+      const before = graph.edges.filter((edge) => edge.target === name);
+      control.set(name, before.some((edge) => !edge.source || reached(edge.source)));
+    }
+    return control.get(name);
+  };
+  return h('div', { class: 'graph-scroll' }, h('svg', { class: 'graph', viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': `Process ${told.now.process}; done: ${[...taken.keys()].join(', ') || 'nothing yet'}` },
+    h('circle', { class: 'end', cx: 8, cy: middle, r: 5 }),
+    h('circle', { class: `end${told.now.status === 'completed' ? ' done' : ''}`, cx: width - 8, cy: middle, r: 5 }),
+    graph.edges.map((edge, number) => {
+      const [x1, y1] = at(edge.source, 'out'), [x2, y2] = at(edge.target, 'in'), bend = (x1 + x2) / 2;
+      return [
+        h('path', { key: `e${number}`, class: `flow${passed(edge) ? ' done' : ''}`, d: `M${x1} ${y1}C${bend} ${y1} ${bend} ${y2} ${x2} ${y2}` }),
+        edge.label && h('text', { key: `l${number}`, class: 'edge-label', x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 5, 'text-anchor': 'middle' }, edge.label),
+      ];
+    }),
+    graph.vertices.map((vertex) => {
+      const { x, y, wide } = found.get(vertex.name), action = taken.get(vertex.name);
+      if (!isAction(vertex)) {
+        const cx = x + wide / 2, cy = y + TALL / 2, r = 19;
+        return h('g', { key: vertex.name, class: `control${reached(vertex.name) ? ' done' : ''}` }, h('polygon', { points: `${cx},${cy - r} ${cx + r},${cy} ${cx},${cy + r} ${cx - r},${cy}` }),
+          h('text', { x: cx, y: cy + 5, 'text-anchor': 'middle' }, vertex.kind.startsWith('xor') ? '×' : '+'), h('title', {}, `${vertex.kind} ${vertex.condition || ''}`));
+      }
+      const final = vertex.write && !vertex.compensable;
+      const gone = action && undone && vertex.write && vertex.compensable;
+      const kind = vertex.write ? (final ? 'cannot be undone' : 'can be undone') : vertex.service === 'local' ? vertex.kind : 'reads';
+      return h('g', { key: vertex.name, class: `action ${vertex.write ? (final ? 'final' : 'write') : 'read'}${action ? ' done' : ''}${gone ? ' undone' : ''}` },
+        h('rect', { x, y, width: wide, height: TALL, rx: 8 }),
+        h('text', { class: 'name', x: x + wide / 2, y: y + 21, 'text-anchor': 'middle' }, vertex.name.length > 18 ? `${vertex.name.slice(0, 17)}…` : vertex.name),
+        h('text', { class: 'facts', x: x + wide / 2, y: y + 39, 'text-anchor': 'middle' }, action ? `group ${action.group} · view ${action.view} · ${action.master}` : vertex.service === 'local' ? vertex.kind : vertex.service),
+        action && h('circle', { class: 'tick', cx: x + wide - 2, cy: y + 2, r: 8 }),
+        action && h('text', { class: 'tick-text', x: x + wide - 2, y: y + 5.6, 'text-anchor': 'middle' }, gone ? '↺' : '✓'),
+        h('title', {}, `${vertex.name} at ${vertex.service}: ${kind}${action ? `; ${action.iid}` : ''}`));
+    })));
+}
+
+function history(told) {
+  const groups = told.history?.groups || [];
+  if (!groups.length) return empty('No group is decided yet.');
+  return h('div', { class: 'table-scroll' }, h('table', {},
+    h('thead', {}, h('tr', {}, ['group', 'view', 'master', 'when', 'action', 'interaction id', 'took', 'reply'].map((name) => h('th', { scope: 'col' }, name)))),
+    h('tbody', {}, groups.flatMap((group) => (group.actions.length ? group.actions : [null]).map((action, at) => h('tr', { key: `${group.group}.${at}` },
+      h('td', {}, at ? '' : group.group), h('td', {}, at ? '' : group.view), h('td', {}, at ? '' : group.master), h('td', { class: 'nowrap' }, at ? '' : wallTime(group.at_us).split(', ').at(-1)),
+      h('td', {}, action ? action.vertex : ''), h('td', { class: 'mono iid' }, action ? action.iid : ''),
+      h('td', { class: 'right' }, action && action.took_us ? seconds(action.took_us / 1e6) : ''), h('td', { class: 'reply' }, action ? value(action.reply) : '')))))));
+}
+
+function detail() {
+  if (!chosen) return panel('Instance', null, empty('Choose an instance to see it on its graph.'));
+  const close = h('button', { class: 'quiet', onClick: () => { chosen = null; rows.chosen = null; history_.replace(''); changed(); } }, 'close');
+  if (!chosen.told) return panel(chosen.id, close, chosen.error ? h('p', { class: 'bad-text' }, chosen.error) : h('p', { class: 'soft' }, 'asking its nodes…'));
+  const { now, replicas } = chosen.told;
+  const lists = [['asks', 'asks now'], ['compensating', 'compensates'], ['parked', 'does not undo']].filter(([name]) => now[name]?.length);
+  return panel(h('span', { class: 'mono' }, chosen.id), close,
+    h('p', { class: 'facts-line' }, chip(now.status), ' ', h('b', {}, now.process), h('span', { class: 'soft' }, ` version ${now.version?.slice(0, 8)}`),
+      now.view !== undefined && h('span', {}, `view ${now.view}`), now.group !== undefined && h('span', {}, `group ${now.group}`), now.reason && h('span', { class: 'bad-text' }, now.reason)),
+    chosen.graph?.vertices ? drawing(chosen.graph, chosen.told) : chosen.graph?.error ? h('p', { class: 'soft' }, chosen.graph.error) : null,
+    h('p', { class: 'legend soft' }, h('span', {}, h('i', { class: 'box read' }), 'reads'), h('span', {}, h('i', { class: 'box write' }), 'writes, can be undone'), h('span', {}, h('i', { class: 'box final' }), 'cannot be undone')),
+    replicas.length ? h('p', { class: 'replica-line' }, replicas.map((one) => h('span', { key: one.node }, h('b', {}, one.node), ` ${one.role}${one.view === null || one.view === undefined ? '' : `, view ${one.view}`}`))) : null,
+    lists.map(([name, words]) => h('p', { class: 'bad-text', key: name }, `${words}: ${now[name].join('; ')}`)),
+    h('h3', {}, 'Groups and interactions'), history(chosen.told),
+    h('h3', {}, 'State'), h('dl', { class: 'variables' }, Object.entries(now.variables || {}).map(([name, given]) => h('div', { key: name }, h('dt', {}, name), h('dd', {}, value(given))))));
+}
+
+const history_ = { replace: (id) => { opened = id; history_.set(id); }, set: (id) => window.history.replaceState(null, '', `#processes${id ? `/${encodeURIComponent(id)}` : ''}`) };
+
+function list() {
+  rows = new Rows({
+    label: 'Instances', height: 36,
+    choose: (item) => { open(item.instance); history_.replace(item.instance); },
+    need: load,
+    render: (item) => [
+      chip(item.status), h('span', { class: 'instance mono' }, item.instance),
+      h('span', { class: 'soft view' }, item.view === undefined ? '' : `view ${item.view}`), h('span', { class: 'soft ended' }, item.ended_us ? wallTime(item.ended_us).split(', ').at(-1) : item.role || ''),
+    ],
+  });
+  timer = setInterval(() => state.document.run?.state === 'running' && !document.hidden && again(), 2000);
+  const wanted = decodeURIComponent(location.hash.split('/').slice(1).join('/'));
+  if (wanted && wanted !== opened) {
+    opened = wanted;
+    open(wanted);
+    rows.chosen = wanted;
+  }
+}
+
+const pick = (label, now, options, set) => h('select', { 'aria-label': label, value: now, onChange: (event) => { set(event.target.value); afresh(); changed(); } },
+  h('option', { value: '' }, label), options.map((option) => h('option', { key: option, value: option, selected: option === now }, option)));
+
+export const processes = {
+  draw(main) {
+    const told = state.document.processes;
+    if (!rows) {
+      list();
+      afresh();
+    }
+    const statuses = [...new Set(Object.values(told.by_process).flatMap((counts) => Object.keys(counts)))].sort();
+    patch(main, [
+      ...notices(),
+      h('section', { class: 'panel figures' },
+        figure('instances', count(told.instances)), figure('open', count(told.open)),
+        statuses.map((name) => figure(name, count(Object.values(told.by_process).reduce((all, counts) => all + (counts[name] || 0), 0)), name === 'failed' || name === 'parked' ? 'bad' : '')),
+        figure('in a later view', count(told.later_views)), figure('do not undo', count(told.stuck), told.stuck ? 'bad' : ''),
+        h('div', { class: 'nodes' }, told.nodes.map((node) => h('span', { key: node.name, class: 'node-line', 'data-name': node.name }, chip(node.state, `${node.name} ${node.state}`), orders(node.name, node.state === 'running'))))),
+      h('div', { class: `split${chosen ? ' open' : ''}` },
+        panel('Instances', h('span', { class: 'soft' }, `${count(matching)} of ${count(told.instances)}`),
+          h('div', { class: 'tools filters' },
+            h('input', { type: 'search', placeholder: 'Find by id', 'aria-label': 'Find by id', value: find, onInput: (event) => { find = event.target.value; afresh(); } }),
+            pick('every process', process, Object.keys(told.by_process), (is) => { process = is; }), pick('every status', status, statuses, (is) => { status = is; })),
+          h('div', { own: true, class: 'rows-here', id: 'instance-rows' })),
+        detail()),
+    ]);
+    const here = document.getElementById('instance-rows');
+    if (rows.element.parentNode !== here) here.append(rows.element);
+    rows.show(matching, (index) => { const page = pages.get(Math.floor(index / PAGE)); return Array.isArray(page) ? page[index % PAGE] : undefined; }, (item) => item.instance);
+  },
+  leave() {
+    clearInterval(timer);
+    rows = null;
+    chosen = null;
+    opened = '';
+    pages = new Map();
+  },
+};

@@ -1,0 +1,125 @@
+// What the page knows: the status document, section by section, as the server pushes it. Views ask here, nowhere else.
+
+export const state = {
+  document: {}, // the status document
+  connected: false,
+  everConnected: false,
+  trouble: null,
+  tail: [], // situations that came while we watched, newest last; a sample when there are many
+  tailCounts: [], // [moment, how many] for the last looks, sampled or not
+  happenings: [],
+  token: sessionStorage.getItem('token') || '',
+};
+
+const TAIL_MAX = 5000;
+const listeners = new Set();
+let waiting = false;
+
+export function onChange(listener) {
+  listeners.add(listener);
+}
+
+export function changed() {
+  if (waiting) return;
+  waiting = true;
+  requestAnimationFrame(() => {
+    waiting = false;
+    for (const listener of listeners) listener();
+  });
+}
+
+const SECTIONS = ['run', 'tree', 'live', 'spark', 'streams', 'situations', 'processes', 'channels', 'audit'];
+
+export function connect() {
+  const source = new EventSource('/api/stream');
+  source.onopen = () => {
+    state.connected = state.everConnected = true;
+    readHappenings();
+    changed();
+  };
+  source.onerror = () => {
+    state.connected = false;
+    changed();
+  };
+  for (const name of SECTIONS) {
+    source.addEventListener(name, (event) => {
+      state.document[name] = JSON.parse(event.data);
+      changed();
+    });
+  }
+  source.addEventListener('trouble', (event) => {
+    state.trouble = JSON.parse(event.data);
+    changed();
+  });
+  source.addEventListener('happenings', (event) => {
+    state.document.happenings = JSON.parse(event.data);
+    addHappenings(state.document.happenings.last);
+    changed();
+  });
+  source.addEventListener('tail', (event) => {
+    const { counts, events } = JSON.parse(event.data);
+    const all = Object.values(counts).reduce((sum, one) => sum + one, 0);
+    for (const one of events) one.seen = true;
+    state.tail.push(...events);
+    state.tail.splice(0, state.tail.length - TAIL_MAX);
+    state.tailCounts.push([Date.now(), all, events.length]);
+    while (state.tailCounts.length && state.tailCounts[0][0] < Date.now() - 60_000) state.tailCounts.shift();
+    changed();
+  });
+}
+
+const name = (one) => `${one.at_us} ${one.who} ${one.what}`;
+
+function addHappenings(more) {
+  const last = state.happenings.at(-1);
+  const seen = new Set(state.happenings.slice(-2 * more.length).map(name));
+  const added = more.filter((one) => !seen.has(name(one)));
+  if (!added.length) return;
+  state.happenings.push(...added);
+  if (last && added[0].at_us < last.at_us) state.happenings.sort((one, other) => one.at_us - other.at_us);
+  announce(added);
+}
+
+async function readHappenings() {
+  const answer = await ask('/api/happenings');
+  if (answer.last) {
+    state.happenings = answer.last;
+    changed();
+  }
+}
+
+const LOUD = new Set(['died', 'killed', 'evicted']);
+const began = Date.now() * 1000;
+
+function announce(added) {
+  const loud = added.filter((one) => LOUD.has(one.what) && one.at_us > began).slice(-2);
+  if (loud.length) say(loud.map((one) => `${one.who} ${one.what}`).join('; '));
+}
+
+export function say(text) {
+  document.getElementById('said').textContent = text;
+}
+
+export async function ask(path, options) {
+  try {
+    const answer = await fetch(path, options);
+    const body = await answer.json();
+    return answer.ok ? body : { error: body.error || `the server answered ${answer.status}`, status: answer.status };
+  } catch (error) {
+    return { error: `the dashboard’s server does not answer (${error.message}); is it still running?` };
+  }
+}
+
+export function keepToken(token) {
+  state.token = token;
+  if (token) sessionStorage.setItem('token', token);
+  else sessionStorage.removeItem('token');
+}
+
+export async function command(verb, who) {
+  return ask(`/api/commands/${verb}`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json', Authorization: `Bearer ${state.token}` },
+    body: JSON.stringify({ who }),
+  });
+}

@@ -1,0 +1,103 @@
+"""The status document: one reader of a run's folder, for scripts, the terminal and the page."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.dashboard.plant import EXAMPLES, ended_run
+from unerring.app.folder import FILE, Remembered
+from unerring.app.status import RunStatus
+from unerring.app.why import Why
+from unerring.model import CallerError, Event
+from unerring.runtime import happenings
+from unerring.runtime.happenings import Happenings, What
+
+
+@pytest.fixture(autouse=True)
+def _examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> tuple[Path, list[Event]]:
+    from factory.app import app
+    from factory.plant import Plant
+
+    return tmp_path / "run", ended_run(tmp_path / "run", app, list(Plant(seed=3).events(1_500)))
+
+
+def test_a_run_that_has_ended_is_told_from_its_folder(run: tuple[Path, list[Event]]) -> None:
+    data, made = run
+    told = RunStatus(data).look()
+    counts = Counter(event.stream for event in made)
+    assert told["run"]["state"] == "ended"
+    assert told["run"]["name"] == "factory"
+    assert told["situations"]["total"] == len(made)
+    assert {name: count for name, count in told["situations"]["by_stream"].items() if count} == dict(counts)
+    assert sum(one["events"] for one in told["streams"].values() if one["kind"] == "primary") == 1_500
+    assert [one["what"] for one in told["happenings"]["last"]] == ["started", "ended"]
+    rules = {node["name"]: node["level"] for node in told["tree"]["nodes"] if node["role"] == "rule"}
+    assert rules["Shortage"] > rules["StorageDivision"] > rules["Need"] == 1
+    assert {"situation": "Shortage", "process": "relieve"} in told["tree"]["reactions"]
+    assert msgspec.json.decode(msgspec.json.encode(told)) == told
+
+
+def test_why_names_the_events_that_a_situation_is_made_of(run: tuple[Path, list[Event]]) -> None:
+    from factory.app import app
+
+    data, made = run
+    why = Why(app, data)
+    still = next(event for event in made if event.stream == "Standstill")
+    answer = why(still.stream, still.stamp)
+    assert answer["complete"]
+    assert [event["time_us"] for event in answer["made_of"]] == [still.payload["since"]]
+    rate = [event for event in made if event.stream == "ProductionRate"][60]
+    answer = why(rate.stream, rate.stamp)
+    assert answer["complete"]
+    assert answer["count"] == rate.payload["parts"], "a window's rate counts what was in it"
+    short = next(event for event in made if event.stream == "Shortage")
+    (refused,) = why(short.stream, short.stamp)["made_of"]
+    assert refused["stream"] == "StorageDivision"
+    assert refused["is_situation"], "so that one can ask on"
+
+
+def test_what_is_no_run_or_of_another_release_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(CallerError, match="there is no folder"):
+        RunStatus(tmp_path / "nowhere")
+    with pytest.raises(CallerError, match="is not a run's folder"):
+        RunStatus(tmp_path)
+    (tmp_path / "log").mkdir()
+    (tmp_path / FILE).write_bytes(msgspec.json.encode(Remembered("factory.app:app", "9.1.0", format=7)))
+    with pytest.raises(CallerError, match=r"was written by release 9\.1\.0 in format 7"):
+        RunStatus(tmp_path)
+
+
+def test_an_app_that_cannot_be_loaded_leaves_the_rest_to_see(run: tuple[Path, list[Event]]) -> None:
+    data, made = run
+    (data / FILE).write_bytes(msgspec.json.encode(Remembered("nowhere.to:be_found")))
+    told = RunStatus(data).look()
+    assert "there is no module 'nowhere.to' here" in told["run"]["notes"][0]
+    assert told["streams"]["Shortage"]["events"] == sum(event.stream == "Shortage" for event in made)
+
+
+def test_happenings_are_appended_by_many_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(happenings, "BYTES_MAX", 4_000)
+    reader = Happenings(tmp_path)
+    program = "import sys; from pathlib import Path; from unerring.runtime import happenings\n"
+    program += "for n in range(200): happenings.note(Path(sys.argv[1]), sys.argv[2], 'died', str(n))"
+    many = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path), who]) for who in ("a", "b", "c")]
+    assert [one.wait(60) for one in many] == [0, 0, 0]
+    assert Counter(one.who for one in reader.all()) == {"a": 200, "b": 200, "c": 200}
+    for number in range(200):
+        happenings.note(tmp_path, "d", What.DIED, str(number))
+    assert (tmp_path / happenings.FILE).stat().st_size < 5_000
+    assert len([one for one in Happenings(tmp_path).all() if one.who == "d"]) < 200, "the oldest are gone"
+    with (tmp_path / happenings.FILE).open("ab") as file:
+        file.write(b'{"half a li')
+    assert reader.all()[-1].said == "199"
