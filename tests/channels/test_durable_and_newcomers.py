@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.channels.pair import Pair
 from unerring.channels import Asked, ConsumerConfig, Frames, Initial, Nack, Newcomer, Producer, ProducerConfig, Start
+from unerring.channels.codec import EVENT_BYTES
 from unerring.model import Broadcast, Deliver, Persist, Send
 
 DURABLE = ProducerConfig(durable=True)
@@ -88,7 +89,7 @@ def test_a_durable_producer_keeps_what_its_registered_consumers_lack_through_a_r
 
 
 def test_repair_is_paced_but_never_silent() -> None:
-    producer = Producer("press", "here", {}, 1, ProducerConfig(repair_bytes_per_s=1160))
+    producer = Producer("press", "here", {}, 1, ProducerConfig(repair_bytes_per_s=10 * (100 + EVENT_BYTES)))
     producer.start(0)
     for n in range(100):
         producer.publish([b"x" * 100], [n + 1], None, 0)

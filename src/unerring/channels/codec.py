@@ -1,33 +1,43 @@
 """Bytes from and to channel messages.
 
 An event alone: 1 byte kind, 8 producer, 5 epoch, 6 sequence, 8 time, 4 ordinal = 32 bytes, then the payload.
-A batch shares one header: kind, producer, epoch, first sequence, count, flags; then times, ordinals where a stream has
-them, lengths, payloads, and the producer's signature if it signs. Everything else is a msgspec message behind a kind
-byte.
+A batch shares one header: kind, producer, epoch, first sequence, count, flags; then times (one alone where they count
+on by a microsecond), ordinals where a stream has them, the payloads as one msgpack array, so that they are put together
+and taken apart in one call, and the producer's signature if it signs. Everything else is a msgspec message behind a
+kind byte.
 """
 
 from __future__ import annotations
 
 import struct
-from itertools import accumulate, pairwise
+from collections.abc import Sequence
 from typing import Any, Final
+
+import msgspec
 
 from unerring.channels.config import ChannelConfig
 from unerring.channels.messages import Control, Frames
 from unerring.model import Codec, FrameError, Message
 
 SINGLE: Final = 0xE1
-BATCH: Final = 0xE2
+BATCH: Final = 0xE4
 CONTROL: Final = 0xE3
 ORDINALS: Final = 1
 SIGNED: Final = 2
+CONSECUTIVE: Final = 4
 SIGNATURE_BYTES: Final = 64
-EVENT_BYTES: Final = 16
+EVENT_BYTES: Final = 20
 """What an event in a batch takes besides its payload, at the most."""
 _LOW: Final = 0xFFFFFFFF
 
 _SINGLE: Final = struct.Struct("<BQIBIHqI")
 _BATCH: Final = struct.Struct("<BQIBIHIB")
+_TIME: Final = struct.Struct("<q")
+_TIME_MAX: Final = (1 << 63) - 1
+_join_payloads: Final = msgspec.msgpack.Encoder().encode
+_part_payloads: Final = msgspec.msgpack.Decoder(list[bytes]).decode
+_PAYLOAD_BYTES_MIN: Final = 2
+"""An empty payload in its array."""
 HEADER_BYTES: Final = _SINGLE.size
 """What the channel adds to one event."""
 
@@ -38,10 +48,19 @@ class ChannelCodec:
     def __init__(self, config: ChannelConfig) -> None:
         self._bytes_max = config.frame_bytes_max
         self._control = Codec(Control, config.frame_bytes_max)
+        self._weighed: tuple[Sequence[bytes], bytes] | None = None
+
+    def weigh(self, payloads: Sequence[bytes]) -> int:
+        """Bytes of these payloads as they travel. They are joined for that, which the next `encode` makes use of."""
+        body = _join_payloads(payloads)
+        self._weighed = payloads, body
+        return len(body)
 
     def encode(self, message: Frames | Message) -> bytes:
         if isinstance(message, Frames):
-            return encode_frames(message)
+            weighed, self._weighed = self._weighed, None
+            body = weighed[1] if weighed is not None and weighed[0] is message.payloads else None
+            return encode_frames(message, body)
         return bytes((CONTROL,)) + self._control.encode(message)
 
     def decode(self, data: bytes) -> Any:
@@ -63,24 +82,26 @@ class ChannelCodec:
         raise FrameError("not a frame of a reliable channel (another program on this service?)")
 
 
-def encode_frames(frames: Frames) -> bytes:
+def encode_frames(frames: Frames, body: bytes | None = None) -> bytes:
+    """`body`: its payloads joined, if they are already."""
     count = len(frames.payloads)
     first, ordinals = frames.first, frames.ordinals
     place = (frames.producer, frames.epoch & _LOW, frames.epoch >> 32, first & _LOW, first >> 32)
     if count == 1 and not frames.signature:
         return _SINGLE.pack(SINGLE, *place, frames.times[0], ordinals[0] if ordinals else 0) + frames.payloads[0]
-    flags = (ORDINALS if ordinals else 0) | (SIGNED if frames.signature else 0)
-    head = [
+    times = frames.times
+    consecutive = type(times) is range and times.step == 1
+    flags = (ORDINALS if ordinals else 0) | (SIGNED if frames.signature else 0) | (CONSECUTIVE if consecutive else 0)
+    parts = [
         _BATCH.pack(BATCH, *place, count, flags),
-        struct.pack(f"<{count}q", *frames.times),
+        _TIME.pack(times[0]) if consecutive else struct.pack(f"<{count}q", *times),
     ]
     if ordinals:
-        head.append(struct.pack(f"<{count}I", *ordinals))
-    head.append(struct.pack(f"<{count}I", *map(len, frames.payloads)))
-    head.extend(frames.payloads)
+        parts.append(struct.pack(f"<{count}I", *ordinals))
+    parts.append(_join_payloads(frames.payloads) if body is None else body)
     if frames.signature:
-        head.append(frames.signature)
-    return b"".join(head)
+        parts.append(frames.signature)
+    return b"".join(parts)
 
 
 def _decode_batch(data: bytes) -> Frames:
@@ -88,23 +109,41 @@ def _decode_batch(data: bytes) -> Frames:
     if size < _BATCH.size:
         raise FrameError(f"a truncated batch: {size} bytes")
     _, producer, epoch, era, low, high, count, flags = _BATCH.unpack_from(data)
-    per_event = 16 if flags & ORDINALS else 12
-    start = _BATCH.size + per_event * count
+    at = _BATCH.size
+    start = at + (8 if flags & CONSECUTIVE else 8 * count) + (4 * count if flags & ORDINALS else 0)
     signature = b""
     if flags & SIGNED:
         size -= SIGNATURE_BYTES
         signature = data[size:]
-    if count < 1 or start > size or flags > ORDINALS | SIGNED:
+    if count < 1 or start + _PAYLOAD_BYTES_MIN * count > size or flags > ORDINALS | SIGNED | CONSECUTIVE:
         raise FrameError(f"a batch of {count} events does not fit its {len(data)} bytes")
-    times = struct.unpack_from(f"<{count}q", data, _BATCH.size)
-    at = _BATCH.size + 8 * count
-    ordinals = None
-    if flags & ORDINALS:
-        ordinals = struct.unpack_from(f"<{count}I", data, at)
-        at += 4 * count
-    lengths = struct.unpack_from(f"<{count}I", data, at)
-    ends = list(accumulate(lengths, initial=start))
-    if ends[-1] != size:
-        raise FrameError(f"a batch whose payloads end at byte {ends[-1]} of {size}")
-    payloads = [data[begin:end] for begin, end in pairwise(ends)]
+    times: Sequence[int]
+    if flags & CONSECUTIVE:
+        (first_us,) = _TIME.unpack_from(data, at)
+        if first_us > _TIME_MAX - count:
+            raise FrameError(f"a batch of {count} events whose times from {first_us} on have no end")
+        times = range(first_us, first_us + count)
+        at += 8
+    else:
+        times = struct.unpack_from(f"<{count}q", data, at)
+        at += 8 * count
+    ordinals = struct.unpack_from(f"<{count}I", data, at) if flags & ORDINALS else None
+    payloads = _decode_payloads(data, start, size, count)
     return Frames(producer, epoch | era << 32, low | high << 32, times, payloads, ordinals, size - start, signature)
+
+
+def _decode_payloads(data: bytes, start: int, end: int, count: int) -> list[bytes]:
+    # The decoder takes an array's word for its length and makes room for it: the word is checked before.
+    head = _array_head(count)
+    if not data.startswith(head, start, end):
+        raise FrameError(f"a batch of {count} events with another number of payloads")
+    try:
+        return _part_payloads(memoryview(data)[start:end])
+    except msgspec.DecodeError as error:
+        raise FrameError(f"a batch of {count} events whose payloads do not fill it: {error}") from None
+
+
+def _array_head(count: int) -> bytes:
+    if count < 16:
+        return bytes((0x90 | count,))
+    return struct.pack(">BH", 0xDC, count) if count < 1 << 16 else struct.pack(">BI", 0xDD, count)

@@ -45,7 +45,8 @@ class Frames(msgspec.Struct, frozen=True, gc=False):
     payloads: Sequence[bytes]
     ordinals: Sequence[int] | None = None
     size: int = 0
-    """Bytes of all payloads: counted once, where the frames are made."""
+    """Bytes of all payloads, for the bounds: counted once, where the frames are made. A batch that came over the wire
+    counts the few bytes of their lengths too."""
     signature: bytes = b""
     """The producer's, on the batch as it was published; a part of a batch has none."""
 

@@ -137,15 +137,22 @@ class Producer:
         return effects
 
     def publish(
-        self, payloads: Sequence[bytes], times: Sequence[int], ordinals: Sequence[int] | None, now: int
+        self,
+        payloads: Sequence[bytes],
+        times: Sequence[int],
+        ordinals: Sequence[int] | None,
+        now: int,
+        size: int | None = None,
     ) -> Effects | None:
         """Consecutive events, all or none. None: no room while a registered consumer is behind; try again later.
 
+        `size` is the bytes of all payloads, if the caller has counted them; the sequences are kept, not copied.
         SchemaError: a stamp that does not increase or a payload too large; nothing was published.
         """
         if self.closed:
             raise CallerError(f"producer {self.name!r} is closed: its last sequence is on record; open a new one")
-        size = self._check(payloads, times, ordinals)
+        size = sum(map(len, payloads)) if size is None else size
+        self._check(payloads, times, ordinals, size)
         if not self._make_room(len(payloads), size, now):
             return None
         frames = self._signed(Frames(self.id, self.epoch, self.last + 1, times, payloads, ordinals, size))
@@ -363,11 +370,12 @@ class Producer:
             self._evict()
         return True
 
-    def _check(self, payloads: Sequence[bytes], times: Sequence[int], ordinals: Sequence[int] | None) -> int:
-        """Refuse what cannot be published; the bytes of all payloads otherwise."""
+    def _check(
+        self, payloads: Sequence[bytes], times: Sequence[int], ordinals: Sequence[int] | None, size: int
+    ) -> None:
+        """Refuse what cannot be published."""
         if not payloads or len(times) != len(payloads) or (ordinals is not None and len(ordinals) != len(payloads)):
             raise SchemaError(f"{len(payloads)} payloads with {len(times)} times: each event needs exactly one stamp")
-        size = sum(map(len, payloads))
         if size > self._channel.payload_bytes_max:
             largest = max(map(len, payloads))
             if largest > self._channel.payload_bytes_max:
@@ -389,7 +397,6 @@ class Producer:
                 if rising
                 else f"producer {self.name!r}: stamps must strictly increase within a batch too"
             )
-        return size
 
     # --- heartbeat
 

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Final, Generic, Self, TypeVar
 
 from unerring.channels import Asked, ChannelCodec, ChannelConfig, Producer, ProducerConfig
+from unerring.channels.codec import EVENT_BYTES
 from unerring.channels.signature import SEED_BYTES
 from unerring.model import (
     TIME_MAX,
@@ -142,22 +143,24 @@ class AsyncPublisher(Generic[V]):
         payload = self._records.encode(value)
         async with self._turn:
             stamp_time = self._stamp(at, ordinal)
-            return await self._publish([payload], [stamp_time], [ordinal] if ordinal else None)
+            return await self._publish([payload], [stamp_time], [ordinal] if ordinal else None, len(payload))
 
     async def publish_many(self, values: Iterable[V], *, at: Sequence[datetime | int] | None = None) -> int:
         """Many events, in order; waits while there is no room. Returns the last sequence."""
-        payloads = self._records.encode_all(list(values))
+        payloads = self._records.encode_all(values)
         if at is not None and len(at) != len(payloads):
             raise SchemaError(f"{len(payloads)} events with {len(at)} times; give each its own, or none")
         async with self._turn:
             last = self._running().last
-            for first, count in self._chunks(payloads):
+            first = 0
+            for chunk, size in self._chunks(payloads):
                 # A clock may give one moment twice; the second event is then a microsecond later.
-                times: Sequence[int] = self._now(count)
+                times: Sequence[int] = self._now(len(chunk))
                 if at is not None:
-                    times = [to_time_us(moment) for moment in at[first : first + count]]
+                    times = [to_time_us(moment) for moment in at[first : first + len(chunk)]]
                 self._check_ahead(times[-1])
-                last = await self._publish(payloads[first : first + count], times, None)
+                last = await self._publish(chunk, times, None, size)
+                first += len(chunk)
             return last
 
     def try_publish(self, value: V, *, at: datetime | int | None = None) -> bool:
@@ -195,11 +198,11 @@ class AsyncPublisher(Generic[V]):
                 return
             await self.progress()
 
-    async def _publish(self, payloads: list[bytes], times: Sequence[int], ordinals: list[int] | None) -> int:
+    async def _publish(self, payloads: list[bytes], times: Sequence[int], ordinals: list[int] | None, size: int) -> int:
         while True:
             await self._outlet.ready()
             machine = self._running()
-            effects = machine.publish(payloads, times, ordinals, monotonic_us())
+            effects = machine.publish(payloads, times, ordinals, monotonic_us(), size)
             if effects is not None:
                 self._last_time = times[-1]
                 self._last_ordinal = ordinals[-1] if ordinals else 0
@@ -215,21 +218,26 @@ class AsyncPublisher(Generic[V]):
             except TimeoutError:
                 continue
 
-    def _chunks(self, payloads: Sequence[bytes]) -> Iterable[tuple[int, int]]:
-        """Batches that fit a frame with room to spare."""
+    def _chunks(self, payloads: list[bytes]) -> Iterable[tuple[list[bytes], int]]:
+        """Batches that fit a frame with room to spare, and the bytes of each one's payloads."""
         # A service that carries less at once says so; the rest of its frame is for headers.
         limit = min(self._channel.frame_bytes_max // 2, getattr(self._outlet, "push_bytes_max", 1 << 30) - 64)
-        if 0 < len(payloads) <= _BATCH_COUNT_MAX and sum(map(len, payloads)) + 16 * len(payloads) <= limit:
-            yield 0, len(payloads)
-            return
+        count = len(payloads)
+        if 0 < count <= _BATCH_COUNT_MAX and count * (len(payloads[0]) + EVENT_BYTES) <= limit:  # it may fit as it is
+            size = self._codec.weigh(payloads)
+            if size + EVENT_BYTES * count <= limit:
+                yield payloads, size
+                return
         first = size = 0
         for at, payload in enumerate(payloads):
-            if at > first and (at - first >= _BATCH_COUNT_MAX or size + len(payload) + 16 > limit):
-                yield first, at - first
+            if at > first and (
+                at - first >= _BATCH_COUNT_MAX or size + len(payload) + EVENT_BYTES * (at - first + 1) > limit
+            ):
+                yield payloads[first:at], size
                 first, size = at, 0
-            size += len(payload) + 16
+            size += len(payload)
         if first < len(payloads):
-            yield first, len(payloads) - first
+            yield payloads[first:], size
 
     def _stamp(self, at: datetime | int | None, ordinal: int) -> int:
         if at is None:

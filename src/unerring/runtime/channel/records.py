@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import countOf
 from typing import Any, Generic, TypeVar, overload
 
@@ -12,6 +12,9 @@ from unerring.channels import Frames
 from unerring.model import SchemaError, Stamp, StreamSchema, schema_of
 
 V = TypeVar("V")
+
+_BYTES = (bytes,)
+"""Without this a text would be taken for Base64."""
 
 
 class Received(msgspec.Struct, Generic[V], frozen=True, gc=False):
@@ -72,11 +75,17 @@ class Records:
     def decode_all(self, payloads: Sequence[bytes]) -> list[Any]:
         return list(payloads) if self._stream is None else list(map(self.decode, payloads))
 
-    def encode_all(self, values: list[Any]) -> list[bytes]:
-        wanted = bytes if self._stream is None else self._stream
-        if countOf(map(type, values), wanted) != len(values):
-            return [self.encode(value) for value in values]  # says which one is wrong
-        return values if self._stream is None else list(map(self._encode, values))
+    def encode_all(self, values: Iterable[Any]) -> list[bytes]:
+        """A list of its own: the caller's may change."""
+        given = values if type(values) is list else list(values)
+        if self._stream is None:
+            try:
+                return msgspec.convert(given, list[bytes], builtin_types=_BYTES)  # checked and copied in one go
+            except msgspec.ValidationError:
+                return [self.encode(value) for value in given]  # says which one is wrong
+        if countOf(map(type, given), self._stream) != len(given):
+            return [self.encode(value) for value in given]
+        return list(map(self._encode, given))
 
     def encode(self, value: Any) -> bytes:
         if self._stream is None:

@@ -109,6 +109,11 @@ class AsyncSubscriber(Generic[V]):
         self._timers = Timers(self._on_timer)
         self._queue: deque[Frames | Loss | Promise] = deque()
         self._queued = 0
+        self._inbox: deque[tuple[Address, bytes]] = deque()
+        """Frames that came while the application waits: each is opened when it is asked for, so that the events of one
+        batch are let go before those of the next are made."""
+        self._opening_due = False
+        self._waiting = 0
         self._arrived = asyncio.Event()
         self._paused = False
         self._closed = False
@@ -190,10 +195,14 @@ class AsyncSubscriber(Generic[V]):
             raise self._quit
         self._accept_current()
         while not self._queue:
-            if self._closed:
+            if self._inbox:
+                sender, data = self._inbox.popleft()
+                self._open_frame(sender, data)
+            elif self._closed:
                 raise StopAsyncIteration
-            self._arrived.clear()
-            await self._arrived.wait()
+            else:
+                await self._arrival()
+        self._open_soon()
         segment = self._queue.popleft()
         if isinstance(segment, Promise):
             if self._on_progress is not None:
@@ -293,7 +302,38 @@ class AsyncSubscriber(Generic[V]):
 
     # --- the machine
 
+    async def _arrival(self) -> None:
+        """Wait until something came."""
+        self._arrived.clear()
+        self._waiting += 1
+        try:
+            await self._arrived.wait()
+        except BaseException:
+            self._open_soon()
+            raise
+        finally:
+            self._waiting -= 1
+
     def _receive(self, sender: Address, data: bytes) -> None:
+        if self._waiting:
+            self._inbox.append((sender, data))
+            self._arrived.set()
+            return
+        self._open_inbox()
+        self._open_frame(sender, data)
+
+    def _open_soon(self) -> None:
+        """Gaps and heartbeats in the inbox do not wait for an application that is busy with something else."""
+        if self._inbox and not self._opening_due:
+            self._opening_due = True
+            asyncio.get_running_loop().call_soon(self._open_inbox)
+
+    def _open_inbox(self) -> None:
+        self._opening_due = False
+        while self._inbox:
+            self._open_frame(*self._inbox.popleft())
+
+    def _open_frame(self, sender: Address, data: bytes) -> None:
         try:
             message = self._codec.decode(data)
         except FrameError as error:
@@ -322,6 +362,7 @@ class AsyncSubscriber(Generic[V]):
                 self.reports.take(effect)
 
     def _on_timer(self, name: str) -> None:
+        self._open_inbox()
         try:
             self._carry_out(self._machine.timer(name, monotonic_us()))
         except InvariantBreach as broken:
