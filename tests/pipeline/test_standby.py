@@ -286,7 +286,7 @@ def _status(data: Path) -> str:
     from unerring.runtime.live.status import processes
 
     metrics, said = Metrics(), list[str]()
-    watch = Watch(data, None, metrics, said.append)  # type: ignore[arg-type]
+    watch = Watch(data, metrics, said.append)
     for told in processes(data / "live"):
         if told["name"].startswith("spark/"):
             watch.look_at(told)

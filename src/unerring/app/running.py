@@ -157,9 +157,9 @@ class Run:
                 self.metrics.set("unerring_quarantined_total", writer.quarantined, stream=name)
                 self.metrics.set("unerring_repeated_total", writer.repeated, stream=name)
             if self._feeds.error is not None:
-                raise _as_sentence(self._feeds.error)
+                raise as_sentence(self._feeds.error)
         if self.acting is not None and self.acting.error is not None:
-            raise _as_sentence(self.acting.error)
+            raise as_sentence(self.acting.error)
         for number, query in enumerate(self._queries):
             if not query.isActive and query.exception() is not None:
                 self._queries[number] = self._again(self.views[number], query)
@@ -252,7 +252,8 @@ def check_master(master: str) -> None:
     raise NetworkError(f"there is no Spark master at {master} ({last}); start it, or run with --master 'local[*]'")
 
 
-def _as_sentence(error: BaseException) -> UnerringError:
+def as_sentence(error: BaseException) -> UnerringError:
+    """What ended a part of a run that works in a thread of its own."""
     inner: Any = error
     while isinstance(inner, BaseExceptionGroup) and inner.exceptions:
         inner = inner.exceptions[0]

@@ -8,7 +8,7 @@ import re
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -16,14 +16,17 @@ from unerring.app import live
 from unerring.app.application import App, load
 from unerring.app.live import LIVE, SPARK
 from unerring.app.metrics import Metrics
-from unerring.app.running import METRICS_FILE, check_master
+from unerring.app.running import METRICS_FILE, as_sentence, check_master
 from unerring.app.standby import SparkOptions, command
 from unerring.correlation.record import node_of
 from unerring.log import EventLog, LocalStore
-from unerring.model import CallerError, ConfigError
+from unerring.model import CallerError, ConfigError, UnerringError
 from unerring.pipeline.session import SparkConfig
 from unerring.runtime.live import Cluster, Supervisor
 from unerring.runtime.live.status import processes
+
+if TYPE_CHECKING:
+    from unerring.app.acting import Acting
 
 LOOK_S: Final = 1.0
 BESIDE_MB: Final = 700
@@ -47,8 +50,15 @@ def options_of(f: int, live_rules: Sequence[str], tls: str, master: str, memory:
     return StandbyOptions(f, tuple(live_rules), tls, spark)
 
 
-def run_standby(address: str, options: StandbyOptions, data: Path, say: Callable[[str], Any], metrics: Metrics) -> None:
-    """Run until SIGINT or SIGTERM; a new run in the same folder goes on from there."""
+def run_standby(
+    address: str,
+    options: StandbyOptions,
+    data: Path,
+    say: Callable[[str], Any],
+    metrics: Metrics,
+    acting: Acting | None = None,
+) -> None:
+    """Run until SIGINT or SIGTERM, or until channels or actions fail; a new run in the folder goes on from there."""
     data = data.absolute()
     app = load(address)
     on_spark = _on_spark(app, options.live)
@@ -62,7 +72,8 @@ def run_standby(address: str, options: StandbyOptions, data: Path, say: Callable
 
         feeds = Feeds(EventLog(data / "log"), app.channels, {s.name: s for s in app.streams}, app.buckets)
     try:
-        asyncio.run(_supervise(cluster, data, app, options, say, metrics))
+        beside = [part for part in (feeds, acting) if part is not None]
+        asyncio.run(_supervise(cluster, data, app, options, Watch(data, metrics, say, beside)))
     finally:
         if feeds is not None:
             feeds.stop()
@@ -103,9 +114,7 @@ def _free_mb() -> int | None:
     return int(told[1]) // 1024 if told else None
 
 
-async def _supervise(
-    cluster: Cluster, data: Path, app: App, options: StandbyOptions, say: Callable[[str], Any], metrics: Metrics
-) -> None:
+async def _supervise(cluster: Cluster, data: Path, app: App, options: StandbyOptions, watch: Watch) -> None:
     def how(name: str) -> list[str]:
         return command(data, name, options.spark) if node_of(name) == SPARK else live.command(data, name)
 
@@ -114,33 +123,42 @@ async def _supervise(
         asyncio.get_running_loop().add_signal_handler(number, supervisor.stop)
     others = len(supervisor.wanted) - options.f - 1
     beside = f" and {others} live processes" if others else ""
-    say(f"{app.name} runs on Spark in {data} with {options.f + 1} drivers{beside}; Ctrl-C stops it, status shows it")
-    looking = asyncio.create_task(Watch(data, supervisor, metrics, say).run())
+    watch.say(
+        f"{app.name} runs on Spark in {data} with {options.f + 1} drivers{beside}; Ctrl-C stops it, status shows it"
+    )
+    looking = asyncio.create_task(watch.run(supervisor))
+    looking.add_done_callback(lambda _: supervisor.stop())
     try:
         await supervisor.run()
     finally:
         looking.cancel()
-        await asyncio.gather(looking, return_exceptions=True)
+        [ended] = await asyncio.gather(looking, return_exceptions=True)
+    if isinstance(ended, UnerringError):
+        raise ended
 
 
 class Watch:
     """Says what changes among the drivers, and keeps the metrics."""
 
-    def __init__(self, data: Path, supervisor: Supervisor, metrics: Metrics, say: Callable[[str], Any]) -> None:
+    def __init__(self, data: Path, metrics: Metrics, say: Callable[[str], Any], beside: Sequence[Any] = ()) -> None:
+        """`beside`: what works in threads of this process; the `error` of one of them ends the run."""
+        self.say = say
         self._data = data
-        self._supervisor = supervisor
         self._metrics = metrics
-        self._say = say
+        self._beside = beside
         self._said: dict[str, str] = {}
 
-    async def run(self) -> None:
+    async def run(self, supervisor: Supervisor) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
+            for part in self._beside:
+                if part.error is not None:
+                    raise as_sentence(part.error)
             found = await asyncio.to_thread(processes, self._data / LIVE)
             for told in found:
                 if node_of(told["name"]) == SPARK:
                     self.look_at(told)
-            self._metrics.set("unerring_driver_restarts_total", self._supervisor.restarts)
+            self._metrics.set("unerring_driver_restarts_total", supervisor.restarts)
             text = self._metrics.text().encode()
             await asyncio.to_thread(LocalStore(self._data).replace, METRICS_FILE, text)
 
@@ -167,4 +185,4 @@ class Watch:
             state = f"stopped: {told['refused']}"
         if self._said.get(name) != state:
             self._said[name] = state
-            self._say(f"{name} {state}" if up else f"{name} is {state}" if ":" not in state else f"{name} {state}")
+            self.say(f"{name} {state}" if up else f"{name} is {state}" if ":" not in state else f"{name} {state}")

@@ -173,7 +173,7 @@ def _run_standby(
     server = None if port is None else serve(metrics, port)
     acting = act(address, app, tolerated, data, console.print, options.tls)
     try:
-        run_standby(address, options, data, console.print, metrics)
+        run_standby(address, options, data, console.print, metrics, acting)
     finally:
         if acting is not None:
             acting.stop()
