@@ -51,7 +51,7 @@ def run(quick: bool = False) -> Iterator[dict[str, Any]]:
         restarted = _restarts(Path(folder), restarts)
     yield _figure("failover.kills", kills, "kills")
     for part in PARTS if not quick else ():
-        yield _figure(f"failover.{part}.p50_s", statistics.median(s for p, s in failovers if p == part), "s")
+        yield _figure(f"failover.{part.lower()}.p50_s", statistics.median(s for p, s in failovers if p == part), "s")
     times = [seconds for _, seconds in failovers]
     yield _figure("failover.p50_s", statistics.median(times), "s", 1.5)
     yield _figure("failover.p99_s", float(np.percentile(times, 99)), "s")

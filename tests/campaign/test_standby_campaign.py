@@ -102,6 +102,32 @@ def test_a_mixed_tree_is_perfect_though_drivers_and_replicas_die(java: Path, tmp
     assert run.violations() == []
 
 
+@pytest.mark.timeout(3600)
+def test_a_mixed_run_that_was_stopped_as_a_whole_goes_on(java: Path, tmp_path: Path) -> None:
+    """Drivers go on from their checkpoints; live replicas, which were in memory, begin again with the log."""
+    live = importlib.import_module("unerring.app.live")
+    live_tree = importlib.import_module("tests.correlation.live_tree")
+    events = live_tree.readings(300)
+    run = runs.StandbyRun(tmp_path, "tests.correlation.tree_app:app", events, ("Rate", "Peaks"), rows=1000)
+
+    async def play(first: int, end: bool) -> None:
+        await run.until(run.both_stand, 400)
+        run.feed(events[first : first + 150])
+        if end:
+            run.end()
+            await run.until(run.sealed, 400)
+        else:
+            await run.until(lambda: run.status("Steps/0").get("through", 0) > events[first + 100].stamp.time, 400)
+
+    asyncio.run(run.supervised(play(0, end=False)))
+    before = run.cluster.generation
+    run.cluster = live.begin_anew(run.cluster, tmp_path)
+    assert run.cluster.generation == before + 1
+    run.supervisor = run.new_supervisor()
+    asyncio.run(run.supervised(play(150, end=True)))
+    assert run.violations() == []
+
+
 def _sleep(run: Any, victim: str, part: str, for_s: float) -> None:
     told = run.status(victim)
     pid = told["pid"] if part == "Python" else told["driver"]["jvm"]

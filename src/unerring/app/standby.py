@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import random
 import shutil
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 LOOK_S: Final = 0.1
 CAUGHT_UP_S: Final = 3.0
 """A driver that reaches what was sealed when it looked, in less than this, has caught up."""
+SHORTER: Final = 0.7
 BREATH_S: Final = 1.0
 """A driver that was killed leaves the machine to its fellows for so long, before it starts Spark again."""
 REFUSED_S: Final = 20.0
@@ -129,15 +131,22 @@ class Drive:
             os._exit(1)
 
     async def catch_up(self) -> None:
-        """Until its queries are where the sealed streams are, but for what comes meanwhile."""
+        """Until its queries are where the sealed streams are, but for what comes meanwhile.
+
+        Each round has as much to do as came during the one before. When rounds no longer get shorter, micro-batches of
+        this machine take so long, for its fellows as well, and this is as near as it gets.
+        """
         loop = asyncio.get_running_loop()
+        before_s = math.inf
         while True:
             wanted = [self._sealed_us(view.level) for view in self.run.views]
             began_s = loop.time()
             while not await asyncio.to_thread(self._reached, wanted):
                 await asyncio.sleep(LOOK_S)
-            if loop.time() - began_s < CAUGHT_UP_S:
+            took_s = loop.time() - began_s
+            if took_s < CAUGHT_UP_S or took_s > before_s * SHORTER:
                 return
+            before_s = took_s
 
     def _sealed_us(self, level: Level) -> int:
         log = level.log
