@@ -1,175 +1,163 @@
 ------------------------------- MODULE Views -------------------------------
-(* Views, votes, naming, acceptance and compensation of a replicated process execution.
+(* Views, votes, naming, acceptance and compensation of a replicated process execution: what is decided stays, and all
+   that was done beside it is found. `Without` removes rules, to show that each is needed.
 
-   A state is its lineage: the executing view of each group so far. Every message ever sent stays receivable, so loss,
-   delay, repetition and reordering are all covered. A crash forgets what is not on disk. View 1 here is view 0 of the
-   code: only the first replica plans in it. `Broken` removes one rule, to show that the rule is needed. *)
-EXTENDS Naturals, Sequences, FiniteSets, TLC
+   A state is its lineage: the executing view of each group so far. Every message ever sent can still arrive, so loss,
+   delay, repetition and reordering are all covered. View 1 here is view 0 of the code.
 
-CONSTANTS R, First, MaxView, Groups, MaxCrashes, Broken
+   Steps are merged where nobody can tell the difference.
+   - A promise only forbids. One that comes to nothing is the same as messages that do not arrive, and is left out.
+   - A candidate does nothing else between asking for a view, a vote, and counting it: otherwise it is no candidate any
+     more. With three replicas the first vote of another one is enough. So an election is one step, at the time of the
+     vote: the candidate's asking can wait for it, and its counting need not.
+   - Counting acknowledgements, naming a master and hearing of it only permit one replica to go on from a state that a
+     majority has. Here any replica may, once for each state. That is more than the code does, never less.
+   - A master does nothing else between beginning a group and the state after it. A group that is not finished leaves
+     nothing but effects, and about those the worst is assumed: as soon as a state is decided in a view, the group after
+     it may have effects in that view, at once, later, or never. What is done about them is in Effects.tla.
+   - A group with or without writes, an announcement and a cancellation all make a state from a decided one: one step.
+   - A crash loses candidacies, counts, plans and unfinished groups. All these are messages that do not arrive. What is
+     left is a state that was sent ahead of the disk: `Lose`. *)
+EXTENDS Integers, Sequences, FiniteSets, TLC
+
+CONSTANTS R, First, Views, Groups, Crashes, Without
 
 VARIABLES
-  view,      \* disk: the highest view this replica has promised to
-  acc,       \* disk: the accepted state, [in |-> accepted_in, lin |-> lineage]
-  running,   \* disk: the group this replica executes as master, or Nobody
-  candidate, \* memory: the view this replica asks votes for, or 0
-  lead,      \* memory: the state this replica replicates and counts ACKs for, or Nobody
-  votes, sent, acks, naming,   \* messages
-  effects,   \* what services did and did not undo: pairs <<group, view>>
-  undone,    \* compensated or tombstoned pairs
-  decided,   \* ghost: every state that a majority acknowledged and its owner saw so
-  crashes
+  view,    \* disk: the highest view that each replica has promised to
+  acc,     \* disk: the accepted state
+  sent,    \* messages: every state that was replicated
+  acks,    \* who ever had which state on disk
+  chosen,  \* every state that a majority ever had on disk: it is decided, whether or not somebody knows
+  named,   \* disk: for which state who took the slot of the next group
+  lost     \* who crashed and lost a state
 
-vars == <<view, acc, running, candidate, lead, votes, sent, acks, naming, effects, undone, decided, crashes>>
+vars == <<view, acc, sent, acks, chosen, named, lost>>
 
+ASSUME Cardinality(R) = 3
 \* The replicas other than the first are alike: runs that differ in their names only are checked once.
 Alike == Permutations(R \ {First})
-Nobody == [in |-> 0, lin |-> <<>>]
-State(v, l) == [in |-> v, lin |-> l]
+Rule(name) == name \notin Without
+Max(a, b) == IF a > b THEN a ELSE b
+
+State(v, l, r) == [in |-> v, lin |-> l, by |-> r]
+Nothing == State(0, <<>>, First)
 Majority(S) == 2 * Cardinality(S) > Cardinality(R)
-Last(l) == IF l = <<>> THEN 0 ELSE l[Len(l)]
 Later(a, b) == a.in > b.in \/ (a.in = b.in /\ Len(a.lin) > Len(b.lin))
+Executed(s) == IF s.lin = <<>> THEN 0 ELSE s.lin[Len(s.lin)][1]
 \* Votes are compared by accepted_in, then group. Comparing by the executing view revokes decided states.
-Better(a, b) == IF Broken = "executing"
-                THEN Last(a.lin) > Last(b.lin) \/ (Last(a.lin) = Last(b.lin) /\ Len(a.lin) > Len(b.lin))
-                ELSE Later(a, b)
+Better(a, b) == IF Rule("accepted") THEN Later(a, b)
+                ELSE Executed(a) > Executed(b) \/ (Executed(a) = Executed(b) /\ Len(a.lin) > Len(b.lin))
+Group(s) == Len(s.lin) + 1
+After(s, n, r) == State(s.in, Append(s.lin, <<s.in, n>>), r)
 
 Init ==
   /\ view = [r \in R |-> 1]
-  /\ acc = [r \in R |-> IF r = First THEN State(1, <<>>) ELSE Nobody]
-  /\ running = [r \in R |-> Nobody]
-  /\ candidate = [r \in R |-> 0]
-  /\ lead = [r \in R |-> IF r = First THEN State(1, <<>>) ELSE Nobody]
-  /\ votes = {}
-  /\ sent = {State(1, <<>>)}
-  /\ acks = {[s |-> State(1, <<>>), by |-> First]}
-  /\ naming = {} /\ effects = {} /\ undone = {} /\ decided = {} /\ crashes = 0
+  /\ acc = [r \in R |-> Nothing]
+  /\ sent = {} /\ acks = {} /\ chosen = {} /\ named = {} /\ lost = {}
 
-Suspect(r) ==
-  /\ view[r] < MaxView
-  /\ view' = [view EXCEPT ![r] = @ + 1]
-  /\ candidate' = [candidate EXCEPT ![r] = view[r] + 1]
-  /\ lead' = [lead EXCEPT ![r] = Nobody]
-  /\ votes' = votes \union {[v |-> view[r] + 1, to |-> r, by |-> r, s |-> acc[r]]}
-  /\ UNCHANGED <<acc, running, sent, acks, naming, effects, undone, decided, crashes>>
-
-Vote(r) == \E m \in votes :
-  /\ m.to = m.by /\ m.to # r
-  /\ IF Broken = "twice" THEN m.v >= view[r] ELSE m.v > view[r]
-  /\ view' = [view EXCEPT ![r] = m.v]
-  /\ candidate' = [candidate EXCEPT ![r] = 0]
-  /\ lead' = [lead EXCEPT ![r] = Nobody]
-  /\ votes' = votes \union {[v |-> m.v, to |-> m.to, by |-> r, s |-> acc[r]]}
-  /\ UNCHANGED <<acc, running, sent, acks, naming, effects, undone, decided, crashes>>
-
-Replicate(r, s) ==
+Keep(r, s) ==
   /\ acc' = [acc EXCEPT ![r] = s]
-  /\ sent' = sent \union {s}
-  /\ acks' = acks \union {[s |-> s, by |-> r]}
-  /\ lead' = [lead EXCEPT ![r] = s]
+  /\ acks' = acks \union {<<s, r>>}
+  /\ chosen' = IF Majority({r} \union {a[2] : a \in {x \in acks : x[1] = s}}) THEN chosen \union {s} ELSE chosen
 
-Plan(r) ==
-  LET v == candidate[r]
-      mine == {m \in votes : m.v = v /\ m.to = r}
-  IN /\ v # 0 /\ v = view[r]
-     /\ \E Q \in SUBSET mine :
-          /\ Majority({m.by : m \in Q})
-          /\ \E best \in Q :
-               /\ \A m \in Q : ~Better(m.s, best.s)
-               /\ Replicate(r, State(v, best.s.lin))
-     /\ candidate' = [candidate EXCEPT ![r] = 0]
-     /\ UNCHANGED <<view, running, votes, naming, effects, undone, decided, crashes>>
+Replicate(r, s) == Keep(r, s) /\ sent' = sent \union {s}
 
-Accept(r) == \E s \in sent :
-  /\ s.in >= view[r]
+\* Only the first replica plans in the first view; any other starter must win one.
+Start(r) ==
+  /\ r = First \/ ~Rule("starter")
+  /\ view[r] = 1 /\ acc[r] = Nothing
+  /\ Replicate(r, State(1, <<>>, r))
+  /\ UNCHANGED <<view, named, lost>>
+
+\* q votes for c, once in a view, and c replicates the better state of the two in its view.
+Elect(c, q, v) ==
+  /\ c # q /\ v > view[c] /\ (IF Rule("once") THEN v > view[q] ELSE v >= view[q])
+  /\ view' = [view EXCEPT ![c] = v, ![q] = v]
+  /\ Replicate(c, State(v, (IF Better(acc[q], acc[c]) THEN acc[q] ELSE acc[c]).lin, c))
+  /\ UNCHANGED <<named, lost>>
+
+\* What is known to be decided is accepted whatever was promised.
+Accept(r, s) ==
+  /\ s.in >= view[r] \/ s \in chosen
   /\ Later(s, acc[r])
-  /\ view' = [view EXCEPT ![r] = s.in]
-  /\ acc' = [acc EXCEPT ![r] = s]
-  /\ acks' = acks \union {[s |-> s, by |-> r]}
-  /\ candidate' = [candidate EXCEPT ![r] = IF s.in > view[r] THEN 0 ELSE @]
-  /\ lead' = [lead EXCEPT ![r] = IF s.in > view[r] THEN Nobody ELSE @]
-  /\ UNCHANGED <<running, votes, sent, naming, effects, undone, decided, crashes>>
+  /\ view' = [view EXCEPT ![r] = Max(@, s.in)]
+  /\ Keep(r, s)
+  /\ UNCHANGED <<sent, named, lost>>
 
-\* The owner of a state sees a majority of ACKs; it is then planner and names the next master, once a (view, group).
-Decide(r) ==
-  /\ lead[r] # Nobody
-  /\ Broken = "early" \/ Majority({a.by : a \in {x \in acks : x.s = lead[r]}})
-  /\ decided' = decided \union {lead[r]}
-  /\ lead' = IF Broken = "rename" THEN lead ELSE [lead EXCEPT ![r] = Nobody]
-  /\ IF Len(lead[r].lin) < Groups
-     THEN \E m \in R : naming' = naming \union {[s |-> lead[r], to |-> m]}
-     ELSE naming' = naming
-  /\ UNCHANGED <<view, acc, running, candidate, votes, sent, acks, effects, undone, crashes>>
+\* What somebody may go on from: only what a majority has.
+Inputs == IF Rule("majority") THEN chosen ELSE sent
 
-Begin(r) == \E n \in naming :
-  /\ n.to = r /\ n.s.in >= view[r] /\ running[r] # n.s
-  /\ ~Later(acc[r], n.s)
-  /\ view' = [view EXCEPT ![r] = n.s.in]
-  /\ acc' = [acc EXCEPT ![r] = n.s]
-  /\ running' = [running EXCEPT ![r] = n.s]
-  /\ candidate' = [candidate EXCEPT ![r] = 0]
-  /\ UNCHANGED <<lead, votes, sent, acks, naming, effects, undone, decided, crashes>>
+MayGoOn(m, s) ==
+  /\ s \in Inputs
+  /\ Group(s) <= Groups
+  /\ s.in >= view[m] /\ ~Later(acc[m], s)
+  /\ Rule("slot") => \A x \in named : x.s # s
 
-Pair(s) == <<Len(s.lin) + 1, s.in>>
+GoOn(m, s) ==
+  /\ MayGoOn(m, s)
+  /\ named' = named \union {[s |-> s, to |-> m]}
+  /\ view' = [view EXCEPT ![m] = s.in]
+  /\ Replicate(m, After(s, 0, m))
+  /\ UNCHANGED lost
 
-\* The service refuses what its tombstone or fence covers; a master that is refused cannot finish.
-Execute(r) ==
-  /\ running[r] # Nobody
-  /\ Pair(running[r]) \notin effects \union undone
-  /\ effects' = effects \union {Pair(running[r])}
-  /\ UNCHANGED <<view, acc, running, candidate, lead, votes, sent, acks, naming, undone, decided, crashes>>
+\* The next state of a master goes out while its own disk still writes it, and the master crashes. It does not go on from
+\* the state before it again: what it would make then could be another state.
+Lose(m, s) ==
+  /\ MayGoOn(m, s) /\ s.by = m /\ acc[m] = s
+  /\ Cardinality(lost) < Crashes
+  /\ named' = IF Rule("ahead") THEN named \union {[s |-> s, to |-> m]} ELSE named
+  /\ sent' = sent \union {After(s, 1, m)}
+  /\ lost' = lost \union {m}
+  /\ UNCHANGED <<view, acc, acks, chosen>>
 
-Finish(r) ==
-  /\ running[r] # Nobody
-  /\ view[r] = running[r].in /\ acc[r] = running[r]
-  /\ Pair(running[r]) \in effects \/ (Broken = "offer" /\ Pair(running[r]) \in undone)
-  /\ Replicate(r, State(view[r], Append(running[r].lin, view[r])))
-  /\ running' = [running EXCEPT ![r] = Nobody]
-  /\ UNCHANGED <<view, candidate, votes, naming, effects, undone, decided, crashes>>
+\* Only without the rule that a state is on disk before it is acknowledged.
+Forget(r) ==
+  /\ ~Rule("disk") /\ Cardinality(lost) < Crashes
+  /\ acc' = [acc EXCEPT ![r] = Nothing]
+  /\ lost' = lost \union {r}
+  /\ UNCHANGED <<view, sent, acks, chosen, named>>
 
-\* What a known decided state excludes: for each older view the first group whose lineage entry is above it, else the next.
-FirstAbove(l, v) == IF \E i \in 1..Len(l) : l[i] > v
-                    THEN CHOOSE i \in 1..Len(l) : l[i] > v /\ \A j \in 1..(i-1) : l[j] <= v
-                    ELSE Len(l) + 1
-
-\* Anyone who knows a decided state, the master that executed or a survivor; what did not yet happen gets a tombstone.
-Excluding == IF Broken = "onaccept" THEN sent ELSE decided
-
-Compensate(r) == \E d \in Excluding, v \in 1..MaxView :
-  LET p == <<FirstAbove(d.lin, v), v>>
-  IN /\ v < d.in
-     /\ p \notin undone
-     /\ p \in effects \/ (running[r] # Nobody /\ Pair(running[r]) = p)
-     /\ undone' = undone \union {p}
-     /\ effects' = effects \ {p}
-     /\ UNCHANGED <<view, acc, running, candidate, lead, votes, sent, acks, naming, decided, crashes>>
-
-Crash(r) ==
-  /\ crashes < MaxCrashes
-  /\ candidate[r] # 0 \/ lead[r] # Nobody \/ Broken = "memory"
-  /\ crashes' = crashes + 1
-  /\ candidate' = [candidate EXCEPT ![r] = 0]
-  /\ lead' = [lead EXCEPT ![r] = Nobody]
-  /\ acc' = IF Broken = "memory" THEN [acc EXCEPT ![r] = Nobody] ELSE acc
-  /\ UNCHANGED <<view, running, votes, sent, acks, naming, effects, undone, decided>>
-
-Next == \E r \in R : \/ Suspect(r) \/ Vote(r) \/ Plan(r) \/ Accept(r) \/ Decide(r) \/ Begin(r) \/ Execute(r)
-                     \/ Finish(r) \/ Compensate(r) \/ Crash(r)
+Next ==
+  \/ \E r \in R : Start(r) \/ Forget(r)
+  \/ \E c, q \in R, v \in 2..Views : Elect(c, q, v)
+  \/ \E r \in R, s \in sent : Accept(r, s) \/ GoOn(r, s) \/ Lose(r, s)
 
 Spec == Init /\ [][Next]_vars
 
-\* Messages that nobody can use any more do not tell states apart.
-Live == <<view, acc, running, candidate, lead, effects, undone, decided, crashes,
-          {m \in votes : candidate[m.to] = m.v \/ (m.to = m.by /\ \E r \in R : view[r] < m.v)},
-          {s \in sent : Broken = "onaccept" \/ \E r \in R : s.in >= view[r] /\ Later(s, acc[r])},
-          {a \in acks : \E r \in R : lead[r] = a.s},
-          {n \in naming : n.s.in >= view[n.to] /\ ~Later(acc[n.to], n.s)}>>
+-----------------------------------------------------------------------------
+\* The only group that an older view may have executed outside a lineage: the first whose entry is above it, else the next.
+FirstAbove(l, v) == IF \E i \in 1..Len(l) : l[i][1] > v
+                    THEN CHOOSE i \in 1..Len(l) : l[i][1] > v /\ \A j \in 1..(i-1) : l[j][1] <= v
+                    ELSE Len(l) + 1
+Excludes(d, g, v) == v < d.in /\ g = FirstAbove(d.lin, v)
+
+\* What somebody may undo: what a decided state excludes. Without the rules: what a state excludes that is not yet
+\* decided; or one's own group, on hearing of a higher view, although its state is still offered in votes.
+Excluding == IF Rule("decided") THEN chosen ELSE sent
+Undoable == {<<FirstAbove(x[1].lin, x[2]), x[2]>> : x \in {y \in Excluding \X (1..Views) : y[2] < y[1].in}}
+            \union {<<Group(x.s), x.s.in>> : x \in {y \in named : ~Rule("offer") /\ view[y.to] > y.s.in}}
+
+\* What nobody can use any more does not tell states apart. A decided lineage is known by its length and the longest one:
+\* it is a prefix of that, or OneChain has failed already.
+Useful(s) == \E r \in R : (s.in >= view[r] \/ s \in chosen) /\ Later(s, acc[r])
+Open(s) == Group(s) <= Groups /\ \E r \in R : s.in >= view[r] /\ ~Later(acc[r], s)
+Longest == IF chosen = {} THEN <<>> ELSE (CHOOSE d \in chosen : \A e \in chosen : Len(e.lin) <= Len(d.lin)).lin
+Live == <<view, acc, lost,
+          {s \in sent : Useful(s)},
+          {a \in acks : a[1] \notin chosen /\ Useful(a[1])},
+          {s \in chosen : Open(s)},
+          {x.s : x \in {y \in named : Open(y.s)}},
+          {<<d.in, Len(d.lin)>> : d \in chosen}, Longest>>
 
 Prefix(a, b) == Len(a) <= Len(b) /\ SubSeq(b, 1, Len(a)) = a
 \* What is decided stays: decided lineages extend one another.
-OneChain == \A a, b \in decided : Prefix(a.lin, b.lin) \/ Prefix(b.lin, a.lin)
-\* What is decided has its effects, and nobody undoes them (Definition 3.3).
-Kept == \A d \in decided : \A i \in 1..Len(d.lin) : <<i, d.lin[i]>> \in effects
-\* Everything else that had an effect can be undone by somebody who knows a decided state (Definition 3.4).
-OneMaster == \A a, b \in naming : a.s = b.s => a.to = b.to
+OneChain == \A a, b \in chosen : Prefix(a.lin, b.lin) \/ Prefix(b.lin, a.lin)
+\* There is one state for each view and group, so one master, and no cancellation beside it.
+OneState == \A s, t \in sent : s.in = t.in /\ Len(s.lin) = Len(t.lin) => s = t
+\* Nobody undoes what is decided (Definition 3.3).
+Kept == \A d \in chosen : \A i \in 1..Len(d.lin) : <<i, d.lin[i][1]>> \notin Undoable
+\* Every group that an older view may have executed is in the lineage, or is what the lineage excludes (Definition 3.4).
+Found == \A s \in Inputs, d \in chosen : s.in < d.in /\ Group(s) <= Groups =>
+  \/ Excludes(d, Group(s), s.in)
+  \/ Len(d.lin) >= Group(s) /\ d.lin[Group(s)][1] = s.in
 =============================================================================
