@@ -24,9 +24,9 @@ import msgspec
 from unerring.model import Persist
 from unerring.processes.build import Process
 from unerring.processes.config import ProcessesConfig
+from unerring.processes.errands import replica_set
 from unerring.processes.graph import Retry
 from unerring.processes.grouping import Grouping
-from unerring.processes.node import replica_set
 from unerring.runtime.process_node import MACHINE, Embedded, RunningNode
 from unerring.runtime.storage import SqliteStorage
 

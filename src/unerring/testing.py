@@ -16,7 +16,7 @@ services are not. A rehearsal is a function of its seed: what fails once fails a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -28,10 +28,24 @@ from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.graph import LOCAL
 from unerring.processes.grouping import Grouping
 from unerring.processes.history import told_history
-from unerring.processes.messages import CANCEL, Answer, Mail, Reply, Request, Start, State
-from unerring.processes.node import ProcessNode
+from unerring.processes.messages import (
+    AGAIN,
+    CANCEL,
+    MOVE,
+    PARK,
+    RESUME,
+    Answer,
+    Mail,
+    Publish,
+    Reply,
+    Request,
+    Start,
+    State,
+)
+from unerring.processes.node import ProcessNode, family
 from unerring.processes.replica import Ended
-from unerring.runtime.process_audit import judge_instance
+from unerring.processes.replica_steers import key_of
+from unerring.runtime.process_audit import judge_family, judge_instance
 from unerring.runtime.services.clients import Refused
 from unerring.simulation.process_parts import Client, SimService, Temper
 from unerring.simulation.world import World
@@ -113,15 +127,20 @@ class Rehearsal:
         config: ProcessesConfig | None = None,
         grouping: Grouping | None = None,
         silence: Mapping[str, float] | None = None,
+        older: Sequence[Process] = (),
     ) -> None:
         self.process = process
+        self.deployed = family([*older, process])
+        """All versions on the nodes, and all children; `deploy` changes it."""
+        self._known = {(each.name, each.graph.version): each for each in self.deployed}
         self.world = World(seed)
         self.silence = dict(silence or {})
         """By service, how often it does what it is asked and says nothing."""
-        graph = process.graph
         self._fakes = {name: dict(fakes) for name, fakes in (services or {}).items()}
-        self._fakes.setdefault(LOCAL, {}).update(process.functions)
-        self.write_operations = {(v.service, v.operation) for v in graph.vertices if v.acts and v.write}
+        self._services: dict[str, bool] = {}
+        self.write_operations: dict[tuple[str, str], None] = {}
+        for each in self.deployed:
+            self._know(each)
         self.names = tuple(f"node{number}" for number in range(2 * f + 1))
         self._bounds, self._grouping = ClusterBounds(f=f), grouping or Grouping()
         self._config = config or ProcessesConfig(tick_us=10 * MILLISECOND_US)
@@ -130,7 +149,6 @@ class Rehearsal:
         self._signals = 0
         for name in self.names:
             self._add_node(name)
-        self._services = {name: service.cancels for name, service in graph.service_by_name.items()}
         for service, cancels in self._services.items():
             self._check_fakes(service)
             self.world.add(
@@ -142,8 +160,17 @@ class Rehearsal:
         self.world.add("client", lambda records, entropy, now: Client(self.names, f, entropy))
         self.run(seconds=0.001)
 
+    def _know(self, process: Process) -> None:
+        graph = process.graph
+        self._known[process.name, graph.version] = process
+        self._services |= {name: service.cancels for name, service in graph.service_by_name.items()}
+        self.write_operations |= dict.fromkeys((v.service, v.operation) for v in graph.vertices if v.acts and v.write)
+        versioned = {f"{graph.version}:{name}": function for name, function in process.functions.items()}
+        self._fakes.setdefault(LOCAL, {}).update(process.functions | versioned)
+
     def _check_fakes(self, service: str) -> None:
-        needed = {v.operation for v in self.process.graph.vertices if v.acts and not v.waits and v.service == service}
+        vertices = [vertex for process in self.deployed for vertex in process.graph.vertices]
+        needed = {v.operation for v in vertices if v.acts and not v.waits and v.service == service}
         lacking = sorted(needed - set(self._fakes.get(service, {})))
         if lacking:
             raise CallerError(
@@ -156,7 +183,7 @@ class Rehearsal:
             return ProcessNode(
                 name,
                 self.names,
-                {self.process.name: self.process},
+                self.deployed,
                 records,
                 entropy,
                 now,
@@ -174,7 +201,8 @@ class Rehearsal:
 
     def call(self, service: str, request: Request) -> Any:
         """What a fake answers; used by the services of the rehearsal."""
-        fake = self._fakes.get(service, {}).get(request.operation)
+        fakes = self._fakes.get(service, {})
+        fake = fakes.get(f"{request.version}:{request.operation}", fakes.get(request.operation))
         if fake is None:
             raise CallerError(f"there is no fake for {request.operation} of service {service!r}")
         value = fake(**request.payload)
@@ -196,6 +224,39 @@ class Rehearsal:
 
     def cancel(self, instance: str) -> None:
         self.world.call("client", "post", instance, Mail(f"cancel-{instance}", CANCEL, None))
+
+    def publish(self, channel: str, key: Any, payload: Any = None, id: str = "") -> None:
+        """A message for whoever waits for the key."""
+        self._signals += 1
+        message = Publish(id or f"message-{self._signals}", channel, key_of(key), msgspec.to_builtins(payload))
+        self.world.call("client", "publish", message)
+
+    def park(self, instance: str) -> None:
+        self._wish(instance, PARK, "by an operator")
+
+    def resume(self, instance: str) -> None:
+        self._wish(instance, RESUME, None)
+
+    def retry(self, instance: str, step: str = "") -> None:
+        """Let what is held try again; with a step, undo from that step on and go on from there."""
+        self._wish(instance, AGAIN, step or None)
+
+    def move(self, instance: str, process: Process) -> None:
+        """Move the instance to that version."""
+        self._wish(instance, MOVE, process.graph.version)
+
+    def _wish(self, instance: str, channel: str, payload: Any) -> None:
+        self._signals += 1
+        self.world.call("client", "post", instance, Mail(f"wish-{self._signals}", channel, payload))
+
+    def deploy(self, *processes: Process) -> None:
+        """Start every node again, with these versions; of each process the last is the current one."""
+        self.deployed = family(processes)
+        for process in self.deployed:
+            self._know(process)
+        for node in self.names:
+            self.world.crash(node)
+            self.world.start(node)
 
     def crash(self, node: str, for_s: float = 1.0) -> None:
         """The node loses its memory and what was not synced, and comes back after a while."""
@@ -271,7 +332,10 @@ class Rehearsal:
         for instance, states in self._ends.items():
             found += check_agreement(instance, {name: state.views for name, state in states.items()})
             mine = [line for _, line in lines if line.iid.startswith(f"{instance}/")]
-            found += judge_instance(self.process, next(iter(states.values())), mine)
+            state = next(iter(states.values()))
+            process = self._known[state.process, state.version]
+            found += judge_instance(process, state, mine)
+            found += judge_family(process, state, [next(iter(others.values())) for others in self._ends.values()])
         if found:
             raise AssertionError("; ".join(map(str, found)))
 

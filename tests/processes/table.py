@@ -12,10 +12,11 @@ from unerring.audit import Acted, Did, Model, Violation, check_agreement, check_
 from unerring.model import Persist, Send
 from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
+from unerring.processes.errands import replica_set
 from unerring.processes.graph import Edge, Graph, Kind, Service, Variable, Vertex
 from unerring.processes.grouping import Grouping
 from unerring.processes.messages import Answer, Mail, Post, Reply, Request, Start, State
-from unerring.processes.node import ProcessNode, replica_set
+from unerring.processes.node import ProcessNode
 from unerring.processes.out import Out
 from unerring.processes.replica import Replica
 

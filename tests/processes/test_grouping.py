@@ -14,7 +14,7 @@ from unerring.processes.explain import explain, groups_of, told
 from unerring.processes.graph import Cut, Edge, Graph, Kind, Service, Vertex
 from unerring.processes.grouping import Grouping, group_at, possible_at
 from unerring.processes.partition import best_ends, lost
-from unerring.simulation.process_parts import Architect
+from unerring.simulation.process_architect import Architect
 
 SLOW = Grouping(failover_us=10_000_000, view_change_us=100_000)
 TIGHT = Grouping(failover_us=125_000, view_change_us=100_000)

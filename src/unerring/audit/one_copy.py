@@ -139,12 +139,15 @@ def _effective(journal: Sequence[Did]) -> dict[str, Did]:
 def _standing(model: Model, status: str, acted: Sequence[Acted]) -> list[Acted]:
     """The writes that must have their effect at the end: all; none once undone; up to the last non-compensable one when
     parked."""
-    writes = [action for action in acted if action.write]
-    if status in ("completed", "running"):
-        return writes
-    final = {vertex.name for vertex in model.vertices if vertex.write and not vertex.compensable}
-    last = max((at for at, action in enumerate(writes) if action.action in final), default=-1)
-    return writes[: last + 1]
+    if status not in ("completed", "running"):
+        acted = acted[: _pivot(model, acted) + 1]
+    return [action for action in acted if action.write]
+
+
+def _pivot(model: Model, acted: Sequence[Acted]) -> int:
+    """Where the last action is that cannot be undone, a write or a child; −1: everything can."""
+    final = {v.name for v in model.vertices if (v.write or v.kind == "child") and not v.compensable}
+    return max((at for at, action in enumerate(acted) if action.action in final), default=-1)
 
 
 def _kept(
@@ -233,7 +236,7 @@ class _Walk:
         """Fire one control vertex, if one is enabled."""
         for edge in self.marks:
             vertex = self.vertices.get(edge.target)
-            if vertex is None or vertex.kind in ("call", "send", "receive", "sleep"):
+            if vertex is None or vertex.kind in ("call", "send", "receive", "sleep", "child"):
                 continue
             into = [other for other in self.model.edges if other.target == vertex.name]
             if vertex.kind == "and-join" and not all(other in self.marks for other in into):
@@ -288,9 +291,7 @@ class _Walk:
 def _replay(instance: str, model: Model, status: str, acted: Sequence[Acted]) -> Iterable[Violation]:
     walk = _Walk(model)
     if status == "parked":  # what came after the last non-compensable action was undone again
-        standing = _standing(model, status, acted)
-        last = max((at for at, action in enumerate(acted) if standing and action.iid == standing[-1].iid), default=-1)
-        acted = acted[: last + 1]
+        acted = acted[: _pivot(model, acted) + 1]
     for at, action in enumerate(acted, 1):
         wrong = walk.act(action)
         if wrong and not (status == "parked" and at == len(acted) and "does not fit" in wrong):

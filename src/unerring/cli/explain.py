@@ -19,11 +19,18 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a rule, a line each.")] = False,
     svg: Annotated[Path | None, typer.Option(help="A process: draw its graph into this file.")] = None,
     failover_ms: Annotated[int, typer.Option(help="A process: the failover threshold for grouping.")] = 2_000,
+    newer: Annotated[str, typer.Argument(help="With --diff: the newer version of the process.")] = "",
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Two versions of a process: what changed, and which instances may be moved.")
+    ] = False,
 ) -> None:
     """Print a rule: its plan, what is compiled and what is interpreted and why, what it keeps, its version.
 
-    The rules that it reads are printed first.
+    The rules that it reads are printed first. Of a process: its graph, the groups, what may run twice.
     """
+    if diff or newer:
+        _explain_difference(address, newer, as_json)
+        return
     from unerring.rules.choice import why_interpreted
     from unerring.rules.explain import describe, printed
 
@@ -43,6 +50,21 @@ def _is_process(found: Any) -> bool:
     from unerring.processes.build import Process
 
     return isinstance(found, Process)
+
+
+def _explain_difference(address: str, newer: str, as_json: bool) -> None:
+    from unerring.processes.moving import compared, told_difference
+
+    if not newer:
+        raise CallerError("--diff compares two versions; write: unerring explain --diff old:process new:process")
+    found = [load(one) for one in (address, newer)]
+    for one, process in zip((address, newer), found, strict=True):
+        if not _is_process(process):
+            raise CallerError(f"{one} is {type(process).__name__}, not a process; --diff compares processes")
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(compared(*found)).decode() + "\n")
+    else:
+        sys.stdout.write(told_difference(*found))
 
 
 def _explain_process(process: Any, as_json: bool, svg: Path | None, failover_ms: int) -> None:

@@ -40,6 +40,8 @@ def start(
 def listing(
     status: Annotated[str, typer.Option(help="Only those with this status.")] = "",
     process: Annotated[str, typer.Option(help="Only those of this process.")] = "",
+    version: Annotated[str, typer.Option(help="Only those of this version.")] = "",
+    parent: Annotated[str, typer.Option(help="Only the children of this instance.")] = "",
     parked: Annotated[
         bool, typer.Option("--parked", help="Only those with a compensation that keeps failing.")
     ] = False,
@@ -53,6 +55,8 @@ def listing(
         for told in _merged(data)
         if status in ("", told["status"])
         and process in ("", told["process"])
+        and version in ("", told["version"])
+        and parent in ("", told.get("parent"))
         and (not parked or told.get("parked") or told["status"] == "parked")
     ]
     for told in found[:limit]:
@@ -62,7 +66,8 @@ def listing(
             more = f"  {told['reason']}" if told.get("reason") else ""
             where = f"  group {told['group']}, view {told['view']}" if "group" in told else ""
             stuck = f"  does not undo: {', '.join(told['parked'])}" if told.get("parked") else ""
-            typer.echo(f"{told['instance']}  {told['process']}  {told['status']}{where}{more}{stuck}")
+            waits = f"  waits: {told['waits']}" if told.get("waits") else ""
+            typer.echo(f"{told['instance']}  {told['process']}  {told['status']}{where}{more}{stuck}{waits}")
     if len(found) > limit:
         typer.echo(f"{len(found) - limit} more; raise --limit", err=True)
 
@@ -70,7 +75,7 @@ def listing(
 @app.command("show")
 def show(instance: Instance, data: Data = HERE) -> None:
     """What the nodes know of an instance now."""
-    _print(max(_each(data, "show", instance), key=_furthest))
+    _print(_told(data, instance))
 
 
 @app.command("history")
@@ -109,10 +114,73 @@ def signal(
     _ask(data, "signal", instance=instance, channel=channel, payload=_json(payload, Any), id=id)
 
 
+@app.command("publish")
+def publish(
+    channel: Annotated[str, typer.Argument(help="The receive actions that may wait for it.")],
+    key: Annotated[str, typer.Argument(help="The value of their key.")],
+    payload: Annotated[str, typer.Option(help="The message, as JSON.")] = "null",
+    id: Annotated[str, typer.Option(help="The same id is the same message.")] = "",
+    data: Data = HERE,
+) -> None:
+    """Send a message to whoever waits for a key, now or within an hour; no instance has to be known."""
+    _ask(data, "publish", channel=channel, key=key, payload=_json(payload, Any), id=id)
+
+
+@app.command("query")
+def query(
+    instance: Instance,
+    name: Annotated[str, typer.Argument(help="A query of the process.")],
+    data: Data = HERE,
+) -> None:
+    """Ask a query of the process about an instance, as JSON. It is answered from the last decided state."""
+    shown = list(_answers(data, "show", instance=instance))
+    answers = list(_answers(data, "query", instance=instance, query=name))
+    told = [(_furthest(s), a) for s, a in zip(shown, answers, strict=True) if not isinstance(a, Exception)]
+    if not told:
+        raise answers[0]
+    _print(max(told, key=lambda pair: pair[0])[1])
+
+
+@app.command("park")
+def park(
+    instance: Instance,
+    why: Annotated[str, typer.Option(help="Shown beside it.")] = "",
+    data: Data = HERE,
+) -> None:
+    """Let an instance not go on after its present group, until it is resumed."""
+    _ask(data, "park", instance=instance, why=why)
+
+
+@app.command("resume")
+def resume(instance: Instance, data: Data = HERE) -> None:
+    """Let an instance go on that was parked, or is held because it could not."""
+    _ask(data, "resume", instance=instance)
+
+
 @app.command("retry")
-def retry(instance: Instance, data: Data = HERE) -> None:
-    """A service that did not undo something was mended: ask it again now."""
-    _each(data, "retry", instance)
+def retry(
+    instance: Instance,
+    step: Annotated[str, typer.Option("--from", help="Go back: undo from this action on, then go on from there.")] = "",
+    data: Data = HERE,
+) -> None:
+    """Something was mended: ask again for what could not be undone, and let what is held try again."""
+    if step or _told(data, instance)["status"] == "held":
+        _ask(data, "retry", instance=instance, step=step)
+    else:
+        _each(data, "retry", instance)
+
+
+@app.command("move")
+def move(
+    instance: Instance,
+    version: Annotated[str, typer.Option(help="To this version; without it, to the one that new instances get.")] = "",
+    data: Data = HERE,
+) -> None:
+    """Move a running instance to another version of its process; both must be deployed (see explain --diff).
+
+    Refused, with the reason, where what it did is not the same in both.
+    """
+    _print({"instance": instance, "version": _ask(data, "move", instance=instance, version=version)})
 
 
 @app.command("audit")
@@ -180,6 +248,11 @@ def _each(data: Path, do: str, instance: str) -> list[Any]:
     told = [answer for answer in answers if not isinstance(answer, Exception)]
     if not told:
         raise answers[0]
+    return told
+
+
+def _told(data: Path, instance: str) -> dict[str, Any]:
+    told: dict[str, Any] = max(_each(data, "show", instance), key=_furthest)
     return told
 
 

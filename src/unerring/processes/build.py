@@ -23,6 +23,7 @@ import msgspec
 from unerring.model import ProcessError, to_duration_us
 from unerring.processes.checks import check, check_condition
 from unerring.processes.graph import LOCAL, Edge, Graph, Kind, Retry, Service, Variable, Vertex
+from unerring.processes.schedules import Schedule
 
 F = TypeVar("F", bound=Callable[..., Any])
 Names = str | Sequence[str]
@@ -42,9 +43,27 @@ class Fork(msgspec.Struct, frozen=True):
 class Process:
     """A process: its graph once `flow` was called, and the code that its actions and conditions name."""
 
-    def __init__(self, name: str, *, state: type | None = None, services: Sequence[Service] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        state: type | None = None,
+        services: Sequence[Service] = (),
+        deadline: Duration = 0,
+        on_failure: str = "undo",
+    ) -> None:
+        if on_failure not in ("undo", "hold"):
+            raise ProcessError(f"process {name}: on_failure is {on_failure!r}; it must be 'undo' or 'hold'")
         self.name = name
         self.services = tuple(services)
+        self.deadline_us = to_duration_us(deadline)
+        if self.deadline_us < 0:
+            raise ProcessError(f"process {name}: its deadline lies in the past; give a duration from its start")
+        self.holds = on_failure == "hold"
+        self.children: dict[str, Process] = {}
+        """Processes that this one starts, by name."""
+        self.schedules: dict[str, Schedule] = {}
+        self.queries: dict[str, Callable[..., Any]] = {}
         self.types, self.variables = _variables(name, state)
         self.functions: dict[str, Callable[..., Awaitable[Any]]] = {}
         self.conditions: dict[str, Callable[..., Any]] = {}
@@ -65,6 +84,7 @@ class Process:
         process.conditions = dict(conditions)
         process.types = dict(types)
         process.variables = graph.state
+        process.deadline_us, process.holds = graph.deadline_us, graph.holds
         for vertex in graph.vertices:
             if vertex.kind is Kind.XOR_SPLIT:
                 if vertex.condition not in process.conditions:
@@ -129,15 +149,89 @@ class Process:
         """Declare a message to a partner: a write whose reply is only an acknowledgement."""
         return self.action(kind=Kind.SEND, **options)
 
-    def receive(self, name: str, *, channel: str | None = None, writes: Names = ()) -> str:
-        """A wait for a partner's message (a signal) on a channel; its content goes to `writes`."""
-        self._declare(Vertex(name, Kind.RECEIVE, channel=channel or name, writes=_names(writes), time_us=0))
+    def receive(self, name: str, *, channel: str | None = None, writes: Names = (), key: str = "") -> str:
+        """A wait for a partner's message (a signal) on a channel; its content goes to `writes`. With a `key`, a
+        variable, also for what is published with its value by somebody who knows no instance."""
+        self._declare(Vertex(name, Kind.RECEIVE, channel=channel or name, writes=_names(writes), time_us=0, key=key))
         return name
 
-    def sleep(self, name: str, duration: Duration) -> str:
-        """A wait for a time, counted from the moment the process gets there."""
-        self._declare(Vertex(name, Kind.SLEEP, time_us=to_duration_us(duration)))
+    def sleep(self, name: str, duration: Duration = 0, *, until: str = "") -> str:
+        """A wait for a time, counted from the moment the process gets there; or until the wall time in a variable (in
+        microseconds since 1970), which ends at once if that has passed."""
+        reads = (until,) if until else ()
+        self._declare(Vertex(name, Kind.SLEEP, time_us=to_duration_us(duration), reads=reads))
         return name
+
+    def child(
+        self,
+        name: str,
+        process: Process,
+        given: Mapping[str, str],
+        *,
+        returns: str = "",
+        writes: Names = (),
+        undo: Process | None = None,
+        compensable: bool = True,
+        over: str = "",
+        at_once: int = 16,
+    ) -> str:
+        """A process of its own, whose end this one waits for. `given`: its variable = variable here; what it has in
+        `returns` goes to `writes`. `over`: a variable with a list, one child for each item, `at_once` under way; the
+        results are a list in the same order. `undo` is started when this process is undone after the child completed.
+        """
+        for known in (process, *([undo] if undo else [])):
+            if self.children.setdefault(known.name, known) is not known:
+                raise ProcessError(f"process {self.name} has two children called {known.name}; rename one")
+        for variable in (*given, *([returns] if returns else [])):
+            if variable not in process.types:
+                raise ProcessError(f"child {name}: {process.name} has no variable {variable!r}")
+        if over and over not in given.values():
+            raise ProcessError(f"child {name}: over={over!r} is given to no variable of {process.name}")
+        wanted = dict.fromkeys((*given, *([returns] if returns else [])))
+        self._declare(
+            Vertex(
+                name,
+                Kind.CHILD,
+                operation=process.name,
+                reads=tuple(dict.fromkeys(given.values())),
+                writes=_names(writes),
+                time_us=0,
+                compensable=compensable,
+                compensation=undo.name if undo else "",
+                given=tuple(sorted(given.items())),
+                returns=returns,
+                undo_given=tuple(v for v in wanted if undo is not None and v in undo.types),
+                over=over,
+                at_once=at_once,
+            )
+        )
+        return name
+
+    def every(
+        self, name: str, period: Duration, *, first: int = 0, last: int = 0, given: Mapping[str, Any] | None = None
+    ) -> Process:
+        """Start an instance at each due time: `first` (wall microseconds, a phase) plus a multiple of the period."""
+        self.schedules[name] = Schedule(name, self.name, to_duration_us(period), first, last, dict(given or {}))
+        self.initial(self.schedules[name].given)
+        return self
+
+    def query(self, function: F) -> F:
+        """Declare a question about an instance: a plain function of the state it names as parameters."""
+        for parameter in inspect.signature(function).parameters:
+            if parameter not in self.types:
+                raise ProcessError(
+                    f"process {self.name}: query {function.__name__} reads {parameter!r}; it has no such"
+                )
+        self.queries[function.__name__] = function
+        return function
+
+    def answer(self, query: str, state: Mapping[str, Any]) -> Any:
+        """What a query says of a state."""
+        function = self.queries.get(query)
+        if function is None:
+            has = ", ".join(self.queries) or "none"
+            raise ProcessError(f"process {self.name} has no query {query!r}; it has {has}")
+        return msgspec.to_builtins(function(**{name: state[name] for name in inspect.signature(function).parameters}))
 
     def condition(self, function: F) -> F:
         """Declare the deterministic choice of an XOR-split. It sees the state it names as parameters."""
@@ -169,7 +263,8 @@ class Process:
                 raise ProcessError(
                     f"process {self.name}: {name} is declared but not in the flow; add it or take it out"
                 )
-        self._graph = check(Graph(self.name, tuple(vertices), tuple(edges), self.variables, self.services))
+        parts = (tuple(vertices), tuple(edges), self.variables, self.services)
+        self._graph = check(Graph(self.name, *parts, deadline_us=self.deadline_us, holds=self.holds))
         return self
 
     def _declare(self, vertex: Vertex) -> None:

@@ -53,8 +53,8 @@ def _wrong(graph: Graph, sentence: str) -> ProcessError:
 def _names(graph: Graph) -> None:
     seen: dict[str, Vertex] = {}
     for vertex in graph.vertices:
-        if not vertex.name or any(c in vertex.name for c in "/@~ "):
-            raise _wrong(graph, f"{vertex.name!r} is not a name for a vertex; leave out '/', '@', '~' and spaces")
+        if not vertex.name or any(c in vertex.name for c in "/@~+ "):
+            raise _wrong(graph, f"{vertex.name!r} is not a name for a vertex; leave out '/', '@', '~', '+' and spaces")
         if vertex.name in seen:
             raise _wrong(graph, f"two vertices are called {vertex.name!r}; give one of them another name")
         seen[vertex.name] = vertex
@@ -123,12 +123,37 @@ def _action(graph: Graph, vertex: Vertex) -> None:
         )
     if vertex.kind is Kind.RECEIVE and not vertex.channel:
         raise _wrong(graph, f"receive {vertex.name} names no channel")
+    if vertex.channel.startswith("!"):
+        raise _wrong(graph, f"receive {vertex.name}: channels that begin with '!' are for operators; choose another")
+    if vertex.key and vertex.key not in known:
+        raise _wrong(graph, f"receive {vertex.name} has the key {vertex.key!r}, which the state lacks")
+    if vertex.kind is Kind.CHILD:
+        _child(graph, vertex)
     if vertex.waits and vertex.write:
         raise _wrong(graph, f"{vertex.name} waits, so it cannot write external state as well")
     if vertex.time_us < 0 or vertex.cost < 0:
         raise _wrong(graph, f"action {vertex.name}: time and cost cannot be negative")
     if vertex.retry.attempts_max < 1 or vertex.retry.occurrences_max < 1 or vertex.retry.attempt_us < 1:
         raise _wrong(graph, f"action {vertex.name}: retry needs at least one attempt, one occurrence and some time")
+
+
+def _child(graph: Graph, vertex: Vertex) -> None:
+    if vertex.compensable and not vertex.compensation:
+        raise _wrong(
+            graph,
+            f"child {vertex.name}: nothing says what becomes of its effects when this process is undone: give undo= "
+            "a process, or say compensable=False",
+        )
+    if vertex.at_once < 1:
+        raise _wrong(graph, f"child {vertex.name}: at_once is {vertex.at_once}; at least one must be under way")
+    if vertex.final:
+        for other in graph.vertices:
+            if other.acts and other is not vertex and concurrent(graph, vertex.name, other.name):
+                raise _wrong(
+                    graph,
+                    f"child {vertex.name} cannot be undone, so nothing may run beside it that could fail; {other.name} "
+                    "does. Let one follow the other",
+                )
 
 
 def _concurrency(graph: Graph) -> None:

@@ -26,6 +26,10 @@ class ProcessesConfig(ProcessConfig, frozen=True):
     undo_attempts_max: int = 8
     """A compensation that failed so often is parked: shown, and tried again at the slowest pace for ever."""
     undo_pause_us_max: int = 10 * SECOND_US
+    tend_us: int = 500 * MILLISECOND_US
+    """How often a planner asks for the children that it waits for."""
+    catch_up_max: int = 1_000
+    """Missed due times of a schedule that are made up for; older ones are reported and left out."""
     leads_max: int = 1_000
     """Instances a heartbeat speaks of; more take several messages."""
     instances_max: int = 100_000
@@ -52,7 +56,15 @@ class ClusterBounds(ClusterConfig, frozen=True):
     mail_max: int = 1_000
     """Partner messages stored for one instance and not yet consumed; more are not acknowledged until there is room."""
 
+    children_max: int = 500
+    """Children over one list; more let the process fail."""
+    published_max: int = 10_000
+    """Messages published with a key that a node keeps; more are not acknowledged until there is room."""
+    published_keep_us: int = 3_600 * SECOND_US
+    """How long they wait for an instance."""
+
     def __post_init__(self) -> None:
         check(self, "f", 0, 16)
+        check(self, "children_max", 1, 10_000)
         check(self, "state_bytes_max", 1_000, 64 << 20)
         check(self, "mail_max", 1, 1_000_000)

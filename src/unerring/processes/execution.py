@@ -99,7 +99,7 @@ class Execution:
         return GroupLog(
             view,
             self.group,
-            self.input.views,
+            self.input.basis,
             self.vertices,
             self.mail,
             tuple(self.intents.values()),
@@ -146,6 +146,8 @@ class Execution:
             mail = self.mail[vertex.name]
             self.consumed.append(mail.id)
             return self._apply(vertex, mail.id, None, mail.payload)
+        if vertex.kind is Kind.CHILD:
+            return self._child(vertex, self.mail[vertex.name])
         occurrence, done = self._history(vertex)
         if done is not None:
             iid = self._iid(vertex, occurrence)
@@ -158,7 +160,7 @@ class Execution:
 
     def _history(self, vertex: Vertex) -> tuple[int, Outcome | None]:
         """The occurrence that is to be tried or was done, from the replies so far."""
-        occurrence = self.input.occurrence if vertex.final else 0
+        occurrence = self.input.occurrence if vertex.final else first_occurrence(self.input, vertex)
         for outcome in self.outcomes:
             if outcome.vertex != vertex.name:
                 continue
@@ -172,7 +174,7 @@ class Execution:
         return occurrence, None
 
     def _refused(self, vertex: Vertex, outcome: Outcome) -> None:
-        last = outcome.occurrence + 1 >= vertex.retry.occurrences_max
+        last = outcome.occurrence + 1 >= first_occurrence(self.input, vertex) + vertex.retry.occurrences_max
         if outcome.answer == Answer.FINAL or last or vertex.final:
             self.permanent = outcome.answer == Answer.FINAL or (vertex.final and last)
             self.aborted = f"{vertex.service} refused {vertex.name}: {outcome.value}"
@@ -188,12 +190,20 @@ class Execution:
         self.cut = self.graph.fire(self.cut, vertex, label)
         return True
 
+    def _child(self, vertex: Vertex, mail: Mail) -> bool:
+        """A child has ended, or all children over a list. One that did not complete lets this process fail."""
+        if mail.payload["status"] != Status.COMPLETED:
+            self.aborted, self.permanent = f"child {vertex.name}: {mail.payload['reason']}", True
+            return False
+        self.consumed.append(mail.id)
+        return self._apply(vertex, mail.id, self._request(vertex), mail.payload["value"])
+
     def _apply(self, vertex: Vertex, iid: str, request: Any, reply: Any, took_us: int = 0) -> bool:
         """A reply changes the internal state. One that does not fit is an abort: the effect, if any, will be undone."""
         view = self._view_of(vertex)
         self.taken.append(Taken(vertex.name, iid, request, reply, vertex.write, self.group, view, took_us=took_us))
         try:
-            values = self._values(vertex, reply)
+            values = values_of(self.process, vertex, reply)
         except ProcessError as error:
             self.aborted = f"{vertex.name} answered what cannot be used: {error}"
             self.permanent = vertex.final  # it was done, so it must not be tried again
@@ -201,15 +211,6 @@ class Execution:
         self.variables.update(values)
         self.cut = self.graph.fire(self.cut, vertex)
         return True
-
-    def _values(self, vertex: Vertex, reply: Any) -> dict[str, Any]:
-        if not vertex.writes:
-            return {}
-        if len(vertex.writes) == 1:
-            return {vertex.writes[0]: self.process.fit(vertex.writes[0], reply)}
-        if not isinstance(reply, dict) or any(name not in reply for name in vertex.writes):
-            raise ProcessError(f"the reply must have {', '.join(vertex.writes)}, but it is {reply!r}")
-        return {name: self.process.fit(name, reply[name]) for name in vertex.writes}
 
     def _view_of(self, vertex: Vertex) -> int:
         return -1 if vertex.final or self.view is None else self.view
@@ -234,7 +235,8 @@ class Execution:
             request,
             view=self._view_of(vertex) if vertex.write else -1,
             group=self.group,
-            basis=self.input.views,
+            basis=self.input.basis,
+            version=self.input.version,
         )
         self.open[asked.iid] = self._attempt(asked, vertex, now)
         started.append(asked)
@@ -294,6 +296,23 @@ class Execution:
             occurrence=0,
             status=Status.COMPLETED if done else Status.RUNNING,
         )
+
+
+def values_of(process: Process, vertex: Vertex, reply: Any) -> dict[str, Any]:
+    """What a reply changes of the internal state."""
+    if not vertex.writes:
+        return {}
+    if len(vertex.writes) == 1:
+        return {vertex.writes[0]: process.fit(vertex.writes[0], reply)}
+    if not isinstance(reply, dict) or any(name not in reply for name in vertex.writes):
+        raise ProcessError(f"the reply must have {', '.join(vertex.writes)}, but it is {reply!r}")
+    return {name: process.fit(name, reply[name]) for name in vertex.writes}
+
+
+def first_occurrence(state: State, vertex: Vertex) -> int:
+    """Each time that an operator has something tried again, its occurrences have numbers of their own: what the service
+    recorded under the old ones stays."""
+    return state.again * vertex.retry.occurrences_max
 
 
 def _pause_us(attempt: Attempt) -> int:

@@ -30,14 +30,15 @@ class Kind(StrEnum):
     SEND = "send"  # a message to a partner; its acknowledgement is all that comes back
     RECEIVE = "receive"  # waits for a partner's message
     SLEEP = "sleep"  # waits for a time
+    CHILD = "child"  # waits for the end of a process of its own, or of one for each item of a list
     XOR_SPLIT = "xor-split"
     XOR_JOIN = "xor-join"
     AND_SPLIT = "and-split"
     AND_JOIN = "and-join"
 
 
-ACTIONS: Final = (Kind.CALL, Kind.SEND, Kind.RECEIVE, Kind.SLEEP)
-WAITS: Final = (Kind.RECEIVE, Kind.SLEEP)
+ACTIONS: Final = (Kind.CALL, Kind.SEND, Kind.RECEIVE, Kind.SLEEP, Kind.CHILD)
+WAITS: Final = (Kind.RECEIVE, Kind.SLEEP, Kind.CHILD)
 
 
 class Retry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,6 +79,18 @@ class Vertex(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of an XOR-split: the name of the deterministic function that picks the branch."""
     alone: bool = False
     """A group of its own, by the designer's wish."""
+    key: str = ""
+    """Of a receive: the variable whose value a published message must name."""
+    given: tuple[tuple[str, str], ...] = ()
+    """Of a child: its variables, each with the variable of this process that it is given."""
+    returns: str = ""
+    """Of a child: the variable of its that is told when it has completed."""
+    undo_given: tuple[str, ...] = ()
+    """Of a child: what of its input and result the process that undoes it is given."""
+    over: str = ""
+    """Of a child: the list with one child for each item; the others of `given` are the same for all."""
+    at_once: int = 1
+    """Of children over a list: so many may be under way."""
 
     @property
     def acts(self) -> bool:
@@ -89,8 +102,8 @@ class Vertex(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def final(self) -> bool:
-        """A write that nothing can undo."""
-        return self.write and not self.compensable
+        """A write, or a child, that nothing can undo."""
+        return (self.write or self.kind is Kind.CHILD) and not self.compensable
 
 
 class Edge(msgspec.Struct, frozen=True):
@@ -125,6 +138,10 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     edges: tuple[Edge, ...]
     state: tuple[Variable, ...] = ()
     services: tuple[Service, ...] = ()
+    deadline_us: int = 0
+    """An instance that has not ended so long after its start is undone; 0: it may take its time."""
+    holds: bool = False
+    """What cannot go on is held for an operator, instead of being undone."""
 
     @cached_property
     def by_name(self) -> dict[str, Vertex]:

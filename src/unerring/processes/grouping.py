@@ -144,7 +144,7 @@ def _walk(
         if budget_us is not None and end > max(budget_us, 0) and begin > 0:
             continue
         taken.append(name)
-        if name in ends:
+        if name in ends or (vertex.waits and vertex.final):  # a child that stays must be decided before what follows it
             continue
         for number in graph.outgoing[name]:
             finish[number] = end
@@ -190,7 +190,7 @@ def _final(graph: Graph, control: tuple[str, ...], cut: Cut) -> Group:
     """Only control vertices, waits and non-compensable actions are left. Control vertices go first: they may reveal
     more. Then one non-compensable action is announced."""
     for vertex in graph.enabled(cut):
-        if vertex.final:
+        if vertex.final and not vertex.waits:
             return Group((), announce=vertex.name)
     if control:
         return Group(control)

@@ -124,8 +124,9 @@ class Pages:
     def _page(self, number: int, state: State, groups: int, taken: int) -> Page:
         lineage = state.lineage[groups - PAGE_GROUPS : groups]
         until = taken
-        if number < len(self._pages) and self._pages[number].lineage == lineage:
-            until += len(self._pages[number].taken)
+        known = self._pages[number] if number < len(self._pages) else None
+        if known and known.lineage == lineage and state.taken[taken : taken + len(known.taken)] == known.taken:
+            until += len(known.taken)
         else:
             while until < len(state.taken) and state.taken[until].group <= groups:
                 until += 1
@@ -153,6 +154,9 @@ def told_history(state: State) -> dict[str, Any]:
         "given": state.given,
         "variables": state.variables,
         "consumed": list(state.consumed),
+        "parent": state.parent,
+        "undone": [msgspec.structs.asdict(undone) for undone in state.undone],
+        "rewound": [list(span) for span in state.rewound],
         "groups": groups,
     }
 

@@ -3,9 +3,9 @@ state; a message that came is never lost with the replica that stored it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
-from unerring.processes.messages import CANCEL, Mail
+from unerring.processes.messages import CHILD, Mail
 
 
 class Mailbox:
@@ -23,7 +23,7 @@ class Mailbox:
         """True if it is new, False if it was there, None if there is no room."""
         if mail.id in self._mail:
             return False
-        if len(self._mail) >= self._most and mail.channel != CANCEL:
+        if len(self._mail) >= self._most and not mail.channel.startswith("!"):
             return None
         self._mail[mail.id] = mail
         return True
@@ -36,9 +36,26 @@ class Mailbox:
                 return item
         return None
 
-    def drop(self, consumed: Iterable[str]) -> list[str]:
+    def first_of(self, channels: tuple[str, ...], consumed: Iterable[str]) -> Mail | None:
+        """The first message of several channels that no decided state has consumed."""
+        gone = dict.fromkeys(consumed)
+        for item in self._mail.values():
+            if item.channel in channels and item.id not in gone:
+                return item
+        return None
+
+    def drop(self, consumed: tuple[str, ...]) -> list[str]:
         """Forget what a decided state consumed; the ids that were here."""
-        dropped = [id for id in consumed if id in self._mail]
+        if not self._mail:
+            return []
+        gone = dict.fromkeys(consumed)
+        dropped = [item.id for item in self._mail.values() if is_consumed(item, gone)]
         for id in dropped:
             del self._mail[id]
         return dropped
+
+
+def is_consumed(mail: Mail, consumed: Container[str]) -> bool:
+    """By itself, or, one of the children over a list, with the others. What undoes a child is still to be heard of."""
+    family, _, last = mail.id.rpartition("+")
+    return mail.id in consumed or (mail.channel == CHILD and "~" not in last and family in consumed)

@@ -65,6 +65,14 @@ class Taken(msgspec.Struct, frozen=True, array_like=True):
     """From the first request to the reply."""
 
 
+class Undone(msgspec.Struct, frozen=True, array_like=True):
+    """One compensation of a process that was undone."""
+
+    vertex: str
+    iid: str
+    took_us: int
+
+
 class State(msgspec.Struct, frozen=True, array_like=True):
     """A state of the execution. (group, executed_in) is its identity."""
 
@@ -90,6 +98,25 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     """Executions of lower views outside the lineage are undone."""
     given: dict[str, Any] = {}
     """What the instance was started with."""
+    parent: str = ""
+    """The instance that waits for this one's end."""
+    returns: str = ""
+    """The variable that the parent is told."""
+    deadline_us: int = 0
+    """Wall time after which it is undone; 0: never."""
+    held: str = ""
+    """Not empty: it does not go on until an operator resumes it, and why."""
+    again: int = 0
+    """How often an operator had a step tried again: later occurrences have numbers of their own."""
+    rewind: int = -1
+    """While undoing: only groups after this one are undone, and the process goes on from there."""
+    rewound: tuple[tuple[int, int], ...] = ()
+    """Groups, first and last, that count no longer: an operator went back before them."""
+    moved: int = 0
+    """The group that moved it to this version; what lies before it has cuts of another graph."""
+    undone: tuple[Undone, ...] = ()
+    returned: tuple[Mail, ...] = ()
+    """Messages that were received in groups which were gone back on: they are there to be received again."""
 
     @property
     def executed_in(self) -> int:
@@ -103,6 +130,14 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     def views(self) -> tuple[int, ...]:
         return tuple(step.view for step in self.lineage)
 
+    @property
+    def basis(self) -> tuple[int, ...]:
+        """What a next group builds on: the views of the groups that count, −1 for those that were gone back on."""
+        if not self.rewound:
+            return self.views
+        gone = [number for first, last in self.rewound for number in range(first, last + 1)]
+        return tuple(-1 if number in gone else step.view for number, step in enumerate(self.lineage, 1))
+
 
 # ---- between replicas ------------------------------------------------------------------------------------------------
 
@@ -113,6 +148,11 @@ class Start(Message, frozen=True):
     instance: str
     process: str
     given: dict[str, Any]
+    parent: str = ""
+    """The instance that wants it as its child; its end is told there."""
+    returns: str = ""
+    stillborn: bool = False
+    """The parent does not want it any more: if it is not there yet, it begins as cancelled."""
 
 
 class Started(Message, frozen=True):
@@ -156,6 +196,8 @@ class Vote(Message, frozen=True):
     state: State | None
     mail: tuple[Mail, ...]
     aborts: int
+    why: str = ""
+    """Why the last one was aborted."""
 
 
 class Name(Message, frozen=True):
@@ -218,7 +260,7 @@ class Settled(Message, frozen=True):
 
 
 class Mail(msgspec.Struct, frozen=True, array_like=True):
-    """A partner's message. The channel `!cancel` asks to cancel the process."""
+    """A partner's message. Channels that begin with `!` are wishes of operators, and ends of children."""
 
     id: str
     channel: str
@@ -234,7 +276,27 @@ class Post(Message, frozen=True):
 
 class Stored(Message, frozen=True):
     instance: str
+    """Empty for what was published."""
     id: str
+
+
+class Publish(Message, frozen=True):
+    """From a partner that knows a key and no instance, to all nodes; acknowledged once all but f have stored it."""
+
+    id: str
+    channel: str
+    key: str
+    payload: Any
+
+
+class Published(msgspec.Struct, frozen=True, array_like=True):
+    """What a node keeps of it."""
+
+    channel: str
+    key: str
+    payload: Any
+    at_us: int
+    """Wall time of its arrival here."""
 
 
 class AskMail(Message, frozen=True):
@@ -247,6 +309,14 @@ class MailBag(Message, frozen=True):
 
 
 CANCEL: Final = "!cancel"
+PARK: Final = "!park"
+RESUME: Final = "!resume"
+AGAIN: Final = "!again"
+MOVE: Final = "!move"
+WISHES: Final = (CANCEL, PARK, RESUME, AGAIN, MOVE)
+"""What operators want of an instance: granted or refused by a decided state, like everything else."""
+CHILD: Final = "!child"
+"""The end of a child. Its id is the child's."""
 
 # ---- services --------------------------------------------------------------------------------------------------------
 
@@ -265,6 +335,8 @@ class Request(Message, frozen=True):
     group: int = 0
     basis: tuple[int, ...] = ()
     """The lineage this request builds on: what an audit needs to judge the order of compensations."""
+    version: str = ""
+    """Of the process: several may have a local function of one name."""
 
 
 class Answer:
@@ -355,6 +427,8 @@ class Outline(msgspec.Struct, frozen=True, array_like=True):
     """A digest of what it was started with."""
     version: str = ""
     ended_us: int = 0
+    parent: str = ""
+    returns: str = ""
 
 
 MESSAGES = (
@@ -374,6 +448,7 @@ MESSAGES = (
     | Settled
     | Post
     | Stored
+    | Publish
     | AskMail
     | MailBag
     | Request

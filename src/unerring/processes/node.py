@@ -3,8 +3,7 @@ instance."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,7 +20,9 @@ from unerring.model import (
     invariant,
 )
 from unerring.processes.build import Process
+from unerring.processes.children import end_of
 from unerring.processes.config import ClusterBounds, ProcessesConfig
+from unerring.processes.errands import MARK, PUBLISHED, Errands, end_of_state, replica_set
 from unerring.processes.graph import Kind
 from unerring.processes.grouping import Grouping
 from unerring.processes.messages import (
@@ -39,6 +40,8 @@ from unerring.processes.messages import (
     Named,
     Outline,
     Post,
+    Publish,
+    Published,
     Reject,
     Replicate,
     Reply,
@@ -47,31 +50,42 @@ from unerring.processes.messages import (
     Start,
     Started,
     State,
+    Status,
     Stored,
     Vote,
 )
 from unerring.processes.out import Out
 from unerring.processes.replica import Replica, clean_message, digest_of, outline_of
+from unerring.processes.replica_steers import sleep_until
 from unerring.processes.replica_views import Shared
+from unerring.processes.steering import CANCELLED
 
 TICK = "tick"
 HISTORY = "history"
 """The key of a settled instance's last state: on disk for those who ask, and not in memory."""
 
 
-def replica_set(instance: str, nodes: tuple[Address, ...], f: int) -> tuple[Address, ...]:
-    """The 2f+1 replicas of an instance: a function of its id and the configured nodes, so that all starters agree."""
-    if len(nodes) < 2 * f + 1:
-        raise ProcessError(f"f = {f} needs {2 * f + 1} nodes, but there are {len(nodes)}; add nodes or lower f")
+def family(processes: Iterable[Process]) -> list[Process]:
+    """These processes and all that they start, each version once; what was given itself comes last."""
+    found: dict[str, Process] = {}
+    for process in processes:
+        for known in (*family(process.children.values()), process):
+            key = f"{known.name}@{known.graph.version}"
+            found.pop(key, None)
+            found[key] = known
+    return list(found.values())
 
-    def weight(node: Address) -> bytes:
-        return hashlib.blake2b(f"{instance}\0{node}".encode(), digest_size=8).digest()
 
-    return tuple(sorted(nodes, key=weight)[: 2 * f + 1])
+def check_id(start: Start) -> None:
+    """An id that somebody chose; those of children are made by their parents."""
+    id = start.instance if not start.parent else start.instance.removeprefix(start.parent)
+    bad = "/|@" if start.parent else "/|@~+'!"
+    if not id or any(c in id for c in bad):
+        raise ProcessError(f"{start.instance!r} is no instance id; leave out '/', '|', '@', '~', '+', '!' and \"'\"")
 
 
-class ProcessNode:
-    """The machine of a process node."""
+class ProcessNode(Errands):
+    """The machine of a process node. Several versions of a process may be given, the current one last."""
 
     replica: type[Replica] = Replica
     outbox: type[Out] = Out
@@ -80,7 +94,7 @@ class ProcessNode:
         self,
         me: Address,
         nodes: tuple[Address, ...],
-        processes: Mapping[str, Process],
+        processes: Mapping[str, Process] | Sequence[Process],
         records: Mapping[str, bytes],
         entropy: Entropy,
         now: int,
@@ -92,11 +106,13 @@ class ProcessNode:
         self.me = me
         self.nodes = nodes
         self.peers = tuple(node for node in nodes if node != me)
-        self.processes = dict(processes)
+        deployed = family(processes.values() if isinstance(processes, Mapping) else processes)
+        self.processes = {process.name: process for process in deployed}
+        """The version of each that new instances get: the last one given."""
         self.bounds = bounds or ClusterBounds()
         self.config = config or ProcessesConfig()
         self.out = self.outbox()
-        versions = {f"{p.name}@{p.graph.version}": p for p in self.processes.values()}
+        versions = {f"{p.name}@{p.graph.version}": p for p in deployed}
         self.shared = Shared(
             me,
             versions,
@@ -106,12 +122,15 @@ class ProcessNode:
             entropy,
             self.out,
             {},
+            [],
+            {},
             wall_offset_us,
             {},
         )
         self.instances: dict[str, Replica] = {}
         self.finished: dict[str, Outline] = {}
         self.starters: dict[str, list[tuple[Address, Start]]] = {}
+        self._begin_errands()
         self._next_heartbeat_us = 0
         self._ticked_us = now
         self._load(records, now)
@@ -122,6 +141,10 @@ class ProcessNode:
             instance, _, rest = key.rpartition("|")
             if rest == "outline":
                 self.finished[instance] = msgspec.msgpack.decode(data, type=Outline)
+            elif rest == PUBLISHED:
+                self.shared.published[instance] = msgspec.msgpack.decode(data, type=Published)
+            elif rest == MARK:
+                self.timetable.marks[instance] = msgspec.msgpack.decode(data, type=int)
             elif rest != HISTORY:
                 kept.setdefault(instance, {})[rest] = data
         for instance, rest_of in kept.items():
@@ -151,6 +174,9 @@ class ProcessNode:
             self._next_heartbeat_us = now + self.config.heartbeat_us
             self._heartbeat()
         self._forward_starts(now)
+        self._repeat_posts(now)
+        self._start_what_is_due(now)
+        self._start_wanted(now)
         return [*self.out.take(), SetTimer(TICK, now + self.config.tick_us)]
 
     def handle(self, sender: Address, message: Any, now: int) -> Effects:
@@ -162,8 +188,13 @@ class ProcessNode:
             self._on_start(sender, message, now)
         elif isinstance(message, Started):
             self._on_started(message)
+        elif isinstance(message, Publish):
+            self._on_publish(sender, message, now)
+        elif isinstance(message, Stored):
+            self._on_stored(sender, message)
         elif not isinstance(message, Connected | Disconnected):  # repetition, not connections, carries this protocol
             self._to_instance(sender, message, now)
+        self._start_wanted(now)
         return self.out.take()
 
     def _to_instance(self, sender: Address, message: Any, now: int) -> None:
@@ -231,6 +262,9 @@ class ProcessNode:
         """After each step of an instance: answer starters; settle what has ended."""
         if replica.decided is None:
             return
+        if replica.decided[1].final and replica.decided[1].parent and replica.planning and not replica.told_parent:
+            replica.told_parent = True
+            self._tell_parent(replica.decided[1], self._ticked_us)
         for client, start in self.starters.pop(replica.instance, ()):
             self._tell_started(client, replica.instance, _digest(replica), start)
         view, state = replica.decided
@@ -241,6 +275,7 @@ class ProcessNode:
 
     def _tell_started(self, client: Address, instance: str, given: str, start: Start) -> None:
         started = Started(instance, given == digest_of(start.process, start.given))
+        self.timetable.started(instance)
         if client == self.me:
             self.out.deliver(started)
         else:
@@ -273,7 +308,7 @@ class ProcessNode:
     def _on_finished(self, sender: Address, instance: str, message: Any) -> None:
         """Somebody speaks of an instance that is settled: all were clean, so only the outcome is left to tell."""
         if isinstance(message, Post):
-            self.out.send(sender, Stored(instance, message.mail.id))
+            self._stored(sender, Stored(instance, message.mail.id))
         elif sender in self.nodes and not isinstance(message, Reply | Settled | Clean):
             self.out.send(sender, Settled(instance))
 
@@ -311,23 +346,47 @@ class ProcessNode:
         if process is None:
             known = ", ".join(self.processes) or "none"
             raise ProcessError(f"there is no process {start.process!r} on this node; it has {known}")
-        if not start.instance or any(c in start.instance for c in "/|@~"):
-            raise ProcessError(f"{start.instance!r} is no instance id; leave out '/', '|', '@' and '~'")
+        check_id(start)
         graph = process.graph
         wall_us = now + self.shared.wall_offset_us
-        due = {v.name: wall_us + v.time_us for v in graph.enabled(graph.start) if v.kind is Kind.SLEEP}
         variables = process.initial(start.given)
-        given = start.given
-        return State(start.instance, graph.name, graph.version, 0, (), graph.start, variables, due=due, given=given)
+        size, most = len(msgspec.msgpack.encode(start.given)), self.bounds.state_bytes_max
+        if size > most // 2:
+            raise ProcessError(
+                f"{start.instance} is given {size} bytes; the whole state may take {most}. Store them elsewhere, and "
+                "give the process their address"
+            )
+        sleeps = [v for v in graph.enabled(graph.start) if v.kind is Kind.SLEEP]
+        return State(
+            start.instance,
+            graph.name,
+            graph.version,
+            0,
+            (),
+            graph.start,
+            variables,
+            due={v.name: sleep_until(v, variables, wall_us) for v in sleeps},
+            given=start.given,
+            status=Status.UNDOING if start.stillborn else Status.RUNNING,
+            reason=CANCELLED if start.stillborn else "",
+            parent=start.parent,
+            returns=start.returns,
+            deadline_us=wall_us + graph.deadline_us if graph.deadline_us else 0,
+        )
 
     def _on_start(self, sender: Address, message: Start, now: int) -> None:
         outline = self.finished.get(message.instance)
         if outline is not None:
             self._tell_started(sender, message.instance, outline.given, message)
+            if message.parent:
+                done = (outline.status, outline.reason, outline.variables, outline.returns)
+                self._tell_end(sender, message.parent, end_of(message.instance, *done), now)
             return
         replica = self.instances.get(message.instance)
         if replica is not None and replica.decided is not None:
             self._tell_started(sender, message.instance, _digest(replica), message)
+            if message.parent and replica.decided[1].final:
+                self._tell_end(sender, message.parent, end_of_state(replica.decided[1]), now)
             return
         members = replica_set(message.instance, self.nodes, self.bounds.f)
         waiting = self.starters.setdefault(message.instance, [])
@@ -340,6 +399,9 @@ class ProcessNode:
         except CallerError as error:
             del self.starters[message.instance]
             self.out.report("start_refused", str(error))
+            if message.parent and message.process in self.processes:
+                refused = end_of(message.instance, Status.FAILED, str(error), {}, "")
+                self._tell_end(sender, message.parent, refused, now)
             return
         replica = replica or self._create(message.instance, now)
         if replica is not None:
@@ -348,6 +410,7 @@ class ProcessNode:
 
     def _on_started(self, message: Started) -> None:
         """Another node answers for a start that was handed on to it."""
+        self.timetable.started(message.instance)
         for client, _ in self.starters.pop(message.instance, ()):
             if client == self.me:
                 self.out.deliver(message)
@@ -367,15 +430,7 @@ class ProcessNode:
         """A start by the application of this very node; raises ProcessError if it cannot be."""
         self.initial(start, now)
         self._on_start(self.me, start, now)
-        return self.out.take()
-
-    def post(self, instance: str, mail: Mail, now: int) -> Effects:
-        """A message or a wish to cancel from this node's application: to all replicas."""
-        for member in replica_set(instance, self.nodes, self.bounds.f):
-            if member == self.me:
-                self._to_instance(self.me, Post(instance, mail), now)
-            else:
-                self.out.send(member, Post(instance, mail))
+        self._start_wanted(now)
         return self.out.take()
 
     def cancel(self, instance: str, id: str, now: int) -> Effects:
@@ -399,10 +454,10 @@ class ProcessNode:
         for replica in self.instances.values():
             known = replica.query()
             kept = ("instance", "process", "version", "status", "reason", "role", "view", "group", "parked")
-            told.append({key: known[key] for key in kept})
+            told.append({key: known[key] for key in kept} | {"waits": known["waits"], "parent": known["parent"]})
         told += [
             {"instance": instance, "process": done.process, "version": done.version, "status": done.status}
-            | {"reason": done.reason, "ended_us": done.ended_us}
+            | {"reason": done.reason, "ended_us": done.ended_us, "parent": done.parent}
             for instance, done in self.finished.items()
         ]
         return told

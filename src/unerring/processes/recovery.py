@@ -51,8 +51,8 @@ def sweep(graph: Graph, grouping: Grouping, state: State, decided_in: int) -> tu
             if not graph.service_by_name[vertex.service].cancels:
                 blocked.append(name)
                 continue
-            basis = state.views[: group - 1]
-            for occurrence in reversed(range(vertex.retry.occurrences_max)):
+            basis = state.basis[: group - 1]
+            for occurrence in reversed(range((state.again + 1) * vertex.retry.occurrences_max)):
                 iid = iid_of(state.instance, name, occurrence, view)
                 steps.append(UndoStep(state.instance, name, iid, None, None, group, basis, True))
     return steps, blocked

@@ -22,6 +22,7 @@ from unerring.processes.messages import (
     Post,
     Reply,
     State,
+    Status,
     Stored,
 )
 from unerring.processes.recovery import excluded, kept, sweep
@@ -49,6 +50,7 @@ class Replica(Leads):
         self.sweep: Undo | None = None
         self.swept = 0
         self.told_end = False
+        self.told_parent = False
         self.waiting_since_us = 0
 
     # ---- life --------------------------------------------------------------------------------------------------
@@ -171,6 +173,8 @@ class Replica(Leads):
     # ---- survivors ---------------------------------------------------------------------------------------------
 
     def _wants_clean(self) -> bool:
+        if self.decided is not None and self.moving():
+            return True
         if self.decided is None or not self.planning:
             return False
         view, state = self.decided
@@ -228,6 +232,10 @@ class Replica(Leads):
         self.plan(now)
 
     def on_ask_mail(self, sender: Address, message: AskMail) -> None:
+        state = self.accepted.state if self.accepted is not None else None
+        process = self.process_of(state) if state is not None else None
+        if state is not None and process is not None:
+            self.take_published(process, state)
         if self.mailbox.mail:
             self.out.send(sender, MailBag(self.instance, self.mailbox.mail))
 
@@ -245,13 +253,13 @@ class Replica(Leads):
         elif self.backup is not None and reply.iid in self.backup.open:
             self._backup_on(self.backup.reply(reply, now))
         if self.undo is not None:
-            self.undo.reply(reply)
+            self.undo.reply(reply, now)
             self._undo_on(now)
         if self.sweep is not None and self.planning:
-            self.sweep.reply(reply)
+            self.sweep.reply(reply, now)
             self._sweep_on(now)
         for key, undo in list(self.undos.items()):
-            if undo.reply(reply):
+            if undo.reply(reply, now):
                 self._note_undone(key, undo)
             self._compensate(key, now)
 
@@ -286,8 +294,12 @@ class Replica(Leads):
             "view": self.view,
             "role": "master" if self.execution is not None else role,
             "group": state.group if state else -1,
-            "status": state.status if state else "starting",
-            "reason": state.reason if state else "",
+            "status": ("held" if state.held and state.status == Status.RUNNING else state.status)
+            if state
+            else "starting",
+            "reason": (state.reason or state.held) if state else "",
+            "waits": self.lacking,
+            "parent": state.parent if state else "",
             "variables": dict(state.variables) if state else {},
             "history": [taken.vertex for taken in state.taken] if state else [],
             "asks": [
@@ -303,7 +315,8 @@ class Replica(Leads):
 def outline_of(state: State) -> Outline:
     ended_us = state.lineage[-1].at_us if state.lineage else 0
     given = digest_of(state.process, state.given)
-    return Outline(state.process, state.status, state.reason, state.variables, given, state.version, ended_us)
+    outcome = (state.process, state.status, state.reason, state.variables, given, state.version, ended_us)
+    return Outline(*outcome, state.parent, state.returns)
 
 
 def digest_of(process: str, given: Mapping[str, Any]) -> str:

@@ -12,12 +12,11 @@ import msgspec
 
 from unerring.model import Address, invariant
 from unerring.processes.build import Process
-from unerring.processes.execution import Execution
-from unerring.processes.graph import Cut, Kind
+from unerring.processes.execution import Execution, first_occurrence
+from unerring.processes.graph import Cut, Kind, Vertex
 from unerring.processes.grouping import Group, group_at
 from unerring.processes.history import added
 from unerring.processes.messages import (
-    CANCEL,
     Answer,
     AskMail,
     BackupLog,
@@ -35,13 +34,15 @@ from unerring.processes.messages import (
     Taken,
     iid_of,
 )
-from unerring.processes.replica_views import Shared, Views
+from unerring.processes.replica_steers import Steers, key_of, keyed, promised
+from unerring.processes.replica_views import Shared
+from unerring.processes.steering import CANCELLED, gone_back
 from unerring.processes.undo import Undo, steps_of_taken
 
 _GROUPS_KEPT_MAX = 10_000
 
 
-class Leads(Views):
+class Leads(Steers):
     """Adds the roles of planner and master."""
 
     executes: type[Execution] = Execution
@@ -82,7 +83,7 @@ class Leads(Views):
 
     def goes_on(self, state: State) -> bool:
         process = self.process_of(state)
-        if process is None or state.status != Status.RUNNING or state.announced:
+        if process is None or state.status != Status.RUNNING or state.announced or state.held:
             return False
         return bool(self.group_at(process, state, ()).vertices)
 
@@ -107,7 +108,10 @@ class Leads(Views):
             return
         state = self.decided[1]
         process = self.process_of(state)
-        if process is None or state.final:
+        if state.final:
+            return
+        if process is None or self.lacks(state):
+            self.step_down()
             return
         if state.status == Status.UNDOING:
             self._undo(process, state, now)
@@ -115,15 +119,20 @@ class Leads(Views):
         if (self.view, state.group + 1) in self.logs:  # the slot is in use: this group goes on or is given up
             self._begin(process, state, Group(()), {}, now)
             return
-        if not state.announced and self._cancelled(process, state, now):
+        if not state.announced and self.steered(process, state, now):
             return
+        if state.held and not state.announced:
+            self._ask_mail(now)
+            return
+        self.tend(process.graph, state, now)
         waits = self._ended_waits(process, state, now)
         group = self.group_at(process, state, tuple(waits))
         if group.empty:
             self._ask_mail(now)
             return
         if group.announce:
-            self.propose(msgspec.structs.replace(state, announced=group.announce, occurrence=0), now)
+            occurrence = first_occurrence(state, process.graph.by_name[group.announce])
+            self.propose(msgspec.structs.replace(state, announced=group.announce, occurrence=occurrence), now)
             return
         self._name(process, state, group, waits, now)
 
@@ -137,33 +146,35 @@ class Leads(Views):
             self.shared.groups[key] = group
         return group
 
-    def _cancelled(self, process: Process, state: State, now: int) -> bool:
-        """A wish to cancel is granted at a decided state, unless something was done that cannot be undone."""
-        wish = self.mailbox.waiting(CANCEL, state.consumed)
-        if wish is None:
-            return False
-        consumed = (*state.consumed, wish.id)
-        if any(process.graph.by_name[action.vertex].final for action in state.taken):
-            self.out.report("cancel_refused", f"{self.instance}: something was done that cannot be undone")
-            self.propose(msgspec.structs.replace(state, consumed=consumed), now)
-        else:
-            undoing = msgspec.structs.replace(state, consumed=consumed, status=Status.UNDOING, reason="cancelled")
-            self.propose(undoing, now)
-        return True
-
     def _ended_waits(self, process: Process, state: State, now: int) -> dict[str, Mail | None]:
         """Waits at this cut that have ended: a message is there, or the time has come."""
         ended: dict[str, Mail | None] = {}
         used: list[str] = []
+        self.take_published(process, state)
         for vertex in process.graph.enabled(state.cut):
             if vertex.kind is Kind.SLEEP and now + self.shared.wall_offset_us >= state.due.get(vertex.name, 0):
                 ended[vertex.name] = None
             elif vertex.kind is Kind.RECEIVE:
-                mail = self.mailbox.waiting(vertex.channel, state.consumed, used)
+                mail = self._mail_for(vertex, state, used)
                 if mail is not None:
                     ended[vertex.name] = mail
                     used.append(mail.id)
+            elif vertex.kind is Kind.CHILD:
+                mail = self.children_ended(vertex, state)
+                if mail is not None:
+                    ended[vertex.name] = mail
         return ended
+
+    def _mail_for(self, vertex: Vertex, state: State, used: list[str]) -> Mail | None:
+        for mail in state.returned:  # what it had received before an operator went back
+            if mail.channel == vertex.channel and mail.id not in state.consumed and mail.id not in used:
+                return mail
+        found = self.mailbox.waiting(vertex.channel, state.consumed, used)
+        if found is None and vertex.key:
+            found = self.mailbox.waiting(
+                keyed(vertex.channel, key_of(state.variables[vertex.key])), state.consumed, used
+            )
+        return found
 
     def _ask_mail(self, now: int) -> None:
         """A partner's message may be stored by others only."""
@@ -326,12 +337,7 @@ class Leads(Views):
         return history + len(msgspec.msgpack.encode(state.variables))
 
     def _with_due(self, execution: Execution, state: State, now: int) -> State:
-        wall_us = now + self.shared.wall_offset_us
-        due = {
-            vertex.name: state.due.get(vertex.name, wall_us + vertex.time_us)
-            for vertex in execution.graph.enabled(state.cut)
-            if vertex.kind is Kind.SLEEP
-        }
+        due = self.due_at(execution.graph, state.cut, state.variables, state.due, now)
         return msgspec.structs.replace(state, due=due) if due != state.due else state
 
     # ---- when it cannot go on ----------------------------------------------------------------------------------
@@ -349,12 +355,31 @@ class Leads(Views):
             return
         count = (self.aborts[1] if self.aborts[0] == execution.group else 0) + 1
         if execution.permanent or count >= self.shared.config.abort_views_max:
-            self._fail(execution, execution.aborted, now)
-            return
-        self._count_aborts(execution.group, count)
+            if not self._may_hold(execution, vertex is not None):
+                self._fail(execution, execution.aborted, now)
+                return
+            if vertex is not None:
+                self._hold(execution, now)
+                return
+            count = self.shared.config.abort_views_max
+        self._count_aborts(execution.group, count, execution.aborted)
         if execution.wrote:
             self._keep_log(execution)
         self.ask_view(now, execution.aborted)
+
+    def _may_hold(self, execution: Execution, announced: bool) -> bool:
+        """An operator may have it tried again, unless what cannot be undone was done."""
+        if not execution.graph.holds or promised(execution.graph, execution.input):
+            return False
+        return not (announced and any(action.vertex == execution.input.announced for action in execution.taken))
+
+    def _hold(self, execution: Execution, now: int) -> None:
+        """A refusal for good of an announced action: the promise is taken back, and an operator asked."""
+        state = execution.input
+        self.out.report("held", f"{self.instance}: {execution.aborted}")
+        self._keep_log(execution)
+        held = msgspec.structs.replace(state, announced="", occurrence=0, held=execution.aborted[:200])
+        self._promise_again(held, now)
 
     def _step(self, cut: Cut, now: int) -> Step:
         return Step(self.view, cut, self.me, now + self.shared.wall_offset_us)
@@ -387,7 +412,7 @@ class Leads(Views):
         if self.undo is None:
             if not self.may_undo(now):
                 return
-            steps = steps_of_taken(process.graph, self.instance, state.taken, state.views)
+            steps = steps_of_taken(process.graph, state, self.shared.bounds.children_max)
             self.undo = Undo(process.graph, steps, self.view, self.shared.config)
         self._undo_on(now)
 
@@ -398,18 +423,26 @@ class Leads(Views):
     def _undo_on(self, now: int) -> None:
         if self.undo is None or self.decided is None:
             return
+        self.undo_children(self.undo, now)
         if not self.undo.finished:
             request = self.undo.tick(now)
             if request is not None:
-                self.out.send(f"service:{request.service}", request)
+                self.ask_undo(request)
                 if self.undo.parked:
                     self.out.report("undo_parked", f"{self.instance}: {request.service} does not undo {request.iid}")
             return
         state = self.decided[1]
+        undone = (*state.undone, *self.undo.took)
+        process = self.process_of(state)
+        if state.rewind >= 0 and process is not None:
+            graph = process.graph
+            after = gone_back(process, state, lambda cut, variables: self.due_at(graph, cut, variables, {}, now))
+            self.propose(msgspec.structs.replace(after, undone=undone), now)
+            return
         graph = self.undo.graph
         pivot = any(graph.by_name[action.vertex].final for action in state.taken)
-        status = Status.PARKED if pivot else Status.CANCELLED if state.reason == "cancelled" else Status.FAILED
-        self.propose(msgspec.structs.replace(state, status=status), now)
+        status = Status.PARKED if pivot else Status.CANCELLED if state.reason == CANCELLED else Status.FAILED
+        self.propose(msgspec.structs.replace(state, status=status, undone=undone), now)
 
     # ---- backups -----------------------------------------------------------------------------------------------
 
@@ -420,7 +453,7 @@ class Leads(Views):
             return
         state = self.accepted.state
         process = self.process_of(state)
-        if process is None or state.status != Status.RUNNING or state.announced:
+        if process is None or state.status != Status.RUNNING or state.announced or state.held:
             return
         group = self.group_at(process, state, ())
         if not group.active:

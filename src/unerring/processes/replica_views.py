@@ -17,7 +17,7 @@ from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.grouping import Grouping
 from unerring.processes.history import Pages, added, ends_with, extends, joined
-from unerring.processes.mailbox import Mailbox
+from unerring.processes.mailbox import Mailbox, is_consumed
 from unerring.processes.messages import (
     Accepted,
     Ack,
@@ -28,9 +28,11 @@ from unerring.processes.messages import (
     Mail,
     Naming,
     Promise,
+    Published,
     Reject,
     Replicate,
     RequestView,
+    Start,
     State,
     Vote,
 )
@@ -50,6 +52,10 @@ class Shared(msgspec.Struct, frozen=True):
     out: Out
     heard: dict[Address, int]
     """When each node was last heard."""
+    wants: list[tuple[Start, Mail | None]]
+    """Children that planners want to start; with a message for them, to all of their replicas."""
+    published: dict[str, Published]
+    """By id: what was published with a key, and is kept here until it is too old."""
     wall_offset_us: int = 0
     groups: dict[Any, Any] = {}
     """Groups by version, cut and ended waits: working them out again for every instance would be most of the work."""
@@ -75,8 +81,8 @@ class Views:
         accepted: Accepted | None = self._read(records, "accepted", Accepted)
         self.accepted: Accepted | None = self.pages.whole(accepted) if accepted else None
         self.naming: Naming | None = self._read(records, "naming", Naming)
-        self.aborts: tuple[int, int] = self._read(records, "aborts", tuple[int, int]) or (0, 0)
-        """Of which group how many executions were aborted."""
+        self.aborts: tuple[int, int, str] = self._read(records, "aborts", tuple[int, int, str]) or (0, 0, "")
+        """Of which group how many executions were aborted, and why the last."""
         self.proposal: State | None = self._read(records, "proposal", State)
         mail = [msgspec.msgpack.decode(data, type=Mail) for key, data in records.items() if key.startswith("mail/")]
         self.mailbox = Mailbox(mail, shared.bounds.mail_max)
@@ -196,8 +202,9 @@ class Views:
 
     def _vote(self) -> Vote:
         view, state = (self.accepted.view, self.accepted.state) if self.accepted else (-1, None)
-        aborts = self.aborts[1] if state is not None and self.aborts[0] == state.group + 1 else 0
-        return Vote(self.instance, self.view, view, state, self.mailbox.mail, aborts)
+        counted = state is not None and self.aborts[0] == state.group + 1
+        aborts, why = (self.aborts[1], self.aborts[2]) if counted else (0, "")
+        return Vote(self.instance, self.view, view, state, self.mailbox.mail, aborts, why)
 
     def on_request_view(self, sender: Address, message: RequestView, now: int) -> None:
         """Vote once a view, for the first who asks (II)."""
@@ -227,9 +234,9 @@ class Views:
         chosen = self._choose(votes)
         if chosen is None:
             return  # nobody in this majority has heard of the instance's start
-        same = [vote.aborts for vote in votes.values() if vote.state and vote.state.group == chosen.group]
-        if same and max(same) > 0:
-            self._count_aborts(chosen.group + 1, max(same))
+        same = [(vote.aborts, vote.why) for vote in votes.values() if vote.state and vote.state.group == chosen.group]
+        if same and max(same)[0] > 0:
+            self._count_aborts(chosen.group + 1, *max(same))
         self.replicate(chosen, now)
 
     def _choose(self, votes: Mapping[Address, Vote]) -> State | None:
@@ -243,13 +250,13 @@ class Views:
         """By accepted_in, then group. By the executing view a decided state could be revoked."""
         return vote.accepted_in, vote.state.group if vote.state else -1
 
-    def _count_aborts(self, group: int, count: int) -> None:
-        if (group, count) > self.aborts:
-            self.aborts = (group, count)
+    def _count_aborts(self, group: int, count: int, why: str) -> None:
+        if (group, count) > self.aborts[:2]:
+            self.aborts = (group, count, why[:200])
             self.keep("aborts", self.aborts)
 
     def _store(self, mail: Mail) -> bool | None:
-        if self.accepted is not None and mail.id in self.accepted.state.consumed:
+        if self.accepted is not None and is_consumed(mail, self.accepted.state.consumed):
             return False
         stored = self.mailbox.store(mail)
         if stored:

@@ -3,14 +3,15 @@ confirms. A compensation that keeps failing is parked: shown, never forgotten, t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
+from unerring.processes.children import UNDO, family_of, starts
 from unerring.processes.config import ProcessesConfig
-from unerring.processes.graph import Graph
-from unerring.processes.messages import Answer, GroupLog, Reply, Request, Taken, iid_of, iid_of_undo
+from unerring.processes.graph import Graph, Kind, Vertex
+from unerring.processes.messages import CHILD, Answer, GroupLog, Reply, Request, State, Undone, iid_of, iid_of_undo
 
 
 class UndoStep(msgspec.Struct, frozen=True):
@@ -46,21 +47,48 @@ def steps_of_log(graph: Graph, instance: str, log: GroupLog) -> list[UndoStep]:
     return steps
 
 
-def steps_of_taken(graph: Graph, instance: str, taken: Sequence[Taken], views: tuple[int, ...]) -> list[UndoStep]:
-    """What undoing a process means: its writes, the last first, back to the last one that cannot be undone."""
-    steps = []
-    for action in reversed(taken):
-        if not action.write:
-            continue
-        if graph.by_name[action.vertex].final:
+def steps_of_taken(graph: Graph, state: State, children_max: int) -> list[UndoStep]:
+    """What undoing a process means: its writes and children, the last first, back to the last one that cannot be
+    undone, or to where it shall go on. Children at the cut may be under way; only the group that failed can have built
+    on them.
+    """
+    steps: list[UndoStep] = []
+    waiting = True
+    for action in reversed(state.taken):
+        if action.group <= max(state.rewind, 0) and state.rewind >= 0:
             break
-        basis = views[: action.group - 1]
-        steps.append(
-            UndoStep(
-                instance, action.vertex, action.iid, action.request, action.reply, action.group, basis, action.unknown
-            )
-        )
-    return steps
+        if waiting and action.group < state.group:
+            steps, waiting = steps + _at_the_cut(graph, state, children_max), False
+        vertex = graph.by_name[action.vertex]
+        if vertex.final:
+            break
+        basis = state.basis[: action.group - 1]
+        if vertex.kind is Kind.CHILD:
+            steps += _children(state, vertex, action.iid, action.request, action.reply, action.group, children_max)
+        elif action.write:
+            of = (state.instance, action.vertex, action.iid, action.request, action.reply, action.group, basis)
+            steps.append(UndoStep(*of, action.unknown))
+    return steps + _at_the_cut(graph, state, children_max) if waiting else steps
+
+
+def _at_the_cut(graph: Graph, state: State, most: int) -> list[UndoStep]:
+    found: list[UndoStep] = []
+    for vertex in graph.enabled(state.cut):
+        if vertex.kind is Kind.CHILD:
+            family = family_of(state.instance, vertex, state.again)
+            found += _children(state, vertex, family, state.variables, None, state.group, most)
+    return found
+
+
+def _children(
+    state: State, vertex: Vertex, family: str, variables: Any, values: Any, group: int, most: int
+) -> list[UndoStep]:
+    steps = []
+    for number, start in enumerate(starts(state.instance, vertex, family, variables, most)):
+        value = values[number] if vertex.over and values is not None else values
+        unknown = values is None and group == state.group
+        steps.append(UndoStep(state.instance, vertex.name, start.instance, start, value, group, (), unknown))
+    return list(reversed(steps))
 
 
 class Undo:
@@ -73,8 +101,10 @@ class Undo:
         self.config = config
         self.done: list[str] = []
         """IIDs undone so far; whoever owns the list keeps them on disk."""
+        self.took: list[Undone] = []
         self.attempts = 0
         self.due_us = 0
+        self.began_us = 0
         self.asked: Request | None = None
 
     @property
@@ -94,7 +124,7 @@ class Undo:
         if self.finished or (self.asked is not None and now < self.due_us):
             return None
         if self.asked is None:
-            self.asked, self.attempts = self._ask(self.steps[0]), 0
+            self.asked, self.attempts, self.began_us = self._ask(self.steps[0]), 0, now
         self.attempts += 1
         pause = min(self.config.undo_attempt_us << min(self.attempts - 1, 20), self.config.undo_pause_us_max)
         self.due_us = now + pause
@@ -105,6 +135,11 @@ class Undo:
         base = Request(
             step.instance, step.iid, vertex.service, vertex.operation, step.request, group=step.group, basis=step.basis
         )
+        base = msgspec.structs.replace(base, version=self.graph.version)
+        if vertex.kind is Kind.CHILD:
+            payload = {"start": msgspec.to_builtins(step.request), "vertex": step.vertex, "value": step.reply}
+            base = msgspec.structs.replace(base, service=CHILD, payload=payload)
+            return base if step.unknown else msgspec.structs.replace(base, iid=step.iid + UNDO, mode="undo")
         if self.graph.service_by_name[vertex.service].cancels:
             return msgspec.structs.replace(base, mode="cancel", view=self.view)
         if step.unknown:  # what happened must be known first; the filter answers a repeated IID without a second effect
@@ -113,7 +148,7 @@ class Undo:
         undo = msgspec.structs.replace(base, iid=iid_of_undo(step.iid), operation=vertex.compensation, payload=payload)
         return msgspec.structs.replace(undo, mode="undo")
 
-    def reply(self, reply: Reply) -> bool:
+    def reply(self, reply: Reply, now: int) -> bool:
         """Whether this answered the request under way, so that there is progress to keep."""
         if self.asked is None or reply.iid != self.asked.iid or reply.mode != self.asked.mode:
             return False
@@ -125,5 +160,6 @@ class Undo:
             self.steps[0] = msgspec.structs.replace(step, unknown=False, reply=reply.value)
             return False
         self.done.append(step.iid)
+        self.took.append(Undone(step.vertex, step.iid, now - self.began_us))
         del self.steps[0]
         return True

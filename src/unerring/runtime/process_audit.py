@@ -13,12 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.audit import Acted, Did, Model, Violation, check_agreement, check_one_copy
+from unerring.audit import Acted, Did, Model, Relative, Violation, check_agreement, check_family, check_one_copy
 from unerring.model import CallerError, DiskError, WorldError
 from unerring.processes.build import Process
+from unerring.processes.children import children_used
 from unerring.processes.history import GIVEN, PAST, Pages
 from unerring.processes.messages import FINAL, Accepted, State
-from unerring.processes.node import HISTORY
+from unerring.processes.node import HISTORY, family
 from unerring.runtime.services.store import JOURNAL, Line
 from unerring.runtime.storage import SqliteStorage
 
@@ -55,7 +56,7 @@ def audit_processes(folder: Path, processes: Sequence[Process], journals: Iterab
             decided.setdefault(state.instance, {})[database.stem] = state
             settled[state.instance] = settled.get(state.instance, 0) + ended
     lines = [line for journal in journals for line in read_journal(journal)]
-    known = {(process.name, process.graph.version): process for process in processes}
+    known = {(process.name, process.graph.version): process for process in family(processes)}
     return _judge(decided, settled, lines, known)
 
 
@@ -74,7 +75,7 @@ def _judge(
     found: list[Violation] = []
     for instance in sorted(decided):
         states = decided[instance]
-        state = max(states.values(), key=lambda state: len(state.lineage))
+        state = _last(states)
         counts[state.status] = counts.get(state.status, 0) + 1
         finished = state.status in FINAL and settled[instance] > 0
         if not finished:
@@ -86,6 +87,7 @@ def _judge(
             unjudged.append(instance)
         elif finished:
             found += judge_instance(process, state, by_instance.get(instance, []))
+            found += judge_family(process, state, [_last(states) for states in decided.values()])
     return ProcessVerdict(counts, len(lines), tuple(unsettled), tuple(unjudged), tuple(found))
 
 
@@ -97,6 +99,20 @@ def judge_instance(process: Process, state: State, journal: Sequence[Did]) -> li
     acted = [Acted(t.vertex, t.iid, t.request, t.reply, t.write) for t in state.taken]
     effects = [line for line in journal if line.action in writes]
     return check_one_copy(state.instance, model, state.status, acted, effects)
+
+
+def judge_family(process: Process, state: State, others: Sequence[State]) -> list[Violation]:
+    """A settled instance against how its children ended, of all instances those that name it as their parent."""
+    relatives = {
+        other.instance: Relative(other.status, other.variables.get(other.returns) if other.returns else None)
+        for other in others
+        if other.parent == state.instance
+    }
+    return list(check_family(state.instance, children_used(process.graph, state), relatives))
+
+
+def _last(states: Mapping[str, State]) -> State:
+    return max(states.values(), key=lambda state: len(state.lineage))
 
 
 def states_in(database: Path) -> Iterable[tuple[State, bool]]:

@@ -31,6 +31,11 @@ class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     channel: str = ""
     payload: Any = None
     id: str = ""
+    key: Any = None
+    step: str = ""
+    version: str = ""
+    query: str = ""
+    why: str = ""
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -95,15 +100,39 @@ class Control:
                 await node.cancel(wish.instance)
             case "signal":
                 self._open_instance(wish.instance, "signalled")
+                self._knows_channel(wish)
                 await node.signal(wish.instance, wish.channel, wish.payload, wish.id)
+            case "publish":
+                await node.publish(wish.channel, wish.key, wish.payload, wish.id)
+            case "query":
+                return node.ask(wish.instance, wish.query)
             case "retry":
                 self._open_instance(wish.instance, "tried again")
-                await node.retry(wish.instance)
+                await node.retry(wish.instance, wish.step)
+            case "park":
+                self._open_instance(wish.instance, "parked")
+                await node.park(wish.instance, wish.why)
+            case "resume":
+                self._open_instance(wish.instance, "resumed")
+                await node.resume(wish.instance)
+            case "move":
+                self._open_instance(wish.instance, "moved")
+                return await node.move(wish.instance, wish.version)
             case _:
                 raise CallerError(
-                    f"a node cannot {wish.do!r}; it can start, list, show, history, cancel, signal, retry"
+                    f"a node cannot {wish.do!r}; it can start, list, show, history, query, cancel, signal, publish, "
+                    "park, resume, retry and move"
                 )
         return None
+
+    def _knows_channel(self, wish: Wish) -> None:
+        """A signal that no receive of the process waits for would lie there for ever."""
+        known = self.node.query(wish.instance)
+        process = self.node.node.shared.processes.get(f"{known['process']}@{known['version']}")
+        channels = [v.channel for v in process.graph.vertices if v.channel] if process is not None else [wish.channel]
+        if wish.channel not in channels:
+            has = ", ".join(channels) or "none"
+            raise ProcessError(f"process {known['process']} receives nothing on channel {wish.channel!r}; it has {has}")
 
     def _open_instance(self, instance: str, verb: str) -> None:
         known = self.node.query(instance)

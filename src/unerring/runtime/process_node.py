@@ -23,9 +23,27 @@ from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.grouping import Grouping
 from unerring.processes.history import told_history
-from unerring.processes.messages import CANCEL, FINAL, Mail, Start, Started, State, codec
-from unerring.processes.node import HISTORY, ProcessNode
+from unerring.processes.messages import (
+    AGAIN,
+    CANCEL,
+    FINAL,
+    MOVE,
+    PARK,
+    RESUME,
+    Mail,
+    Publish,
+    Start,
+    Started,
+    State,
+    Status,
+    Stored,
+    codec,
+)
+from unerring.processes.moving import moved
+from unerring.processes.node import HISTORY, ProcessNode, family
 from unerring.processes.replica import Ended
+from unerring.processes.replica_steers import key_of
+from unerring.processes.steering import back
 from unerring.runtime.greeting import Identity
 from unerring.runtime.links import Links, LinksConfig
 from unerring.runtime.loop import Driver, DriverConfig, monotonic_us
@@ -83,7 +101,8 @@ class RunningNode:
         reports: Reports | None = None,
     ) -> None:
         self.name = name
-        self.processes = {process.name: process for process in processes}
+        self.processes = family(processes)
+        """All versions that this node serves, and all children; of each process the current version last."""
         self.bounds = bounds or ClusterBounds(f=0 if not peers else len(peers) // 2)
         self.reports = reports or Reports()
         self._own = SqliteStorage(storage) if isinstance(storage, str | Path) else None
@@ -94,10 +113,13 @@ class RunningNode:
         self._config = config or ProcessesConfig()
         self._grouping = grouping or Grouping()
         self._links_config = links_config
-        functions = {name: function for process in processes for name, function in process.functions.items()}
+        functions = {name: f for process in self.processes for name, f in process.functions.items()}
+        for process in self.processes:
+            functions |= {f"{process.graph.version}:{name}": f for name, f in process.functions.items()}
         self._services: dict[str, Service] = {"local": LocalService(functions), **(services or {})}
         self._ended: dict[str, list[asyncio.Future[Ended]]] = {}
         self._started: dict[str, list[asyncio.Future[Started]]] = {}
+        self._stored: dict[str, list[asyncio.Future[Stored]]] = {}
         self._over: dict[str, Ended] = {}
         """Ends that were delivered, so that they are on disk: what the machine knows may be ahead of it."""
         self._over_before: frozenset[str] = frozenset()
@@ -203,6 +225,8 @@ class RunningNode:
             waiting = [*self._ended.pop(what.instance, [])]
         elif isinstance(what, Started):
             waiting = [*self._started.pop(what.instance, [])]
+        elif isinstance(what, Stored):
+            waiting = [*self._stored.pop(what.id, [])]
         for each in waiting:
             if not each.done():
                 each.set_result(what)
@@ -256,20 +280,98 @@ class RunningNode:
         return await self.result(instance)
 
     async def signal(self, instance: str, channel: str, payload: Any, id: str = "") -> None:
-        """A message for a receive action. The same id is the same message."""
-        if channel == CANCEL:
-            raise CallerError("use cancel() to cancel an instance")
-        mail = Mail(id or uuid.uuid4().hex, channel, msgspec.to_builtins(payload))
-        await self.driver.put(self.node.me, _Wish("post", (instance, mail)))
+        """A message for a receive action. The same id is the same message. When this returns, f+1 replicas have it."""
+        if channel.startswith("!"):
+            raise CallerError(
+                f"{channel!r} is no channel for signals; operators use cancel(), park(), resume() and so on"
+            )
+        await self._post(instance, Mail(id or uuid.uuid4().hex, channel, self._message(payload)))
+
+    async def publish(self, channel: str, key: Any, payload: Any, id: str = "") -> None:
+        """A message for every instance that waits, now or within an hour, for this key on this channel; each gets it
+        once. When this returns, so many nodes have it that it is not lost."""
+        message = Publish(id or uuid.uuid4().hex, channel, key_of(msgspec.to_builtins(key)), self._message(payload))
+        stored = self._expect(self._stored, message.id)
+        await self.driver.put(self.node.me, _Wish("publish", (message,)))
+        await self._come(stored, f"message {message.id} was on disk")
 
     async def cancel(self, instance: str) -> None:
         """Ask that the instance is undone. It may have ended, or be past what can be undone: see `result`."""
-        await self.driver.put(self.node.me, _Wish("cancel", (instance, f"cancel-{instance}")))
+        await self._post(instance, Mail(f"cancel-{instance}", CANCEL, None))
 
-    async def retry(self, instance: str) -> None:
-        """A service that did not undo something was mended: ask it again now."""
-        self.node.query(instance)
-        await self.driver.put(self.node.me, _Wish("retry", (instance,)))
+    async def park(self, instance: str, why: str = "") -> None:
+        """Do not go on after the present group, until `resume`."""
+        await self._post(instance, Mail(f"park-{uuid.uuid4().hex}", PARK, why or "by an operator"))
+
+    async def resume(self, instance: str) -> None:
+        """Go on with what was parked, or held because it failed."""
+        await self._post(instance, Mail(f"resume-{uuid.uuid4().hex}", RESUME, None))
+
+    async def retry(self, instance: str, step: str = "") -> None:
+        """Something was mended: what could not be undone is asked for again now, and what is held tries again. With a
+        step, go back: undo everything from that step on, in reverse order, and go on from there."""
+        known = self.node.query(instance)
+        if step:
+            state = self._state(instance)
+            process = self._version(state.process, state.version)
+            back(process, state, step)
+        if step or known["status"] == "held":
+            await self._post(instance, Mail(f"again-{uuid.uuid4().hex}", AGAIN, step or None))
+        else:
+            await self.driver.put(self.node.me, _Wish("retry", (instance,)))
+
+    async def move(self, instance: str, version: str = "") -> str:
+        """Move a running instance to another version, by default the current one. Says why if it cannot be, as far as
+        is known now; the move itself is checked again when it is decided. The answer is the version."""
+        state = self._state(instance)
+        old = self._version(state.process, state.version)
+        new = self._version(state.process, version) if version else self.node.processes[state.process]
+        if new.graph.version == state.version:
+            raise ProcessError(f"{instance} is of version {state.version} already")
+        if state.status != Status.RUNNING:
+            raise ProcessError(f"{instance} is {state.status}; only what is running can be moved")
+        moved(old.graph, new, state, 0, 0)
+        await self._post(instance, Mail(f"move-{uuid.uuid4().hex}", MOVE, new.graph.version))
+        return new.graph.version
+
+    def ask(self, instance: str, query: str) -> Any:
+        """What a query of the process says of the instance's last decided state that this node knows."""
+        if instance in self.node.finished:
+            done = self.node.finished[instance]
+            return self._version(done.process, done.version).answer(query, done.variables)
+        state = self._state(instance)
+        return self._version(state.process, state.version).answer(query, state.variables)
+
+    def _state(self, instance: str) -> State:
+        self.node.query(instance)  # says what is wrong if it is unknown
+        replica = self.node.instances.get(instance)
+        if replica is None:
+            raise ProcessError(f"{instance} has ended ({self.node.finished[instance].status})")
+        if replica.decided is None:
+            raise NetworkError(f"this node does not know yet how far {instance} is; ask again, or another node")
+        return replica.decided[1]
+
+    def _version(self, process: str, version: str) -> Process:
+        found = self.node.shared.processes.get(f"{process}@{version}")
+        if found is None:
+            has = ", ".join(p.graph.version for p in self.processes if p.name == process) or "none"
+            raise ProcessError(
+                f"version {version} of process {process} is not deployed on {self.name}, which has {has}; deploy it "
+                "again"
+            )
+        return found
+
+    def _message(self, payload: Any) -> Any:
+        told = msgspec.to_builtins(payload)
+        size, most = len(msgspec.msgpack.encode(told)), self.bounds.state_bytes_max // 2
+        if size > most:
+            raise ProcessError(f"the message has {size} bytes, {most} is the most; send where to find the rest")
+        return told
+
+    async def _post(self, instance: str, mail: Mail) -> None:
+        stored = self._expect(self._stored, mail.id)
+        await self.driver.put(self.node.me, _Wish("post", (instance, mail)))
+        await self._come(stored, f"message {mail.id} was on disk")
 
     def query(self, instance: str) -> dict[str, Any]:
         """What this node knows of an instance now."""

@@ -1,18 +1,15 @@
-"""What the process scenario puts around process nodes: services with journals, a client, and random processes."""
+"""What the process scenario puts around process nodes: services with journals, and a client."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from random import Random
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from unerring.audit import Did
 from unerring.model import MILLISECOND_US, Effects, Entropy, Persist, Send, SetTimer
-from unerring.processes.build import Process
-from unerring.processes.graph import Edge, Graph, Kind, Retry, Service, Variable, Vertex
-from unerring.processes.messages import CANCEL, Answer, Mail, Post, Reply, Request, Start, Started, Stored
+from unerring.processes.messages import CANCEL, Answer, Mail, Post, Publish, Reply, Request, Start, Started, Stored
 
 GARBAGE: Final = "garbage"
 
@@ -176,7 +173,7 @@ class Client:
         self.entropy = entropy
         self.starts: dict[str, Start] = {}
         self.started: dict[str, None] = {}
-        self.posts: dict[str, tuple[Post, dict[str, None]]] = {}
+        self.posts: dict[str, tuple[Post | Publish, dict[str, None]]] = {}
 
     def start(self, now: int) -> Effects:
         return [SetTimer("again", now + 50 * MILLISECOND_US)]
@@ -214,140 +211,7 @@ class Client:
     def cancel(self, instance: str, now: int) -> Effects:
         return self.post(instance, Mail(f"{instance}-cancel", CANCEL, None), now)
 
-
-# ---- random processes ------------------------------------------------------------------------------------------------
-
-
-def odd0(c0: int) -> bool:
-    return c0 % 2 == 1
-
-
-def odd1(c1: int) -> bool:
-    return c1 % 2 == 1
-
-
-def odd2(c2: int) -> bool:
-    return c2 % 2 == 1
-
-
-CONDITIONS: Final = {"odd0": odd0, "odd1": odd1, "odd2": odd2}
-
-
-CLASSES: Final = ("det", "read", "write", "shop", "final", "receive", "sleep")
-"""Of actions: deterministic and not; compensable by cancelling and by a request of its own; non-compensable; waits."""
-USUAL: Final = (3.0, 3.0, 6.0, 3.0, 2.0, 1.0, 0.5)
-
-
-class Architect:
-    """Draws a process: sequences, XOR and AND blocks, actions of all classes."""
-
-    def __init__(self, draw: Random, weights: Sequence[float] = USUAL) -> None:
-        self.draw = draw
-        self.vertices: list[Vertex] = []
-        self.edges: list[Edge] = []
-        self.variables: list[str] = []
-        self.channels: list[str] = []
-        self.coins = 0
-        self.weights = [weight if draw.random() < 0.8 else 0.0 for weight in weights]
-        self.weights[CLASSES.index("write")] += 1
-        self.retry = Retry(
-            attempt_us=draw.choice((60, 150)) * MILLISECOND_US,
-            attempts_max=draw.choice((2, 5)),
-            backoff_us=10 * MILLISECOND_US,
-            backoff_max_us=200 * MILLISECOND_US,
-            occurrences_max=draw.choice((1, 2, 3)),
-        )
-
-    def build(self, name: str) -> Process:
-        ends, _ = self._sequence([("", "")], [], self.draw.randint(2, 5), 0)
-        self.edges += [Edge(source, "", label) for source, label in ends]
-        names = [*self.variables, *(f"c{n}" for n in range(3))]
-        graph = Graph(
-            name,
-            tuple(self.vertices),
-            tuple(self.edges),
-            tuple(Variable(variable, "int", 0) for variable in names),
-            (Service("bank"), Service("shop", cancels=False)),
-        )
-        return Process.of(graph, CONDITIONS, dict.fromkeys(names, int))
-
-    def _sequence(
-        self, ends: list[tuple[str, str]], readable: list[str], length: int, depth: int
-    ) -> tuple[list[tuple[str, str]], list[str]]:
-        for _ in range(length):
-            chance = self.draw.random()
-            if depth < 2 and chance < 0.12 and self.coins < 3:
-                ends, readable = self._xor(ends, readable, depth)
-            elif depth < 2 and chance < 0.28:
-                ends, readable = self._and(ends, readable, depth)
-            else:
-                ends, readable = self._action(ends, readable)
-        return ends, readable
-
-    def _put(self, vertex: Vertex, ends: list[tuple[str, str]]) -> list[tuple[str, str]]:
-        self.vertices.append(vertex)
-        self.edges += [Edge(source, vertex.name, label) for source, label in ends]
-        return [(vertex.name, "")]
-
-    def _action(
-        self, ends: list[tuple[str, str]], readable: list[str], writes: str = ""
-    ) -> tuple[list[tuple[str, str]], list[str]]:
-        draw = self.draw
-        name = f"a{len(self.vertices)}"
-        variable = writes or f"x{len(self.vertices)}"
-        if not writes:
-            self.variables.append(variable)
-        reads = tuple(sorted(draw.sample(readable, min(len(readable), draw.randint(0, 2)))))
-        time_us = draw.choice((1, 20, 100, 400)) * MILLISECOND_US
-        kind = draw.choices(CLASSES, self.weights)[0]
-        if kind == "receive":
-            self.channels.append(name)
-            vertex = Vertex(name, Kind.RECEIVE, channel=name, writes=(variable,), time_us=0)
-        elif kind == "sleep":
-            return self._put(Vertex(name, Kind.SLEEP, time_us=draw.randint(1, 300) * MILLISECOND_US), ends), readable
-        else:
-            vertex = Vertex(
-                name,
-                Kind.CALL,
-                service="shop" if kind == "shop" or (kind == "final" and draw.random() < 0.5) else "bank",
-                operation={"det": "det", "read": "read"}.get(kind, "write"),
-                reads=reads,
-                writes=(variable,),
-                write=kind in ("write", "shop", "final"),
-                deterministic=kind == "det",
-                compensable=kind != "final",
-                compensation="refund" if kind == "shop" else "",
-                cost=draw.choice((0, 1, 5)) if kind in ("write", "shop", "final") else draw.choice((0, 0, 3)),
-                time_us=time_us,
-                retry=self.retry,
-                alone=draw.random() < 0.1,
-            )
-        return self._put(vertex, ends), [*readable, variable]
-
-    def _xor(
-        self, ends: list[tuple[str, str]], readable: list[str], depth: int
-    ) -> tuple[list[tuple[str, str]], list[str]]:
-        coin = self.coins
-        self.coins += 1
-        ends, readable = self._action(ends, readable, f"c{coin}")
-        split = f"x{coin}-split"
-        self._put(Vertex(split, Kind.XOR_SPLIT, condition=f"odd{coin}", reads=(f"c{coin}",)), ends)
-        out: list[tuple[str, str]] = []
-        for label in ("true", "false"):
-            way, _ = self._sequence([(split, label)], readable, self.draw.randint(0, 2), depth + 1)
-            out += way
-        return self._put(Vertex(f"x{coin}-join", Kind.XOR_JOIN), out), readable
-
-    def _and(
-        self, ends: list[tuple[str, str]], readable: list[str], depth: int
-    ) -> tuple[list[tuple[str, str]], list[str]]:
-        number = len(self.vertices)
-        split = f"and{number}"
-        self._put(Vertex(split, Kind.AND_SPLIT), ends)
-        out: list[tuple[str, str]] = []
-        after = list(readable)
-        for label in range(self.draw.randint(2, 3)):
-            way, seen = self._sequence([(split, str(label))], readable, self.draw.randint(1, 2), depth + 1)
-            out += way
-            after += [variable for variable in seen if variable not in after]
-        return self._put(Vertex(f"and{number}-join", Kind.AND_JOIN), out), after
+    def publish(self, message: Publish, now: int) -> Effects:
+        """A message for whoever waits for its key, to all nodes. With 2f+1 of them, all but f are f+1."""
+        self.posts[message.id] = (message, {})
+        return []

@@ -40,19 +40,22 @@ def answer(request: Request, what: str, value: Any = None) -> Reply:
 
 
 class LocalService:
-    """Async functions of this node's own process, by operation. A parameter called `interaction` gets the IID."""
+    """Async functions of this node's own process, by operation, or by version and operation where several versions run.
+    A parameter called `interaction` gets the IID."""
 
     def __init__(self, functions: Mapping[str, Callable[..., Awaitable[Any]]]) -> None:
         self._functions = dict(functions)
         self._wants = {name: "interaction" in inspect.signature(f).parameters for name, f in self._functions.items()}
 
     async def ask(self, request: Request) -> Reply:
-        function = self._functions.get(request.operation)
+        name = f"{request.version}:{request.operation}"
+        name = name if name in self._functions else request.operation
+        function = self._functions.get(name)
         if function is None:
             return answer(request, Answer.UNKNOWN, f"there is no function {request.operation!r} here")
         try:
             given = dict(request.payload)
-            if self._wants[request.operation]:
+            if self._wants[name]:
                 given["interaction"] = request.iid
             value = await function(**given)
         except Refused as refusal:

@@ -22,10 +22,11 @@ import msgspec
 from unerring.audit import Acted, Model, check_one_copy
 from unerring.model import MILLISECOND_US, SECOND_US, CallerError, Entropy
 from unerring.processes.config import ClusterBounds
+from unerring.processes.errands import replica_set
 from unerring.processes.graph import Vertex
 from unerring.processes.grouping import Grouping, may_be_active
 from unerring.processes.messages import CANCEL, Mail, Post, Replicate, Start, Status
-from unerring.processes.node import ProcessNode, replica_set
+from unerring.processes.node import ProcessNode
 from unerring.processes.partition import best_ends
 from unerring.processes.replica import Ended
 from unerring.simulation.evaluation.metering import MeteredWorld

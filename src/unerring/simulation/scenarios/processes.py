@@ -8,19 +8,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from random import Random
 
-from unerring.audit import Acted, Did, Model, Violation, check_agreement, check_one_copy
+from unerring.audit import Acted, Did, Model, Relative, Violation, check_agreement, check_family, check_one_copy
 from unerring.model import MILLISECOND_US, SECOND_US, Entropy
+from unerring.processes.build import Process
+from unerring.processes.children import children_used
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.grouping import Grouping
-from unerring.processes.messages import Mail, Start, State
-from unerring.processes.node import ProcessNode
+from unerring.processes.messages import AGAIN, MOVE, PARK, RESUME, Mail, Publish, Start, State
+from unerring.processes.node import ProcessNode, family
 from unerring.processes.out import Out
 from unerring.processes.replica import Ended, Replica
+from unerring.processes.schedules import Schedule
 from unerring.simulation import process_canaries as broken
 from unerring.simulation.disk import DiskSpec
 from unerring.simulation.faults import Crash, Fault, Partition, Pause, draw_faults
 from unerring.simulation.network import LinkSpec
-from unerring.simulation.process_parts import USUAL, Architect, Client, SimService, Temper
+from unerring.simulation.process_architect import USUAL, Architect
+from unerring.simulation.process_parts import Client, SimService, Temper
 from unerring.simulation.scenario import Scenario, canary, scenario
 from unerring.simulation.world import World
 
@@ -38,6 +42,9 @@ class Processes(Scenario):
     weights: tuple[float, ...] = USUAL
     """How often each class of action is drawn."""
     cancel_chance = 0.2
+    wish_chance = 0.35
+    """Of operators: park and resume, a step tried again, a move to another version."""
+    schedule_chance = 0.15
     patience_ms: tuple[int, ...] = (200, 1000, 100_000)
     failovers_ms: tuple[int, ...] = (0, 100, 500, 5000)
     """Thresholds for grouping: the higher, the more actions in a group."""
@@ -53,6 +60,15 @@ class Processes(Scenario):
         "a backup execution was adopted",
         "a fenced master",
         "somebody was named by another",
+        "a child completed",
+        "a child was undone",
+        "an instance was held",
+        "an instance went back",
+        "an instance was moved",
+        "a wish was refused",
+        "a deadline passed",
+        "a schedule started an instance",
+        "a published message was consumed",
     )
 
     def build(self, world: World) -> None:
@@ -60,8 +76,14 @@ class Processes(Scenario):
         self.f = draw.choice(self.replicas)
         self.names = tuple(f"node{n}" for n in range(2 * self.f + 1))
         architect = Architect(draw, self.weights)
-        self.process = architect.build("p")
-        self.channels = architect.channels
+        deadline_us = draw.choice((300, 1000, 4000)) * MILLISECOND_US if draw.random() < 0.1 else 0
+        self.process = architect.build("p", deadline_us, holds=draw.random() < 0.15)
+        self.newer = architect.next_version(self.process)
+        deployed = [self.newer, self.process] if draw.random() < 0.5 else [self.process, self.newer]
+        if draw.random() < self.schedule_chance:
+            deployed.append(self._scheduled(draw, architect))
+        self.deployed = {f"{p.name}@{p.graph.version}": p for p in family(deployed)}
+        self.channels, self.keyed = architect.channels, architect.keyed
         self.ends: dict[str, dict[str, State]] = {}
         self.config = ProcessesConfig(
             tick_us=10 * MILLISECOND_US,
@@ -72,6 +94,7 @@ class Processes(Scenario):
             sweep_patience_us=draw.choice(self.patience_ms) * MILLISECOND_US,
             undo_attempt_us=60 * MILLISECOND_US,
             undo_pause_us_max=400 * MILLISECOND_US,
+            tend_us=draw.choice((50, 300)) * MILLISECOND_US,
             naming=draw.choice(("self", "self", "rotate")),
         )
         self.grouping = Grouping(
@@ -91,6 +114,25 @@ class Processes(Scenario):
         self.instances = [f"i{n}" for n in range(draw.choice((1, 1, 2, 3)))]
         for instance in self.instances:
             self._workload(world, instance)
+        world.every(SECOND_US, lambda: self._mend(world), self.faults_us + self.calm_us, self.faults_us + SECOND_US)
+
+    def _scheduled(self, draw: Random, architect: Architect) -> Process:
+        small = Architect(draw, (1.0, 1.0, 3.0, 2.0))
+        small.retry = architect.retry
+        process = small.small("s", draw.randint(1, 2))
+        first_us = draw.randrange(500, 1500) * MILLISECOND_US
+        last_us = first_us + 2 * SECOND_US
+        process.schedules["tick"] = Schedule("tick", "s", draw.choice((400, 900)) * MILLISECOND_US, first_us, last_us)
+        return process
+
+    def _mend(self, world: World) -> None:
+        """In the calm an operator looks for what is held, and lets it try again."""
+        for name in self.names:
+            node = world.machine(name)
+            for replica in node.instances.values() if node is not None else ():
+                if replica.planning and replica.decided is not None and replica.decided[1].held:
+                    wish = Mail(f"{replica.instance}-mend-{world.now_us}", AGAIN, None)
+                    world.call("client", "post", replica.instance, wish)
 
     def _add_node(self, world: World, name: str) -> None:
         kind = type("Node", (ProcessNode,), {"replica": self.replica, "outbox": self.outbox})
@@ -99,7 +141,7 @@ class Processes(Scenario):
             node: ProcessNode = kind(
                 name,
                 self.names,
-                {"p": self.process},
+                tuple(self.deployed.values()),
                 records,
                 entropy,
                 now,
@@ -141,13 +183,37 @@ class Processes(Scenario):
     def _workload(self, world: World, instance: str) -> None:
         draw = world.draw
         at_us = draw.randrange(self.faults_us // 2)
-        world.at(at_us, lambda: world.call("client", "want", Start(instance, "p", {})))
+        key = 1000 + int(instance[1:])
+        world.at(at_us, lambda: world.call("client", "want", Start(instance, "p", {"key": key, "past": at_us})))
+        for channel in self.keyed:
+            message = Publish(f"{instance}-{channel}", channel, str(key), draw.randrange(1000))
+            later_us = draw.randrange(2 * SECOND_US)
+            world.at(later_us, lambda message=message: world.call("client", "publish", message))  # type: ignore[misc]
         for channel in self.channels:
             mail = Mail(f"{instance}-{channel}", channel, draw.randrange(1000))
             later_us = at_us + draw.randrange(2 * SECOND_US)
             world.at(later_us, lambda mail=mail: world.call("client", "post", instance, mail))  # type: ignore[misc]
         if draw.random() < self.cancel_chance:
             world.at(at_us + draw.randrange(SECOND_US), lambda: world.call("client", "cancel", instance))
+        if draw.random() < self.wish_chance:
+            self._wishes(world, instance, at_us)
+
+    def _wishes(self, world: World, instance: str, at_us: int) -> None:
+        draw = world.draw
+        kind = draw.choice(("park", "again", "again", "move", "move"))
+        when_us = at_us + draw.randrange(SECOND_US)
+        wishes: list[tuple[int, str, str | None]] = [
+            (when_us, PARK, None),
+            (when_us + draw.randrange(2 * SECOND_US), RESUME, None),
+        ]
+        if kind == "again":
+            step = draw.choice([vertex.name for vertex in self.process.graph.vertices if vertex.acts][:3])
+            wishes = [(when_us, AGAIN, step)]
+        elif kind == "move":
+            wishes = [(when_us, MOVE, draw.choice((self.process, self.newer)).graph.version)]
+        for number, (moment_us, channel, payload) in enumerate(wishes):
+            mail = Mail(f"{instance}-wish-{number}", channel, payload)
+            world.at(moment_us, lambda mail=mail: world.call("client", "post", instance, mail))  # type: ignore[misc]
 
     def faults(self, world: World, draw: Random) -> Sequence[Fault]:
         """Everybody but the client, and without a budget: safety may not depend on how many fail."""
@@ -156,11 +222,30 @@ class Processes(Scenario):
 
     # --- judgement
 
+    def _all(self, world: World) -> list[str]:
+        """All instances that anybody knows, children and scheduled ones too."""
+        found = dict.fromkeys([*self.instances, *self._due(), *self.ends])
+        for name in self.names:
+            node = world.machine(name)
+            if node is not None:
+                found.update(dict.fromkeys([*node.finished, *(i for i, r in node.instances.items() if r.accepted)]))
+        return list(found)
+
+    def _due(self) -> list[str]:
+        found = []
+        for process in self.deployed.values():
+            for schedule in process.schedules.values():
+                due_us = schedule.due_after(0)
+                while due_us is not None:
+                    found.append(schedule.start(due_us).instance)
+                    due_us = schedule.due_after(due_us)
+        return found
+
     def settled(self, world: World) -> bool:
         nodes = [world.machine(name) for name in self.names]
         if any(node is None for node in nodes):
             return False
-        return all(instance in node.finished for node in nodes for instance in self.instances)
+        return all(instance in node.finished for node in nodes for instance in self._all(world))
 
     def _journal(self, world: World, instance: str) -> list[Did]:
         lines: list[tuple[int, Did]] = []
@@ -172,16 +257,20 @@ class Processes(Scenario):
 
     def safety(self, world: World) -> Iterable[Violation]:
         self._note(world)
-        for instance in self.instances:
+        for instance in self._all(world):
             yield from self._check(world, instance, finished=False)
 
-    def _check(self, world: World, instance: str, finished: bool) -> Iterable[Violation]:
+    def _known(self, world: World, instance: str) -> dict[str, State]:
         known: dict[str, State] = dict(self.ends.get(instance, {}))
         for name in self.names:
             node = world.machine(name)
             replica = node.instances.get(instance) if node is not None else None
             if name not in known and replica is not None and replica.decided is not None:
                 known[name] = replica.decided[1]
+        return known
+
+    def _check(self, world: World, instance: str, finished: bool) -> Iterable[Violation]:
+        known = self._known(world, instance)
         yield from check_agreement(
             instance,
             {name: state.views for name, state in known.items()},
@@ -191,14 +280,25 @@ class Processes(Scenario):
             return
         state = max(known.values(), key=lambda state: state.group)
         acted = [Acted(t.vertex, t.iid, t.request, t.reply, t.write) for t in state.taken]
-        graph = self.process.graph
-        model = Model(graph.vertices, graph.edges, self.process.initial({}), self.process.choose, self.process.fit)
+        process = self.deployed[f"{state.process}@{state.version}"]
+        graph = process.graph
+        model = Model(graph.vertices, graph.edges, process.initial(state.given), process.choose, process.fit)
         yield from check_one_copy(
             instance, model, state.status, acted, self._journal(world, instance), finished=finished
         )
+        if finished:
+            yield from self._check_family(world, process, state)
+
+    def _check_family(self, world: World, process: Process, state: State) -> Iterable[Violation]:
+        relatives = {}
+        for instance in self._all(world):
+            for relative in list(self._known(world, instance).values())[:1]:
+                if relative.parent == state.instance:
+                    relatives[instance] = Relative(relative.status, relative.variables.get("x"))
+        yield from check_family(state.instance, children_used(process.graph, state), relatives)
 
     def liveness(self, world: World) -> Iterable[Violation]:
-        for instance in self.instances:
+        for instance in self._all(world):
             for name in self.names:
                 node = world.machine(name)
                 if node is None or instance not in node.finished:
@@ -218,13 +318,30 @@ class Processes(Scenario):
                 world.sometimes(words[state.status])
                 if state.executed_in > 3:
                     world.sometimes("a view above 3")
+                self._note_state(world, state)
         for report, word in (
             ("compensating", "a master compensated its group"),
             ("adopted", "a backup execution was adopted"),
             ("fenced", "a fenced master"),
             ("named", "somebody was named by another"),
+            ("held", "an instance was held"),
+            ("wish_refused", "a wish was refused"),
         ):
             if world.reports.get(f"process.{report}"):
+                world.sometimes(word)
+
+    def _note_state(self, world: World, state: State) -> None:
+        published = [f"{state.instance}-{channel}" for channel in self.keyed]
+        for word, reached in (
+            ("a child completed", bool(state.parent) and state.status == "completed"),
+            ("a child was undone", "~" in state.instance and state.status == "completed"),
+            ("an instance went back", bool(state.rewound)),
+            ("an instance was moved", state.moved > 0),
+            ("a deadline passed", state.reason.startswith("its deadline")),
+            ("a schedule started an instance", state.instance.startswith("tick-")),
+            ("a published message was consumed", any(id in state.consumed for id in published)),
+        ):
+            if reached:
                 world.sometimes(word)
 
 
@@ -239,6 +356,7 @@ class ProcessesStorm(Processes):
 
     replicas = (1, 2, 2)
     must_reach: tuple[str, ...] = ()
+    schedule_chance = 0.0
     weights = (2.0, 3.0, 8.0, 2.0, 1.0, 0.0, 0.0)
     patience_ms = (20, 200, 100_000)
 

@@ -1,0 +1,218 @@
+"""Random processes: sequences, XOR and AND blocks, actions of all classes, waits of all kinds, children and what undoes
+them; and a second version of each, with an action more somewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Final
+
+import msgspec
+
+from unerring.model import MILLISECOND_US
+from unerring.processes.build import Process
+from unerring.processes.graph import Edge, Graph, Kind, Retry, Service, Variable, Vertex
+
+
+def odd0(c0: int) -> bool:
+    return c0 % 2 == 1
+
+
+def odd1(c1: int) -> bool:
+    return c1 % 2 == 1
+
+
+def odd2(c2: int) -> bool:
+    return c2 % 2 == 1
+
+
+CONDITIONS: Final = {"odd0": odd0, "odd1": odd1, "odd2": odd2}
+
+
+CLASSES: Final = ("det", "read", "write", "shop", "final", "receive", "sleep", "keyed", "until", "child", "each")
+"""Of actions: deterministic and not; compensable by cancelling and by a request of its own; non-compensable; waits for
+messages and times, of both kinds; a child, and one for each item of a list."""
+USUAL: Final = (3.0, 3.0, 6.0, 3.0, 2.0, 1.0, 0.5, 0.7, 0.3, 0.8, 0.6)
+ITEMS: Final = [3, 1, 2]
+SERVICES: Final = (Service("bank"), Service("shop", cancels=False))
+
+
+class Architect:
+    """Draws a process: sequences, XOR and AND blocks, actions of all classes."""
+
+    def __init__(self, draw: Random, weights: Sequence[float] = USUAL) -> None:
+        self.draw = draw
+        self.vertices: list[Vertex] = []
+        self.edges: list[Edge] = []
+        self.variables: list[str] = []
+        self.channels: list[str] = []
+        self.keyed: list[str] = []
+        self.children: dict[str, Process] = {}
+        self.coins = 0
+        self.weights = [weight if draw.random() < 0.8 else 0.0 for weight in weights]
+        self.weights += [0.0] * (len(CLASSES) - len(self.weights))
+        self.weights[CLASSES.index("write")] += 1
+        self.retry = Retry(
+            attempt_us=draw.choice((60, 150)) * MILLISECOND_US,
+            attempts_max=draw.choice((2, 5)),
+            backoff_us=10 * MILLISECOND_US,
+            backoff_max_us=200 * MILLISECOND_US,
+            occurrences_max=draw.choice((1, 2, 3)),
+        )
+
+    def build(self, name: str, deadline_us: int = 0, holds: bool = False) -> Process:
+        ends, _ = self._sequence([("", "")], [], self.draw.randint(2, 5), 0)
+        self.edges += [Edge(source, "", label) for source, label in ends]
+        return self._process(name, deadline_us, holds)
+
+    def small(self, name: str, length: int) -> Process:
+        """A sequence of a few actions, for children and schedules; what it is given, and returns, is `x`."""
+        self.variables.append("x")
+        self.weights[4:] = [0.0] * (len(CLASSES) - 4)
+        ends: list[tuple[str, str]] = [("", "")]
+        readable = ["x"]
+        for at in range(length):
+            ends, readable = self._action(ends, readable, "x" if at == length - 1 else "")
+        self.edges += [Edge(source, "", label) for source, label in ends]
+        return self._process(name, 0, False)
+
+    def _process(self, name: str, deadline_us: int, holds: bool) -> Process:
+        names = [*self.variables, *(f"c{n}" for n in range(3)), "key", "past"]
+        variables = (
+            *(Variable(v, "int", 0) for v in names),
+            Variable("items", "list", ITEMS),
+            Variable("all", "list", []),
+        )
+        graph = Graph(name, tuple(self.vertices), tuple(self.edges), variables, SERVICES, deadline_us, holds)
+        types = {**dict.fromkeys(names, int), "items": list[int], "all": list[int]}
+        process = Process.of(graph, CONDITIONS, types)
+        process.children = dict(self.children)
+        return process
+
+    def next_version(self, process: Process) -> Process:
+        """The same with one write more, on some edge."""
+        graph = process.graph
+        number = self.draw.randrange(len(graph.edges))
+        edge = graph.edges[number]
+        more = Vertex("more", Kind.CALL, "bank", "write", writes=("more",), write=True, retry=self.retry)
+        edges = [*graph.edges[:number], Edge(edge.source, "more", edge.label), *graph.edges[number + 1 :]]
+        changed = msgspec.structs.replace(
+            graph,
+            vertices=(*graph.vertices, more),
+            edges=(*edges, Edge("more", edge.target)),
+            state=(*graph.state, Variable("more", "int", 0)),
+        )
+        newer = Process.of(changed, CONDITIONS, {**process.types, "more": int})
+        newer.children = dict(self.children)
+        return newer
+
+    def _sequence(
+        self, ends: list[tuple[str, str]], readable: list[str], length: int, depth: int
+    ) -> tuple[list[tuple[str, str]], list[str]]:
+        for _ in range(length):
+            chance = self.draw.random()
+            if depth < 2 and chance < 0.12 and self.coins < 3:
+                ends, readable = self._xor(ends, readable, depth)
+            elif depth < 2 and chance < 0.28:
+                ends, readable = self._and(ends, readable, depth)
+            else:
+                ends, readable = self._action(ends, readable, depth=depth)
+        return ends, readable
+
+    def _put(self, vertex: Vertex, ends: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        self.vertices.append(vertex)
+        self.edges += [Edge(source, vertex.name, label) for source, label in ends]
+        return [(vertex.name, "")]
+
+    def _action(
+        self, ends: list[tuple[str, str]], readable: list[str], writes: str = "", depth: int = 1
+    ) -> tuple[list[tuple[str, str]], list[str]]:
+        draw = self.draw
+        name = f"a{len(self.vertices)}"
+        variable = writes or f"x{len(self.vertices)}"
+        if not writes:
+            self.variables.append(variable)
+        reads = tuple(sorted(draw.sample(readable, min(len(readable), draw.randint(0, 2)))))
+        time_us = draw.choice((1, 20, 100, 400)) * MILLISECOND_US
+        kind = draw.choices(CLASSES, self.weights)[0]
+        if kind == "receive":
+            self.channels.append(name)
+            vertex = Vertex(name, Kind.RECEIVE, channel=name, writes=(variable,), time_us=0)
+        elif kind == "keyed":
+            self.keyed.append(name)
+            vertex = Vertex(name, Kind.RECEIVE, channel=name, writes=(variable,), time_us=0, key="key")
+        elif kind in ("child", "each"):
+            vertex = self._child(name, variable, kind == "each", depth)
+        elif kind == "until":
+            return self._put(Vertex(name, Kind.SLEEP, reads=("past",), time_us=0), ends), readable
+        elif kind == "sleep":
+            return self._put(Vertex(name, Kind.SLEEP, time_us=draw.randint(1, 300) * MILLISECOND_US), ends), readable
+        else:
+            vertex = Vertex(
+                name,
+                Kind.CALL,
+                service="shop" if kind == "shop" or (kind == "final" and draw.random() < 0.5) else "bank",
+                operation={"det": "det", "read": "read"}.get(kind, "write"),
+                reads=reads,
+                writes=(variable,),
+                write=kind in ("write", "shop", "final"),
+                deterministic=kind == "det",
+                compensable=kind != "final",
+                compensation="refund" if kind == "shop" else "",
+                cost=draw.choice((0, 1, 5)) if kind in ("write", "shop", "final") else draw.choice((0, 0, 3)),
+                time_us=time_us,
+                retry=self.retry,
+                alone=draw.random() < 0.1,
+            )
+        return self._put(vertex, ends), [*readable, variable]
+
+    def _child(self, name: str, variable: str, each: bool, depth: int) -> Vertex:
+        for child in ("child", "undo"):
+            if child not in self.children:
+                small = Architect(self.draw, (1.0, 1.0, 3.0, 2.0))
+                small.retry = self.retry
+                self.children[child] = small.small(child, self.draw.randint(1, 2))
+        final = depth == 0 and not each and self.draw.random() < 0.3
+        return Vertex(
+            name,
+            Kind.CHILD,
+            operation="child",
+            reads=("items",) if each else ("key",),
+            writes=() if each else (variable,),
+            compensable=not final,
+            compensation="" if final else "undo",
+            given=(("x", "items" if each else "key"),),
+            returns="x",
+            undo_given=() if final else ("x",),
+            over="items" if each else "",
+            at_once=self.draw.choice((1, 2, 5)),
+            time_us=0,
+        )
+
+    def _xor(
+        self, ends: list[tuple[str, str]], readable: list[str], depth: int
+    ) -> tuple[list[tuple[str, str]], list[str]]:
+        coin = self.coins
+        self.coins += 1
+        ends, readable = self._action(ends, readable, f"c{coin}")
+        split = f"x{coin}-split"
+        self._put(Vertex(split, Kind.XOR_SPLIT, condition=f"odd{coin}", reads=(f"c{coin}",)), ends)
+        out: list[tuple[str, str]] = []
+        for label in ("true", "false"):
+            way, _ = self._sequence([(split, label)], readable, self.draw.randint(0, 2), depth + 1)
+            out += way
+        return self._put(Vertex(f"x{coin}-join", Kind.XOR_JOIN), out), readable
+
+    def _and(
+        self, ends: list[tuple[str, str]], readable: list[str], depth: int
+    ) -> tuple[list[tuple[str, str]], list[str]]:
+        number = len(self.vertices)
+        split = f"and{number}"
+        self._put(Vertex(split, Kind.AND_SPLIT), ends)
+        out: list[tuple[str, str]] = []
+        after = list(readable)
+        for label in range(self.draw.randint(2, 3)):
+            way, seen = self._sequence([(split, str(label))], readable, self.draw.randint(1, 2), depth + 1)
+            out += way
+            after += [variable for variable in seen if variable not in after]
+        return self._put(Vertex(f"and{number}-join", Kind.AND_JOIN), out), after

@@ -1,0 +1,248 @@
+"""What people expect of an engine: children, deadlines, messages by key, park and resume, going back, schedules; each
+decided like any other state, and judged by the checker."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.processes.shops import fakes, order
+from unerring.model import ConfigError, ProcessError
+from unerring.processes.build import Process
+from unerring.processes.graph import Service
+from unerring.processes.grouping import Grouping
+from unerring.processes.schedules import Schedule
+from unerring.testing import Refused, Rehearsal
+
+GIVEN = {"customer": "ann", "items": ["a", "b", "c"]}
+
+
+def test_children_over_a_list_are_bounded_and_their_results_are_in_order() -> None:
+    stage = Rehearsal(order(pay=False), fakes())
+    stage.start("o1", **GIVEN)
+    end = stage.finish("o1")
+    assert (end.status, end.variables["labels"]) == ("completed", ["l-a", "l-b", "l-c"])
+    assert stage.effects("post") == ["send"] * 3
+    assert stage.query("o1")["status"] == "completed"
+    stage.check()
+
+
+def test_no_more_children_than_at_once_are_under_way() -> None:
+    stage = Rehearsal(order(pay=False), fakes())
+    stage.start("o1", customer="ann", items=[f"i{n}" for n in range(9)])
+    most = 0
+    while not stage._settled("o1"):
+        stage.run(seconds=0.01)
+        nodes = [stage.world.machine(name) for name in stage.names]
+        begun = {i: r for node in nodes for i, r in node.instances.items() if "+" in i and r.decided is not None}
+        over = {i for node in nodes for i, r in node.instances.items() if r.final} | {
+            i for n in nodes for i in n.finished
+        }
+        most = max(most, len(set(begun) - over))
+    assert 1 < most <= 2
+    stage.check()
+
+
+def test_a_child_that_fails_lets_its_parent_fail_and_the_others_are_undone() -> None:
+    def send(item: str) -> str:
+        if item == "c":
+            raise Refused("too heavy", for_good=True)
+        return f"l-{item}"
+
+    stage = Rehearsal(order(pay=False), fakes(send=send))
+    stage.start("o1", **GIVEN)
+    end = stage.finish("o1")
+    assert end.status == "failed"
+    assert "o1+send_all+2 was failed" in end.reason
+    assert "too heavy" in end.reason
+    assert stage.effects("bank") == []
+    assert sorted(stage.effects("post")) == ["fetch_back", "fetch_back", "send", "send"]
+    stage.check()
+
+
+def test_a_cancelled_parent_undoes_its_children_before_itself() -> None:
+    stage = Rehearsal(order(pay=False), fakes(), silence={"post": 0.9})
+    stage.start("o1", **GIVEN)
+    stage.run_until(lambda: len(stage.journal("post")) > 0)
+    stage.cancel("o1")
+    stage.crash(stage.master("o1"))
+    end = stage.finish("o1")
+    assert end.status == "cancelled"
+    assert stage.effects("bank") == []
+    stage.check()
+
+
+def test_what_cannot_be_a_list_of_children_is_said() -> None:
+    stage = Rehearsal(order(pay=False), fakes())
+    stage.start("o1", customer="ann", items=["x"] * 501)
+    end = stage.finish("o1")
+    assert end.status == "failed"
+    assert "items has 501 items; 500 is the most" in end.reason
+
+
+def test_a_deadline_undoes_the_whole_process() -> None:
+    stage = Rehearsal(order(deadline=5_000_000), fakes())
+    stage.start("o1", **GIVEN)
+    end = stage.finish("o1")
+    assert end.status == "failed"
+    assert "its deadline of 5 s has passed" in end.reason
+    assert stage.effects("bank") == []
+    stage.check()
+
+
+def test_a_message_finds_its_instance_by_its_key_even_when_it_comes_first() -> None:
+    stage = Rehearsal(order(), fakes())
+    stage.publish("payment", "ann", 7, id="m1")
+    stage.publish("payment", "bob", 8)
+    stage.run(seconds=1.0)
+    stage.start("o1", **GIVEN)
+    stage.publish("payment", "ann", 7, id="m1")  # a duplicate
+    stage.run_until(lambda: stage.query("o1").get("variables", {}).get("paid") == 7)
+    stage.crash(stage.master("o1"))
+    assert stage.finish("o1").variables["paid"] == 7
+    stage.check()
+
+
+def test_parked_means_that_it_does_not_go_on_until_it_is_resumed() -> None:
+    stage = Rehearsal(order(), fakes())
+    stage.start("o1", **GIVEN)
+    stage.run_until(lambda: stage.effects("bank") == ["reserve"])
+    stage.park("o1")
+    stage.run_until(lambda: stage.query("o1")["status"] == "held")
+    stage.signal("o1", "payment", 3)
+    stage.crash(stage.master("o1"))
+    stage.run(seconds=5.0)
+    assert stage.query("o1")["status"] == "held"
+    assert stage.journal("post") == []
+    stage.resume("o1")
+    assert stage.finish("o1").status == "completed"
+    stage.check()
+
+
+def test_what_cannot_go_on_is_held_and_tried_again_when_an_operator_says_so() -> None:
+    mended = []
+
+    def send(item: str) -> str:
+        if not mended:
+            raise Refused("closed", for_good=True)
+        return f"l-{item}"
+
+    stage = Rehearsal(order(pay=False, on_failure="hold"), fakes(send=send))
+    stage.start("o1", **GIVEN)
+    stage.run_until(lambda: stage.query("o1")["status"] == "held")
+    assert "closed" in stage.query("o1")["reason"]
+    mended.append(True)
+    stage.retry("o1")
+    assert stage.finish("o1").variables["labels"] == ["l-a", "l-b", "l-c"]
+    assert stage.effects("bank") == ["reserve", "close"]
+    stage.check()
+
+
+def test_a_refusal_for_good_of_what_cannot_be_undone_is_held_and_its_next_try_is_a_new_occurrence() -> None:
+    mended = []
+
+    def close(receipt: str, labels: list[str]) -> None:
+        if not mended:
+            raise Refused("closed", for_good=True)
+
+    stage = Rehearsal(order(pay=False, final=True, on_failure="hold"), fakes(close=close))
+    stage.start("o1", **GIVEN)
+    stage.run_until(lambda: stage.query("o1")["status"] == "held")
+    mended.append(True)
+    stage.resume("o1")  # the service has recorded its refusal: without a new occurrence it refuses again
+    stage.run(seconds=5.0)
+    assert stage.query("o1")["status"] == "held"
+    stage.retry("o1")
+    assert stage.finish("o1").status == "completed"
+    assert stage.effects("bank") == ["reserve", "close"]
+    stage.check()
+
+
+def test_going_back_to_a_step_undoes_it_and_all_after_it() -> None:
+    mended = []
+
+    def close(receipt: str, labels: list[str]) -> None:
+        if not mended:
+            raise Refused("closed", for_good=True)
+
+    stage = Rehearsal(order(on_failure="hold"), fakes(close=close), grouping=Grouping(each_alone=True))
+    stage.start("o1", **GIVEN)
+    stage.signal("o1", "payment", 3)
+    stage.run_until(lambda: stage.query("o1")["status"] == "held")
+    mended.append(True)
+    stage.retry("o1", "send_all")
+    end = stage.finish("o1")
+    assert end.status == "completed"
+    assert end.variables["paid"] == 3
+    assert stage.effects("post").count("send") == 6
+    assert stage.effects("post").count("fetch_back") == 3
+    stage.check()
+
+
+def test_going_back_before_a_receive_gives_its_message_again() -> None:
+    stage = Rehearsal(order(), fakes(), silence={"post": 0.0})
+    stage.start("o1", **GIVEN)
+    stage.signal("o1", "payment", 3)
+    stage.run_until(lambda: stage.query("o1").get("variables", {}).get("paid") == 3)
+    stage.retry("o1", "reserve")
+    end = stage.finish("o1")
+    assert end.status == "completed"
+    assert end.variables["paid"] == 3
+    assert end.history["rewound"]
+    assert stage.effects("bank") == ["reserve", "close"]
+    assert sum(line.what == "undo" for line in stage.journal("bank")) >= 1
+    stage.check()
+
+
+def test_a_timer_in_the_past_has_ended() -> None:
+    process = Process("late", state=type("Late", (), {"__annotations__": {"at": int}, "at": 0}))
+    process.flow(process.sleep("until", until="at"))
+    stage = Rehearsal(process)
+    stage.start("l1", at=-5)
+    stage.run(seconds=1.0)
+    assert stage.finish("l1", seconds=1.0).status == "completed"
+
+
+def test_a_schedule_fires_once_and_late_after_an_outage() -> None:
+    process = Process("tick", services=[Service("post")])
+
+    @process.action(service="post", write=True)
+    async def send() -> None: ...
+
+    process.flow(send)
+    process.every("hourly", 3_600_000_000)
+    stage = Rehearsal(process, {"post": {"send": lambda: None}})
+    stage.run(seconds=10.0)
+    for name in stage.names:
+        stage.world.crash(name)
+    stage.world.run_until(3 * 3_600_000_000 + 60_000_000)  # three hours pass while nobody is there
+    for name in stage.names:
+        stage.world.start(name)
+    stage.run_until(lambda: len(stage.effects("post")) == 3)
+    stage.run(seconds=30.0)
+    assert stage.effects("post") == ["send"] * 3
+    stage.check()
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (lambda: Schedule("s", "p", 10), "too short"),
+        (lambda: Process("p", deadline=-1), "deadline lies in the past"),
+        (lambda: Process("p", on_failure="panic"), "must be 'undo' or 'hold'"),
+        (lambda: _with_child(undo=None), "nothing says what becomes of its effects"),
+        (lambda: _with_child(given={"nothing": "items"}), "has no variable 'nothing'"),
+        (lambda: _with_child(over="items"), "is given to no variable"),
+    ],
+)
+def test_bad_descriptions_are_refused_with_a_sentence(build: object, says: str) -> None:
+    with pytest.raises((ProcessError, ConfigError), match=says):
+        build()  # type: ignore[operator]
+
+
+def _with_child(**change: object) -> Process:
+    from tests.processes.shops import Order, parcel, recall
+
+    process = Process("p", state=Order)
+    options = {"given": {"item": "customer"}, "undo": recall(), "over": ""} | change
+    given = options.pop("given")
+    return process.flow(process.child("send", parcel(), given, **options))  # type: ignore[arg-type]
