@@ -78,6 +78,26 @@ def show(instance: Instance, data: Data = HERE) -> None:
     _print(_told(data, instance))
 
 
+@app.command("wait")
+def wait(
+    instance: Instance,
+    within_s: Annotated[float, typer.Option(help="At most so long.")] = 600.0,
+    data: Data = HERE,
+) -> None:
+    """Wait until an instance has ended, or is held for an operator, and show it. Exit code 1: it did not complete."""
+    from time import monotonic, sleep
+
+    end_s = monotonic() + within_s
+    while (told := _told(data, instance))["status"] not in ("held", "completed", "cancelled", "failed", "parked"):
+        if monotonic() > end_s:
+            raise NetworkError(
+                f"{instance} is still {told['status']} after {within_s:g} s; see 'unerring process show'"
+            )
+        sleep(0.05)
+    _print(told)
+    raise typer.Exit(0 if told["status"] == "completed" else 1)
+
+
 @app.command("history")
 def history(instance: Instance, as_json: Json = False, data: Data = HERE) -> None:
     """What an instance did: groups with views, masters and times, actions with their interaction ids."""
