@@ -59,8 +59,10 @@ class User:
     def _listens(self) -> None:
         end_s = time.monotonic() + 60
         while not (self.folder / "unerring-data" / "node.sock").exists():
-            ended = self.running is None or self.running.poll() is not None
-            assert time.monotonic() < end_s and not ended, (self.folder / "node.log").read_text()
+            said = (self.folder / "node.log").read_text()
+            assert self.running is not None, said
+            assert self.running.poll() is None, said
+            assert time.monotonic() < end_s, said
             pass_time(0.05)
 
     def stop(self) -> None:
