@@ -28,7 +28,12 @@ from unerring.model import Message
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src" / "unerring"
 SOURCES = sorted(SRC.rglob("*.py"))
-OUTSIDE = sorted(path for room in ("tests", "bench", "examples") for path in (ROOT / room).rglob("*.py"))
+OUTSIDE = sorted(
+    path
+    for room in ("tests", "bench", "examples")
+    for path in (ROOT / room).rglob("*.py")
+    if "site-packages" not in path.parts  # the peers' own environments
+)
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 PUBLIC = [
