@@ -26,7 +26,7 @@ def blocks(kind: str) -> list[str]:
 
 def lines() -> Iterator[tuple[str, list[str]]]:
     """Each command, with what it shows."""
-    for block in blocks("console"):
+    for block in blocks("text"):
         for typed in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, *shown = typed.strip().splitlines()
             yield command, shown
