@@ -4,7 +4,8 @@
 #   make test       format, lint, types, import contracts, tests
 #   make demo       see it work
 #   make campaign   the long searches that `make test` has no time for
-#   make peers      Apache Flink in an environment of its own, for `unerring bench pipeline --against flink`
+#   make peers      Apache Flink and DBOS, each in an environment of its own, for `unerring bench pipeline --against flink`
+#                   and `unerring bench processes --against dbos`
 #   make bench      figures with their goals (BENCH=name for one of them)
 #   make format     write the code the way `make test` wants it
 #   make lock       requirements.lock anew from pyproject.toml (UPGRADE=1: to the newest versions)
@@ -61,6 +62,8 @@ campaign: install
 peers: install
 	@test -x bench/peers/flink/bin/python || "$(VENV)/bin/python" -m venv bench/peers/flink
 	@bench/peers/flink/bin/python -m pip install -q --disable-pip-version-check -r bench/peers/requirements.txt
+	@test -x bench/peers/dbos/bin/python || "$(VENV)/bin/python" -m venv bench/peers/dbos
+	@bench/peers/dbos/bin/python -m pip install -q --disable-pip-version-check -r bench/peers/requirements-dbos.txt
 
 bench: install
 	@$(run) unerring bench $(BENCH)

@@ -7,6 +7,7 @@ loopback, each with its own SQLite file; actions are local functions that do not
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import socket
 import sqlite3
@@ -21,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from unerring.model import Persist
+from unerring.model import CallerError, Persist
 from unerring.processes.build import Process
 from unerring.processes.config import ProcessesConfig
 from unerring.processes.errands import replica_set
@@ -33,6 +34,7 @@ from unerring.runtime.storage import SqliteStorage
 NODES = ("n0", "n1", "n2")
 ALONE = Grouping(each_alone=True)
 GROUPED = Grouping(failover_us=2_000_000, view_change_us=400_000)
+MANY = ProcessesConfig(tick_us=500_000, heartbeat_us=1_000_000, suspect_us=10_000_000, leads_max=20_000)
 CONFIG = ProcessesConfig(tick_us=10_000, heartbeat_us=20_000, suspect_us=120_000, backoff_us=80_000)
 
 
@@ -58,7 +60,62 @@ def no_ops(count: int, name: str = "noops", pause_s: float = 0.0, journal: str =
     return process.flow(*[declare(number) for number in range(count)])
 
 
-def run(quick: bool = False) -> Iterator[dict[str, Any]]:
+def run(quick: bool = False, against: str = "") -> Iterator[dict[str, Any]]:
+    if against not in ("", "dbos"):
+        raise CallerError(f"processes cannot be measured against {against!r}; there is dbos")
+    if against:
+        yield from _beside_dbos(quick)
+        return
+    yield from _alone(quick)
+    with tempfile.TemporaryDirectory() as folder:
+        yield from _beside_this("open_instances.py").figures(quick, Path(folder), _Trio, _figure)
+
+
+def _beside_this(name: str) -> Any:
+    """A module of the folder that this one is in."""
+    spec = importlib.util.spec_from_file_location(f"bench_{Path(name).stem}", Path(__file__).parent / name)
+    if spec is None or spec.loader is None:
+        raise CallerError(f"bench/{name} cannot be loaded; is this a whole clone?")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _beside_dbos(quick: bool) -> Iterator[dict[str, Any]]:
+    """The same work on DBOS, rounds in turns; see bench/peers/engines.py for what each syncs."""
+    actions, rounds, many = (10, 1, 16) if quick else (100, 5, 160)
+    best: dict[str, float] = {}
+
+    def took(name: str, seconds: float) -> None:
+        best[name] = min(best.get(name, seconds), seconds)
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with (
+            _beside_this("peers/engines.py").both(folder) as peers,
+            _Trio(folder / "grouped", "grouped", actions) as trio,
+        ):
+            for peer in peers.values():
+                peer.chain(actions)
+            trio.run("noops", "warm")
+            for n in range(rounds):
+                took("embedded", asyncio.run(_embedded(folder / f"embedded{n}.db", actions)))
+                took("replicated3_grouped", trio.run("noops", f"g{n}"))
+                for store, peer in peers.items():
+                    took(f"dbos_{store}", peer.chain(actions))
+            yield _figure("instances_per_s.16", trio.many("two", "m", many, 16), "instances/s")
+            for store, peer in peers.items():
+                yield _figure(f"dbos_{store}.instances_per_s.16", peer.many(many, 16), "instances/s")
+    for name, seconds in best.items():
+        yield _figure(f"{name}.actions_per_s", actions / seconds, "actions/s")
+    quickest_s = min(seconds for name, seconds in best.items() if name.startswith("dbos"))
+    for name, goal in (("embedded", 5.0), ("replicated3_grouped", 2.0)):
+        ratio = quickest_s / best[name]
+        figure = _figure(f"{name}.dbos_ratio", ratio, "ratio")
+        yield figure | {"goal": f"≥ {goal:g}", "met": ratio >= goal}
+
+
+def _alone(quick: bool) -> Iterator[dict[str, Any]]:
     actions, rounds, kills = (20, 1, 2) if quick else (100, 9, 30)
     with tempfile.TemporaryDirectory() as folder:
         yield from _costs(Path(folder), actions, rounds)
@@ -141,7 +198,9 @@ async def _embedded(path: Path, count: int) -> float:
 
 
 def _processes(count: int, journal: str) -> list[Process]:
-    return [no_ops(count), no_ops(2, "two"), no_ops(500, "long", 0.02, journal)]
+    waiting = Process("waiting", state=Steps)
+    waiting.flow(waiting.receive("go", writes="n"))
+    return [no_ops(count), no_ops(2, "two"), no_ops(500, "long", 0.02, journal), waiting]
 
 
 async def _node(name: str, folder: str, how: str, count: int, ports: dict[str, int]) -> None:
@@ -151,8 +210,9 @@ async def _node(name: str, folder: str, how: str, count: int, ports: dict[str, i
     journal = str(Path(folder) / "journal")
     grouping = ALONE if how == "alone" else GROUPED
     path = Path(folder) / f"{name}.db"
+    config = MANY if how == "many" else CONFIG
     node = RunningNode(
-        name, _processes(count, journal), path, peers=peers, listen_on=here, config=CONFIG, grouping=grouping
+        name, _processes(count, journal), path, peers=peers, listen_on=here, config=config, grouping=grouping
     )
     _say({"at": await node.open()})
     loop = asyncio.get_running_loop()
@@ -166,6 +226,12 @@ async def _node(name: str, folder: str, how: str, count: int, ports: dict[str, i
             await node.start(wish["process"], wish["start"])
         elif "many" in wish:
             _say({"rate": await _many(node, wish)})
+        elif "burst" in wish:
+            _say({"took_s": await _burst(node, wish)})
+        elif "open" in wish:
+            replicas = list(node.node.instances.values())
+            decided = sum(replica.decided is not None for replica in replicas)
+            _say({"decided": decided, "led": sum(replica.leading for replica in replicas), "rss_kib": _rss_kib()})
         elif "role" in wish:
             replica = node.node.instances.get(wish["role"])
             _say({"leads": replica is not None and replica.leading, "linked": _linked(node)})
@@ -187,6 +253,20 @@ async def _many(node: RunningNode, wish: dict[str, Any]) -> float:
 
     await asyncio.gather(*(work() for _ in range(wish["at_once"])))
     return wish["count"] / (time.perf_counter() - began)
+
+
+async def _burst(node: RunningNode, wish: dict[str, Any]) -> float:
+    """So many starts at once; seconds until each is on a majority."""
+    began = time.perf_counter()
+    ids = [f"{wish['burst']}-{number}" for number in range(wish["count"])]
+    for at in range(0, len(ids), 1_000):
+        await asyncio.gather(*(node.start("waiting", id) for id in ids[at : at + 1_000]))
+    return time.perf_counter() - began
+
+
+def _rss_kib() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
 
 def _say(what: dict[str, Any]) -> None:

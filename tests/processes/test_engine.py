@@ -3,14 +3,19 @@ decided like any other state, and judged by the checker."""
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
+import msgspec
 import pytest
 
 from tests.processes.shops import fakes, order
-from unerring.model import ConfigError, ProcessError
+from unerring.model import CallerError, ConfigError, ProcessError
 from unerring.processes.build import Process
 from unerring.processes.graph import Service
 from unerring.processes.grouping import Grouping
 from unerring.processes.schedules import Schedule
+from unerring.runtime.process_node import Embedded
 from unerring.testing import Refused, Rehearsal
 
 GIVEN = {"customer": "ann", "items": ["a", "b", "c"]}
@@ -221,6 +226,62 @@ def test_a_schedule_fires_once_and_late_after_an_outage() -> None:
     stage.run(seconds=30.0)
     assert stage.effects("post") == ["send"] * 3
     stage.check()
+
+
+def test_a_hundred_megabytes_are_refused_with_a_sentence(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with Embedded([_waiting()], tmp_path / "w.db") as engine:
+            with pytest.raises(ProcessError, match="the whole state may take"):
+                await engine.start("waiting", "w1", note="x" * 100_000_000)
+            await engine.start("waiting", "w1")
+            with pytest.raises(ProcessError, match="is the most"):
+                await engine.signal("w1", "go", "x" * 100_000_000)
+            await engine.signal("w1", "go", "here", id="s1")
+            assert (await engine.result("w1"))["note"] == "here"
+            await engine.signal("w1", "go", "here", id="s1")  # a duplicate, after the end: nothing happens
+            assert engine.ask("w1", "told") == "here"
+
+    asyncio.run(play())
+
+
+def test_what_an_operator_cannot_have_is_said_at_once(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with Embedded([_waiting()], tmp_path / "w.db") as engine:
+            await engine.start("waiting", "w1")
+            for wish, says in (
+                (engine.move("w1"), "is of version .* already"),
+                (engine.move("w1", "0000"), "version 0000 of process waiting is not deployed"),
+                (engine.retry("w1", "nothing"), "that was not done; it did nothing"),
+                (engine.move("w2"), "knows no instance"),
+            ):
+                with pytest.raises(ProcessError, match=says):
+                    await wish
+            with pytest.raises(CallerError, match="no channel for signals"):
+                await engine.signal("w1", "!cancel", None)
+            with pytest.raises(ProcessError, match="has no query 'nothing'; it has told"):
+                engine.ask("w1", "nothing")
+            with pytest.raises(ProcessError, match="is no instance id"):
+                await engine.start("waiting", "w1+child")
+            await engine.park("w1", "the cellar is flooded")
+            await engine.cancel("w1")
+            with pytest.raises(ProcessError, match="w1 was cancelled"):
+                await engine.result("w1")
+
+    asyncio.run(play())
+
+
+class Waiting(msgspec.Struct):
+    note: str = ""
+
+
+def _waiting() -> Process:
+    process = Process("waiting", state=Waiting)
+
+    @process.query
+    def told(note: str) -> str:
+        return note
+
+    return process.flow(process.receive("go", writes="note"))
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "replica": "Add, remove, replace or evict a replica of a live run.",
     "node": "Run a process node: one of a cluster, or a cluster of one.",
     "process": "Start, see and steer instances of processes; audit a run of them.",
+    "costs": "What actions of processes cost, learned on Spark from their histories.",
     "explain": "Print a rule or a process: how it runs and why, what it keeps, its version.",
     "simulate": "Run a scenario under seeded faults and check what must always hold.",
     "evaluate": "Run a paper's evaluation again: a sweep on Spark, figures, tables, claims.",

@@ -116,6 +116,20 @@ def history(instance: Instance, as_json: Json = False, data: Data = HERE) -> Non
             typer.echo(f"  {action['vertex']}  {action['iid']}  {action['took_us'] / 1000:.1f} ms  {replied}")
 
 
+@app.command("export")
+def export(
+    data: Data = HERE, to: Annotated[Path, typer.Option(help="The folder of the event log.")] = HERE / "log"
+) -> None:
+    """Append what ended instances did to stream ProcessActions of an event log, each once; Spark can analyse it."""
+    from unerring.log import EventLog
+    from unerring.runtime.process_export import ENDED
+    from unerring.runtime.process_export import export as append
+
+    over = [told["instance"] for told in _merged(data) if told["status"] in ENDED]
+    histories = (max(_each(data, "history", one), key=lambda told: len(told["groups"])) for one in over)
+    typer.echo(f"{append(histories, EventLog(to))} instances were added to {to}")
+
+
 @app.command("cancel")
 def cancel(instance: Instance, data: Data = HERE) -> None:
     """Ask that an instance is undone, in reverse order. Refused once something non-compensable was done."""

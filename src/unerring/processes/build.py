@@ -93,6 +93,13 @@ class Process:
         process._graph = check(graph)
         return process
 
+    def with_graph(self, graph: Graph) -> Process:
+        """The same code with another graph of the same actions."""
+        other = Process.of(graph, self.conditions, self.types)
+        other.functions, other.children = self.functions, self.children
+        other.schedules, other.queries = self.schedules, self.queries
+        return other
+
     def action(
         self,
         *,

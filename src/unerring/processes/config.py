@@ -26,6 +26,8 @@ class ProcessesConfig(ProcessConfig, frozen=True):
     undo_attempts_max: int = 8
     """A compensation that failed so often is parked: shown, and tried again at the slowest pace for ever."""
     undo_pause_us_max: int = 10 * SECOND_US
+    mail_pause_us_max: int = 5 * SECOND_US
+    """The longest pause between a waiting planner's questions for messages that others stored."""
     tend_us: int = 500 * MILLISECOND_US
     """How often a planner asks for the children that it waits for."""
     catch_up_max: int = 1_000

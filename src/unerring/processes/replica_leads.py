@@ -69,6 +69,8 @@ class Leads(Steers):
         self.backup: Execution | None = None
         self.decided_us = 0
         self.asked_mail_us = 0
+        self.mail_asks = 0
+        """Since the last decided state: who waits long asks seldom."""
         self.measured: tuple[tuple[int, int], int] = ((-1, -1), 0)
         """The view and group of a state, and how many bytes its history takes."""
 
@@ -95,6 +97,7 @@ class Leads(Steers):
 
     def on_decided(self, now: int) -> None:
         self.decided_us = now
+        self.mail_asks = 0
         self.planning = True
         self.tell_decided()
         self.plan(now)
@@ -178,8 +181,11 @@ class Leads(Steers):
 
     def _ask_mail(self, now: int) -> None:
         """A partner's message may be stored by others only."""
-        if now - self.asked_mail_us >= self.shared.config.heartbeat_us * 4:
+        config = self.shared.config
+        pause_us = min(config.heartbeat_us * 4 << min(self.mail_asks, 10), config.mail_pause_us_max)
+        if now - self.asked_mail_us >= pause_us:
             self.asked_mail_us = now
+            self.mail_asks += 1
             for member in self.others:
                 self.out.send(member, AskMail(self.instance))
 

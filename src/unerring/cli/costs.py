@@ -1,0 +1,43 @@
+"""`unerring costs`: what the actions of processes were seen to cost, learned on Spark from their histories."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+
+def command(
+    data: Annotated[Path, typer.Option(help="The run's folder: its log has the exported histories.")] = Path(
+        "unerring-data"
+    ),
+    half_life_h: Annotated[float, typer.Option(help="After so many hours an execution counts half.")] = 6.0,
+    write: Annotated[Path | None, typer.Option(help="Keep them in this file, for `unerring node --costs`.")] = None,
+    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object an action, a line each.")] = False,
+) -> None:
+    """Learn what actions cost: execution time and time to undo, as quantiles with recent executions weighted more.
+
+    First bring the histories into the log with `unerring process export`. Nodes that are started with --costs group by
+    what was learned; a write stays passive whatever it costs.
+    """
+    from unerring.pipeline.costs import learn
+    from unerring.pipeline.session import SparkConfig, start
+
+    spark = start(SparkConfig(master=master, memory="1g", log=str(data / "spark.log")), "unerring costs")
+    try:
+        found = learn(spark, data, half_life_h * 3600)
+    finally:
+        spark.stop()
+    if write is not None:
+        write.write_bytes(msgspec.json.encode(found))
+    for cost in found:
+        if as_json:
+            sys.stdout.write(msgspec.json.encode(cost).decode() + "\n")
+            continue
+        undone = f"undone {cost.undone} times, {cost.undo_p50_us / 1000:g} ms" if cost.undone else "never undone"
+        times = f"p50 {cost.p50_us / 1000:g} ms, p95 {cost.p95_us / 1000:g} ms"
+        typer.echo(f"{cost.process}.{cost.action}  {cost.seen} executions  {times}  {undone}")

@@ -1,0 +1,118 @@
+"""What instances did, as a stream of the event log: one event for each action, so that Spark can analyse it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from unerring.log import EventLog, with_origin
+from unerring.model import CallerError, schema_of, stream
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+STREAM: Final = "ProcessActions"
+ENDED: Final = ("completed", "cancelled", "failed", "parked")
+
+
+@stream(key="instance", name=STREAM)
+class ProcessAction:
+    """One action of an instance that has ended, in the order of its decided execution."""
+
+    instance: str
+    process: str
+    version: str
+    status: str
+    action: str
+    iid: str
+    master: str
+    group: int
+    view: int
+    write: bool
+    took_us: int
+    undo_us: int | None
+    """How long its compensation took, if it was undone."""
+    done_us: int
+    """Wall time of its group's end."""
+    ended_us: int
+    """Wall time of the instance's end."""
+
+
+def export(histories: Iterable[Mapping[str, Any]], log: EventLog) -> int:
+    """Append what is not there yet, of instances that have ended and did something; how many instances. An event's
+    time is its instance's end, or just after the last one that was exported."""
+    chain = log.create(schema_of(ProcessAction), 1)
+    chain.refresh()
+    there = set(chain.read(chain.base.from_us, chain.through_us, columns=["instance"]).column("instance").to_pylist())
+    fresh = [told for told in histories if told["status"] in ENDED and told["instance"] not in there and _did(told)]
+    fresh.sort(key=lambda told: (_ended_us(told), told["instance"]))
+    rows: list[dict[str, Any]] = []
+    last_us = chain.through_us
+    for told in fresh:
+        last_us = max(last_us + 1, _ended_us(told))
+        rows += [{"time": last_us, "ordinal": number} | row for number, row in enumerate(_rows(told))]
+    if rows:
+        chain.seal(last_us, with_origin(_table(rows), chain.schema))
+    return len(fresh)
+
+
+def _did(told: Mapping[str, Any]) -> bool:
+    return any(group["actions"] for group in told["groups"])
+
+
+def _ended_us(told: Mapping[str, Any]) -> int:
+    return int(told["groups"][-1]["at_us"])
+
+
+def _rows(told: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+    undone = {one["iid"]: one["took_us"] for one in told["undone"]}
+    for group in told["groups"]:
+        for action in group["actions"]:
+            yield {
+                "instance": told["instance"],
+                "process": told["process"],
+                "version": told["version"],
+                "status": told["status"],
+                "action": action["vertex"],
+                "iid": action["iid"],
+                "master": group["master"],
+                "group": group["group"],
+                "view": group["view"],
+                "write": action["write"],
+                "took_us": action["took_us"],
+                "undo_us": undone.get(action["iid"]),
+                "done_us": group["at_us"],
+                "ended_us": _ended_us(told),
+            }
+
+
+def _table(rows: list[dict[str, Any]]) -> pa.Table:
+    import pyarrow as pa
+
+    columns = ["time", "ordinal", *(column.name for column in schema_of(ProcessAction).columns)]
+    kinds = {"write": pa.bool_(), "undo_us": pa.int64()}
+    return pa.table({name: pa.array([row[name] for row in rows], kinds.get(name)) for name in columns})
+
+
+class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an action was seen to cost: quantiles with recent executions weighted more."""
+
+    process: str
+    action: str
+    seen: int
+    p50_us: int
+    p95_us: int
+    undone: int
+    """How often it was undone."""
+    undo_p50_us: int
+    """How long undoing it took; 0 if it never was."""
+
+
+def read_costs(data: bytes) -> list[Cost]:
+    """Costs as `unerring costs --write` keeps them."""
+    try:
+        return msgspec.json.decode(data, type=list[Cost])
+    except msgspec.DecodeError as error:
+        raise CallerError(f"these are no costs: {error}; write them with `unerring costs --write FILE`") from None
