@@ -166,10 +166,13 @@ class ProcessNode(Errands):
         for replica in list(self.instances.values()):
             if asleep:  # what the others said meanwhile is still unread: nobody may be suspected for that
                 replica.led_us = now
+            if now < replica.idle_until_us:
+                continue
             was_asking = replica.votes is not None
             replica.tick(now, may_ask=was_asking or asking < self.config.candidacies_max)
             asking += int(replica.votes is not None) - int(was_asking)
             self._after(replica)
+            replica.idle_until_us = replica.next_us(now)
         if now >= self._next_heartbeat_us:
             self._next_heartbeat_us = now + self.config.heartbeat_us
             self._heartbeat()
@@ -260,6 +263,7 @@ class ProcessNode(Errands):
 
     def _after(self, replica: Replica) -> None:
         """After each step of an instance: answer starters; settle what has ended."""
+        replica.idle_until_us = 0
         if replica.decided is None:
             return
         if replica.decided[1].final and replica.decided[1].parent and replica.planning and not replica.told_parent:
@@ -332,7 +336,10 @@ class ProcessNode(Errands):
         replica = self.instances.get(lead.instance) or self._create(lead.instance, now)
         if replica is None:
             return
+        known = replica.decided
         replica.on_lead(sender, lead, now)
+        if replica.decided is not known or lead.ask_clean:
+            replica.idle_until_us = 0
         if lead.ask_clean and replica.decided is not None and replica.decided[0] >= lead.view:
             clean = clean_message(replica)
             if clean is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from unerring.model import Address
+from unerring.model import SECOND_US, Address
 from unerring.processes.build import Process
 from unerring.processes.messages import (
     AskMail,
@@ -38,6 +38,10 @@ class Ended(msgspec.Struct, frozen=True):
     state: State
 
 
+IDLE_US_MAX = SECOND_US
+"""However quiet it is, an instance is looked at so often."""
+
+
 class Replica(Leads):
     """The whole of one instance on one replica."""
 
@@ -52,6 +56,8 @@ class Replica(Leads):
         self.told_end = False
         self.told_parent = False
         self.waiting_since_us = 0
+        self.idle_until_us = 0
+        """Without a message, no tick changes anything before."""
 
     # ---- life --------------------------------------------------------------------------------------------------
 
@@ -98,6 +104,23 @@ class Replica(Leads):
             and (self.accepted is not None or self.proposal is not None or self.votes is not None)
         ):
             self.ask_again(now)
+
+    def next_us(self, now: int) -> int:
+        """When a tick is needed again if nothing comes. Most of many open instances wait, and cost nothing by it."""
+        working = (self.replicating, self.execution, self.backup, self.undo, self.sweep, self.handing, self.votes)
+        if self.undos or any(work is not None for work in working):
+            return 0
+        if not self.planning or self.decided is None:
+            return min(self.led_us + self.patience_us, now + IDLE_US_MAX)
+        state = self.decided[1]
+        if not self._outside_undone():
+            return 0
+        if state.final:
+            return now + IDLE_US_MAX
+        ends = [us - self.shared.wall_offset_us for us in (*state.due.values(), state.deadline_us) if us]
+        asks = [self.asked_mail_us + self.mail_pause_us()]
+        asks += [asked_us + self.shared.config.tend_us for asked_us in self.tended_us.values()]
+        return min(*ends, *asks, now + IDLE_US_MAX)
 
     def lead(self) -> Lead | None:
         """What this node's heartbeats say of the instance, if it leads it."""

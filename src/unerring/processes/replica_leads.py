@@ -181,13 +181,15 @@ class Leads(Steers):
 
     def _ask_mail(self, now: int) -> None:
         """A partner's message may be stored by others only."""
-        config = self.shared.config
-        pause_us = min(config.heartbeat_us * 4 << min(self.mail_asks, 10), config.mail_pause_us_max)
-        if now - self.asked_mail_us >= pause_us:
+        if now - self.asked_mail_us >= self.mail_pause_us():
             self.asked_mail_us = now
             self.mail_asks += 1
             for member in self.others:
                 self.out.send(member, AskMail(self.instance))
+
+    def mail_pause_us(self) -> int:
+        config = self.shared.config
+        return min(config.heartbeat_us * 4 << min(self.mail_asks, 10), config.mail_pause_us_max)
 
     def _slot_taken(self, group: int) -> bool:
         return self.naming is not None and (self.naming.view, self.naming.group) >= (self.view, group)
