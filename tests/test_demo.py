@@ -1,22 +1,56 @@
-"""The demonstration, as a person would start it."""
+"""The demonstrations, as a person would start them."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unerring.app.demo import canaries
+from unerring.app.demo.factory import Factory, Shape
+from unerring.model import CallerError
 
 
-def test_the_demo_ends_with_a_ledger_that_balances() -> None:
+def played(*arguments: str) -> tuple[int, dict[str, Any], str]:
     ran = subprocess.run(
-        [sys.executable, "-m", "unerring", "demo", "--fast", "--json", "--seed", "7"],
-        capture_output=True,
-        text=True,
-        timeout=120,
+        [sys.executable, "-m", "unerring", "demo", "--json", *arguments], capture_output=True, text=True, timeout=900
     )
-    assert ran.returncode == 0, ran.stderr
-    verdict = json.loads(ran.stdout)
+    return ran.returncode, json.loads(ran.stdout or "{}"), ran.stderr
+
+
+def test_the_channels_ledger_balances() -> None:
+    code, verdict, said = played("channels", "--fast", "--seed", "7")
+    assert code == 0, said
     assert verdict["holds"] is True
     assert verdict["published"] > 500
     assert verdict["lost_in_transit"] > 0, "the networks did lose something"
     assert all("–? of epoch " in ranges for ranges in verdict["declared_lost"].values()), "the kill left an open end"
+
+
+def test_the_factory_loses_machines_and_nothing_else() -> None:
+    code, verdict, said = played("--fast", "--seed", "7")
+    assert code == 0, said
+    assert verdict["holds"] is True
+    assert said.count("kill -9") == 3
+    live, spark = verdict["gears"]["live"], verdict["gears"]["spark"]
+    assert live["events"] == spark["events"] == verdict["published"] == Shape.fast().events
+    assert live["delivered"] == spark["delivered"] == live["perfect"]
+    assert live["delivered"]["Standstill"] + live["delivered"]["Shortage"] == verdict["instances"]["completed"] > 0
+
+
+def test_mistakes_are_told_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(CallerError, match="there is no canary 'sparrow'; there are lost-event"):
+        Factory(tmp_path, 1, Shape(), print, "sparrow")
+    (tmp_path / "something").touch()
+    with pytest.raises(CallerError, match="is not empty"):
+        Factory(tmp_path, 1, Shape(), print)
+    code, _, said = played("circus")
+    assert code == 2
+    assert "there is no demo 'circus'; there are factory and channels" in said
+    code, _, said = played("channels", "--canary", next(iter(canaries.CANARIES)))
+    assert code == 2
+    assert "leave --canary out" in said

@@ -10,7 +10,16 @@ import json
 import os
 
 from factory.processes import PROCESSES, relieve, repair
-from factory.rules import RULES
+from factory.rules import (
+    RULES,
+    Need,
+    ProductionRate,
+    RegionDivision,
+    RegionRate,
+    Shortage,
+    Standstill,
+    StorageDivision,
+)
 from factory.services import OPERATIONS
 from factory.streams import STREAMS
 from unerring import App
@@ -27,6 +36,12 @@ app = App(
     processes=PROCESSES if _acts else (),
     services={name: f"{_services}/{name}" for name in OPERATIONS} if _acts else {},
     buckets=2,
+    start="earliest",
+    nodes={
+        "facilities": (ProductionRate, RegionRate, Need, Standstill),
+        "storage": (StorageDivision,),
+        "regions": (RegionDivision, Shortage),
+    },
 )
 if _acts:
     app.on("Shortage").start(relieve)

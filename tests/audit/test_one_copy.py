@@ -161,6 +161,17 @@ def test_a_parked_process_keeps_what_cannot_be_undone() -> None:
     assert one_copy.KEPT in promises(ACTED, JOURNAL[:-1], "parked")
 
 
+def test_nothing_is_said_about_the_order_of_two_journals() -> None:
+    """Two services' clocks are not compared; what a third would see of their order is not known."""
+    ours = [msgspec.structs.replace(line, journal=line.action) for line in JOURNAL]
+    assert promises(ACTED, ours) == []
+    assert promises(ACTED, sorted(ours, key=lambda line: line.journal)) == []
+    apart = [*ours[2:4], did("undo", "i/reserve/0@1", 1, ()), did("undo", "i/bill/0@1", 2, (1,))]
+    apart = [msgspec.structs.replace(line, journal=line.action) for line in apart]
+    assert promises(ACTED[:2], apart, "failed") == []
+    assert promises(ACTED[:2], apart[:-1], "failed") == [one_copy.REVERSE, one_copy.UNDONE], "never undone at all"
+
+
 def test_lineages_extend_one_another() -> None:
     assert check_agreement("i", {"a": (0, 0, 2), "b": (0, 0), "c": ()}) == []
     assert [found.promise for found in check_agreement("i", {"a": (0, 1), "b": (0, 2, 2)})] == [one_copy.ONE]

@@ -38,10 +38,17 @@ class App:
         processes: Sequence[Process] = (),
         services: Mapping[str, str] | None = None,
         buckets: int | None = None,
+        start: str = "latest",
+        nodes: Mapping[str, Sequence[Any]] | None = None,
+        f: Mapping[str, int] | None = None,
     ) -> None:
         """`rules`: built rules or plans. `streams`: declared classes; those that rules read and nobody names follow.
         `channels`: for each stream that comes over a channel, the address of its producer.
-        `services`: for each HTTP service that processes call, its address; see `on` for what starts a process."""
+        `services`: for each HTTP service that processes call, its address; see `on` for what starts a process.
+        `start`: where a log begins that has nothing of a channel yet: with the "latest" event, the first it hears of,
+        or with the "earliest" that the producer still has.
+        `nodes`: which rules live replicas host together; a rule that is in none has a node of its name to itself.
+        `f`: for a node, the failures that it survives, where that is not the f of the whole run."""
         from unerring.log import BUCKETS
 
         self.name = name
@@ -62,7 +69,15 @@ class App:
         self.processes: dict[str, Process] = {process.name: process for process in processes}
         self.services: dict[str, str] = dict(services or {})
         self.reactions: list[Reaction] = []
+        if start not in ("latest", "earliest"):
+            raise ConfigError(f"app {name}: start is {start!r}; it can be latest or earliest")
+        self.start = start
         self.buckets = BUCKETS if buckets is None else buckets
+        self.nodes: dict[str, tuple[Plan, ...]] = placement(name, self.plans, nodes or {})
+        self.f: dict[str, int] = dict(f or {})
+        for node, failures in self.f.items():
+            if node not in self.nodes or failures < 0:
+                raise ConfigError(f"app {name}: f of {node!r} is {failures}; there are nodes {', '.join(self.nodes)}")
         self.levels(DATA)
 
     def levels(self, data: str | os.PathLike[str]) -> tuple[Level, ...]:
@@ -96,6 +111,32 @@ class App:
 
     def __repr__(self) -> str:
         return f"<app {self.name}: {', '.join(plan.name for plan in self.plans)}>"
+
+
+def placement(app: str, plans: Sequence[Plan], nodes: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Plan, ...]]:
+    """Node by node, which rules it hosts, in the order of the rules."""
+    hosted: dict[str, str] = {}
+    for node, rules in nodes.items():
+        for rule in rules:
+            plan = getattr(rule, "plan", rule)
+            if plan not in plans:
+                raise ConfigError(f"app {app}: node {node} hosts {plan.name}, which is not one of the app's rules")
+            if hosted.setdefault(plan.name, node) != node:
+                raise ConfigError(f"app {app}: {plan.name} is on nodes {hosted[plan.name]} and {node}; one will do")
+    placed: dict[str, tuple[Plan, ...]] = {}
+    for plan in plans:
+        node = hosted.get(plan.name, plan.name)
+        placed[node] = (*placed.get(node, ()), plan)
+    for node, together in placed.items():
+        made = {schema.name for plan in together for schema in plan.outputs}
+        for plan in together:
+            for source in plan.inputs:
+                if source.schema.name in made:
+                    raise ConfigError(
+                        f"app {app}: node {node} hosts {plan.name} and what makes its input {source.schema.name}; a "
+                        "rule hears of another over a queue, so put the two on different nodes"
+                    )
+    return placed
 
 
 def load(address: str) -> App:

@@ -10,16 +10,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from unerring.app import ledgers
-from unerring.channels import ConsumerConfig
+from unerring.app.folder import LOG
+from unerring.channels import ConsumerConfig, Start
 from unerring.log import EventLog, LogWriter, WriterConfig
 from unerring.model import MessageLoss, Stamp, StreamSchema
 from unerring.runtime.channel import AsyncSubscriber
 from unerring.runtime.channel.timers import monotonic_us
+
+if TYPE_CHECKING:
+    from unerring.app.application import App
+
+
+def feeds_of(app: App, data: Path) -> Feeds:
+    """What the app's channels bring, into the log of a run's folder."""
+    schemas = {schema.name: schema for schema in app.streams}
+    return Feeds(EventLog(data / LOG), app.channels, schemas, app.buckets, start=Start(app.start))
 
 
 class Feeds:
@@ -32,12 +43,14 @@ class Feeds:
         schemas: dict[str, StreamSchema],
         buckets: int,
         config: WriterConfig | None = None,
+        start: Start = Start.LATEST,
     ) -> None:
         self.writers = {name: LogWriter(log, schemas[name], config, buckets) for name in channels}
         self.error: BaseException | None = None
         self._channels = channels
         self._log = log
         self._subscribers: dict[str, AsyncSubscriber[Any]] = {}
+        self._start = start
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="feeds", daemon=True)
@@ -77,7 +90,7 @@ class Feeds:
             explicit=True,
             positions=positions,
             on_progress=lambda time_us: writer.progress(time_us, monotonic_us()),
-            config=ConsumerConfig(registered=self._name_at_producers(writer)),
+            config=ConsumerConfig(start=self._start, registered=self._name_at_producers(writer)),
         )
         self._subscribers[writer.schema.name] = subscriber
         async with subscriber:

@@ -43,21 +43,23 @@ SPARK = "spark"
 
 
 def topology_of(app: App, f: int, on_spark: Sequence[str] = ()) -> Topology:
-    """One node a rule, and one for all rules `on_spark`, which takes no streams: its engine reads the log on its own,
-    and seals what it makes. Placement never changes stamps, so the simplest one will do."""
+    """The nodes that the app names, with their own f, for every other rule one; and one for all rules `on_spark`, which
+    takes no streams: its engine reads the log on its own, and seals what it makes. Placement never changes stamps."""
     live = [plan for plan in app.plans if plan.name not in on_spark]
     taken = {source.schema.name for plan in live for source in plan.inputs}
     streams = [schema.name for schema in app.streams if schema.name in taken or not on_spark]
     sources = [NodeSpec(f"source_{name}", Role.SOURCE, outputs=(name,)) for name in streams]
+    hosted = {name: [plan for plan in plans if plan in live] for name, plans in app.nodes.items()}
     nodes = [
         NodeSpec(
-            plan.name,
+            name,
             Role.CORRELATION,
-            tuple(dict.fromkeys(source.schema.name for source in plan.inputs)),
-            tuple(schema.name for schema in plan.outputs),
-            f,
+            tuple(dict.fromkeys(source.schema.name for plan in plans for source in plan.inputs)),
+            tuple(schema.name for plan in plans for schema in plan.outputs),
+            app.f.get(name, f),
         )
-        for plan in live
+        for name, plans in hosted.items()
+        if plans
     ]
     if on_spark:
         made = tuple(schema.name for plan in app.plans if plan.name in on_spark for schema in plan.outputs)
@@ -185,8 +187,8 @@ async def run_node(data: Path, name: str) -> None:
     deliver: Any = None
     machine: Any
     if node.role is Role.CORRELATION:
-        plan = next(plan for plan in app.plans if plan.name == node.name)
-        machine = Replica(name, cluster.topology, cluster.config, lambda: _engine(plan), random.Random(), records)
+        plans = [plan for plan in app.nodes[node.name] if plan.outputs[0].name in node.outputs]
+        machine = Replica(name, cluster.topology, cluster.config, lambda: _engine(plans), random.Random(), records)
         deliver = _quarantine(data)
     elif node.role is Role.SOURCE:
         machine = Source(records or {}, name, cluster.topology, cluster.config, follows=True)
@@ -206,10 +208,10 @@ async def run_node(data: Path, name: str) -> None:
     sys.stderr.write(f"{name}: {stopped.why}\n")
 
 
-def _engine(plan: Plan) -> Hosting:
+def _engine(plans: Sequence[Plan]) -> Hosting:
     from unerring.runtime.compiling import live_engine
 
-    return Hosting([live_engine(plan)])
+    return Hosting([live_engine(plan) for plan in plans])
 
 
 def _quarantine(data: Path) -> Any:

@@ -12,7 +12,6 @@ import msgspec
 
 from unerring.app.application import load
 from unerring.app.live import LIVE, begin_anew, command, make_cluster
-from unerring.log import EventLog
 from unerring.model import ConfigError
 from unerring.runtime.live import Cluster, Supervisor
 
@@ -43,10 +42,9 @@ def run_live(address: str, options: LiveOptions, data: Path, say: Callable[[str]
     app = load(address)
     feeds = None
     if app.channels and o.here in ("", *list(o.hosts)[:1]):
-        from unerring.app.feeds import Feeds
+        from unerring.app.feeds import feeds_of
 
-        schemas = {schema.name: schema for schema in app.streams}
-        feeds = Feeds(EventLog(data / "log"), app.channels, schemas, app.buckets)
+        feeds = feeds_of(app, data)
     try:
         asyncio.run(_supervise(cluster, data, app.name, options, say))
     finally:

@@ -17,6 +17,8 @@ from unerring.model import TIME_MIN, Event, StreamSchema
 from unerring.runtime.live import Host
 
 LOOK_S = 0.002
+LOOK_S_MAX = 0.016
+"""Nothing comes for a while: look less often. Somebody seals a segment every tenth of a second at most."""
 PUBLISH_EVENTS = 1024
 
 
@@ -26,11 +28,14 @@ async def follow(data: Path, schema: StreamSchema, buckets: int, host: Host) -> 
     source: Any = host.driver.machine
     queue = source.outgoing.queues[schema.name]
     done_us = max(queue.progress, chain.base.from_us)
+    pause_s = LOOK_S
     while True:
         reached_us = chain.refresh()
         if reached_us <= done_us:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(pause_s)
+            pause_s = min(LOOK_S_MAX, pause_s * 1.5)
             continue
+        pause_s = LOOK_S
         for span in chain.spans(done_us, reached_us):
             for events in pieces(chain, schema, max(done_us, span.from_us), span.through_us):
                 fresh = tuple(event for event in events if event.stamp > queue.last)

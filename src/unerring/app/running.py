@@ -102,7 +102,7 @@ class Run:
 
     def start(self, say: Callable[[str], None]) -> None:
         """Bring everything up; `say` hears what is happening meanwhile."""
-        from unerring.app.feeds import Feeds
+        from unerring.app.feeds import feeds_of
 
         log = EventLog(self.data / "log")
         LocalStore(self.data / "log").sweep(time.time())
@@ -111,7 +111,7 @@ class Run:
             log.create(schema, self.app.buckets)
         if self.app.channels and self.share is None:
             say("subscribing to " + ", ".join(self.app.channels.values()))
-            self._feeds = Feeds(log, self.app.channels, schemas, self.app.buckets)
+            self._feeds = feeds_of(self.app, self.data)
         if self.share is None:
             own_number(self.data, batches.DRIVER)
             happenings.note(self.data, batches.DRIVER, What.STARTED, f"as process {os.getpid()}")

@@ -19,7 +19,7 @@ from unerring.app.metrics import Metrics
 from unerring.app.running import METRICS_FILE, as_sentence, check_master
 from unerring.app.standby import SparkOptions, command
 from unerring.correlation.record import node_of
-from unerring.log import EventLog, LocalStore
+from unerring.log import LocalStore
 from unerring.model import CallerError, ConfigError, UnerringError
 from unerring.pipeline.session import SparkConfig
 from unerring.runtime.live import Cluster, Supervisor
@@ -68,9 +68,9 @@ def run_standby(
     cluster = live.begin_anew(cluster, data)
     feeds = None
     if app.channels:
-        from unerring.app.feeds import Feeds
+        from unerring.app.feeds import feeds_of
 
-        feeds = Feeds(EventLog(data / "log"), app.channels, {s.name: s for s in app.streams}, app.buckets)
+        feeds = feeds_of(app, data)
     try:
         beside = [part for part in (feeds, acting) if part is not None]
         asyncio.run(_supervise(cluster, data, app, options, Watch(data, metrics, say, beside)))

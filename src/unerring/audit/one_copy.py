@@ -68,7 +68,7 @@ class Model(msgspec.Struct, frozen=True):
 
 
 class Did(msgspec.Struct, frozen=True):
-    """One line of the services' journals, all of them in the order in which things happened."""
+    """One line of a service's journal. The lines of one journal are in the order in which things happened."""
 
     what: str
     """do or undo"""
@@ -81,6 +81,8 @@ class Did(msgspec.Struct, frozen=True):
     """The executing views of the groups that it builds on."""
     request: Any = None
     reply: Any = None
+    journal: str = ""
+    """Which one: nobody knows what happened first in two different ones, and nothing is said about it."""
 
 
 class Acted(msgspec.Struct, frozen=True):
@@ -196,11 +198,14 @@ class _Ways:
 def _reverse(instance: str, model: Model, journal: Sequence[Did]) -> Iterable[Violation]:
     ways = _Ways(model)
     undone_at = {line.iid: at for at, line in enumerate(journal) if line.what == "undo"}
+    places = {line.iid: line.journal for line in journal}
     done = [line for line in journal if line.what == "do"]
     for first in done:
         if first.iid not in undone_at:
             continue
         for second in done:
+            if second.iid in undone_at and places[first.iid] != places[second.iid]:
+                continue
             if _builds_on(ways, first, second) and undone_at.get(second.iid, len(journal)) > undone_at[first.iid]:
                 yield _broken(REVERSE, f"{instance}: {first.iid} was undone before {second.iid}, which built on it")
 
@@ -216,9 +221,12 @@ def _builds_on(ways: _Ways, first: Did, second: Did) -> bool:
 def _order(instance: str, model: Model, acted: Sequence[Acted], journal: Sequence[Did]) -> Iterable[Violation]:
     ways = _Ways(model)
     at = {line.iid: number for number, line in enumerate(journal) if line.what == "do"}
+    places = {line.iid: line.journal for line in journal}
     writes = [action for action in acted if action.write and action.iid in at]
     for first in writes:
         for second in writes:
+            if places[first.iid] != places[second.iid]:
+                continue
             if first.action in ways.before(second.action) and at[first.iid] > at[second.iid]:
                 yield _broken(ORDER, f"{instance}: {second.iid} happened before {first.iid}, which it follows")
 

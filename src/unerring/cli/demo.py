@@ -3,34 +3,87 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
+import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
-from rich.console import Console
 
-from unerring.app.demo.show import print_verdict, run_demo
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def command(
-    seed: Annotated[int, typer.Option(help="The same seed loses the same messages.")] = 1,
-    fast: Annotated[bool, typer.Option("--fast", help="A third of the time.")] = False,
+    what: Annotated[
+        str, typer.Argument(help="factory: the whole system. channels: only the reliable channels, in 15 seconds.")
+    ] = "factory",
+    seed: Annotated[int, typer.Option(help="Another seed, another plant; the same seed loses the same messages.")] = 1,
+    fast: Annotated[bool, typer.Option("--fast", help="Shorter.")] = False,
     keep: Annotated[Path | None, typer.Option(help="Keep the run's files in this folder.")] = None,
+    canary: Annotated[
+        str, typer.Option(help="factory: plant something wrong before the verdict, which must then fail; ? lists them.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="The verdict as one JSON object.")] = False,
 ) -> None:
-    """A producer and three consumers over networks that lose, repeat and reorder. The producer is killed with -9 and
-    restarted, a consumer crashes and comes back. At the end every consumer's ledger must balance: each event was
-    delivered once and in order, or declared lost by its exact range. The exit code is the verdict."""
+    """A factory whose machines die, and a verdict that can be checked.
+
+    Its plant publishes events over lines that lose, double and reorder. They are correlated live (f = 1) and on
+    Spark at the same time; situations start processes on three nodes, which act on real HTTP services. A leader of live
+    correlation, the master of a process and the Spark driver are killed with -9 meanwhile. At the end an audit on Spark
+    recomputes the perfect run: was every event, every situation and every action there exactly once?
+
+    The exit code is the verdict.
+    """
+    import msgspec
+    from rich.console import Console
+
+    from unerring.model import CallerError
+
     console = Console(stderr=as_json, highlight=False)
-    try:
-        verdict = asyncio.run(run_demo(seed, fast, keep, console))
-    except KeyboardInterrupt:
-        console.print("stopped; nothing is left running")
-        raise typer.Exit(130) from None
+    if what not in ("factory", "channels"):
+        raise CallerError(f"there is no demo {what!r}; there are factory and channels")
+    if canary and what == "channels":
+        raise CallerError("canaries are planted in the demo of the factory; leave --canary out")
+    if canary == "?":
+        from unerring.app.demo.canaries import CANARIES
+
+        console.print("\n".join(CANARIES))
+        return
+    with contextlib.ExitStack() as stack:
+        folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="unerring-")))
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            if what == "channels":
+                verdict: Any = _channels(seed, fast, folder, console, as_json)
+            else:
+                verdict = _factory(seed, fast, folder, canary, console, as_json)
+        except KeyboardInterrupt:
+            console.print("stopped; nothing is left running")
+            raise typer.Exit(130) from None
     if as_json:
         sys.stdout.write(msgspec.json.encode({"holds": verdict.holds, **msgspec.to_builtins(verdict)}).decode() + "\n")
-    else:
-        print_verdict(verdict, console)
     raise typer.Exit(0 if verdict.holds else 1)
+
+
+def _channels(seed: int, fast: bool, folder: Path, console: Console, quiet: bool) -> Any:
+    from unerring.app.demo.show import print_verdict, run_demo
+
+    verdict = asyncio.run(run_demo(seed, fast, folder, console))
+    if not quiet:
+        print_verdict(verdict, console)
+    return verdict
+
+
+def _factory(seed: int, fast: bool, folder: Path, canary: str, console: Console, quiet: bool) -> Any:
+    from unerring.app.demo.factory import Factory, Shape
+    from unerring.app.demo.screen import Screen, print_verdict
+
+    screen = Screen(console)
+    factory = Factory(folder, seed, Shape.fast() if fast else Shape(), screen.say, canary)
+    screen.factory = factory
+    verdict = asyncio.run(screen.show(factory.play()))
+    if not quiet:
+        print_verdict(verdict, factory, console)
+    return verdict

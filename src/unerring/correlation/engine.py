@@ -49,10 +49,11 @@ class HandOver(msgspec.Struct, frozen=True):
 
 
 class Hosting:
-    """The rules of one node as one engine: all are fed the same rows, and each makes its own streams."""
+    """The rules of one node as one engine: each is fed the rows of its inputs, and makes its own streams."""
 
     def __init__(self, engines: Sequence[rules.Engine]) -> None:
         self.engines = list(engines)
+        self._inputs = [frozenset(source.schema.name for source in engine.plan.inputs) for engine in self.engines]
         self._schemas: dict[str, StreamSchema] = {}
         for engine in self.engines:
             self._schemas.update(rules.schemas_of(engine.plan))
@@ -60,8 +61,9 @@ class Hosting:
     def feed(self, rows: Sequence[Row], through: int) -> Fed:
         outputs: dict[str, list[Event]] = {}
         quarantined: list[rules.Quarantined] = []
-        for engine in self.engines:
-            for event in number(engine.feed(rows, through), self._schemas):
+        for engine, inputs in zip(self.engines, self._inputs, strict=True):
+            taken = rows if len(self.engines) == 1 else [row for row in rows if row.event.stream in inputs]
+            for event in number(engine.feed(taken, through), self._schemas):
                 outputs.setdefault(event.stream, []).append(event)
             quarantined += engine.take_quarantined()
         return Fed(outputs, quarantined)

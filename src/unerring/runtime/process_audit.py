@@ -55,7 +55,7 @@ def audit_processes(folder: Path, processes: Sequence[Process], journals: Iterab
         for state, ended in states_in(database):
             decided.setdefault(state.instance, {})[database.stem] = state
             settled[state.instance] = settled.get(state.instance, 0) + ended
-    lines = [line for journal in journals for line in read_journal(journal)]
+    lines = [msgspec.structs.replace(line, journal=journal) for journal in journals for line in read_journal(journal)]
     known = {(process.name, process.graph.version): process for process in family(processes)}
     return _judge(decided, settled, lines, known)
 

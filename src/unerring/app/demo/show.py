@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Final
@@ -203,24 +202,13 @@ class Demo:
         return Group(table, Panel(news, title="what happens", title_align="left", border_style="dim"))
 
 
-async def run_demo(seed: int, fast: bool, keep: Path | None, console: Console) -> Verdict:
+async def run_demo(seed: int, fast: bool, folder: Path, console: Console) -> Verdict:
     """Play it on the screen; the verdict at the end."""
-    with contextlib.ExitStack() as stack:
-        if keep is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="unerring-demo-")))
-        else:
-            keep.mkdir(parents=True, exist_ok=True)
-            folder = keep
-        demo = Demo(seed, fast, folder, console)
-        playing = asyncio.create_task(demo.play())
-        try:
-            if console.is_terminal:
-                with Live(console=console, get_renderable=demo.screen, refresh_per_second=8):
-                    return await playing
-            return await playing
-        finally:
-            playing.cancel()
-            await asyncio.gather(playing, return_exceptions=True)
+    demo = Demo(seed, fast, folder, console)
+    if not console.is_terminal:
+        return await demo.play()
+    with Live(console=console, get_renderable=demo.screen, refresh_per_second=8):
+        return await demo.play()
 
 
 def print_verdict(verdict: Verdict, console: Console) -> None:

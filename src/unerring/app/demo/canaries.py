@@ -1,0 +1,116 @@
+"""Wrong things, planted in a finished run of the factory before it is judged: a judge that can say no.
+
+`unerring demo --canary NAME` must end with a verdict that fails.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from unerring.log import EventLog
+from unerring.log.chain import SEGMENTS
+from unerring.log.segments import arrow_schema, encode_segment, open_segment, segment_name
+from unerring.model import CallerError
+
+Rows = list[dict[str, Any]]
+
+
+def plant(name: str, folder: Path) -> str:
+    """Do one wrong thing to the run; what was done."""
+    check(name)
+    return CANARIES[name](folder)
+
+
+def check(name: str) -> None:
+    """A sentence for a name that nobody knows."""
+    if name not in CANARIES:
+        raise CallerError(f"there is no canary {name!r}; there are {', '.join(CANARIES)}")
+
+
+def _lost_event(folder: Path) -> str:
+    return _rewrite(folder / "live", "Produced", lambda rows: rows.pop(len(rows) // 2), "an event is not in the log")
+
+
+def _doubled_event(folder: Path) -> str:
+    def double(rows: Rows) -> None:
+        at = len(rows) // 2
+        rows.insert(at + 1, {**rows[at], "time": rows[at]["time"] + 1, "ordinal": rows[at]["ordinal"]})
+
+    return _rewrite(folder / "spark", "Consumed", double, "an event is twice in the log")
+
+
+def _missing_situation(folder: Path) -> str:
+    return _rewrite(folder / "spark", "RegionRate", lambda rows: rows.pop(), "a situation was not delivered")
+
+
+def _false_situation(folder: Path) -> str:
+    def invent(rows: Rows) -> None:
+        rows.append({**rows[-1], "time": rows[-1]["time"] + 1})
+
+    return _rewrite(folder / "live", "Need", invent, "a situation was delivered that never was")
+
+
+def _doubled_situation(folder: Path) -> str:
+    return _rewrite(folder / "live", "ProductionRate", lambda rows: rows.append(dict(rows[-1])), "one came twice")
+
+
+def _changed_situation(folder: Path) -> str:
+    def change(rows: Rows) -> None:
+        rows[0]["parts"] += 1
+
+    return _rewrite(folder / "spark", "ProductionRate", change, "a situation says something else")
+
+
+def _doubled_action(folder: Path) -> str:
+    _journal(
+        folder,
+        "notes",
+        "INSERT INTO effects (iid, instance, operation, payload)"
+        " SELECT iid || '+', instance, operation, payload FROM effects LIMIT 1",
+    )
+    return "somebody was told the same twice, with a new idempotency key"
+
+
+def _forgotten_action(folder: Path) -> str:
+    _journal(folder, "notes", "DELETE FROM effects WHERE at = (SELECT max(at) FROM effects)")
+    return "somebody was not told"
+
+
+CANARIES: Final[dict[str, Callable[[Path], str]]] = {
+    "lost-event": _lost_event,
+    "doubled-event": _doubled_event,
+    "missing-situation": _missing_situation,
+    "false-situation": _false_situation,
+    "doubled-situation": _doubled_situation,
+    "changed-situation": _changed_situation,
+    "doubled-action": _doubled_action,
+    "forgotten-action": _forgotten_action,
+}
+
+
+def _rewrite(data: Path, stream: str, change: Callable[[Rows], object], what: str) -> str:
+    """Change the rows of the stream's fullest segment, as no run of ours does."""
+    import pyarrow as pa
+
+    chain = EventLog(data / "log").chain(stream)
+    through_us = chain.refresh()
+    spans = chain.spans(chain.base.from_us, through_us)
+    span = max(spans, key=lambda one: chain.footer(one).rows)
+    path = data / "log" / stream / SEGMENTS / segment_name(span.from_us)
+    with path.open("rb") as file:
+        parquet, footer = open_segment(file, str(path))
+        rows: Rows = parquet.read().to_pylist()
+    rows.sort(key=lambda row: (row["time"], row["ordinal"]))
+    change(rows)
+    table = pa.Table.from_pylist(rows, schema=arrow_schema(chain.schema))
+    path.write_bytes(encode_segment(table, chain.schema, chain.buckets, footer)[0])
+    return f"{data.name}, {stream}: {what}"
+
+
+def _journal(folder: Path, service: str, statement: str) -> None:
+    with closing(sqlite3.connect(folder / "services" / f"{service}.sqlite")) as connection, connection:
+        connection.execute(statement)

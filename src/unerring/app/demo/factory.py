@@ -1,0 +1,234 @@
+"""The whole system on one machine: a factory whose machines die, and a verdict that can be checked.
+
+    plant ── lossy channels ──┬─▶ log ─▶ live correlation, f = 1 ─▶ situations ─▶ processes, 3 nodes ─▶ services
+                              └─▶ log ─▶ Spark                   ─▶ situations
+
+Both gears watch the same plant, each with a log of its own; only the live one acts. While it runs, a leader of live
+correlation, a process node and the Spark driver are killed with -9. The verdict is made by an audit (verdict.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from unerring.app.application import App, load
+from unerring.app.demo import canaries
+from unerring.app.demo.gears import Gear, effects_in
+from unerring.app.demo.parts import Part
+from unerring.app.demo.verdict import APP, PUBLISHED, FactoryVerdict
+from unerring.model import TIME_MIN, CallerError, NetworkError
+
+WAIT_S: Final = 240.0
+LOOK_S: Final = 0.2
+SHORT_LIFE: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Java for a minute: compile fast rather than well. A run that lasts is better off without."""
+COUNT_S: Final = 1.0
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """How long a showing is."""
+
+    events: int = 12_000
+    rate: int = 300
+    """Events a second, at the most; in the middle of its day the plant waits for the last failure."""
+
+    @classmethod
+    def fast(cls) -> Shape:
+        return cls(events=2_000, rate=200)
+
+
+class Factory:
+    """One showing. `play` is the schedule; what a screen shows are the public attributes."""
+
+    def __init__(self, folder: Path, seed: int, shape: Shape, say: Callable[[str], Any], canary: str = "") -> None:
+        if canary:
+            canaries.check(canary)
+        if any(folder.glob("*")):
+            raise CallerError(
+                f"{folder} is not empty; a showing needs a folder of its own, so that its verdict is its own"
+            )
+        self.folder = folder.absolute()
+        self.shape = shape
+        self.live, self.spark = Gear(self.folder / "live"), Gear(self.folder / "spark")
+        self.published = 0
+        self.lost_in_transit = 0
+        self.failures: list[str] = []
+        self.instances: dict[str, bool] = {}
+        self.effects: dict[str, int] = {}
+        self._say = say
+        self._canary = canary
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(examples()), *filter(None, sys.path)]),
+            "JAVA_TOOL_OPTIONS": SHORT_LIFE,
+        }
+        self._services = self._part("services", "-m", "factory.services", str(self.folder / "services"))
+        plant = ("--seed", str(seed), "--events", str(shape.events), "--rate", str(shape.rate), "--hold")
+        self._plant = self._part("plant", "-m", "factory.producer", str(self.folder / "plant"), *plant)
+        self._running: list[Part] = []
+        self._app: App | None = None
+
+    # --- the schedule
+
+    async def play(self) -> FactoryVerdict:
+        counting = asyncio.create_task(self._count())
+        try:
+            await self._open()
+            await self._break()
+            await self._catch_up()
+        finally:
+            counting.cancel()
+            await asyncio.gather(counting, return_exceptions=True)
+            await self._end()
+        (self.folder / PUBLISHED).write_bytes(msgspec.json.encode(self.published))
+        if self._canary:
+            self._say(f"[yellow]canary {self._canary}:[/] {canaries.plant(self._canary, self.folder)}")
+        return await self._judge()
+
+    async def _open(self) -> None:
+        for part in (self._services, self._plant):
+            await self._start(part)
+        self._environment["FACTORY_SERVICES"] = await self._services.line()
+        self._environment["FACTORY_CHANNELS"] = await self._plant.line()
+        self._app = self._load()
+        self._say(f"the plant publishes {self.shape.events:,} events over lines that lose, double and reorder")
+        run = ("-m", "unerring", "run", APP, "--data")
+        self._live_run = self._part("live", *run, str(self.live.data), "--engine", "live")
+        self._spark_run = self._part("spark", *run, str(self.spark.data), "--memory", "1g", FACTORY_ACTS="0")
+        await self._start(self._spark_run)
+        await self._start(self._live_run)
+        self._say("Spark starts; live correlation (f = 1) and three process nodes start beside it")
+        await self._until(lambda: self.live.through("RegionDivision") > TIME_MIN, "live situations come")
+        self._say("[green]live:[/] the first situations are delivered")
+
+    async def _break(self) -> None:
+        leader = next((one for one in self.live.replicas() if _leads(one, "storage")), None)
+        if leader is None:
+            raise NetworkError(f"the demo found no leader of storage; see {self._live_run.log}")
+        os.kill(leader["pid"], signal.SIGKILL)
+        self._failed(f"{leader['name']}, a leader of live correlation (process {leader['pid']})")
+        await self._until(lambda: self.live.master() > 0, "a process node is the master of a process")
+        master = self.live.master()
+        os.kill(master, signal.SIGKILL)
+        self._failed(f"a process node, master of a running process (process {master})")
+        await self._until(lambda: self.spark.through("RegionDivision") > TIME_MIN, "Spark's situations come")
+        self._say("[green]Spark:[/] the first situations are delivered")
+        await self._spark_run.kill()
+        self._failed("the Spark driver, its Python and its Java")
+        await self._spark_run.start()
+        self._plant.tell("go on")
+        self._say("Spark's driver is started again; meanwhile the plant goes on")
+
+    async def _catch_up(self) -> None:
+        app = self._loaded
+        outputs = [schema.name for schema in app.outputs]
+        await self._until(lambda: self.published >= self.shape.events, "the plant's day is over")
+        self._say("the plant's day is over; both gears catch up")
+        await self._until(lambda: self.live.complete(outputs), "the live gear is complete")
+        self._say("[green]live:[/] complete")
+        await self._until(lambda: self.spark.complete(outputs), "Spark is complete")
+        self._say("[green]Spark:[/] complete")
+        wanted = self.live.wanted(app)
+        await self._until(lambda: all(self.instances.get(one) for one in wanted), "all processes have ended")
+        self._say(f"[green]processes:[/] all {len(wanted):,} have ended")
+
+    def _failed(self, what: str) -> None:
+        self.failures.append(what)
+        self._say(f"[red]kill -9:[/] {what}")
+
+    # --- parts
+
+    def _part(self, name: str, *command: str, **more: str) -> Part:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return Part(name, self.folder, self._environment | more, *command)
+
+    async def _start(self, part: Part) -> None:
+        await part.start()
+        self._running.append(part)
+
+    async def _end(self) -> None:
+        """The plant stays until nobody asks it any more."""
+        for part in reversed(self._running):
+            await part.end()
+
+    async def _until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not await asyncio.to_thread(condition):
+            for part in self._running:
+                part.check()
+            if time.monotonic() > deadline:
+                raise NetworkError(
+                    f"the demo waited {WAIT_S:.0f} s in vain until {what}; what was said is in {self.folder}"
+                )
+            await asyncio.sleep(LOOK_S)
+
+    # --- what there is to see
+
+    async def _count(self) -> None:
+        while True:
+            if self._app is not None:
+                await asyncio.to_thread(self._look, [schema.name for schema in self._app.outputs])
+            await self._hear()
+            await asyncio.sleep(COUNT_S)
+
+    def _look(self, outputs: list[str]) -> None:
+        for gear in (self.live, self.spark):
+            gear.look(outputs)
+        self.instances = self.live.instances()
+        self.effects = effects_in(self.folder / "services")
+
+    async def _hear(self) -> None:
+        """What the plant says of itself, as far as it has said something."""
+        if self._app is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            while True:
+                async with asyncio.timeout(0.01):
+                    said = await self._plant.line()
+                self.published, self.lost_in_transit = msgspec.json.decode(said, type=tuple[int, int])
+
+    @property
+    def _loaded(self) -> App:
+        if self._app is None:
+            raise NetworkError("the demo has not begun")
+        return self._app
+
+    def _load(self) -> App:
+        os.environ.update({key: value for key, value in self._environment.items() if key.startswith("FACTORY_")})
+        if str(examples()) not in sys.path:
+            sys.path.insert(0, str(examples()))
+        return load(APP)
+
+    # --- the verdict
+
+    async def _judge(self) -> FactoryVerdict:
+        part = self._part("audit", "-m", "unerring.app.demo.verdict", str(self.folder))
+        self._say("the audit recomputes the perfect run from both logs, on Spark")
+        await part.start()
+        said, code = await part.all()
+        if code:
+            raise NetworkError(f"the audit could not judge; its words are in {part.log}")
+        return msgspec.json.decode(said, type=FactoryVerdict)
+
+
+def _leads(told: dict[str, Any], node: str) -> bool:
+    return bool(told["name"].startswith(f"{node}/") and told.get("leads") and told.get("pid"))
+
+
+def examples() -> Path:
+    """Where the factory is: beside the source, or packed with it."""
+    here = Path(__file__).parent
+    for found in (here / "examples", here.parents[3] / "examples"):
+        if (found / "factory").is_dir():
+            return found
+    raise CallerError("the factory, one of the examples, is not there; run the demo in a clone")

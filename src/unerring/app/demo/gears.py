@@ -1,0 +1,129 @@
+"""What a run of the factory has delivered and done so far, read from its folder while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sqlite3
+import struct
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unerring.app.acting import PROCESSES
+from unerring.app.application import App
+from unerring.app.folder import LOG
+from unerring.app.live import LIVE
+from unerring.log import Chain, EventLog
+from unerring.model import TIME_MAX, TIME_MIN, Event, NetworkError, ProcessError, UnerringError
+
+
+class Gear:
+    """One run's folder."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.counts: dict[str, int] = {}
+        """Situations by stream, as of the last `look`."""
+        self._seen: dict[str, int] = {}
+        self._master = 0
+        self._chains: dict[str, Chain] = {}
+
+    def look(self, streams: list[str]) -> None:
+        """Count what was sealed since the last look."""
+        for stream in streams:
+            chain = self._chain(stream)
+            if chain is None:
+                continue
+            through_us = chain.refresh()
+            for span in chain.spans(self._seen.get(stream, chain.base.from_us), through_us):
+                self.counts[stream] = self.counts.get(stream, 0) + chain.footer(span).rows
+            self._seen[stream] = through_us
+
+    def through(self, stream: str) -> int:
+        """Up to which time the stream is delivered."""
+        chain = self._chain(stream)
+        return TIME_MIN if chain is None else chain.refresh()
+
+    def delivered(self, stream: str) -> list[Event]:
+        """All its situations, in order."""
+        from unerring.pipeline.feeding import events_of
+
+        chain = self._chain(stream)
+        if chain is None:
+            return []
+        through_us = chain.refresh()
+        spans = chain.spans(chain.base.from_us, through_us)
+        return [event for span in spans for event in events_of(chain.read(span.from_us, span.through_us), chain.schema)]
+
+    def replicas(self) -> list[dict[str, Any]]:
+        """What the live replicas say of themselves; nothing before they do."""
+        from unerring.runtime.live.status import processes
+
+        with contextlib.suppress(FileNotFoundError, msgspec.DecodeError, UnerringError):
+            return processes(self.data / LIVE)
+        return []
+
+    def master(self) -> int:
+        """The operating-system process of a node that is the master of an open instance, the last one that was seen."""
+        from unerring.runtime.process_control import Wish, ask, sockets
+
+        for path in sockets(self.data / PROCESSES):
+            with contextlib.suppress(NetworkError, ProcessError):
+                if any(told.get("role") == "master" for told in ask(path, Wish("list"), within_s=5.0)):
+                    self._master = _listener(path)
+        return self._master
+
+    def instances(self) -> dict[str, bool]:
+        """Process instances that some node knows, and whether they have ended."""
+        from unerring.runtime.process_control import Wish, ask, sockets
+
+        found: dict[str, bool] = {}
+        for path in sockets(self.data / PROCESSES):
+            with contextlib.suppress(NetworkError, ProcessError):
+                for told in ask(path, Wish("list"), within_s=5.0):
+                    found[told["instance"]] = found.get(told["instance"], False) or "ended_us" in told
+        return found
+
+    def wanted(self, app: App) -> dict[str, str]:
+        """The instances that its situations ask for, and their processes."""
+        return {
+            reaction.instance(situation): reaction.process
+            for reaction in app.reactions
+            for situation in self.delivered(reaction.situation)
+        }
+
+    def _chain(self, stream: str) -> Chain | None:
+        if stream not in self._chains:
+            log = EventLog(self.data / LOG)
+            if log.declaration(stream) is None:
+                return None
+            self._chains[stream] = log.chain(stream)
+        return self._chains[stream]
+
+    def complete(self, streams: list[str]) -> bool:
+        return all(self.through(stream) >= TIME_MAX for stream in streams)
+
+
+def _listener(path: Path) -> int:
+    """Which process listens on a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as asked:
+        asked.connect(str(path))
+        pid: int = struct.unpack("3i", asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))[
+            0
+        ]
+        return pid
+
+
+def effects_in(folder: Path) -> dict[str, int]:
+    """What the services did and did not undo, by operation."""
+    found: dict[str, int] = {}
+    for file in sorted(folder.glob("*.sqlite")):
+        with (
+            contextlib.suppress(sqlite3.Error),
+            contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as connection,
+        ):
+            counted = "SELECT operation, count(*) FROM effects WHERE undone = 0 GROUP BY operation"
+            found.update(connection.execute(counted).fetchall())
+    return found

@@ -1,0 +1,170 @@
+"""The verdict on a run of the factory: promises 1 to 3, each with its figures, and that both gears say the same.
+
+    python -m unerring.app.demo.verdict FOLDER
+
+judges a kept run once more. The audits run on Spark; what they do is told on standard error, the verdict is one JSON
+object on standard output.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from unerring.app.acting import PROCESSES
+from unerring.app.application import App, load
+from unerring.app.demo.gears import Gear, effects_in
+from unerring.audit.report import PROMISES, Report
+
+APP: Final = "factory.app:app"
+PUBLISHED: Final = "published.json"
+"""In the showing's folder: how many events the plant says it has published."""
+LAST: Final = {"relieve": "tell_management", "repair": "tell_customers"}
+"""The effect with which each process ends, once."""
+
+
+class GearVerdict(msgspec.Struct, frozen=True):
+    """What the audit found of one gear's log."""
+
+    events: int
+    lost: int
+    """Declared lost."""
+    delivered: dict[str, int]
+    perfect: dict[str, int]
+    violations: list[str]
+    intake_violations: list[str]
+
+
+class FactoryVerdict(msgspec.Struct, frozen=True):
+    """Empty lists of violations: the promise was kept."""
+
+    published: int
+    gears: dict[str, GearVerdict]
+    differences: list[str]
+    """Between the gears."""
+    instances: dict[str, int]
+    """Of processes, by status."""
+    interactions: int
+    effects: dict[str, int]
+    process_violations: list[str]
+
+    @property
+    def channels(self) -> list[str]:
+        """Published = delivered + declared lost, and every number accounted for."""
+        wrong = [f"{name}: {one}" for name, gear in self.gears.items() for one in gear.intake_violations]
+        return wrong + [
+            f"{name}: {self.published:,} were published, {gear.events:,} are in the log and {gear.lost:,} declared lost"
+            for name, gear in self.gears.items()
+            if gear.events + gear.lost != self.published
+        ]
+
+    @property
+    def correlation(self) -> list[str]:
+        found = [f"{name}: {one}" for name, gear in self.gears.items() for one in gear.violations]
+        return found + self.differences
+
+    @property
+    def holds(self) -> bool:
+        return not (self.channels or self.correlation or self.process_violations)
+
+
+def judge(folder: Path, say: Callable[[str], Any]) -> FactoryVerdict:
+    """Everything that can be said of a run that has ended."""
+    app = load(APP)
+    live, spark = Gear(folder / "live"), Gear(folder / "spark")
+    gears = _audited(app, {"live": live.data, "spark": spark.data}, say)
+    say("comparing the gears")
+    differences = _differences(app, live, spark)
+    say("holding what the services did against what was decided, and against the situations")
+    from unerring.runtime.process_audit import audit_processes
+
+    services = folder / "services"
+    journals = [str(path) for path in sorted(services.glob("*.sqlite"))]
+    found = audit_processes(live.data / PROCESSES, list(app.processes.values()), journals)
+    wrong = [str(violation) for violation in found.violations]
+    wrong += [f"{instance} is not settled" for instance in found.unsettled]
+    return FactoryVerdict(
+        published=msgspec.json.decode((folder / PUBLISHED).read_bytes(), type=int),
+        gears=gears,
+        differences=differences,
+        instances=found.instances,
+        interactions=found.interactions,
+        effects=effects_in(services),
+        process_violations=wrong + _actions_wrong(live.wanted(app), services),
+    )
+
+
+def _audited(app: App, runs: dict[str, Path], say: Callable[[str], Any]) -> dict[str, GearVerdict]:
+    from unerring.app.auditing import Audit
+    from unerring.audit.page import page
+    from unerring.pipeline.session import SparkConfig, start
+
+    found: dict[str, GearVerdict] = {}
+    audits = {name: Audit(app, data) for name, data in runs.items()}
+    say("Spark starts once more, for the audit")
+    log = str(next(iter(runs.values())).parent / "audit-spark.log")
+    spark = start(SparkConfig(memory="1g", log=log), "audit of the demo")
+    try:
+        for name, audit in audits.items():
+            say(f"recomputing the perfect run from the log of {name}")
+            report = audit.run(spark)
+            (runs[name] / "audit.html").write_text(page(report))
+            found[name] = _of(report)
+    finally:
+        spark.stop()
+    return found
+
+
+def _of(report: Report) -> GearVerdict:
+    return GearVerdict(
+        events=sum(report.events.values()),
+        lost=sum(one.lost for one in report.intake),
+        delivered={rule.stream: rule.delivered for rule in report.rules},
+        perfect={rule.stream: rule.perfect for rule in report.rules},
+        violations=[
+            f"{rule.stream}: {count} {PROMISES[promise]}"
+            for rule in report.rules
+            for promise, count in rule.counts.items()
+            if count
+        ],
+        intake_violations=[str(violation) for violation in report.intake_violations],
+    )
+
+
+def _differences(app: App, live: Gear, spark: Gear) -> list[str]:
+    """Situations that one gear gave and the other did not: stamps, order and payloads."""
+    wrong = []
+    for schema in app.outputs:
+        ours, theirs = live.delivered(schema.name), spark.delivered(schema.name)
+        if ours != theirs:
+            wrong.append(f"{schema.name}: live gave {len(ours):,} and Spark {len(theirs):,}, and they are not the same")
+    return wrong
+
+
+def _actions_wrong(wanted: dict[str, str], services: Path) -> list[str]:
+    """Every situation that asks for a process has the effects of one; nothing else has any."""
+    from factory.services import OPERATIONS, journal  # type: ignore[import-not-found]
+
+    effects = [effect for name in OPERATIONS for effect in journal(services, name) if not effect.undone]
+    done = Counter((effect.instance, effect.operation) for effect in effects)
+    wrong = [f"{one}: {operation} was done {count} times" for (one, operation), count in done.items() if count > 1]
+    wrong += [f"{one}: nothing was done" for one, process in wanted.items() if not done[one, LAST[process]]]
+    wrong += sorted({f"{one} was started by no situation" for one, _ in done if one not in wanted})
+    return wrong
+
+
+def main() -> None:
+    folder = Path(sys.argv[1]).absolute()
+    os.environ.setdefault("FACTORY_SERVICES", "http://127.0.0.1:1")
+    verdict = judge(folder, lambda text: sys.stderr.write(f"{text}\n"))
+    sys.stdout.write(msgspec.json.encode(verdict).decode() + "\n")
+
+
+if __name__ == "__main__":
+    main()
