@@ -36,6 +36,7 @@ other = 7
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "trial_app.py").write_text(APP)
     (tmp_path / "broken_app.py").write_text("import nothing_of_this_name")
+    (tmp_path / "raising_app.py").write_text("app = 1 / 0\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     return tmp_path
@@ -53,6 +54,7 @@ def test_an_app_is_found_by_its_address(folder: Path) -> None:
         ("trial_app", "write module:attribute"),
         ("nowhere_app:app", "there is no module 'nowhere_app'"),
         ("broken_app:app", "it needs nothing_of_this_name"),
+        ("raising_app:app", "could not be loaded: ZeroDivisionError: division by zero .*raising_app.py, line 1"),
         ("trial_app:missing", "has no 'missing'"),
         ("trial_app:other", "is a int, not an app"),
     ],

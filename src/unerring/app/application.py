@@ -5,13 +5,12 @@ app = App("factory", rules=[overheating, storage], channels={Reading: "tcp://127
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from unerring.app.address import find
 from unerring.model import CallerError, ConfigError, StreamSchema, schema_of
 
 if TYPE_CHECKING:
@@ -140,22 +139,8 @@ def placement(app: str, plans: Sequence[Plan], nodes: Mapping[str, Sequence[Any]
 
 
 def load(address: str) -> App:
-    """The app at `module:attribute`, as ASGI servers name theirs; the current folder may hold the module."""
-    module, colon, attribute = address.partition(":")
-    if not (module and colon and attribute):
-        raise CallerError(f"{address!r} names no app; write module:attribute, such as factory:app")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        found: Any = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
-            raise CallerError(f"{module} could not be loaded: it needs {error.name}, which is not installed") from error
-        raise CallerError(f"there is no module {module!r} here or on PYTHONPATH; is it spelled right?") from None
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise CallerError(f"module {module} has no {attribute!r}; an app is made with unerring.App(...)")
-        found = getattr(found, part)
+    """The app at `module:attribute`."""
+    found = find(address)
     if not isinstance(found, App):
         raise CallerError(f"{address} is a {type(found).__name__}, not an app; make one with unerring.App(...)")
     return found

@@ -48,7 +48,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._failure: Exception | None = None
-        self._buffer = bytearray(READ_BYTES)
+        self._buffer = bytearray()
         self._view = memoryview(self._buffer)
         self._start = 0
         self._end = 0
@@ -209,6 +209,7 @@ class FramedConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         invariant(isinstance(transport, asyncio.Transport), "frames travel on stream transports")
         self._transport = transport  # type: ignore[assignment]
+        self._replace_buffer(READ_BYTES)  # not before: a dialler has many connections that never are made
         self._secure = transport.get_extra_info("ssl_object") is not None
         # Congested at half the bound: who waits for `resume_writing` then never loses a frame to the bound.
         self._transport.set_write_buffer_limits(high=self.outbox_bytes_max // 2)  # type: ignore[union-attr]

@@ -33,6 +33,8 @@ LOOK_S: Final = 0.2
 SHORT_LIFE: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java for a minute: compile fast rather than well. A run that lasts is better off without."""
 COUNT_S: Final = 1.0
+MASTER_LOOK_S: Final = 0.05
+MASTER_S: Final = 10.0
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -81,14 +83,17 @@ class Factory:
     # --- the schedule
 
     async def play(self) -> FactoryVerdict:
-        counting = asyncio.create_task(self._count())
+        beside = [asyncio.create_task(self._count())]
         try:
             await self._open()
+            beside.append(asyncio.create_task(self._kill_a_master()))
             await self._break()
             await self._catch_up()
+            await beside[-1]
         finally:
-            counting.cancel()
-            await asyncio.gather(counting, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
             await self._end()
         (self.folder / PUBLISHED).write_bytes(msgspec.json.encode(self.published))
         if self._canary:
@@ -117,10 +122,6 @@ class Factory:
             raise NetworkError(f"the demo found no leader of storage; see {self._live_run.log}")
         os.kill(leader["pid"], signal.SIGKILL)
         self._failed(f"{leader['name']}, a leader of live correlation (process {leader['pid']})")
-        await self._until(lambda: self.live.master() > 0, "a process node is the master of a process")
-        master = self.live.master()
-        os.kill(master, signal.SIGKILL)
-        self._failed(f"a process node, master of a running process (process {master})")
         await self._until(lambda: self.spark.through("RegionDivision") > TIME_MIN, "Spark's situations come")
         self._say("[green]Spark:[/] the first situations are delivered")
         await self._spark_run.kill()
@@ -128,6 +129,21 @@ class Factory:
         await self._spark_run.start()
         self._plant.tell("go on")
         self._say("Spark's driver is started again; meanwhile the plant goes on")
+
+    async def _kill_a_master(self) -> None:
+        """As soon as one is seen at work. Processes here are short: if none was, any node that had one."""
+        seen_s: float | None = None
+        while seen_s is None or time.monotonic() < seen_s + MASTER_S:
+            master = await asyncio.to_thread(self.live.master)
+            if master:
+                os.kill(master, signal.SIGKILL)
+                self._failed(f"a process node, the master of a running process (process {master})")
+                return
+            seen_s = seen_s or (time.monotonic() if self.instances else None)
+            await asyncio.sleep(MASTER_LOOK_S)
+        node = await asyncio.to_thread(self.live.node)
+        os.kill(node, signal.SIGKILL)
+        self._failed(f"a process node (process {node})")
 
     async def _catch_up(self) -> None:
         app = self._loaded

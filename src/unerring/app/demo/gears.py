@@ -27,7 +27,6 @@ class Gear:
         self.counts: dict[str, int] = {}
         """Situations by stream, as of the last `look`."""
         self._seen: dict[str, int] = {}
-        self._master = 0
         self._chains: dict[str, Chain] = {}
 
     def look(self, streams: list[str]) -> None:
@@ -66,14 +65,20 @@ class Gear:
         return []
 
     def master(self) -> int:
-        """The operating-system process of a node that is the master of an open instance, the last one that was seen."""
+        """The operating-system process of a node that is the master of an open instance just now; 0: none."""
         from unerring.runtime.process_control import Wish, ask, sockets
 
         for path in sockets(self.data / PROCESSES):
             with contextlib.suppress(NetworkError, ProcessError):
                 if any(told.get("role") == "master" for told in ask(path, Wish("list"), within_s=5.0)):
-                    self._master = _listener(path)
-        return self._master
+                    return _listener(path)
+        return 0
+
+    def node(self) -> int:
+        """The operating-system process of the first process node."""
+        from unerring.runtime.process_control import sockets
+
+        return _listener(sockets(self.data / PROCESSES)[0])
 
     def instances(self) -> dict[str, bool]:
         """Process instances that some node knows, and whether they have ended."""

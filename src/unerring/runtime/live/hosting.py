@@ -18,7 +18,7 @@ from unerring.model import Address, Connected, Disconnected, Machine, Report, St
 from unerring.runtime import happenings
 from unerring.runtime.greeting import Identity
 from unerring.runtime.links import Links, LinksConfig
-from unerring.runtime.live.cluster import Cluster
+from unerring.runtime.live.cluster import Cluster, is_keeper
 from unerring.runtime.loop import Driver
 from unerring.runtime.reports import Reports
 
@@ -71,7 +71,7 @@ class Host:
         await self.links.open(self.cluster.addresses[self.name])
         self.links.attach("", self._receive)
         for name in self.cluster.peers(self.name):
-            self.links.join(dotted(name), self.cluster.addresses[name])
+            self.links.join(dotted(name), self.cluster.addresses[name], self._dials(name))
         tasks: list[asyncio.Future[None]] = []
         if status is not None:
             self._folder = status.parent.parent
@@ -86,6 +86,11 @@ class Host:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.links.close()
+
+    def _dials(self, peer: str) -> bool | None:
+        """Spare places, which replicas may take later, are not dialled by those who are there: a newcomer dials."""
+        spares = [name not in self.cluster.founding and not is_keeper(name) for name in (self.name, peer)]
+        return None if spares[0] == spares[1] else spares[0]
 
     def _beside_ended(self, task: asyncio.Future[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
