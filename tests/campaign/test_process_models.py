@@ -57,3 +57,30 @@ def test_the_model_holds(java: Path, tmp_path: Path, module: str, known: int) ->
 def test_the_model_needs(java: Path, tmp_path: Path, module: str, rule: str) -> None:
     said = tlc(java, tmp_path, module, drop="VIEW", Without=f'{{"{rule}"}}')
     assert re.search(r"Invariant \w+ is violated", said), said
+
+
+def decided(java: Path, folder: Path, module: str, drop: str = "", **constants: str) -> set[frozenset[str]]:
+    """Every set of decided states a model reaches; a state is its view, the views of its lineage, and its maker."""
+    folder.mkdir()
+    said = tlc(java, folder, module, "-dump", "reached", drop=drop, **constants)
+    assert holds(said), said
+    texts: set[str] = set()
+    lines: list[str] = []
+    with (folder / "reached.dump").open() as dump:
+        for line in dump:
+            if line.startswith("/\\ chosen = ") or (lines and line.startswith(" ")):
+                lines.append(line.strip())
+            elif lines:
+                texts.add(" ".join(lines))
+                lines = []
+    return {frozenset(re.findall(r"\[[^]]*\]", re.sub(r"<<(\d+), \d+>>", r"\1", text))) for text in texts}
+
+
+@pytest.mark.timeout(3600)
+def test_merging_steps_loses_nothing(java: Path, tmp_path: Path) -> None:
+    """Whatever is decided when every message, every write to disk and every crash is one step can be decided in
+    the model that merges steps."""
+    slow = decided(java, tmp_path / "steps", "Steps")
+    fast = decided(java, tmp_path / "views", "Views", drop="VIEW|SYMMETRY", Views="2", Groups="1")
+    assert len(slow) > 20
+    assert slow <= fast

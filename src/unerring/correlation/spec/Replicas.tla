@@ -18,7 +18,7 @@ EXTENDS Naturals, FiniteSets, TLC
 CONSTANTS
   X, Y,           \* the replicas of the two nodes
   N,              \* events
-  Changes,        \* how often the membership record may change
+  Changes,        \* joins and evictions, in any order; a joiner's "caught up" comes on top
   KeyedAcks,      \* acks count for one incarnation only
   Registering,    \* an upstream pins what registered, before it reads the record
   MarksChecked,   \* "caught up" needs a position at or after all marks received
@@ -36,6 +36,7 @@ Max(a, b) == IF a > b THEN a ELSE b
 
 VARIABLES
   version, rec,     \* the record: its version; for each replica its incarnation and state
+  spent,            \* joins and evictions so far
   alive, inc,       \* the truth about each replica
   holds,            \* whether it has a state (a joiner has none before its snapshot)
   view,             \* X: what it last read: the version and Y's part of the record
@@ -46,13 +47,13 @@ VARIABLES
   acked,            \* Y: highest ack ever sent, per incarnation
   conf              \* joiner in Y: marks confirmed by <<x, incarnation>>; N + 1: not asked
 
-vars == <<version, rec, alive, inc, holds, view, made, mark, got, regs, last, acked, conf>>
+vars == <<version, rec, spent, alive, inc, holds, view, made, mark, got, regs, last, acked, conf>>
 
 Failed(r) == ~alive[r] \/ rec[r] # [inc |-> inc[r], state |-> "up"]
 None == [x \in X, i \in Incs |-> N + 1]
 
 Init ==
-  /\ version = 1
+  /\ version = 1 /\ spent = 0
   /\ rec = [r \in R |-> [inc |-> 1, state |-> "up"]]
   /\ alive = [r \in R |-> TRUE] /\ inc = [r \in R |-> 1] /\ holds = [r \in R |-> TRUE]
   /\ view = [x \in X |-> [version |-> 1, rec |-> [y \in Y |-> rec[y]]]]
@@ -71,7 +72,7 @@ Accept(x, y) ==
   /\ mark[x] <= last[y] /\ last[y] < made[x]
   /\ last' = [last EXCEPT ![y] = @ + 1]
   /\ acked' = [acked EXCEPT ![y, inc[y]] = last[y] + 1]
-  /\ UNCHANGED <<version, rec, alive, inc, holds, view, made, mark, got, regs, conf>>
+  /\ UNCHANGED <<version, rec, spent, alive, inc, holds, view, made, mark, got, regs, conf>>
 
 \* An ack, direct or by gossip, and late: x may take it at any later time. Without incarnations it counts for whoever bears the name now.
 Ack(x, y, i) ==
@@ -79,7 +80,7 @@ Ack(x, y, i) ==
   /\ acked[y, i] > got[x][y, i]
   /\ got' = [got EXCEPT ![x] = IF KeyedAcks THEN [@ EXCEPT ![y, i] = acked[y, i]]
                                ELSE [z \in Y, j \in Incs |-> IF z = y THEN Max(acked[y, i], @[z, j]) ELSE @[z, j]]]
-  /\ UNCHANGED <<version, rec, alive, inc, holds, view, made, mark, regs, last, acked, conf>>
+  /\ UNCHANGED <<version, rec, spent, alive, inc, holds, view, made, mark, regs, last, acked, conf>>
 
 Pinned(x) ==
   {<<y, view[x].rec[y].inc>> : y \in {z \in Y : view[x].rec[z].state # "gone"}}
@@ -90,13 +91,13 @@ Prune(x) ==
   /\ Pinned(x) # {}
   /\ \A p \in Pinned(x) : got[x][p[1], p[2]] > mark[x]
   /\ mark' = [mark EXCEPT ![x] = @ + 1]
-  /\ UNCHANGED <<version, rec, alive, inc, holds, view, made, got, regs, last, acked, conf>>
+  /\ UNCHANGED <<version, rec, spent, alive, inc, holds, view, made, got, regs, last, acked, conf>>
 
 Read(x) ==
   /\ alive[x] /\ view[x].version < version
   /\ view' = [view EXCEPT ![x] = [version |-> version, rec |-> [y \in Y |-> rec[y]]]]
   /\ regs' = [regs EXCEPT ![x] = {}]  \* superseded: the record speaks for itself
-  /\ UNCHANGED <<version, rec, alive, inc, holds, made, mark, got, last, acked, conf>>
+  /\ UNCHANGED <<version, rec, spent, alive, inc, holds, made, mark, got, last, acked, conf>>
 
 -----------------------------------------------------------------------------
 \* Failures and membership
@@ -112,24 +113,26 @@ Forget(r) ==
   /\ conf' = IF r \in Y THEN [conf EXCEPT ![r] = None] ELSE conf
 
 Crash(r) ==
-  /\ alive[r] /\ ~Failed(Fellow(r)) /\ version <= Changes
+  /\ alive[r] /\ ~Failed(Fellow(r)) /\ spent < Changes
   /\ alive' = [alive EXCEPT ![r] = FALSE]
   /\ Forget(r)
-  /\ UNCHANGED <<version, rec, inc, view, acked>>
+  /\ UNCHANGED <<version, rec, spent, inc, view, acked>>
 
 \* The budget allows the eviction of a live replica; the rule needs a living fellow that is caught up.
 Evict(r) ==
-  /\ version <= Changes /\ rec[r].state # "gone"
+  /\ spent < Changes /\ rec[r].state # "gone"
   /\ IF Confirmed THEN ~Failed(Fellow(r)) ELSE rec[Fellow(r)].state = "up"
   /\ version' = version + 1
+  /\ spent' = spent + 1
   /\ rec' = [rec EXCEPT ![r].state = "gone"]
   /\ UNCHANGED <<alive, inc, holds, view, made, mark, got, regs, last, acked, conf>>
 
 \* A replica that restarts empty, or reads that its incarnation is gone, enters with a new one before anything else.
 Enter(r) ==
-  /\ version <= Changes
+  /\ spent < Changes
   /\ ~alive[r] \/ rec[r].state = "gone"
   /\ version' = version + 1
+  /\ spent' = spent + 1
   /\ rec' = [rec EXCEPT ![r] = [inc |-> rec[r].inc + 1, state |-> "joining"]]
   /\ inc' = [inc EXCEPT ![r] = rec[r].inc + 1]
   /\ alive' = [alive EXCEPT ![r] = TRUE]
@@ -143,7 +146,7 @@ Register(y, x) ==
   /\ alive[x] /\ holds[x]
   /\ conf' = [conf EXCEPT ![y][x, inc[x]] = mark[x]]
   /\ regs' = [regs EXCEPT ![x] = @ \cup {<<y, inc[y], version>>}]
-  /\ UNCHANGED <<version, rec, alive, inc, holds, view, made, mark, got, last, acked>>
+  /\ UNCHANGED <<version, rec, spent, alive, inc, holds, view, made, mark, got, last, acked>>
 
 SnapshotY(y) ==
   LET z == Fellow(y) IN
@@ -153,7 +156,7 @@ SnapshotY(y) ==
   /\ holds' = [holds EXCEPT ![y] = TRUE]
   /\ last' = [last EXCEPT ![y] = last[z]]
   /\ acked' = [acked EXCEPT ![y, inc[y]] = last[z]]
-  /\ UNCHANGED <<version, rec, alive, inc, view, made, mark, got, regs, conf>>
+  /\ UNCHANGED <<version, rec, spent, alive, inc, view, made, mark, got, regs, conf>>
 
 SnapshotX(x) ==
   LET z == Fellow(x) IN
@@ -165,7 +168,7 @@ SnapshotX(x) ==
   /\ mark' = [mark EXCEPT ![x] = IF QueueCopied THEN mark[z] ELSE made[z]]
   /\ got' = [got EXCEPT ![x] = IF AcksCopied THEN got[z] ELSE [y \in Y, i \in Incs |-> made[z]]]
   /\ regs' = [regs EXCEPT ![x] = regs[z]]
-  /\ UNCHANGED <<version, rec, alive, inc, view, last, acked, conf>>
+  /\ UNCHANGED <<version, rec, spent, alive, inc, view, last, acked, conf>>
 
 GrantY(y) ==
   /\ alive[y] /\ holds[y] /\ rec[y] = [inc |-> inc[y], state |-> "joining"]
@@ -176,13 +179,13 @@ GrantY(y) ==
   /\ rec' = [rec EXCEPT ![y].state = "up"]
   /\ version' = version + 1
   /\ conf' = [conf EXCEPT ![y] = None]
-  /\ UNCHANGED <<alive, inc, holds, view, made, mark, got, regs, last, acked>>
+  /\ UNCHANGED <<spent, alive, inc, holds, view, made, mark, got, regs, last, acked>>
 
 GrantX(x) ==
   /\ alive[x] /\ holds[x] /\ rec[x] = [inc |-> inc[x], state |-> "joining"]
   /\ rec' = [rec EXCEPT ![x].state = "up"]
   /\ version' = version + 1
-  /\ UNCHANGED <<alive, inc, holds, view, made, mark, got, regs, last, acked, conf>>
+  /\ UNCHANGED <<spent, alive, inc, holds, view, made, mark, got, regs, last, acked, conf>>
 
 Next ==
   \/ \E x \in X : Prune(x) \/ SnapshotX(x) \/ GrantX(x)

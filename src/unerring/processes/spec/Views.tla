@@ -5,7 +5,7 @@
    A state is its lineage: the executing view of each group so far. Every message ever sent can still arrive, so loss,
    delay, repetition and reordering are all covered. View 1 here is view 0 of the code.
 
-   Steps are merged where nobody can tell the difference.
+   Steps are merged where nobody can tell the difference. (Steps.tla has them one by one.)
    - A promise only forbids. One that comes to nothing is the same as messages that do not arrive, and is left out.
    - A candidate does nothing else between asking for a view, a vote, and counting it: otherwise it is no candidate any
      more. With three replicas the first vote of another one is enough. So an election is one step, at the time of the
