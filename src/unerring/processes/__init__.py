@@ -10,9 +10,16 @@ execution.py   a master's (or a backup's) execution of one group
 undo.py        compensations: in reverse order, logged, repeated until done
 mailbox.py     messages of partners, stored until a decided state consumes them
 recovery.py    what a decided state excludes, and what survivors may cancel
-replica.py     one instance on one node: recovery, time; its roles are in replica_views.py and replica_leads.py
+children.py    processes that an action starts and waits for
+steering.py    what operators want: cancel, park, resume, try again, move
+moving.py      two versions of a process: what changed, and who may be moved
+schedules.py   instances at due times
+replica.py     one instance on one node: recovery, time; its roles are in replica_views.py, replica_steers.py and
+               replica_leads.py
 node.py        all instances of a node: starts, heartbeats per node pair
+errands.py     what a node does besides: messages on their way, starts of children and of schedules
 explain.py     a process told to a person: classes, groups and why, failover bound, what may run twice
+costs.py       a process with the costs that were learned of it
 drawing.py     the graph as SVG
 spec/          the model of views, votes, naming, acceptance and compensation, for TLC
 """

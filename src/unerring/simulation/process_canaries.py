@@ -7,7 +7,7 @@ import msgspec
 from unerring.model import Address, Effects, Persist
 from unerring.processes.build import Process
 from unerring.processes.execution import Execution
-from unerring.processes.graph import Vertex
+from unerring.processes.graph import Kind, Vertex
 from unerring.processes.grouping import Group, group_at
 from unerring.processes.messages import (
     Answer,
@@ -24,7 +24,7 @@ from unerring.processes.messages import (
 )
 from unerring.processes.out import Out
 from unerring.processes.replica import Replica
-from unerring.processes.undo import UndoStep
+from unerring.processes.undo import Undo, UndoStep, steps_of_taken
 from unerring.simulation.process_parts import SimService
 
 
@@ -274,3 +274,14 @@ class NoTombstone(SimService):
 
     def _raise_fence(self, request: Request) -> None:
         pass
+
+
+class ForgetsChildren(Replica):
+    """Undoes its own writes only."""
+
+    def _undo(self, process: Process, state: State, now: int) -> None:
+        if self.undo is None and self.may_undo(now):
+            steps = steps_of_taken(process.graph, state, self.shared.bounds.children_max)
+            own = [step for step in steps if process.graph.by_name[step.vertex].kind is not Kind.CHILD]
+            self.undo = Undo(process.graph, own, self.view, self.shared.config)
+        self._undo_on(now)
