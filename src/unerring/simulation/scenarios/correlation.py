@@ -124,6 +124,8 @@ class Correlating(Scenario):
     record_late: tuple[int, ...] = (100, 500, 1500)
     """By which factor the record's word may be late, so that replicas act by records of different age: in every other
     seed; always, if there is but one."""
+    windows: tuple[int, ...] = (2, 5, 20, 100)
+    """How many events a receiver may have under way to it."""
 
     # ---- the world ---------------------------------------------------------------------------------------------
 
@@ -133,7 +135,7 @@ class Correlating(Scenario):
         self.f = {name: draw.choice((1, 1, 2)) for name in OUTPUTS}
         self.topology = self.perfect = tree(self.f)
         self.config = CorrelationConfig(
-            window_events=draw.choice((2, 5, 20, 100)),
+            window_events=draw.choice(self.windows),
             outgoing_events_max=draw.choice((4, 20, 100)),
             batch_events_max=draw.choice((1, 3, 50)),
             flights_max=draw.choice((1, 4)),
@@ -529,7 +531,7 @@ canary(Correlating, "pruning by position", replica=broken.PrunesByPosition)
 canary(Correlating, "old acks still count", replica=broken.OldAcksCount)
 canary(Correlating, "eviction on suspicion", replica=broken.EvictsOnSuspicion)
 canary(Correlating, "credit ends inside a time", replica=broken.EndsInsideATime)
-canary(Correlating, "progress needs credit", replica=broken.ProgressNeedsCredit)
+canary(Correlating, "progress needs credit", replica=broken.ProgressNeedsCredit, windows=(2,), seeds_max=200)
 canary(Correlating, "progress is not capped", replica=broken.UncappedProgress)
 canary(Correlating, "prev is the last one sent", replica=broken.LastSentAsPrev)
 canary(Correlating, "merge by arrival", replica=broken.MergesByArrival)
