@@ -21,11 +21,11 @@ def small(spark: SparkSession) -> Iterator[SparkSession]:
     spark.conf.unset("spark.sql.shuffle.partitions")
 
 
-@pytest.mark.parametrize("case", BATCH[1::9], ids=lambda case: case.what)
+@pytest.mark.parametrize("case", BATCH[1::18], ids=lambda case: case.what)
 def test_a_batch(case: Case, small: SparkSession) -> None:
     hold_in_batch(small, case)
 
 
-@pytest.mark.parametrize("case", STREAMS[::25], ids=lambda case: case.what)
+@pytest.mark.parametrize("case", STREAMS[::40], ids=lambda case: case.what)
 def test_a_stream_that_is_started_again(case: Case, small: SparkSession, tmp_path: Path) -> None:
     hold_on_a_stream(small, case, tmp_path)
