@@ -7,6 +7,7 @@
 #   make peers      Apache Flink and DBOS, each in an environment of its own, for `unerring bench pipeline --against flink`
 #                   and `unerring bench processes --against dbos`
 #   make bench      figures with their goals (BENCH=name for one of them)
+#   make pictures   docs/images/*.png anew, from a real run of the factory
 #   make format     write the code the way `make test` wants it
 #   make lock       requirements.lock anew from pyproject.toml (UPGRADE=1: to the newest versions)
 #
@@ -27,7 +28,7 @@ export VENV PYTHON
 
 run := "$(VENV)/bin/python" -m
 
-.PHONY: help install test lint format lock demo campaign peers bench clean
+.PHONY: help install test lint format lock demo campaign peers bench pictures clean
 
 help:
 	@sed -n 's/^#   make/  make/p' Makefile
@@ -67,6 +68,9 @@ peers: install
 
 bench: install
 	@$(run) unerring bench $(BENCH)
+
+pictures: install
+	@"$(VENV)/bin/python" scripts/pictures docs/images
 
 lock: install
 	@scripts/lock "$(VENV)/bin/python" $(if $(UPGRADE),--upgrade)

@@ -65,6 +65,11 @@ def test_why_names_the_events_that_a_situation_is_made_of(run: tuple[Path, list[
     (refused,) = why(short.stream, short.stamp)["made_of"]
     assert refused["stream"] == "StorageDivision"
     assert refused["is_situation"], "so that one can ask on"
+    places = next(event for event in made if event.stream == "StorageDivision")
+    answer = why(places.stream, places.stamp)
+    assert not answer["complete"], "an operator remembers more than a few events"
+    assert answer["made_of"][-1]["time_us"] == places.stamp.time, "the last one decided"
+    assert {event["payload"]["facility"] for event in answer["made_of"]} == {places.payload["facility"]}
 
 
 def test_what_is_no_run_or_of_another_release_is_one_sentence(tmp_path: Path) -> None:
@@ -82,7 +87,7 @@ def test_an_app_that_cannot_be_loaded_leaves_the_rest_to_see(run: tuple[Path, li
     data, made = run
     (data / FILE).write_bytes(msgspec.json.encode(Remembered("nowhere.to:be_found")))
     told = RunStatus(data).look()
-    assert "there is no module 'nowhere.to' here" in told["run"]["notes"][0]
+    assert "there is no module 'nowhere.to' in" in told["run"]["notes"][0]
     assert told["streams"]["Shortage"]["events"] == sum(event.stream == "Shortage" for event in made)
 
 

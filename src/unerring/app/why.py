@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,7 @@ from unerring.audit.evidence import EVENTS_MAX, making
 from unerring.log import Chain, EventLog
 from unerring.model import TIME_MAX, CallerError, Event, Stamp
 from unerring.pipeline.feeding import events_of
-from unerring.pipeline.history import rows_before
+from unerring.pipeline.history import rows_before, rows_near
 from unerring.rules import Plan, WindowPlan
 from unerring.rules.engine import Router
 from unerring.rules.oracle.windows import window_of
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from unerring.app.application import App
 
 NEARBY_MAX: Final = 30
-"""Where the events that made a situation cannot be told, so many of its key's last ones are shown."""
+"""Where the events that made a situation cannot be told, so many of the last ones near it are shown."""
 WINDOW_MAX: Final = 5_000
 """Of a window's key, so many events are looked at."""
 SHOWN_MAX: Final = 100
@@ -54,22 +55,25 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def latest(chains: list[Chain], before: tuple[int, int], count: int) -> list[Event]:
-    """The last `count` events of several streams before a stamp, the latest first."""
-    merged = heapq.merge(*(_backwards(chain, Stamp(*before)) for chain in chains), key=_later_first)
-    return [event for event, _ in zip(merged, range(count), strict=False)]
+def latest(chains: list[Chain], before: tuple[int, int, str], count: int) -> list[Event]:
+    """The last `count` events of several streams before the one of a stamp and stream, the latest first."""
+    time_us, ordinal, stream = before
+    merged = heapq.merge(*(_backwards(chain, time_us) for chain in chains), key=_later_first)
+    # Events of several streams may have one stamp: among those the stream's name decides.
+    further = (event for event in merged if _later_first(event) > (-time_us, -ordinal, stream))
+    return list(islice(further, count))
 
 
 def _later_first(event: Event) -> tuple[int, int, str]:
     return -event.stamp.time, -event.stamp.ordinal, event.stream
 
 
-def _backwards(chain: Chain, before: Stamp) -> Iterator[Event]:
-    through_us = min(chain.through_us, before.time)
+def _backwards(chain: Chain, time_us: int) -> Iterator[Event]:
+    through_us = min(chain.through_us, time_us)
     for span in reversed(chain.spans(chain.base.from_us, through_us)):
         table = chain.read(max(span.from_us, chain.base.from_us), min(span.through_us, through_us))
         if len(table):
-            yield from (event for event in reversed(list(events_of(table, chain.schema))) if event.stamp < before)
+            yield from reversed(list(events_of(table, chain.schema)))
 
 
 def _made_of(plan: Plan, rows: list[Row], situation: Event) -> list[Event] | None:
@@ -83,9 +87,10 @@ def _made_of(plan: Plan, rows: list[Row], situation: Event) -> list[Event] | Non
 
 
 def _shown(events: list[Event]) -> list[Event]:
-    """All, or the first and the last ones of many."""
-    half = SHOWN_MAX // 2
-    return events if len(events) <= SHOWN_MAX else [*events[:half], *events[-half:]]
+    """All, or of many an even sample that keeps the first and the last."""
+    if len(events) <= SHOWN_MAX:
+        return events
+    return [events[number * (len(events) - 1) // (SHOWN_MAX - 1)] for number in range(SHOWN_MAX)]
 
 
 class Why:
@@ -109,7 +114,8 @@ class Why:
         window = isinstance(plan, WindowPlan)
         rows = rows_before(level, plan, situation, WINDOW_MAX if window else EVENTS_MAX)
         made = None if rows is None else _made_of(plan, rows, situation)
-        events = made if made is not None else [row.event for row in (rows or [])[-NEARBY_MAX:]]
+        near = rows if rows is not None else rows_near(level, plan, situation, NEARBY_MAX)
+        events = made if made is not None else [row.event for row in near[-NEARBY_MAX:]]
         return {
             "situation": told(situation),
             "rule": plan.name,

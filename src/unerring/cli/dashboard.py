@@ -35,8 +35,9 @@ def command(
     from unerring.app.status import RunStatus
     from unerring.dashboard import Dashboard
 
+    made = secrets.token_urlsafe(12)
+    dashboard = Dashboard(RunStatus(run), token or made)
     listener = _listen(port)
-    dashboard = Dashboard(RunStatus(run), token or (made := secrets.token_urlsafe(12)))
     address = f"http://{HOST}:{listener.getsockname()[1]}/"
     typer.echo(f"{address} shows {run}; Ctrl-C stops it")
     if not token:

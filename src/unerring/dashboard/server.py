@@ -18,6 +18,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from unerring.app.status import RunStatus
+from unerring.app.status.prometheus import prometheus
 from unerring.app.verdicts import PAGE
 from unerring.app.why import Why, latest, told
 from unerring.dashboard import commands
@@ -53,6 +54,7 @@ class Dashboard:
             Route("/audit", self._audit),
             Route("/api/status", _json(self._status)),
             Route("/api/stream", self._stream),
+            Route("/metrics", self._metrics),
             Route("/api/situations", _json(self._situations)),
             Route("/api/why", _json(self._ask_why)),
             Route("/api/instances", _json(self._instances)),
@@ -85,6 +87,10 @@ class Dashboard:
         safe = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
         return FileResponse(path, headers={**HEADERS, "Content-Security-Policy": safe})
 
+    async def _metrics(self, request: Request) -> Response:
+        text = prometheus(await self.watch.look())
+        return Response(text, headers=HEADERS, media_type="text/plain; version=0.0.4; charset=utf-8")
+
     async def _stream(self, request: Request) -> Response:
         return StreamingResponse(self.watch.changes(), media_type="text/event-stream", headers=HEADERS)
 
@@ -104,7 +110,7 @@ class Dashboard:
         unknown = [name for name in wanted if name not in known]
         if unknown:
             raise CallerError(f"there are no situations {unknown[0]!r}; there are {', '.join(known)}")
-        before = (_number(asked, "time_us", TIME_MAX), _number(asked, "ordinal", 0))
+        before = (_number(asked, "time_us", TIME_MAX), _number(asked, "ordinal", 0), asked.get("stream", ""))
         count = min(_number(asked, "count", 100), PAGE_MAX)
         chains = [self.status.streams.counted[name].chain for name in wanted]
         find = asked.get("find", "").casefold()

@@ -35,6 +35,18 @@ def rows_before(level: Level, plan: Plan, situation: Event, events_max: int = EV
     return sorted(rows, key=merge_order)[-events_max:]
 
 
+def rows_near(level: Level, plan: Plan, situation: Event, events_max: int = EVENTS_MAX) -> list[Row]:
+    """Where a situation's key does not tell which rows made it: the last rows up to its time that agree with it in
+    those key columns that both have."""
+    rows: list[Row] = []
+    ranks = dict(level.ranks)
+    for source in {source.schema.name: source for source in plan.inputs}.values():
+        wanted = {name: situation.payload[name] for name in source.key if name in situation.payload}
+        events = _last_events(level.log.chain(source.schema.name), wanted, situation.stamp.time, None, events_max)
+        rows += [Row(ranks[source.schema.name], event) for event in events]
+    return sorted(rows, key=merge_order)[-events_max:]
+
+
 def _last_events(
     chain: Chain, key: dict[str, Any], through_us: int, reach_us: int | None, events_max: int
 ) -> list[Event]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from unerring.correlation import Role, Topology
@@ -16,14 +17,7 @@ _ROLES = {Role.SOURCE: "source", Role.CORRELATION: "rule", Role.APPLICATION: "ap
 def tree_of(app: App | None, running: Topology | None) -> dict[str, Any]:
     """One node a rule, as the app has them. `running` is the topology of its processes, if there is one: it may host
     several rules on one node. Without the app, it is the tree."""
-    if app is not None:
-        from unerring.app.live import topology_of
-
-        logical = topology_of(app, 0)
-    elif running is not None:
-        logical = running
-    else:
-        return {"nodes": [], "reactions": []}
+    logical = _logical(app) if app is not None else running.nodes if running is not None else ()
     levels = _levels(logical)
     nodes = [
         {
@@ -34,23 +28,38 @@ def tree_of(app: App | None, running: Topology | None) -> dict[str, Any]:
             "outputs": list(node.outputs),
             "runs_on": _host(node, running),
         }
-        for node in logical.nodes
+        for node in logical
     ]
     reactions = [] if app is None else app.reactions
     return {"nodes": nodes, "reactions": [{"situation": one.situation, "process": one.process} for one in reactions]}
 
 
+def _logical(app: App) -> tuple[NodeSpec, ...]:
+    sources = [NodeSpec(f"source_{schema.name}", Role.SOURCE, outputs=(schema.name,)) for schema in app.streams]
+    rules = [
+        NodeSpec(
+            plan.name,
+            Role.CORRELATION,
+            tuple(dict.fromkeys(source.schema.name for source in plan.inputs)),
+            tuple(schema.name for schema in plan.outputs),
+        )
+        for plan in app.plans
+    ]
+    delivered = tuple(schema.name for schema in app.outputs)
+    return (*sources, *rules, NodeSpec("situations", Role.APPLICATION, delivered))
+
+
 def _host(node: NodeSpec, running: Topology | None) -> str:
     """The name of the live gear's node whose replicas run it; empty where one driver of Spark does."""
     for other in () if running is None else running.nodes:
-        if other.name == node.name or (node.outputs and set(node.outputs) <= set(other.outputs)):
+        if set(node.outputs) <= set(other.outputs) if node.outputs else other.name == node.name:
             return other.name
     return ""
 
 
-def _levels(topology: Topology) -> dict[str, int]:
+def _levels(nodes: Sequence[NodeSpec]) -> dict[str, int]:
     """Sources are level 0, a rule is above everything that it reads; topologies have no circles."""
-    makers: dict[str, NodeSpec] = {stream: node for node in topology.nodes for stream in node.outputs}
+    makers: dict[str, NodeSpec] = {stream: node for node in nodes for stream in node.outputs}
     found: dict[str, int] = {}
 
     def level(node: NodeSpec) -> int:
@@ -58,6 +67,6 @@ def _levels(topology: Topology) -> dict[str, int]:
             found[node.name] = max((level(makers[stream]) + 1 for stream in node.inputs), default=0)
         return found[node.name]
 
-    for node in topology.nodes:
+    for node in nodes:
         level(node)
     return found

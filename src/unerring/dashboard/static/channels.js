@@ -9,7 +9,7 @@ export function equation(told) {
   const part = (name, number, tone = '') => h('span', { class: `term ${tone}` }, h('b', {}, count(number)), h('span', { class: 'soft' }, name));
   return h('div', { class: 'equation', 'data-balanced': String(told.balanced) },
     part('published', told.published), h('span', { class: 'sign' }, '='), part('delivered', told.delivered, 'delivered'), h('span', { class: 'sign' }, '+'),
-    part('declared lost', told.declared_lost, 'lost'), h('span', { class: 'sign' }, '+'), part('pending', told.pending, 'pending'),
+    part('declared lost', told.declared_lost, told.declared_lost ? 'lost' : ''), h('span', { class: 'sign' }, '+'), part('pending', told.pending, told.pending ? 'pending' : ''),
     h('span', { class: `chip ${told.balanced ? 'good' : 'bad'}` }, told.balanced ? 'balanced' : 'does not balance'));
 }
 

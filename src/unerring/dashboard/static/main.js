@@ -93,9 +93,11 @@ function draw() {
     current?.[3].leave?.();
     main.replaceChildren();
     main.className = `view-${view[0]}`;
+    document.querySelector('#tabs [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' });
     current = view;
   }
   main.dataset.looked = state.document.run.at_us;
+  main.dataset.look = state.look;
   view[3].draw(main);
 }
 

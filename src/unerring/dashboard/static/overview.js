@@ -32,13 +32,15 @@ function channels(d) {
 
 function correlation(d) {
   const replicas = d.live.processes.filter((one) => one.leads !== undefined);
-  const up = replicas.filter((one) => !['dead', 'silent'].includes(one.state));
-  const rules = d.tree.nodes.filter((one) => one.role === 'rule').length;
-  const led = new Set(up.filter((one) => one.leads).map((one) => one.name.split('/')[0])).size;
+  const up = replicas.filter((one) => !['dead', 'silent', 'ended'].includes(one.state));
+  const over = d.run.state === 'ended';
+  const all = d.tree.nodes.filter((one) => one.role === 'rule');
+  const leading = new Set(up.filter((one) => one.leads).map((one) => one.name.split('/')[0]));
+  const rules = all.length, led = all.filter((one) => leading.has(one.runs_on)).length;
   return promise(2, 'Correlation', '#situations', h('p', { class: 'soft' }, 'Every situation is delivered exactly once.'),
     h('div', { class: 'big-row' }, h('div', { class: 'big' }, h('b', { id: 'situations-total' }, count(d.situations.total)), h('span', { class: 'soft' }, 'situations')),
-      h('div', { class: 'big' }, h('b', {}, rate(d.situations.per_s)), h('span', { class: 'soft' }, 'a second')), spark(rates, { width: 132, height: 40, label: 'situations a second' })),
-    h('p', {}, replicas.length ? [chip(up.length === replicas.length ? 'running' : up.length ? 'starting' : 'ended', `${up.length} of ${replicas.length} replicas`), ' ', chip(led === rules ? 'leads' : up.length ? 'starting' : 'ended', `${led} of ${rules} rules led`), ' '] : null,
+      !over && h('div', { class: 'big' }, h('b', {}, rate(d.situations.per_s)), h('span', { class: 'soft' }, 'a second')), !over && spark(rates, { width: 132, height: 40, label: 'situations a second' })),
+    h('p', {}, replicas.length && over ? [chip('ended', `${plural(rules, 'rule')}, ${plural(replicas.length, 'replica')}`), ' '] : replicas.length ? [chip(up.length === replicas.length ? 'running' : up.length ? 'starting' : 'ended', `${up.length} of ${replicas.length} replicas`), ' ', chip(led === rules ? 'leads' : up.length ? 'starting' : 'ended', `${led} of ${rules} rules led`), ' '] : null,
       d.spark.levels.length ? [chip(d.spark.drivers.some((one) => one.state === 'running') ? 'running' : 'ended', plural(d.spark.levels.length, 'level on Spark', 'levels on Spark')), ' '] : null,
       verdict(d.audit.situations)));
 }
@@ -52,7 +54,7 @@ function processes(d) {
     h('div', { class: 'big-row' }, h('div', { class: 'big' }, h('b', {}, count(told.instances)), h('span', { class: 'soft' }, 'instances')), h('div', { class: 'big' }, h('b', {}, count(told.open)), h('span', { class: 'soft' }, 'open')),
       h('div', { class: 'big' }, h('b', {}, count(told.later_views)), h('span', { class: 'soft' }, 'in a later view'))),
     bar(Object.entries(counts), Object.entries(counts).map(([status, number]) => `${number} ${status}`).join(', ')),
-    h('p', {}, told.nodes.length ? [chip(up === told.nodes.length ? 'running' : up ? 'starting' : 'ended', `${up} of ${told.nodes.length} nodes`), ' '] : null, Object.entries(counts).map(([status, number]) => [chip(status, `${count(number)} ${status}`), ' ']), verdict(d.audit.processes)));
+    h('p', {}, told.nodes.length && d.run.state === 'ended' ? [chip('ended', plural(told.nodes.length, 'node')), ' '] : told.nodes.length ? [chip(up === told.nodes.length ? 'running' : up ? 'starting' : 'ended', `${up} of ${told.nodes.length} nodes`), ' '] : null, Object.entries(counts).map(([status, number]) => [chip(status, `${count(number)} ${status}`), ' ']), verdict(d.audit.processes)));
 }
 
 async function ensureLatest() {
@@ -83,7 +85,7 @@ export const overview = {
       h('div', { class: 'pair-of-panels' },
         panel('Failures', h('a', { href: '#timeline' }, 'the whole time line'), happenings({ quiet: true, only: 'failure', tall: 22 })),
         panel('Latest situations', h('a', { href: '#situations' }, 'all, and why'),
-          shown.length ? h('ol', { class: 'latest' }, shown.map((event) => h('li', { key: `${event.stream} ${event.time_us} ${event.ordinal}` }, h('span', { class: 'when mono' }, eventTime(event.time_us).slice(11)), h('span', { class: `tag ${colour(event.stream)}` }, event.stream), h('span', { class: 'pairs' }, summary(event))))) : empty('No situation yet.'))),
+          shown.length ? h('ol', { class: 'latest' }, shown.map((event) => h('li', { key: `${event.stream} ${event.time_us} ${event.ordinal}` }, h('span', { class: 'when mono' }, eventTime(event.time_us).slice(11)), h('span', { class: `tag ${colour(event.stream)}` }, event.stream), h('span', { class: 'pairs' }, summary(event))))) : empty(latest ? 'No situation yet.' : 'Reading the log…'))),
     ]);
   },
   leave() {

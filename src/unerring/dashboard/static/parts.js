@@ -28,16 +28,16 @@ const TONES = {
 export const chip = (word, text = word) => h('span', { class: `chip ${TONES[word] || 'calm'}` }, text);
 
 // A small line of the last values, the newest at the right.
-export function spark(values, { width = 150, height = 34, label = '', tone = 'line' } = {}) {
+export function spark(values, { width = 150, height = 34, label = '', tone = 'line', stretch = false } = {}) {
   if (values.length < 2) return h('svg', { class: 'sparkline', width, height, role: 'img', 'aria-label': `${label}: not enough yet` });
   const top = Math.max(...values, 1e-9);
   const x = (at) => (at / (values.length - 1)) * (width - 4) + 2;
   const y = (value) => height - 3 - (value / top) * (height - 8);
   const points = values.map((value, at) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`);
-  return h('svg', { class: `sparkline ${tone}`, viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': `${label}: now ${count(values.at(-1))}, at most ${count(top)}` },
+  return h('svg', { class: `sparkline ${tone}`, viewBox: `0 0 ${width} ${height}`, width, height, preserveAspectRatio: stretch ? 'none' : null, role: 'img', 'aria-label': `${label}: now ${count(values.at(-1))}, at most ${count(top)}` },
     h('polygon', { points: `2,${height - 2} ${points.join(' ')} ${width - 2},${height - 2}` }),
     h('polyline', { points: points.join(' ') }),
-    h('circle', { cx: x(values.length - 1), cy: y(values.at(-1)), r: 2.4 }));
+    !stretch && h('circle', { cx: x(values.length - 1), cy: y(values.at(-1)), r: 2.4 }));
 }
 
 // Shares of one bar; a share that is there stays visible, however small.

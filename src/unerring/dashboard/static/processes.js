@@ -101,7 +101,7 @@ const isAction = (vertex) => !/split|join/.test(vertex.kind);
 function done(told) {
   const found = new Map();
   for (const group of told.history?.groups || []) {
-    for (const action of group.actions) found.set(action.vertex, { ...action, group: group.group, master: group.master });
+    for (const action of group.actions) found.set(action.vertex, { ...action, group: group.group, view: group.view, master: group.master });
   }
   return found;
 }
@@ -118,6 +118,7 @@ function drawing(graph, told) {
   };
   const passed = (edge) => (edge.source ? reached(edge.source) : true) && (edge.target ? reached(edge.target) : told.now.status === 'completed');
   const control = new Map();
+  const isXor = (name) => graph.vertices.find((one) => one.name === name)?.kind === 'xor-split';
   const reached = (name) => {
     if (taken.has(name)) return true;
     const vertex = graph.vertices.find((one) => one.name === name);
@@ -129,14 +130,14 @@ function drawing(graph, told) {
     }
     return control.get(name);
   };
-  return h('div', { class: 'graph-scroll' }, h('svg', { class: 'graph', viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': `Process ${told.now.process}; done: ${[...taken.keys()].join(', ') || 'nothing yet'}` },
+  return h('div', { class: 'graph-scroll' }, h('svg', { class: 'graph', viewBox: `0 0 ${width} ${height}`, style: { 'max-width': `${width}px` }, role: 'img', 'aria-label': `Process ${told.now.process}; done: ${[...taken.keys()].join(', ') || 'nothing yet'}` },
     h('circle', { class: 'end', cx: 8, cy: middle, r: 5 }),
     h('circle', { class: `end${told.now.status === 'completed' ? ' done' : ''}`, cx: width - 8, cy: middle, r: 5 }),
     graph.edges.map((edge, number) => {
       const [x1, y1] = at(edge.source, 'out'), [x2, y2] = at(edge.target, 'in'), bend = (x1 + x2) / 2;
       return [
         h('path', { key: `e${number}`, class: `flow${passed(edge) ? ' done' : ''}`, d: `M${x1} ${y1}C${bend} ${y1} ${bend} ${y2} ${x2} ${y2}` }),
-        edge.label && h('text', { key: `l${number}`, class: 'edge-label', x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 5, 'text-anchor': 'middle' }, edge.label),
+        edge.label && isXor(edge.source) && h('text', { key: `l${number}`, class: 'edge-label', x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 5, 'text-anchor': 'middle' }, edge.label),
       ];
     }),
     graph.vertices.map((vertex) => {
@@ -159,15 +160,18 @@ function drawing(graph, told) {
     })));
 }
 
+// Ids begin with the instance's own, which stands above.
+const own = (text, told) => text.replaceAll(told.now.instance, '…');
+
 function history(told) {
   const groups = told.history?.groups || [];
   if (!groups.length) return empty('No group is decided yet.');
-  return h('div', { class: 'table-scroll' }, h('table', {},
+  return h('div', { class: 'table-scroll' }, h('table', { class: 'dense' },
     h('thead', {}, h('tr', {}, ['group', 'view', 'master', 'when', 'action', 'interaction id', 'took', 'reply'].map((name) => h('th', { scope: 'col' }, name)))),
     h('tbody', {}, groups.flatMap((group) => (group.actions.length ? group.actions : [null]).map((action, at) => h('tr', { key: `${group.group}.${at}` },
       h('td', {}, at ? '' : group.group), h('td', {}, at ? '' : group.view), h('td', {}, at ? '' : group.master), h('td', { class: 'nowrap' }, at ? '' : wallTime(group.at_us).split(', ').at(-1)),
-      h('td', {}, action ? action.vertex : ''), h('td', { class: 'mono iid' }, action ? action.iid : ''),
-      h('td', { class: 'right' }, action && action.took_us ? seconds(action.took_us / 1e6) : ''), h('td', { class: 'reply' }, action ? value(action.reply) : '')))))));
+      h('td', {}, action ? action.vertex : ''), h('td', { class: 'mono iid', title: action?.iid }, action ? own(action.iid, told) : ''),
+      h('td', { class: 'right nowrap' }, action && action.took_us ? seconds(action.took_us / 1e6) : ''), h('td', { class: 'reply', title: action ? value(action.reply) : '' }, action ? own(value(action.reply), told) : '')))))));
 }
 
 function detail() {
@@ -184,7 +188,7 @@ function detail() {
     replicas.length ? h('p', { class: 'replica-line' }, replicas.map((one) => h('span', { key: one.node }, h('b', {}, one.node), ` ${one.role}${one.view === null || one.view === undefined ? '' : `, view ${one.view}`}`))) : null,
     lists.map(([name, words]) => h('p', { class: 'bad-text', key: name }, `${words}: ${now[name].join('; ')}`)),
     h('h3', {}, 'Groups and interactions'), history(chosen.told),
-    h('h3', {}, 'State'), h('dl', { class: 'variables' }, Object.entries(now.variables || {}).map(([name, given]) => h('div', { key: name }, h('dt', {}, name), h('dd', {}, value(given))))));
+    h('h3', {}, 'State'), h('dl', { class: 'variables' }, Object.entries(now.variables || {}).map(([name, given]) => h('div', { key: name }, h('dt', {}, name), h('dd', { title: value(given) }, own(value(given), chosen.told))))));
 }
 
 const history_ = { replace: (id) => { opened = id; history_.set(id); }, set: (id) => window.history.replaceState(null, '', `#processes${id ? `/${encodeURIComponent(id)}` : ''}`) };

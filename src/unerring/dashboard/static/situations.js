@@ -44,6 +44,7 @@ async function older() {
   if (last) {
     query.set('time_us', last.time_us);
     query.set('ordinal', last.ordinal);
+    query.set('stream', last.stream);
   }
   const asked = `${find} ${wanted()}`;
   const answer = await ask(`/api/situations?${query}`);
@@ -146,9 +147,9 @@ export function answerPanel(close) {
     : answer.error ? h('p', { class: 'bad-text' }, answer.error)
     : [
       h('p', {}, 'Rule ', h('b', {}, answer.rule), ` (${answer.kind}, level ${answer.level}) `, answer.complete
-        ? answer.kind === 'window' ? `looked at ${answer.count === 1 ? 'this event' : `these ${count(answer.count)} events`}: all that its window held.${answer.count > answer.made_of.length ? ` The first and the last of them, ${count(answer.made_of.length)} in all, are shown.` : ''}`
+        ? answer.kind === 'window' ? `looked at ${answer.count === 1 ? 'this event' : `these ${count(answer.count)} events`}: all that its window held.${answer.count > answer.made_of.length ? ` ${count(answer.made_of.length)} of them are shown.` : ''}`
           : `needs ${answer.count === 1 ? 'exactly this event' : `exactly these ${count(answer.count)} events`}: take one away, and the situation is gone.`
-        : 'builds on more than can be taken apart; these are the last events of its key.'),
+        : `builds on more than can be taken apart. These are the last ${count(answer.count)} events that it took before; the last of them decided.`),
       lanes(answer),
       h('ol', { class: 'constituents' }, answer.made_of.map((one) => constituent(one, trail)), h('li', { key: 'it', class: 'it' }, h('div', { class: 'constituent' },
         h('span', { class: 'when mono' }, eventClock(event.time_us)), h('span', { class: 'tag target' }, event.stream), h('span', { class: 'pairs' }, summary(event))))),

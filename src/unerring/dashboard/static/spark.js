@@ -6,7 +6,7 @@ import { chip, empty, figure, notices, orders, panel, spark as line } from './pa
 import { state } from './state.js';
 
 function chart(title, now, values, tone) {
-  return h('div', { class: 'chart' }, h('div', { class: 'chart-head' }, h('span', { class: 'soft' }, title), h('b', {}, now)), line(values, { width: 300, height: 64, label: title, tone }));
+  return h('div', { class: 'chart' }, h('div', { class: 'chart-head' }, h('span', { class: 'soft' }, title), h('b', {}, now)), line(values, { width: 300, height: 64, label: title, tone, stretch: true }));
 }
 
 function level(one) {

@@ -2,6 +2,7 @@
 
 export const state = {
   document: {}, // the status document
+  look: 0, // how often the server has looked
   connected: false,
   everConnected: false,
   trouble: null,
@@ -47,6 +48,10 @@ export function connect() {
       changed();
     });
   }
+  source.addEventListener('look', (event) => {
+    state.look = Number(event.data);
+    changed();
+  });
   source.addEventListener('trouble', (event) => {
     state.trouble = JSON.parse(event.data);
     changed();

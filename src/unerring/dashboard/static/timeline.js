@@ -66,17 +66,17 @@ export function picture({ tall = 20, windowS = seconds, only: kind = only, quiet
     lanes = told.length ? told.slice(0, 8) : [];
     if (!lanes.length) return empty('No process has failed', windowS ? ' lately' : '', '. Elections and restarts would be seen here.');
   }
-  const left = 148, wide = 1100, right = 16, height = lanes.length * tall + 30;
+  const left = quiet ? 132 : 148, wide = quiet ? 620 : 1100, right = 16, height = lanes.length * tall + 30;
   const x = (us) => left + ((Math.max(us, from) - from) / long) * (wide - left - right);
   const seen = lanes.flatMap(([, list], lane) => list.filter((one) => one.at_us >= from && (!kind || kindOf(one) === kind) && one.what !== 'vote').map((one) => [one, lane]));
   const every = Math.ceil(seen.length / MARKS_MAX);
   const marks = every > 1 ? seen.filter(([one], at) => kindOf(one) === 'failure' || at % every === 0) : seen;
-  const ticks = [0, 0.25, 0.5, 0.75, 1].map((part) => from + part * long);
+  const ticks = (quiet ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]).map((part) => from + part * long);
   return h('div', { class: 'table-scroll' },
     h('svg', { class: 'happenings', viewBox: `0 0 ${wide} ${height}`, role: 'img', 'aria-label': `Time line of ${plural(seen.length, 'happening')}; the list below says the same` },
       ticks.map((us, at) => [
         h('line', { key: `g${at}`, class: 'grid', x1: x(us), x2: x(us), y1: 4, y2: height - 22 }),
-        h('text', { key: `t${at}`, class: 'soft-text', x: x(us), y: height - 6, 'text-anchor': at === 0 ? 'start' : at === 4 ? 'end' : 'middle' }, wallClock(us)),
+        h('text', { key: `t${at}`, class: 'soft-text', x: x(us), y: height - 6, 'text-anchor': at === 0 ? 'start' : at === ticks.length - 1 ? 'end' : 'middle' }, wallClock(us)),
       ]),
       lanes.map(([who, list], lane) => {
         const y = 6 + lane * tall + tall / 2;

@@ -42,7 +42,7 @@ export function nodesOf(document) {
   return [...nodes, ...acts];
 }
 
-const WIDE = 196, GAP_X = 62, GAP_Y = 12;
+const WIDE = 196, GAP_X = 62;
 
 // Columns by level. An edge that passes a column gets a lane of its own there, so that it runs between nodes, not behind
 // them; everything then stands near the middle of what it is joined to, which keeps crossings few.
@@ -56,7 +56,7 @@ function layout(nodes) {
     columns[node.column].push(node);
   }
   const crowded = Math.max(0, ...columns.map((column) => column.length)) > 14;
-  const tall = crowded ? 30 : 64;
+  const tall = crowded ? 28 : 64, gap = crowded ? 5 : 12;
   const lanes = new Map();
   const routes = nodes.flatMap((node) => node.inputs.filter((stream) => makers.has(stream)).map((stream) => {
     const from = makers.get(stream), via = [];
@@ -82,9 +82,9 @@ function layout(nodes) {
     let y = 0;
     for (const item of column) {
       item.y = y;
-      y += sizeOf(item) + GAP_Y;
+      y += sizeOf(item) + gap;
     }
-    return y - GAP_Y;
+    return y - gap;
   };
   for (const column of columns) stack(column);
   const middle = (item) => item.y + sizeOf(item) / 2;
@@ -122,21 +122,19 @@ function edges({ routes, middle }) {
 }
 
 function pills(node, y) {
-  const many = node.replicas.length > 5;
   return node.replicas.slice(0, 5).map((one, at) => {
     const number = one.name.split('/')[1] ?? '';
-    const dead = !ALIVE.has(one.state);
+    const ended = one.state === 'ended', dead = !ended && !ALIVE.has(one.state);
     const x = node.x + WIDE - 14 - (Math.min(node.replicas.length, 5) - 1 - at) * 21;
-    return h('g', { key: one.name, class: `pill ${dead ? 'dead' : one.leads ? 'lead' : one.state === 'member' || one.state === 'running' ? 'up' : 'warn'}` },
+    return h('g', { key: one.name, class: `pill ${dead ? 'dead' : ended ? 'ended' : one.leads ? 'lead' : one.state === 'member' || one.state === 'running' ? 'up' : 'warn'}` },
       h('circle', { cx: x, cy: y, r: 8.5 }),
       h('text', { x, y: y + 3.6, 'text-anchor': 'middle' }, dead ? '✕' : number),
-      h('title', {}, `${one.name}: ${one.state}${one.leads ? ', leads' : ''}, incarnation ${one.incarnation ?? '–'}${many ? '' : ''}`));
+      h('title', {}, `${one.name}: ${one.state}${one.leads ? ', leads' : ''}, incarnation ${one.incarnation ?? '–'}`));
   });
 }
 
 function card(node, tall, crowded, choose) {
-  const dead = node.replicas.some((one) => !ALIVE.has(one.state));
-  const ended = node.replicas.length && node.replicas.every((one) => !ALIVE.has(one.state));
+  const hurt = node.replicas.some((one) => !ALIVE.has(one.state) && one.state !== 'ended');
   const facts = node.role === 'process'
     ? Object.entries(node.counts).map(([status, number]) => `${count(number)} ${status}`).join(', ') || 'none yet'
     : [`${short(node.made)}`, node.queued ? `${short(node.queued)} queued` : '', node.waiting ? `${short(node.waiting)} waiting` : '', node.lag ? `lag ${seconds(node.lag)}` : ''].filter(Boolean).join(' · ');
@@ -145,7 +143,7 @@ function card(node, tall, crowded, choose) {
   const cut = node.replicas.length ? WIDE - 30 - 21 * Math.min(node.replicas.length, 5) : WIDE - 24;
   const fit = (text, px, size) => (text.length * size * 0.56 > px ? `${text.slice(0, Math.max(3, Math.floor(px / (size * 0.56)) - 1))}…` : text);
   return h('g', {
-    key: node.name, class: `node ${node.role}${dead && !ended ? ' hurt' : ''}${focused === node.name ? ' chosen' : ''}`, tabindex: 0, role: 'button', 'aria-label': label,
+    key: node.name, class: `node ${node.role}${hurt ? ' hurt' : ''}${focused === node.name ? ' chosen' : ''}`, tabindex: 0, role: 'button', 'aria-label': label,
     onClick: () => choose(node.name), onKeydown: (event) => (event.key === 'Enter' || event.key === ' ') && (event.preventDefault(), choose(node.name)),
   },
     h('title', {}, label),
@@ -173,7 +171,7 @@ export const legend = () => h('p', { class: 'legend soft' },
 const COLUMNS = [['process'], ['state'], ['leads'], ['incarnation', 1], ['elections', 1], ['in', 1], ['waiting', 1], ['made', 1], ['queued', 1], ['behind', 1], ['lag', 1], ['process id', 1], ['']];
 
 function table(rows) {
-  return h('div', { class: 'table-scroll' }, h('table', { class: 'replicas' },
+  return h('div', { class: 'table-scroll tall' }, h('table', { class: 'replicas' },
     h('thead', {}, h('tr', {}, COLUMNS.map(([name, right]) => h('th', { scope: 'col', class: right ? 'right' : '' }, name)))),
     h('tbody', {}, rows.map((one) => h('tr', { key: one.name, 'data-name': one.name, class: ALIVE.has(one.state) ? '' : 'down' },
       h('th', { scope: 'row' }, one.name, one.host ? h('span', { class: 'soft' }, ` on ${one.host}`) : ''),

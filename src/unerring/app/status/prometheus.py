@@ -1,0 +1,107 @@
+"""The status document in Prometheus's text format: all parts of a run, under the names that runs themselves use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+HELP: Final = {
+    "unerring_process_up": "Whether a process of the run is there: live ones, drivers of Spark, process nodes.",
+    "unerring_leads": "Whether a replica or driver leads.",
+    "unerring_elections_total": "Votes that a replica or driver started.",
+    "unerring_queued": "Outgoing events that a process keeps until they are acknowledged.",
+    "unerring_waiting": "Events that a process has received and not worked on.",
+    "unerring_lag_seconds": "How far a process or level is behind its inputs, in event time.",
+    "unerring_stream_events_total": "Events in the log, by stream.",
+    "unerring_situations_total": "Situations sealed, by stream.",
+    "unerring_quarantined_total": "Events in quarantine, by stream and reason.",
+    "unerring_batches_total": "Micro-batches, by level.",
+    "unerring_batch_seconds": "How long a level's last micro-batch took.",
+    "unerring_state_keys": "Keys that have state, by level.",
+    "unerring_state_bytes": "Bytes of state, by level.",
+    "unerring_instances": "Instances, by process and status.",
+    "unerring_instances_stuck": "Instances with something that does not undo.",
+    "unerring_channel_published_total": "Events that a channel's consumer knows to be published.",
+    "unerring_channel_delivered_total": "Of these, delivered.",
+    "unerring_channel_lost_total": "Of these, declared lost.",
+    "unerring_channel_pending": "Of these, neither yet.",
+    "unerring_channel_duplicates_total": "Duplicates that were discarded.",
+    "unerring_happenings_total": "Failures and elections, by what happened.",
+    "unerring_violations": "What the last audit found wrong, by promise.",
+}
+
+Sample = tuple[str, dict[str, object], float]
+
+
+def prometheus(told: dict[str, Any]) -> str:
+    """All samples of one document."""
+    lines: list[str] = []
+    samples = sorted(_samples(told), key=lambda sample: list(HELP).index(sample[0]))
+    said = ""
+    for name, labels, value in samples:
+        if name != said:
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines += [f"# HELP {name} {HELP[name]}", f"# TYPE {name} {kind}"]
+            said = name
+        inner = ",".join(f'{label}="{_escaped(str(text))}"' for label, text in labels.items())
+        lines.append(f"{name}{{{inner}}} {value:.17g}" if inner else f"{name} {value:.17g}")
+    return "\n".join([*lines, ""])
+
+
+def _samples(told: dict[str, Any]) -> Iterator[Sample]:
+    yield from _processes(told)
+    for stream, one in told["streams"].items():
+        name = "unerring_situations_total" if one["kind"] == "situation" else "unerring_stream_events_total"
+        yield name, {"stream": stream}, one["events"]
+        for reason, count in one["quarantined"].items():
+            yield "unerring_quarantined_total", {"stream": stream, "reason": reason}, count
+    for level in told["spark"]["levels"]:
+        labels: dict[str, object] = {"level": level["number"]}
+        yield "unerring_batches_total", labels, level["batches"]
+        yield "unerring_batch_seconds", labels, level["took_s"]
+        yield "unerring_lag_seconds", labels, level["lag_s"]
+        yield "unerring_state_keys", labels, level["keys"]
+        if level["state_bytes"] is not None:
+            yield "unerring_state_bytes", labels, level["state_bytes"]
+    for process, counts in told["processes"]["by_process"].items():
+        for status, count in counts.items():
+            yield "unerring_instances", {"process": process, "status": status}, count
+    yield "unerring_instances_stuck", {}, told["processes"]["stuck"]
+    for account in told["channels"]["accounts"]:
+        labels = {"stream": account["stream"], "producer": account["producer"], "epoch": account["epoch"]}
+        for word, kept in _ACCOUNT.items():
+            yield f"unerring_channel_{word}", labels, account[kept]
+    for what, count in told["happenings"]["counts"].items():
+        yield "unerring_happenings_total", {"what": what}, count
+    for promise, judged in (("situations", told["audit"]["situations"]), ("processes", told["audit"]["processes"])):
+        if judged is not None:
+            yield "unerring_violations", {"of": promise}, judged["wrong"]
+
+
+_ACCOUNT: Final = {
+    "published_total": "published",
+    "delivered_total": "delivered",
+    "lost_total": "declared_lost",
+    "pending": "pending",
+    "duplicates_total": "duplicates",
+}
+
+
+def _processes(told: dict[str, Any]) -> Iterator[Sample]:
+    alone = [driver for driver in told["spark"]["drivers"] if not driver["supervised"]]
+    for one in (*told["live"]["processes"], *alone, *told["processes"]["nodes"]):
+        labels: dict[str, object] = {"process": one["name"]}
+        up = one["state"] not in ("dead", "silent", "ended", "refused")
+        yield "unerring_process_up", labels, up
+        if one.get("leads") is not None:
+            yield "unerring_leads", labels, bool(one["leads"]) and up
+            yield "unerring_elections_total", labels, one.get("elections", 0)
+        if "outputs" in one:
+            yield "unerring_queued", labels, sum(stream["queued"] for stream in one["outputs"].values())
+        if "inputs" in one:
+            yield "unerring_waiting", labels, sum(stream["waiting"] for stream in one["inputs"].values())
+            yield "unerring_lag_seconds", labels, one["lag_s"]
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,88 @@
+"""The folder of a run that is much larger than this machine: a hundred nodes, ten thousand instances, and a writer that
+seals a thousand situations a second. Nothing of it runs; everything in it is what a run writes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import msgspec
+
+from unerring.app.live_top import table_of
+from unerring.correlation import NodeSpec, Role, Topology
+from unerring.log import Chain, EventLog, with_origin
+from unerring.model import Event, Persist, Stamp, StreamSchema, schema_of, stream
+from unerring.processes.messages import State, Step, Taken
+from unerring.processes.node import HISTORY
+from unerring.runtime.live import Cluster
+from unerring.runtime.live.hosting import describe, dotted, note
+from unerring.runtime.storage import SqliteStorage
+
+SOURCES, RULES = 40, 60
+
+
+@stream(key="machine")
+class Busy:
+    machine: str
+    parts: int
+
+
+def _schema(name: str) -> StreamSchema:
+    return msgspec.structs.replace(schema_of(Busy), name=name)
+
+
+def topology() -> Topology:
+    sources = [NodeSpec(f"source_S{n}", Role.SOURCE, outputs=(f"S{n}",)) for n in range(SOURCES)]
+    rules = []
+    for n in range(RULES):
+        below = (f"S{n}",) if n < SOURCES else (f"R{2 * n - 80}", f"R{2 * n - 79}")
+        rules.append(NodeSpec(f"R{n}", Role.CORRELATION, below, (f"R{n}",), 1))
+    streams = tuple(_schema(name) for name in [*(f"S{n}" for n in range(SOURCES)), *(f"R{n}" for n in range(RULES))])
+    return Topology((*sources, *rules), streams)
+
+
+def many_nodes(data: Path) -> list[str]:
+    """The live gear's part of the folder: every process has just said something."""
+    made = topology()
+    names = [name for node in made.nodes for name in node.replicas]
+    Cluster(app="nobody:knows", topology=made, addresses=dict.fromkeys(names, "127.0.0.1:1")).write(data / "live")
+    for number, name in enumerate(names):
+        told = {"phase": "MEMBER", "leads": name.endswith("/0"), "incarnation": 1, "elections": 1, **describe(object())}
+        told["outputs"] = {name.partition("/")[0]: {"events": number, "queued": number % 7, "progress": 1}}
+        note(data / "live" / "status" / f"{dotted(name)}.json", name, told)
+    return names
+
+
+def many_instances(data: Path, count: int) -> None:
+    """A node's database with instances that have ended."""
+    now = time.time_ns() // 1000
+    storage = SqliteStorage(data / "processes" / "n0.db")
+    puts = []
+    for number in range(count):
+        name = f"order-{number:05d}"
+        lineage = (Step(0, (1,), "n0/processes", now + number),)
+        taken = (Taken("reserve", f"{name}/reserve/0@0", {}, "done", True, 1, 0, False, 1500),)
+        status = "failed" if number % 1000 == 7 else "completed"
+        state = State(name, "order", "v1", 1, lineage, (), {"item": number}, taken, status=status, reason="")
+        puts.append((f"{name}|{HISTORY}", msgspec.msgpack.encode(state)))
+    storage.write([Persist(tuple(puts))])
+    storage.close()
+
+
+class Writer:
+    """Seals situations of one rule, as many as asked for."""
+
+    def __init__(self, data: Path, name: str) -> None:
+        self.chain: Chain = EventLog(data / "log").create(_schema(name), 1)
+        self._time_us = max(self.chain.through_us, 1_000_000)
+        self.count = 0
+
+    def seal(self, count: int) -> None:
+        events = []
+        for _ in range(count):
+            self._time_us += 1
+            self.count += 1
+            payload = {"machine": f"m{self.count % 50}", "parts": self.count}
+            events.append(Event(self.chain.name, Stamp(self._time_us, 0), (payload["machine"],), payload))
+        table = with_origin(table_of(events, self.chain.schema), self.chain.schema)
+        self.chain.seal(self._time_us, table, rule="v1")
