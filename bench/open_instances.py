@@ -33,7 +33,7 @@ def figures(
         yield figure("open_instances.kib_each_on_a_node", (sizes[-1] - sizes[0]) * 1024 / count / len(NODES), "KiB")
         grown = (sizes[2] - sizes[1]) / max(sizes[1] - sizes[0], 0.001)
         yield figure("open_instances.second_half_over_first", grown, "ratio")
-    with trio_of(folder / "burst", "alone", 2) as trio:
+    with trio_of(folder / "burst", "usual", 2) as trio:
         took_s = float(trio.ask("n0", {"burst": "b", "count": burst})["took_s"])
         yield figure("burst.starts_per_s", burst / took_s, "instances/s")
         wait_open(trio, burst)

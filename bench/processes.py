@@ -210,7 +210,7 @@ async def _node(name: str, folder: str, how: str, count: int, ports: dict[str, i
     journal = str(Path(folder) / "journal")
     grouping = ALONE if how == "alone" else GROUPED
     path = Path(folder) / f"{name}.db"
-    config = MANY if how == "many" else CONFIG
+    config = {"many": MANY, "usual": ProcessesConfig()}.get(how, CONFIG)
     node = RunningNode(
         name, _processes(count, journal), path, peers=peers, listen_on=here, config=config, grouping=grouping
     )

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from unerring.model import (
+    MILLISECOND_US,
     Address,
     CallerError,
     Connected,
@@ -61,6 +62,8 @@ from unerring.processes.replica_views import Shared
 from unerring.processes.steering import CANCELLED
 
 TICK = "tick"
+FORWARD_US = 500 * MILLISECOND_US
+"""How often a start that is not yet decided is handed on again."""
 HISTORY = "history"
 """The key of a settled instance's last state: on disk for those who ask, and not in memory."""
 
@@ -132,6 +135,8 @@ class ProcessNode(Errands):
         self.starters: dict[str, list[tuple[Address, Start]]] = {}
         self._begin_errands()
         self._next_heartbeat_us = 0
+        self._forwarded_us: dict[str, int] = {}
+        """When each start that is not yet decided was last handed on."""
         self._ticked_us = now
         self._load(records, now)
 
@@ -426,7 +431,11 @@ class ProcessNode(Errands):
 
     def _forward_starts(self, now: int) -> None:
         """A start that is not yet decided goes on to the first replica, and to all if this node has no part in it."""
+        self._forwarded_us = {id: us for id, us in self._forwarded_us.items() if id in self.starters}
         for instance, waiting in list(self.starters.items()):
+            if now - self._forwarded_us.get(instance, now - FORWARD_US) < FORWARD_US:
+                continue  # in a burst of starts, repeating each at every tick would be most of the work
+            self._forwarded_us[instance] = now
             members = replica_set(instance, self.nodes, self.bounds.f)
             targets = members[:1] if self.me in members else members
             for member in targets:
