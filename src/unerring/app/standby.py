@@ -243,9 +243,7 @@ async def _drive(
         host.also = drive.describe
 
         async def beside() -> None:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(handing.run(host))
-                group.create_task(drive.watch())
+            await asyncio.gather(handing.run(host), drive.watch())
 
         drive.replica = replica
         telling.cancel()
