@@ -119,7 +119,9 @@ def test_a_mixed_run_that_was_stopped_as_a_whole_goes_on(java: Path, tmp_path: P
             run.end()
             await run.until(run.sealed, PATIENCE_S)
         else:
-            await run.until(lambda: run.status("Steps/0").get("through", 0) > events[first + 100].stamp.time, PATIENCE_S)
+            await run.until(
+                lambda: run.status("Steps/0").get("through", 0) > events[first + 100].stamp.time, PATIENCE_S
+            )
 
     asyncio.run(run.supervised(play(0, end=False)))
     before = run.cluster.generation

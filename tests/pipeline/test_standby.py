@@ -260,7 +260,7 @@ def test_a_leading_driver_is_killed_in_a_mixed_tree_and_nothing_is_wrong(java: P
         run.kill(leader)
         run.feed(run.events[80:160])
         await run.until(lambda: run.leader() not in (None, leader))
-        assert "leads" in await asyncio.to_thread(_status, tmp_path)
+        await run.until(lambda: "leads" in _status(tmp_path))
         run.feed(run.events[160:])
         run.end()
         await run.until(run.sealed)
@@ -274,7 +274,7 @@ def test_a_leading_driver_is_killed_in_a_mixed_tree_and_nothing_is_wrong(java: P
 
 def until(condition: Callable[[], bool]) -> None:
     pause = threading.Event()
-    for _ in range(1200):
+    for _ in range(2400):
         if condition():
             return
         pause.wait(0.05)
