@@ -70,6 +70,8 @@ class Share:
     levels: tuple[Level, ...]
     home: Path
     turn: Turn
+    restarts_max: int
+    """How often a query that Spark could not run is started again, before the driver as a whole is."""
 
 
 class Run:
@@ -189,7 +191,8 @@ class Run:
 
         error = query.exception()
         view.restarts += 1
-        if self._spark is None or own_sentence(error) is not None or view.restarts > RESTARTS_MAX:
+        restarts_max = self.share.restarts_max if self.share else RESTARTS_MAX
+        if self._spark is None or own_sentence(error) is not None or view.restarts > restarts_max:
             raise WorldError(f"{query.name} stopped: {sentence_of(error)}")
         happenings.note(self.data, self.name, What.RESTARTED, f"{query.name}: {sentence_of(error)}")
         return self._detect(self._spark, view)

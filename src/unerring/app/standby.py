@@ -46,6 +46,9 @@ CAUGHT_UP_S: Final = 3.0
 SHORTER: Final = 0.7
 BREATH_S: Final = 1.0
 """A driver that was killed leaves the machine to its fellows for so long, before it starts Spark again."""
+RESTARTS_MAX: Final = 12
+"""Spark gives a Python process ten seconds to start, which on a very busy machine is not enough; a new JVM would take
+more of it than another try does."""
 REFUSED_S: Final = 20.0
 """What is wrong with rules, log or disk is shown for so long before the driver looks whether it was put right."""
 RUNNING: Final = "running"
@@ -98,7 +101,7 @@ class Drive:
         self._jvm = 0
         self._ending = False
         config = SparkConfig(master=options.master, memory=options.memory, log=str(home / "spark.log"), more=_QUICK)
-        share = Share(levels_on_spark(app, data, rules, home), home, self.turns)
+        share = Share(levels_on_spark(app, data, rules, home), home, self.turns, RESTARTS_MAX)
         self.run = Run(app, data, config, Bounds(rows_per_batch=options.rows), options.state, share)
 
     def leads(self) -> bool:
