@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 0.25
 METRICS_FILE: Final = "metrics.prom"
+_INITIALIZING: Final = "Initializing"
+"""What Spark says of a query that has not begun."""
 
 
 @dataclass
@@ -131,6 +133,11 @@ class Run:
     def spark(self) -> SparkSession | None:
         """The session, once it is there."""
         return self._spark
+
+    @property
+    def under_way(self) -> bool:
+        """Whether every query has its sources up, which takes Spark a while."""
+        return all(query.isActive and not query.status["message"].startswith(_INITIALIZING) for query in self._queries)
 
     def _start_spark(self, say: Callable[[str], None]) -> SparkSession:
         check_master(self.config.master)

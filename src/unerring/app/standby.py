@@ -157,6 +157,8 @@ class Drive:
 
     def _reached(self, wanted: list[int]) -> bool:
         self.run.look()
+        if not self.run.under_way:
+            return False
         for view, target_us in zip(self.run.views, wanted, strict=True):
             if target_us > TIME_MIN:
                 done_us = committed_us(view.level, self.state)
