@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import random
 import re
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -24,7 +26,7 @@ from unerring.model import (
     Stop,
 )
 from unerring.runtime.certificates import make_certificates
-from unerring.runtime.frames import framed
+from unerring.runtime.frames import READ_BYTES, framed
 from unerring.runtime.greeting import Accepted, Greeting, Identity
 from unerring.runtime.links import Links, LinksConfig, seal, unseal
 from unerring.runtime.loop import Driver, DriverConfig
@@ -424,3 +426,24 @@ def test_machines_on_drivers_over_links_that_keep_breaking(wait):
         assert cuts >= 5
 
     wait.run(scenario())
+
+
+def test_a_peer_that_never_comes_costs_no_memory(wait):
+    """Spare places of a cluster are dialled for as long as it runs; live processes rarely look for circles."""
+
+    async def play():
+        node = await Node("a", redial_max_us=1_000).open()
+        node.links.join("z", "127.0.0.1:1")
+        await wait.until(lambda: node.reports.counts.get("links.unreachable", 0) >= 2)
+        before, tries = tracemalloc.get_traced_memory()[0], node.reports.counts["links.unreachable"]
+        await wait.until(lambda: node.reports.counts["links.unreachable"] >= tries + 40)
+        assert tracemalloc.get_traced_memory()[0] - before < 10 * READ_BYTES
+        await node.links.close()
+
+    tracemalloc.start()
+    gc.disable()
+    try:
+        wait.run(play())
+    finally:
+        gc.enable()
+        tracemalloc.stop()
