@@ -31,17 +31,6 @@ def test_the_channels_ledger_balances() -> None:
     assert all("–? of epoch " in ranges for ranges in verdict["declared_lost"].values()), "the kill left an open end"
 
 
-def test_the_factory_loses_machines_and_nothing_else() -> None:
-    code, verdict, said = played("--fast", "--seed", "7")
-    assert code == 0, said
-    assert verdict["holds"] is True
-    assert said.count("kill -9") == 3
-    live, spark = verdict["gears"]["live"], verdict["gears"]["spark"]
-    assert live["events"] == spark["events"] == verdict["published"] == Shape.fast().events
-    assert live["delivered"] == spark["delivered"] == live["perfect"]
-    assert live["delivered"]["Standstill"] + live["delivered"]["Shortage"] == verdict["instances"]["completed"] > 0
-
-
 def test_mistakes_are_told_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(CallerError, match="there is no canary 'sparrow'; there are lost-event"):
         Factory(tmp_path, 1, Shape(), print, "sparrow")

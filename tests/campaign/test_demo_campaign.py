@@ -6,6 +6,7 @@ import pytest
 
 from tests.test_demo import played
 from unerring.app.demo.canaries import CANARIES
+from unerring.app.demo.factory import Shape
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -13,6 +14,11 @@ def test_the_verdict_holds(seed: int) -> None:
     code, verdict, said = played("--fast", "--seed", str(seed))
     assert code == 0, said
     assert verdict["holds"] is True
+    assert said.count("kill -9") == 3
+    live, spark = verdict["gears"]["live"], verdict["gears"]["spark"]
+    assert live["events"] == spark["events"] == verdict["published"] == Shape.fast().events
+    assert live["delivered"] == spark["delivered"] == live["perfect"]
+    assert live["delivered"]["Standstill"] + live["delivered"]["Shortage"] == verdict["instances"]["completed"] > 0
 
 
 @pytest.mark.parametrize("canary", CANARIES)

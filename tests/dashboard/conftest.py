@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 
 
-@pytest.fixture(scope="session")
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents and "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group(f"browser {item.path.stem}"))
+
+
+@pytest.fixture(scope="module")
 def browser(server: Callable[[str], Path]) -> Iterator[Any]:
+    """For the tests of one module: while Playwright is open, its event loop runs in this thread, and no other may."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

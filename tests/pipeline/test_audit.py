@@ -316,4 +316,4 @@ def test_the_command_says_what_is_wrong_before_it_starts_spark(
     assert "there is no module 'nowhere_app'" in refused(str(data))
     remember(data, "unerring.rules.workloads:W1")
     assert "is a Rule, not an app" in refused(str(data))
-    assert json.loads((data / "run.json").read_text()) == {"app": "unerring.rules.workloads:W1"}
+    assert json.loads((data / "run.json").read_text())["app"] == "unerring.rules.workloads:W1"

@@ -94,7 +94,11 @@ def test_any_walk_through_the_groups_ends_and_keeps_the_rules(seed: int, failove
     grouping = Grouping(failover_us=failover_us, view_change_us=50_000, each_alone=alone)
     for cut, vertices in _cuts(graph, grouping, draw):
         finals = [name for name in vertices if graph.by_name[name].final]
-        assert not finals, "a non-compensable action is announced and alone"
+        assert all(graph.by_name[name].waits for name in finals), "a non-compensable action is announced and alone"
+        for child in finals:
+            assert all(child not in graph.before[name] for name in vertices), (
+                "one that stays is decided before the rest"
+            )
         # What survivors would cancel for a dead master covers whatever it may have executed.
         assert set(vertices) <= set(possible_at(graph, cut, grouping))
     for group in groups_of(graph, grouping):
