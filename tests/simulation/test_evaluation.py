@@ -42,7 +42,7 @@ def test_the_factory_has_the_papers_size() -> None:
     assert 11_000 < sum(map(len, perfect(0, STEPS, TIERS).values())) < 15_500
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def plant() -> Summary:
     def run(f: int, p: float, **more: Any) -> FactoryRun:
         return FactoryRun(f, p, steps=20, tiers=PLANT, **more)
@@ -90,7 +90,7 @@ def test_replicas_keep_the_latency_of_unreliable_nodes_low(plant: Summary) -> No
 # ---- processes: section VI of the process paper
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def executions() -> Summary:
     runs = [ProcessRun(1, "none", k) for k in (0, 1)]
     approaches = (
@@ -151,7 +151,7 @@ def test_replication_takes_linearly_longer_with_the_degree(executions: Summary) 
 # ---- channels: the channel paper's section 3
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def channels() -> Summary:
     settings = ("paper", "ours", "registered")
     runs = [ChannelRun(n, loss, s, bursts=3) for s in settings for n in (1, 16) for loss in (0.0, 0.05, 0.1)]

@@ -72,7 +72,7 @@ class Factory:
         self._environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(examples()), *filter(None, sys.path)]),
-            "JAVA_TOOL_OPTIONS": SHORT_LIFE,
+            "SPARK_SUBMIT_OPTS": SHORT_LIFE,
         }
         self._services = self._part("services", "-m", "factory.services", str(self.folder / "services"))
         plant = ("--seed", str(seed), "--events", str(shape.events), "--rate", str(shape.rate), "--hold")
