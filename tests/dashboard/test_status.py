@@ -15,7 +15,7 @@ from unerring.app.folder import FILE, Remembered
 from unerring.app.status import RunStatus
 from unerring.app.why import Why
 from unerring.model import CallerError, Event
-from unerring.runtime import happenings
+from unerring.runtime import happenings, lines
 from unerring.runtime.happenings import Happenings, What
 
 
@@ -92,7 +92,7 @@ def test_an_app_that_cannot_be_loaded_leaves_the_rest_to_see(run: tuple[Path, li
 
 
 def test_happenings_are_appended_by_many_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(happenings, "BYTES_MAX", 4_000)
+    monkeypatch.setattr(lines, "BYTES_MAX", 4_000)
     reader = Happenings(tmp_path)
     program = "import sys; from pathlib import Path; from unerring.runtime import happenings\n"
     program += "for n in range(200): happenings.note(Path(sys.argv[1]), sys.argv[2], 'died', str(n))"
@@ -106,3 +106,13 @@ def test_happenings_are_appended_by_many_and_bounded(tmp_path: Path, monkeypatch
     with (tmp_path / happenings.FILE).open("ab") as file:
         file.write(b'{"half a li')
     assert reader.all()[-1].said == "199"
+
+
+def test_a_reader_loses_nothing_when_the_file_is_turned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "BYTES_MAX", 4_000)
+    reader = Happenings(tmp_path)
+    for number in range(400):
+        happenings.note(tmp_path, "d", What.DIED, str(number))
+        if number % 7 == 0:
+            reader.all()
+    assert [one.said for one in reader.all()] == [str(number) for number in range(400)]

@@ -17,6 +17,8 @@ from unerring.pipeline.sql_tables import rows_of
 from unerring.rules import oracle
 from unerring.rules.outputs import Row
 
+from .test_frames import drain
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -45,12 +47,12 @@ def hold_on_a_stream(spark: SparkSession, case: Case, folder: Path) -> int:
     rows = table(case)
     middle, last = len(rows) // 2, rows[-1]["at"]
     _add(folder / "in", 0, rows[:middle])
-    _drain(_matched(spark, case, folder / "in"), folder / "out")
+    drain(_matched(spark, case, folder / "in"), folder / "out")
     _add(folder / "in", 1, rows[middle:])
     # Two rows of a later time: the first moves the watermark, the second makes Spark look at it. Neither is final.
     _add(folder / "in", 2, [{"at": last + 1000, "x": None}])
     _add(folder / "in", 3, [{"at": last + 1001, "x": None}])
-    _drain(_matched(spark, case, folder / "in"), folder / "out")
+    drain(_matched(spark, case, folder / "in"), folder / "out")
     told = spark.read.parquet(str(folder / "out" / "found")).drop("batch").collect()
     found = [tuple(_micros(value) if isinstance(value, dt.datetime) else value for value in row) for row in told]
     wanted = _final(case, _micros(_moment(last + 1000)) - 2 * SECOND_US)
@@ -94,11 +96,3 @@ def _add(folder: Path, number: int, rows: list[dict[str, Any]]) -> None:
     lines = [json.dumps({**row, "ts": _moment(row["at"]).strftime("%Y-%m-%dT%H:%M:%SZ")}) for row in rows]
     (folder / f".{number}").write_text("\n".join(lines))
     (folder / f".{number}").rename(folder / f"{number}.json")
-
-
-def _drain(frame: DataFrame, out: Path) -> None:
-    writer = frame.writeStream.option("checkpointLocation", str(out / "checkpoint")).trigger(availableNow=True)
-    query = writer.foreachBatch(
-        lambda part, number: part.write.mode("overwrite").parquet(str(out / "found" / f"batch={number}"))
-    ).start()
-    query.awaitTermination()

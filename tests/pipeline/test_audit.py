@@ -5,23 +5,22 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import pyarrow as pa
 import pytest
 
 from unerring.app import App
 from unerring.app.auditing import Audit
+from unerring.app.demo.canaries import rewrite
 from unerring.app.folder import remember
 from unerring.audit.page import explained, page
 from unerring.audit.report import PROMISES, Report, RuleVerdict
 from unerring.cli import main
 from unerring.log import BadEvent, EventLog, Quarantine, Reason
 from unerring.log.chain import SEGMENTS
-from unerring.log.segments import arrow_schema, encode_segment, open_segment, segment_name
+from unerring.log.segments import arrow_schema, segment_name
 from unerring.model import CallerError, Event, LogError, SchemaError, UnerringError
 from unerring.pipeline.batch import detect_batch
 from unerring.pipeline.intervals import Bounds
@@ -80,31 +79,6 @@ def counts(report: Report) -> dict[tuple[str, str], int]:
     }
 
 
-def mutate(
-    data: Path,
-    stream: str,
-    change: Callable[[list[dict[str, object]]], None],
-    time_us: int | None = None,
-    rule: str | None = None,
-) -> None:
-    """Rewrite a stream's fullest segment (or that of a time), its rows changed as they lie there, bucket by bucket."""
-    chain = EventLog(data / "log").chain(stream)
-    spans = chain.spans(chain.base.from_us, END_US)
-    span = max(spans, key=lambda one: chain.footer(one).rows)
-    if time_us is not None:
-        [span] = [one for one in spans if one.from_us < time_us <= one.through_us]
-    path = data / "log" / stream / SEGMENTS / segment_name(span.from_us)
-    with path.open("rb") as file:
-        parquet, footer = open_segment(file, str(path))
-        rows = parquet.read().to_pylist()
-    change(rows)
-    table = pa.Table.from_pylist(rows, schema=arrow_schema(chain.schema))
-    footer = footer if rule is None else msgspec.structs.replace(footer, rule=rule)
-    encoded, made = encode_segment(table, chain.schema, chain.buckets, footer)
-    assert made.rows == len(rows)
-    path.write_bytes(encoded)
-
-
 def test_a_perfect_run_is_found_perfect(spark: SparkSession, perfect_run: Path) -> None:
     report = audited(spark, perfect_run)
     assert counts(report) == {}
@@ -121,9 +95,9 @@ def test_a_perfect_run_is_found_perfect(spark: SparkSession, perfect_run: Path) 
 
 def test_removed_added_and_doubled_are_caught_with_what_shows_it(spark: SparkSession, data: Path) -> None:
     gone: list[dict[str, object]] = []
-    mutate(data, "Pairs", lambda rows: gone.append(rows.pop(1)))
-    mutate(data, "Misses", lambda rows: rows.insert(1, {**rows[0], "ordinal": 7}))
-    mutate(data, "Upper", lambda rows: rows.insert(1, dict(rows[0])), rule="Upper")  # as the live gear notes it
+    rewrite(data, "Pairs", lambda rows: gone.append(rows.pop(1)))
+    rewrite(data, "Misses", lambda rows: rows.insert(1, {**rows[0], "ordinal": 7}))
+    rewrite(data, "Upper", lambda rows: rows.insert(1, dict(rows[0])), rule="Upper")  # as the live gear notes it
     report = audited(spark, data)
     assert counts(report) == {
         ("Pairs", "false negatives"): 1,
@@ -159,10 +133,10 @@ def test_swapped_shifted_and_claimed_are_caught_with_what_shows_it(spark: SparkS
         latest = max(rows, key=lambda row: int(str(row["time"])))
         latest["time"] = int(str(latest["time"])) - 1
 
-    mutate(data, "Pairs", swap)
-    mutate(data, "Upper", shift)
+    rewrite(data, "Pairs", swap)
+    rewrite(data, "Upper", shift)
     claim, breaking = _false_absence()
-    mutate(data, "Misses", lambda rows: _insert(rows, {**rows[0], **claim}), int(str(claim["time"])))
+    rewrite(data, "Misses", lambda rows: _insert(rows, {**rows[0], **claim}), int(str(claim["time"])))
     report = audited(spark, data)
     found = counts(report)
     assert found.pop(("Pairs", "false order")) >= 1
@@ -216,7 +190,7 @@ def test_after_retention_it_judges_from_the_kept_state_and_says_so(spark: SparkS
     assert any("retention removed events up to" in note for note in verdict(report, "Pairs").notes)
     assert verdict(report, "Pairs").from_us == 420
     assert verdict(report, "Pairs").perfect, "something is left to judge"
-    mutate(data, "Pairs", lambda rows: rows.pop())
+    rewrite(data, "Pairs", lambda rows: rows.pop())
     after = audited(spark, data)
     assert counts(after) == {("Pairs", "false negatives"): 1}
 

@@ -11,10 +11,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
+from unerring.app.folder import LOG
 from unerring.log import EventLog
 from unerring.log.chain import SEGMENTS
 from unerring.log.segments import arrow_schema, encode_segment, open_segment, segment_name
-from unerring.model import CallerError
+from unerring.model import TIME_MAX, CallerError, invariant
 
 Rows = list[dict[str, Any]]
 
@@ -93,22 +96,32 @@ CANARIES: Final[dict[str, Callable[[Path], str]]] = {
 
 
 def _rewrite(data: Path, stream: str, change: Callable[[Rows], object], what: str) -> str:
-    """Change the rows of the stream's fullest segment, as no run of ours does."""
+    rewrite(data, stream, change)
+    return f"{data.name}, {stream}: {what}"
+
+
+def rewrite(
+    data: Path, stream: str, change: Callable[[Rows], object], time_us: int | None = None, rule: str | None = None
+) -> None:
+    """Change the rows of a stream's fullest segment (or that of a time) as they lie there, bucket by bucket, or the
+    rule that it says made them: what no run of ours does to what is sealed."""
     import pyarrow as pa
 
-    chain = EventLog(data / "log").chain(stream)
-    through_us = chain.refresh()
-    spans = chain.spans(chain.base.from_us, through_us)
+    chain = EventLog(data / LOG).chain(stream)
+    spans = chain.spans(chain.base.from_us, TIME_MAX)
     span = max(spans, key=lambda one: chain.footer(one).rows)
-    path = data / "log" / stream / SEGMENTS / segment_name(span.from_us)
+    if time_us is not None:
+        [span] = [one for one in spans if one.from_us < time_us <= one.through_us]
+    path = data / LOG / stream / SEGMENTS / segment_name(span.from_us)
     with path.open("rb") as file:
         parquet, footer = open_segment(file, str(path))
         rows: Rows = parquet.read().to_pylist()
-    rows.sort(key=lambda row: (row["time"], row["ordinal"]))
     change(rows)
     table = pa.Table.from_pylist(rows, schema=arrow_schema(chain.schema))
-    path.write_bytes(encode_segment(table, chain.schema, chain.buckets, footer)[0])
-    return f"{data.name}, {stream}: {what}"
+    footer = footer if rule is None else msgspec.structs.replace(footer, rule=rule)
+    encoded, made = encode_segment(table, chain.schema, chain.buckets, footer)
+    invariant(made.rows == len(rows), "a segment says how many rows it has")
+    path.write_bytes(encoded)
 
 
 def _journal(folder: Path, service: str, statement: str) -> None:

@@ -1,0 +1,92 @@
+"""Lines of JSON in a run's folder that its processes append and others follow: for people, so nothing waits for one.
+
+A line that cannot be written is left out. A file that has grown too large becomes the one before it, once, whoever
+finds it so; and a reader that was in the middle of it reads that one to its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+BYTES_MAX: Final = 8 << 20
+"""A file that has grown so large becomes the one before, and that one is gone."""
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def append(path: Path, line: msgspec.Struct) -> None:
+    """Append one line."""
+    with contextlib.suppress(OSError):
+        with path.open("ab") as file:
+            file.write(msgspec.json.encode(line) + b"\n")
+            grown = file.tell() > BYTES_MAX
+        if grown:
+            _turn(path)
+
+
+def _turn(path: Path) -> None:
+    """One of those who find the file too large renames it, the others find it small again."""
+    with path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)) and file.tell() > BYTES_MAX:
+                os.replace(path, before(path))
+
+
+def before(path: Path) -> Path:
+    """The name of the file before: `x.before.jsonl`."""
+    return path.with_suffix(f".before{path.suffix}")
+
+
+class Follower(Generic[T]):
+    """Reads such a file, with the one before it, and later only what was added."""
+
+    def __init__(self, path: Path, kind: type[T]) -> None:
+        self._path = path
+        self._kind = kind
+        self._offset = 0
+        self._inode = 0
+        self._done = 0
+        """The file before, once it was read to its end."""
+
+    def added(self) -> list[T]:
+        """The lines since the last call, in order; one that is not ours, or not whole, is passed over."""
+        found = b""
+        try:
+            with self._path.open("rb") as file:
+                inode = os.fstat(file.fileno()).st_ino
+                if inode != self._inode:
+                    found = self._rest_of_the_one_before()
+                    self._inode, self._offset = inode, 0
+                file.seek(self._offset)
+                added = file.read()
+        except FileNotFoundError:  # turned, and nothing was added since
+            return self._decoded(self._rest_of_the_one_before())
+        except OSError:
+            return []
+        whole = added.rfind(b"\n") + 1
+        self._offset += whole
+        return self._decoded(found + added[:whole])
+
+    def _rest_of_the_one_before(self) -> bytes:
+        """All of it at first; later what was added to it before it was turned, unless it has turned twice since."""
+        with contextlib.suppress(OSError), before(self._path).open("rb") as file:
+            inode = os.fstat(file.fileno()).st_ino
+            if inode != self._done:
+                self._done = inode
+                file.seek(self._offset if inode == self._inode else 0)
+                return file.read()
+        return b""
+
+    def _decoded(self, lines: bytes) -> list[T]:
+        found: list[T] = []
+        for line in lines.splitlines():
+            with contextlib.suppress(msgspec.DecodeError):
+                found.append(msgspec.json.decode(line, type=self._kind))
+        return found
