@@ -102,6 +102,7 @@ class _Run:
         cluster = live.make_cluster("live_w1:app", f, data)
         self.supervisor = Supervisor(cluster, data / live.LIVE, command)
         self.replicas = cluster.topology.node("W1").replicas
+        self._killed: set[int] = set()
 
     async def __aenter__(self) -> _Run:
         self._running = asyncio.create_task(self.supervisor.run())
@@ -123,7 +124,15 @@ class _Run:
     def member(self, name: str) -> bool:
         process = self.supervisor.processes.get(name)
         told = self.told(name)
-        return process is not None and process.alive and told.get("pid") == process.pid and told["phase"] == "MEMBER"
+        if process is None or not process.alive or process.pid in self._killed:
+            return False
+        return told.get("pid") == process.pid and told["phase"] == "MEMBER"
+
+    def kill(self, name: str) -> None:
+        """What it said of itself stands in its file until another process takes its place."""
+        pid = self.supervisor.processes[name].pid
+        self._killed.add(pid)
+        os.kill(pid, signal.SIGKILL)
 
     def cpu_s(self) -> float:
         """Of all processes together, from their start."""
@@ -267,7 +276,7 @@ async def _failovers(data: Path, kills: int) -> list[float]:
             if leader is None:
                 continue
             killed_s = time.monotonic()
-            os.kill(run.supervisor.processes[leader].pid, signal.SIGKILL)
+            run.kill(leader)
             times.append(await _answered(run, data, killed_s) - killed_s)
     return times
 

@@ -15,7 +15,7 @@ from unerring.correlation.outgoing import Outgoing
 from unerring.correlation.queue import Queue
 from unerring.correlation.record import Record, Standing
 from unerring.correlation.snapshot import Snapshot
-from unerring.model import TIME_MIN, Address, Effects, Event, Send, Stamp
+from unerring.model import MILLISECOND_US, TIME_MIN, Address, Effects, Event, Send, Stamp
 from unerring.rules.merge import Merge
 from unerring.rules.outputs import Row
 
@@ -282,11 +282,23 @@ class MergesByArrival(Replica):
 # ---- join ------------------------------------------------------------------------------------------------------
 
 
+LOADING_US = 200 * MILLISECOND_US
+
+
 class UncheckedJoin(Join):
-    """Takes its snapshot first and registers afterwards, without a look at the marks."""
+    """Takes its snapshot first and registers afterwards, without a look at the marks.
+
+    In between is a pause, as long as a large state takes to load: with none, the upstream has no time to prune.
+    """
+
+    _held_us = -1
 
     def carry_on(self, record: Record, upstream: Any, streams: Any, now: int, at_once: bool = False) -> Effects:
         if self.holding:
+            if self._held_us < 0:
+                self._held_us = now
+            if now - self._held_us < LOADING_US:
+                return []
             return super().carry_on(record, upstream, streams, now, at_once)
         if not at_once and now - self._tried_us < self._retry_us:
             return []

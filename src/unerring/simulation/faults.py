@@ -74,9 +74,10 @@ class Reset(Fault, frozen=True, kw_only=True):
 
 
 class Congestion(Fault, frozen=True, kw_only=True):
-    """All links of the node get slower, and datagrams are lost and doubled."""
+    """All links of the node get slower, or those with `others` alone, and datagrams are lost and doubled."""
 
     slower: int
+    others: tuple[Address, ...] = ()
     loss: float = 0.0
     duplication: float = 0.0
 

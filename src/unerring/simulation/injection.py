@@ -167,7 +167,7 @@ def _reset(world: World, node: Node, fault: Any) -> _End:
 
 
 def _congestion(world: World, node: Node, fault: Any) -> _End:
-    links = _around(world, node.name)
+    links = [link for link in _around(world, node.name) if not fault.others or _other_end(link, node) in fault.others]
     for link in links:
         link.fates = fates(_worse(link.spec, fault))
 
@@ -177,6 +177,10 @@ def _congestion(world: World, node: Node, fault: Any) -> _End:
             current.fates = fates(current.spec)
 
     return over
+
+
+def _other_end(link: Link, node: Node) -> Address:
+    return link.target.name if link.sender == node.name else link.sender
 
 
 def _worse(spec: LinkSpec, fault: kinds.Congestion) -> LinkSpec:

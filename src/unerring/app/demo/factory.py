@@ -62,6 +62,8 @@ class Factory:
         self.folder = folder.absolute()
         self.shape = shape
         self.live, self.spark = Gear(self.folder / "live"), Gear(self.folder / "spark")
+        self.running = False
+        """From the first live situation to the end of its parts."""
         self.published = 0
         self.lost_in_transit = 0
         self.failures: list[str] = []
@@ -94,6 +96,7 @@ class Factory:
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
+            self.running = False
             await self._end()
         (self.folder / PUBLISHED).write_bytes(msgspec.json.encode(self.published))
         if self._canary:
@@ -114,6 +117,7 @@ class Factory:
         await self._start(self._live_run)
         self._say("Spark starts; live correlation (f = 1) and three process nodes start beside it")
         await self._until(lambda: self.live.through("RegionDivision") > TIME_MIN, "live situations come")
+        self.running = True
         self._say("[green]live:[/] the first situations are delivered")
 
     async def _break(self) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import socket
 import sqlite3
 import struct
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from unerring.model import TIME_MAX, TIME_MIN, Event, NetworkError, ProcessError
 
 
 class Gear:
-    """One run's folder."""
+    """One run's folder. Asked from several threads: one counts while another waits, and a chain is for one only."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -28,33 +29,35 @@ class Gear:
         """Situations by stream, as of the last `look`."""
         self._seen: dict[str, int] = {}
         self._chains: dict[str, Chain] = {}
+        self._reading = threading.Lock()
 
     def look(self, streams: list[str]) -> None:
         """Count what was sealed since the last look."""
-        for stream in streams:
-            chain = self._chain(stream)
-            if chain is None:
-                continue
-            through_us = chain.refresh()
-            for span in chain.spans(self._seen.get(stream, chain.base.from_us), through_us):
-                self.counts[stream] = self.counts.get(stream, 0) + chain.footer(span).rows
-            self._seen[stream] = through_us
+        with self._reading:
+            for stream in streams:
+                chain = self._chain(stream)
+                if chain is None:
+                    continue
+                through_us = chain.refresh()
+                for span in chain.spans(self._seen.get(stream, chain.base.from_us), through_us):
+                    self.counts[stream] = self.counts.get(stream, 0) + chain.footer(span).rows
+                self._seen[stream] = through_us
 
     def through(self, stream: str) -> int:
         """Up to which time the stream is delivered."""
-        chain = self._chain(stream)
-        return TIME_MIN if chain is None else chain.refresh()
+        with self._reading:
+            chain = self._chain(stream)
+            return TIME_MIN if chain is None else chain.refresh()
 
     def delivered(self, stream: str) -> list[Event]:
         """All its situations, in order."""
         from unerring.pipeline.feeding import events_of
 
-        chain = self._chain(stream)
-        if chain is None:
-            return []
-        through_us = chain.refresh()
-        spans = chain.spans(chain.base.from_us, through_us)
-        return [event for span in spans for event in events_of(chain.read(span.from_us, span.through_us), chain.schema)]
+        with self._reading:
+            chain = self._chain(stream)
+            if chain is None:
+                return []
+            return list(events_of(chain.read(chain.base.from_us, chain.refresh()), chain.schema))
 
     def replicas(self) -> list[dict[str, Any]]:
         """What the live replicas say of themselves; nothing before they do."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from rich import box
 from rich.columns import Columns
 from rich.console import Console, Group
 from rich.live import Live
@@ -16,7 +17,9 @@ from rich.text import Text
 from unerring.app.demo.factory import Factory
 from unerring.app.demo.verdict import FactoryVerdict
 
-NEWS_SHOWN: Final = 12
+NEWS_SHOWN: Final = 7
+TABLES_LINES: Final = 40
+"""A terminal of so many lines has room for a table of situations and one of actions; a lower one has a line of each."""
 
 
 class Screen:
@@ -41,23 +44,29 @@ class Screen:
             return await playing
 
     def __rich__(self) -> Group:
-        news = Text.from_markup("\n".join(self._news[-NEWS_SHOWN:]))
-        shown: list[Any] = []
-        if self.factory is not None:
-            shown += [_tree(self.factory), Columns([_counters(self.factory), _actions(self.factory)], expand=True)]
-        return Group(*shown, Panel(news, title="what happens", title_align="left", border_style="dim"))
+        """What happens comes first: a terminal that is too low cuts off the end."""
+        lines = [Text.from_markup(line, overflow="ellipsis") for line in self._news[-NEWS_SHOWN:]]
+        for line in lines:
+            line.no_wrap = True
+        shown: list[Any] = [Panel(Group(*lines), title="what happens", title_align="left", border_style="dim")]
+        if self.factory is not None and self.factory.running:
+            shown.append(_tree(self.factory))
+            if self._console.height >= TABLES_LINES:
+                shown.append(Columns([_counters(self.factory), _actions(self.factory)], expand=True))
+            else:
+                shown.append(_in_short(self.factory))
+        return Group(*shown)
 
 
 def _tree(factory: Factory) -> Table:
-    """One line for each node of live correlation, beside what Spark has of the same situations."""
-    table = Table(title="live correlation, f = 1", title_justify="left", expand=True)
+    """One line for each node of live correlation."""
+    table = Table(title="live correlation, f = 1", title_justify="left", expand=True, box=box.SIMPLE_HEAD)
     for column in ("node", "replicas", "leader", "elections", "events in", "lag"):
         table.add_column(column, justify="right" if column in ("elections", "events in", "lag") else "left")
     nodes: dict[str, list[dict[str, Any]]] = {}
     for told in factory.live.replicas():
-        node, slash, _ = told["name"].partition("/")
-        if slash:
-            nodes.setdefault(node, []).append(told)
+        if told.get("kind") == "Replica":
+            nodes.setdefault(told["name"].partition("/")[0], []).append(told)
     for node, replicas in nodes.items():
         states = " ".join(
             f"[green]{r['state']}[/]" if r["state"] == "running" else f"[red]{r['state']}[/]" for r in replicas
@@ -73,6 +82,17 @@ def _tree(factory: Factory) -> Table:
             f"{max((r['lag_s'] for r in replicas), default=0.0):,.0f} s",
         )
     return table
+
+
+def _in_short(factory: Factory) -> Text:
+    live, spark = (sum(gear.counts.values()) for gear in (factory.live, factory.spark))
+    ended = sum(factory.instances.values())
+    return Text(
+        f" events: {factory.published:,} published, {factory.lost_in_transit:,} messages lost on the way\n"
+        f" situations: {live:,} live, {spark:,} on Spark\n"
+        f" processes: {len(factory.instances) - ended:,} running, {ended:,} ended; "
+        f"{sum(factory.effects.values()):,} effects at the services"
+    )
 
 
 def _counters(factory: Factory) -> Table:

@@ -114,6 +114,7 @@ class Correlating(Scenario):
         "a replica waited for room",
         "a gap was seen",
         "a source refused for want of room",
+        "a joiner lost its fellows at once",
     )
 
     replica: type[Replica] = Replica
@@ -124,6 +125,12 @@ class Correlating(Scenario):
     record_late: tuple[int, ...] = (100, 500, 1500)
     """By which factor the record's word may be late, so that replicas act by records of different age: in every other
     seed; always, if there is but one."""
+    late_at_some: float = 0.25
+    """In which share of the seeds the record's word comes late to some nodes only."""
+    strikes: float = 0.25
+    """In which share of the seeds the fellows of a joiner crash, within the budget, as soon as it is granted."""
+    evictions: float = 0.25
+    """Which share of the failures are evictions of a replica that may be well."""
     windows: tuple[int, ...] = (2, 5, 20, 100)
     """How many events a receiver may have under way to it."""
 
@@ -160,6 +167,9 @@ class Correlating(Scenario):
         world.every(50 * MILLISECOND_US, lambda: self._end(world), self.faults_us + self.calm_us, self.publishing_us)
         world.every(10 * MILLISECOND_US, lambda: self._observe(world), self.faults_us)
         self._fail_now_and_then(world)
+        if Random(f"strikes {world.seed}").random() < self.strikes:
+            self._granted = self._caught_up(world)
+            world.every(MILLISECOND_US, lambda: self._strike(world), self.faults_us)
 
     def _add(self, world: World, node: NodeSpec, name: str, start_us: int = 0) -> None:
         world.add(name, self._factory(node, name), start_us=start_us)
@@ -278,7 +288,21 @@ class Correlating(Scenario):
         if draw.random() < 0.5 or len(self.record_late) == 1:
             slower = draw.choice(self.record_late)
             drawn.append(Congestion(at_us=0, for_us=self.faults_us, node=MEMBERSHIP, slower=slower))
+        if Random(f"late {world.seed}").random() < self.late_at_some:
+            drawn += self._late_at_some(world)
         return sorted(drawn, key=lambda fault: fault.at_us)
+
+    def _late_at_some(self, world: World) -> Iterable[Fault]:
+        """Spells in which some nodes' replicas, all of each, hear late of changes that the others know at once."""
+        draw = Random(f"late at some {world.seed}")
+        at_us = 0
+        while at_us < self.faults_us:
+            for_us = draw.choice((100, 300, 1000)) * MILLISECOND_US
+            late = {node.name for node in self.topology.nodes if draw.random() < 0.4}
+            others = tuple(name for name in world.nodes if node_of(name) in late)
+            if others:
+                yield Congestion(at_us=at_us, for_us=for_us, node=MEMBERSHIP, slower=1000, others=others)
+            at_us += for_us + 1
 
     def _fail_now_and_then(self, world: World) -> None:
         pause_us = self.failures.choice((50, 100, 300, 1000)) * MILLISECOND_US
@@ -293,16 +317,16 @@ class Correlating(Scenario):
     def _fail(self, world: World) -> None:
         dice = self.failures.random()
         nodes = list(self.f)
-        if dice < 0.15:  # As many as the budget has, everywhere.
+        if dice >= 1 - self.evictions:
+            self._evict_one(world, self.failures.choice(nodes))
+        elif dice < 0.15:  # As many as the budget has, everywhere.
             for node in nodes:
                 while self._crash_one(world, node):
                     pass
             if all(self._healthy(world, node) == 1 for node in nodes):
                 world.sometimes("f failed at every node at once")
-        elif dice < 0.75:
-            self._crash_one(world, self.failures.choice(nodes))
         else:
-            self._evict_one(world, self.failures.choice(nodes))
+            self._crash_one(world, self.failures.choice(nodes))
 
     def _replicas(self, world: World, node: str) -> list[str]:
         return [name for name in world.nodes if node_of(name) == node]
@@ -331,10 +355,28 @@ class Correlating(Scenario):
         victim = self.failures.choice(running)
         if not self.durable and (not healthy or healthy == [victim]):
             return False
+        self._crash(world, victim)
+        return True
+
+    def _crash(self, world: World, victim: str) -> None:
         world.crash(victim)
         down_us = self.failures.choice((1, 20, 200, 1500)) * MILLISECOND_US
         world.at(world.now_us + down_us, lambda: world.start(victim) if world.faults_on else None)
-        return True
+
+    def _caught_up(self, world: World) -> set[tuple[str, int]]:
+        membership: Any = world.nodes[MEMBERSHIP].machine
+        record = self.topology.founding() if membership is None else membership.record
+        return {(name, one.incarnation) for name, one in record.members.items() if one.standing is Standing.CAUGHT_UP}
+
+    def _strike(self, world: World) -> None:
+        """Somebody new is counted on: then it must do without those that it took its snapshot from."""
+        known, self._granted = self._granted, self._caught_up(world)
+        for newcomer, _ in sorted(self._granted - known):
+            if newcomer in self._healthy_ones(world, node_of(newcomer)):
+                for name in self._replicas(world, node_of(newcomer)):
+                    if name != newcomer and world.nodes[name].machine is not None:
+                        self._crash(world, name)
+                world.sometimes("a joiner lost its fellows at once")
 
     def _evict_one(self, world: World, node: str) -> None:
         membership: Any = world.machine(MEMBERSHIP)
@@ -514,10 +556,7 @@ class Standby(Asynchronous):
         if self.failures.random() < 0.1:
             for name in drivers:
                 if world.nodes[name].machine is not None:
-                    world.crash(name)
-                    down_us = self.failures.choice((1, 20, 200, 1500)) * MILLISECOND_US
-                    again = lambda name=name: world.start(name) if world.faults_on else None  # noqa: E731
-                    world.at(world.now_us + down_us, again)
+                    self._crash(world, name)
         if all(world.nodes[name].machine is None for name in drivers):
             world.sometimes("all drivers down at once")
 
@@ -539,7 +578,9 @@ canary(
     Correlating,
     "snapshot before registering",
     replica=broken.SnapshotBeforeRegistering,
-    record_late=(500,),  # It shows only at an upstream that has not read yet who joins.
+    late_at_some=1.0,  # It shows only if all replicas upstream have not read yet who joins,
+    evictions=1.0,  # and keep nothing for another's sake,
+    strikes=1.0,  # and if the joiner then stands alone.
     seeds_max=200,
 )
 canary(Correlating, "snapshot without queue", replica=broken.SnapshotWithoutQueue)
