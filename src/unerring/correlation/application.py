@@ -76,7 +76,7 @@ class Application:
             case RecordIs(record):
                 began = not self.intake.record.version
                 self.intake.read(record, now)
-                return self.intake.resume_all(now) if began else []
+                return self.intake.begin(now) if began else []
             case AskAcks():
                 return [Send(sender, self.intake.ack(stream)) for stream in self.intake.streams]
             case Connected(peer):

@@ -78,7 +78,7 @@ class Intake:
             if now - asking.gap_us < self.config.gap_pause_us:
                 return taken, []
             asking.gap_us = now
-            return taken, [Report("correlation.gap"), *self.resume(batch.stream)]
+            return taken, [Report("correlation.gap"), *self.resume(batch.stream, sender)]
         self._servers[batch.stream] = sender
         if taken.advanced:
             asking.advanced_us = now
@@ -104,19 +104,23 @@ class Intake:
         self._announced[stream] = self.credit(stream)
         return Ack(stream, incoming.last, incoming.count, self.incarnation, self._announced[stream])
 
-    def resume(self, stream: str) -> Effects:
-        """To all upstream replicas: send me what follows."""
+    def resume(self, stream: str, sender: Address | None = None) -> Effects:
+        """Send me what follows: to whoever sent something later, or, for want of patience, to all upstream replicas."""
         incoming = self.streams[stream]
         self._announced[stream] = self.credit(stream)
         message = Resume(stream, incoming.last, incoming.count, self.incarnation, self._announced[stream])
-        return [Send(name, message) for name in self._upstream[stream]]
+        return [Send(name, message) for name in (self._upstream[stream] if sender is None else (sender,))]
 
-    def resume_all(self, now: int) -> Effects:
-        """At the start, and after a snapshot."""
+    def begin(self, now: int) -> Effects:
+        """At the start, and after a snapshot: all are told what is here, and so those that lead serve what follows.
+
+        Not asked for: every replica that is asked serves, leader or not, and all but one of them in vain.
+        """
         effects: Effects = []
-        for stream in self.streams:
+        for stream, upstream in self._upstream.items():
             self._asking[stream] = _Asking(now, self.config.patience_us)
-            effects += self.resume(stream)
+            ack = self.ack(stream)
+            effects += [Send(name, ack) for name in upstream]
         return effects
 
     def announce(self) -> Effects:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from unerring.correlation.config import CorrelationConfig
-from unerring.correlation.messages import Ack, Batch, NotMember, Pruned, Receipt, Register, Registered, Resume
+from unerring.correlation.messages import Ack, AskAcks, Batch, NotMember, Pruned, Receipt, Register, Registered, Resume
 from unerring.correlation.queue import Queue
 from unerring.correlation.record import EMPTY, Record, Standing, node_of
 from unerring.correlation.topology import Topology
@@ -20,12 +20,23 @@ Receiver = tuple[str, int]
 """A replica's name and its incarnation."""
 
 NEVER: Final = -(1 << 62)
+ASK: Final = 1 << 62
 
 
 class Held:
     """What is known of one receiver of one stream."""
 
-    __slots__ = ("count", "credit", "flights", "last", "progress_at_us", "progress_sent", "sent", "served_until_us")
+    __slots__ = (
+        "ask_until_us",
+        "count",
+        "credit",
+        "flights",
+        "last",
+        "progress_at_us",
+        "progress_sent",
+        "sent",
+        "served_until_us",
+    )
 
     def __init__(self, last: Stamp = BEFORE_ALL, count: int = 0, credit: int = 0) -> None:
         self.last = last
@@ -39,6 +50,8 @@ class Held:
         """A receiver that asked is served until then, leader or not."""
         self.flights: list[int] = []
         """Batches on the way: the number that each ends at."""
+        self.ask_until_us = NEVER
+        """A new leader waits so long for its word what it has; ASK: it is still to be asked."""
 
     def again(self) -> None:
         """What was sent and not acknowledged may be lost: it goes out anew, and so does progress."""
@@ -108,6 +121,7 @@ class Outgoing:
     def flush(self, now: int) -> Effects:
         """Lines 23-25: only leaders send, and whoever was asked by a receiver, to that receiver."""
         effects: Effects = []
+        asked: set[Address] = set()
         for stream, queue in self.queues.items():
             held_by = self._held[stream]
             batches: dict[tuple[int, int], Batch] = {}
@@ -115,9 +129,20 @@ class Outgoing:
                 held = held_by.get(receiver)
                 if held is None or (held.sent == queue.count and held.progress_sent >= queue.progress):
                     continue
-                if self.leading or held.served_until_us > now:
+                if held.ask_until_us > now:
+                    asked |= self._ask(receiver[0], held, receiver[0] in asked, now, effects)
+                elif self.leading or held.served_until_us > now:
                     self._serve(queue, receiver[0], held, batches, now, effects)
         return effects
+
+    def _ask(self, to: Address, held: Held, was_asked: bool, now: int, effects: Effects) -> set[Address]:
+        """Once for all streams of a receiver; its acks are the answer, and without one it is served all the same."""
+        if held.ask_until_us != ASK:
+            return set()
+        held.ask_until_us = now + self.config.ask_us
+        if not was_asked:
+            effects.append(Send(to, AskAcks()))
+        return {to}
 
     def _serve(
         self,
@@ -164,11 +189,12 @@ class Outgoing:
         )
 
     def lead(self) -> None:
-        """A new leader resends what its queue holds, and repeats its progress."""
+        """A new leader resends what its queue holds, and repeats its progress; asking first, only what is lacking."""
         self.leading = True
         for stream in self.queues:
             for held in self._held[stream].values():
                 held.again()
+                held.ask_until_us = ASK if self.config.ask_us else NEVER
 
     def reconnected(self, name: str) -> None:
         """What was on the way to it may be lost: everything not acknowledged is sent again, and progress."""
@@ -196,6 +222,7 @@ class Outgoing:
                 f"stream {ack.stream}: {sender} has {ack.last} as number {ack.count}, and this replica another event",
             )
             self.learn(Receipt(ack.stream, sender, ack.incarnation, ack.last, ack.count, ack.credit))
+            self._held[ack.stream][sender, ack.incarnation].ask_until_us = NEVER
         return None
 
     def learn(self, receipt: Receipt) -> None:

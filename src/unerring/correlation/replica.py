@@ -439,7 +439,7 @@ class Replica:
             effects += self._journal.replace(self.incarnation, self._snapshot())
         effects += self._read(message.record, now)
         if self.holding:
-            effects += self.intake.resume_all(now)
+            effects += self.intake.begin(now)
             if self.engine is None:
                 effects.append(self._ask_engine())
         return effects
@@ -515,7 +515,7 @@ class Replica:
         effects += self._carry_on(now, at_once=True)
         if self.engine is None:
             effects.append(self._ask_engine())
-        return effects + (self.intake.resume_all(now) if self.holding else [])
+        return effects + (self.intake.begin(now) if self.holding else [])
 
     def _register(self, sender: Address, register: Register, now: int) -> Effects:
         answer = self.outgoing.register(sender, register)

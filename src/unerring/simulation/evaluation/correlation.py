@@ -23,6 +23,7 @@ from unerring.correlation.intake import Intake
 from unerring.correlation.messages import (
     MEMBERSHIP,
     Ack,
+    AskAcks,
     Batch,
     Candidate,
     Elected,
@@ -33,7 +34,7 @@ from unerring.correlation.messages import (
     Vote,
 )
 from unerring.correlation.outgoing import Outgoing
-from unerring.model import MILLISECOND_US, SECOND_US, TIME_MAX, Entropy, Event
+from unerring.model import MILLISECOND_US, SECOND_US, TIME_MAX, Effects, Entropy, Event
 from unerring.simulation.evaluation.factory import STEPS, TIERS, engine_of, events_of, factory, primary_events
 from unerring.simulation.evaluation.metering import MeteredWorld
 from unerring.simulation.network import LinkSpec
@@ -112,12 +113,22 @@ class CompletelyAcked(Outgoing):
         return tuple(told)
 
 
-SETTINGS: Final[Mapping[str, tuple[type[Outgoing], int]]] = {
-    "paper": (CompletelyAcked, 100 * MILLISECOND_US),
-    "ours": (Outgoing, 100 * MILLISECOND_US),
-    "ours, gossip at 25 ms": (Outgoing, 25 * MILLISECOND_US),
+class AsksAll(Intake):
+    """Whoever begins asks every replica upstream for what follows, and each of them serves it for a while."""
+
+    def begin(self, now: int) -> Effects:
+        super().begin(now)
+        return [effect for stream in self.streams for effect in self.resume(stream)]
+
+
+SETTINGS: Final[Mapping[str, tuple[type[Intake], type[Outgoing], int]]] = {
+    "plain": (AsksAll, CompletelyAcked, 0),
+    "paper's lists": (Intake, CompletelyAcked, 0),
+    "ours": (Intake, Outgoing, 0),
+    "ours, asking first": (Intake, Outgoing, 50 * MILLISECOND_US),
 }
-"""Which acks are told to the other replicas, and how often."""
+"""Whom a recovered replica asks, which acks are told to the other replicas, and how long a new leader waits for its
+receivers' word. The paper says the second of them only."""
 
 
 @lru_cache(maxsize=4)
@@ -150,10 +161,10 @@ class Factory:
         self.run = run
         self.seed = seed
         self.topology = factory(run.f, run.tiers)
-        outgoing, gossip_us = SETTINGS[run.setting]
-        self.config = msgspec.structs.replace(CONFIG, gossip_us=gossip_us)
+        intake_part, outgoing, ask_us = SETTINGS[run.setting]
+        self.config = msgspec.structs.replace(CONFIG, ask_us=ask_us)
         self.meter = Meter()
-        intake = type("Intake", (Intake,), {"incoming_part": self.meter.incoming()})
+        intake = type("Intake", (intake_part,), {"incoming_part": self.meter.incoming()})
         self.replica = type("Replica", (Replica,), {"intake_part": intake, "outgoing_part": outgoing})
         self.application = type("Application", (Application,), {"intake_part": intake})
         self.world = MeteredWorld(seed, LINK, Bounds(steps_max=1 << 40))
@@ -287,6 +298,7 @@ class Factory:
             "gossip_messages": world.count(Gossip),
             "ack_messages": world.count(Ack),
             "resumes": world.count(Resume),
+            "questions": world.count(AskAcks),
             "frames": world.count(Batch),
             "leader_count": self.leaders / self.samples,
             "failures": self.failures,

@@ -69,7 +69,7 @@ def _values(summary: Summary, of: str, where: Callable[[Any], bool]) -> list[Any
 
 def _correlation(summary: Summary) -> Any:
     def volatile(run: Any) -> bool:
-        return not run.durable and run.setting == "ours"
+        return not run.durable and run.setting == "plain"
 
     def durable(run: Any) -> bool:
         return bool(run.durable)
