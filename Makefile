@@ -8,6 +8,7 @@
 #                   and `unerring bench processes --against dbos`
 #   make bench      figures with their goals (BENCH=name for one of them)
 #   make pictures   docs/images/*.png anew, from a real run of the factory
+#   make site       the documentation as a static site with search and API reference, in build/site
 #   make format     write the code the way `make test` wants it
 #   make lock       requirements.lock anew from pyproject.toml (UPGRADE=1: to the newest versions)
 #
@@ -28,7 +29,7 @@ export VENV PYTHON
 
 run := "$(VENV)/bin/python" -m
 
-.PHONY: help install test lint format lock demo campaign peers bench pictures clean
+.PHONY: help install test lint format lock demo campaign peers bench pictures site clean
 
 help:
 	@sed -n 's/^#   make/  make/p' Makefile
@@ -71,6 +72,9 @@ bench: install
 
 pictures: install
 	@"$(VENV)/bin/python" scripts/pictures docs/images
+
+site: install
+	@scripts/website/build "$(VENV)/bin/python"
 
 lock: install
 	@scripts/lock "$(VENV)/bin/python" $(if $(UPGRADE),--upgrade)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import json
 import pkgutil
 import re
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from markdown_it import MarkdownIt
@@ -320,6 +322,37 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
             assert anchor in headings(target), f"{name_of(page)} links to {link}; {name_of(target)} has no such heading"
 
 
+def site_pages() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("site_pages", ROOT / "scripts" / "website" / "pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_site_leads_to_every_page() -> None:
+    # The site itself is built by `make site`, with warnings as errors; it needs packages that the tests do without.
+    told = re.findall(r"^ +- .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    there = sorted(site_pages().pages())
+    lacking = [page for page in there if page not in told]
+    assert not lacking, f"mkdocs.yml, nav: add a line for {', '.join(lacking)}"
+    assert sorted(told) == there, "mkdocs.yml, nav: a page is named twice, or is not there"
+
+
+def test_the_reference_has_every_public_name() -> None:
+    described = [name for _, _, names in site_pages().GROUPS.values() for name in names]
+    assert len(described) == len(set(described))
+    lacking = sorted(set(PUBLIC) - set(described))
+    assert not lacking, f"scripts/website/pages.py, GROUPS: add {', '.join(lacking)}"
+
+
+def test_the_pages_of_the_root_link_within_the_site() -> None:
+    root_page = site_pages().root_page
+    assert root_page("[a](docs/a.md#b) ![p](docs/images/p.png)") == "[a](a.md#b) ![p](images/p.png)"
+    assert root_page("[c](CHANGELOG.md) [t](tests/test_a.py) [w](https://x)") == "[c](changelog.md) t [w](https://x)"
+
+
 def test_the_readme_shows_both_commands() -> None:
     readme = (ROOT / "README.md").read_text()
     assert "make demo" in readme
@@ -343,7 +376,8 @@ def rows(markdown: str) -> list[list[str]]:
 
 def test_every_dependency_has_its_reason() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["dev"], *extras["site"]]
     names = sorted(re.split(r"[<>=!~\[; ]", requirement)[0] for requirement in wanted)
     table = rows((ROOT / "docs" / "dependencies.md").read_text())
     assert sorted(name for name, *_ in table) == names

@@ -71,9 +71,13 @@ class End(msgspec.Struct, frozen=True):
     """How an instance ended."""
 
     status: str
+    """Whether it was completed, cancelled, failed or parked."""
     reason: str
+    """Why, if it did not complete."""
     variables: dict[str, Any]
+    """The state at the end."""
     history: dict[str, Any]
+    """All groups and actions: views, masters, ids of interactions."""
 
 
 class _FakeService(SimService):
@@ -218,11 +222,13 @@ class Rehearsal:
         self.world.call("client", "want", start)
 
     def signal(self, instance: str, channel: str, payload: Any = None, id: str = "") -> None:
+        """A message for a receive action; the same id is the same message."""
         self._signals += 1
         mail = Mail(id or f"signal-{self._signals}", channel, msgspec.to_builtins(payload))
         self.world.call("client", "post", instance, mail)
 
     def cancel(self, instance: str) -> None:
+        """Ask that the instance is undone."""
         self.world.call("client", "post", instance, Mail(f"cancel-{instance}", CANCEL, None))
 
     def publish(self, channel: str, key: Any, payload: Any = None, id: str = "") -> None:
@@ -232,9 +238,11 @@ class Rehearsal:
         self.world.call("client", "publish", message)
 
     def park(self, instance: str) -> None:
+        """Do not go on after the present group, until `resume`."""
         self._wish(instance, PARK, "by an operator")
 
     def resume(self, instance: str) -> None:
+        """Go on with what was parked or held."""
         self._wish(instance, RESUME, None)
 
     def retry(self, instance: str, step: str = "") -> None:

@@ -41,13 +41,19 @@ class App:
         nodes: Mapping[str, Sequence[Any]] | None = None,
         f: Mapping[str, int] | None = None,
     ) -> None:
-        """`rules`: built rules or plans. `streams`: declared classes; those that rules read and nobody names follow.
-        `channels`: for each stream that comes over a channel, the address of its producer.
-        `services`: for each HTTP service that processes call, its address; see `on` for what starts a process.
-        `start`: where a log begins that has nothing of a channel yet: with the "latest" event, the first it hears of,
-        or with the "earliest" that the producer still has.
-        `nodes`: which rules live replicas host together; a rule that is in none has a node of its name to itself.
-        `f`: for a node, the failures that it survives, where that is not the f of the whole run."""
+        """What is put together.
+
+        - `rules`: built rules or plans.
+        - `streams`: declared classes; those that rules read and nobody names follow.
+        - `channels`: for each stream that comes over a channel, the address of its producer.
+        - `processes`: what situations start; see `on`.
+        - `services`: for each HTTP service that processes call, its address.
+        - `buckets`: into how many shares the keys are divided on Spark; fixed for a folder.
+        - `start`: where a log begins that has nothing of a channel yet: with the "latest" event, the first it hears
+          of, or with the "earliest" that the producer still has.
+        - `nodes`: which rules live replicas host together; a rule that is in none has a node of its own.
+        - `f`: for a node, the failures that it survives, where that is not the f of the whole run.
+        """
         from unerring.log import BUCKETS
 
         self.name = name

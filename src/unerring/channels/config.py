@@ -71,9 +71,12 @@ class ProducerConfig(ProcessConfig, frozen=True):
 class Start(StrEnum):
     """Where a new consumer's cut lies."""
 
-    LATEST = "latest"  # the first event it hears of
-    EARLIEST = "earliest"  # the epoch's first event; what is no longer in the producer's buffer is declared lost
-    INITIAL = "initial"  # the producer's initial information, handed over at a cut between two publishes
+    LATEST = "latest"
+    """The first event it hears of."""
+    EARLIEST = "earliest"
+    """The epoch's first event; what is no longer in the producer's buffer is declared lost."""
+    INITIAL = "initial"
+    """The producer's initial information, handed over at a cut between two publishes."""
 
 
 class ConsumerConfig(ProcessConfig, frozen=True):

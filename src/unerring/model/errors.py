@@ -1,5 +1,6 @@
 """The one error tree.
 
+```text
 UnerringError
 ├── CallerError             your mistake: mend the call, the file or the configuration
 │   ├── ConfigError         a bound or an option that cannot be
@@ -17,6 +18,7 @@ UnerringError
     └── MessageLoss         events that cannot be recovered: producer, epoch, exact range, cause
 
 InvariantBreach             we are wrong ourselves. Not an `Exception`: nothing may swallow it, the process stops.
+```
 """
 
 from __future__ import annotations

@@ -130,7 +130,13 @@ def stream(
     ordinals: bool = False,
     max_ahead: timedelta | int | None = None,
 ) -> Callable[[type[T]], type[T]]:
-    """Declare a stream: the decorated class becomes a frozen, typed record, and `schema_of(cls)` its schema."""
+    """Declare a stream: the decorated class becomes a frozen, typed record, and `schema_of(cls)` its schema.
+
+    - `key`: the columns that partition it.
+    - `name`: the stream's, by default the class's.
+    - `ordinals`: whether several events may have one time; otherwise times strictly increase.
+    - `max_ahead`: how far a stamp may lie ahead of the producer's clock; beyond that it is refused at the source.
+    """
 
     def declare(cls: type[T]) -> type[T]:
         columns, fields = _columns(cls)

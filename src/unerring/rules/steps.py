@@ -78,6 +78,7 @@ class Pattern:
         return self._repeated(least, least if most is None else most, **how)
 
     def at_least(self, least: int, **how: Any) -> Pattern:
+        """`least` times or more. `how` is as in `one_or_more`."""
         return self._repeated(least, None, **how)
 
     def one_or_more(
@@ -98,9 +99,11 @@ class Pattern:
         until: Operand = None,
         within: Duration | None = None,
     ) -> Pattern:
+        """As `one_or_more`, or not at all."""
         return self._repeated(0, None, gap, greedy, until, within)
 
     def optional(self, greedy: bool = True) -> Pattern:
+        """Once or not at all; greedy prefers once."""
         return self._repeated(0, 1, "strict", greedy)
 
     def within(self, duration: Duration | None = None, **units: float) -> Pattern:

@@ -46,10 +46,12 @@ class _LoopThread:
 
 
 class Publisher(Generic[V]):
-    """Publishes events on a reliable channel.
+    """Publishes events on a reliable channel. The arguments are those of `AsyncPublisher`.
 
+    ```python
     with Publisher("tcp://127.0.0.1:7000", Reading) as out:
         out.publish(Reading("press-1", 81.5))
+    ```
     """
 
     def __init__(
@@ -135,9 +137,13 @@ class Publisher(Generic[V]):
 class Subscriber(Generic[V]):
     """Consumes a reliable channel: in order, once, or told exactly what is lost.
 
+    ```python
     with Subscriber("tcp://127.0.0.1:7000", Reading) as events:
         for event in events:
             print(event.value)
+    ```
+
+    The arguments are those of `AsyncSubscriber`.
     """
 
     def __init__(

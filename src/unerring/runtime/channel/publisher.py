@@ -53,12 +53,15 @@ _ROOM_POLL_S: Final = 1.0
 class AsyncPublisher(Generic[V]):
     """Publishes events on a reliable channel.
 
+    ```python
     async with AsyncPublisher("tcp://127.0.0.1:7000", Reading) as out:
         await out.publish(Reading("press-1", 81.5))
+    ```
 
     `storage` keeps the epoch and, after a clean close, the last sequence; with `ProducerConfig(durable=True)` also the
     replay buffer, so that a restart continues. Without it every start is a new epoch whose predecessor's end nobody
     knows. `initial` gives the information that a newcomer needs; it is called between two publishes.
+
     `progress_every_us`: events are stamped by this clock, and it promises so often that its present is past.
     """
 

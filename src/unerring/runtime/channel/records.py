@@ -21,14 +21,21 @@ class Received(msgspec.Struct, Generic[V], frozen=True, gc=False):
     """One event as a consumer gets it. `subscriber.name_of(producer)` is the producer's name."""
 
     producer: int
+    """The producer's id."""
     epoch: int
+    """Its incarnation."""
     sequence: int
+    """The event's number in the epoch, from 1."""
     time: int
+    """Event time, in microseconds since 1970."""
     ordinal: int
+    """The tie-breaker among events of one time."""
     value: V
+    """The record, or the payload's bytes where no stream was given."""
 
     @property
     def stamp(self) -> Stamp:
+        """Time and ordinal."""
         return Stamp(self.time, self.ordinal)
 
 

@@ -51,10 +51,15 @@ class OnLoss(StrEnum):
     """What an unrecoverable loss does (channel paper, section 3.4). It is in the ledger in each case."""
 
     RAISE = "raise"
+    """`MessageLoss` is raised in the event's place; whoever goes on gets what follows it."""
     WARN = "warn"
+    """A `LossWarning`, and the stream goes on."""
     IGNORE = "ignore"
+    """The stream goes on."""
     QUIT = "quit"
+    """`MessageLoss` is raised and the consumer closes itself: it counts as faulty."""
     RECOVER = "recover"
+    """The consumer starts over as a newcomer, with the producer's initial information."""
 
 
 class LossWarning(UserWarning):
@@ -64,9 +69,11 @@ class LossWarning(UserWarning):
 class AsyncSubscriber(Generic[V]):
     """Consumes a reliable channel: in order, once, or told exactly what is lost.
 
+    ```python
     async with AsyncSubscriber("tcp://127.0.0.1:7000", Reading) as events:
         async for event in events:
             print(event.value)
+    ```
 
     An event counts as accepted when the next one is asked for. `positions()` is where to go on from after a restart.
     With `explicit` nothing counts as accepted before `accept_through` says so: for those who keep events durably.

@@ -67,7 +67,12 @@ class _Response:
 
 
 class Filter:
-    """ASGI middleware: `Filter(app, SqliteStore("shop.db"))`."""
+    """ASGI middleware before a service: `Filter(app, SqliteStore("shop.db"))`.
+
+    A request with an interaction id (`Idempotency-Key`) has its effect once: a repeated one is answered with the
+    recorded reply, `DELETE` cancels by id and leaves a tombstone for what comes late, and lower views are fenced.
+    Effects that the application writes on `scope["unerring"].connection` commit together with the record.
+    """
 
     def __init__(self, app: App, store: Store, request_bytes_max: int = 1 << 20) -> None:
         self._app = app
