@@ -13,13 +13,17 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from rich.console import Console
 
+from tests.dashboard.crowd import Writer, many_nodes
 from tests.dashboard.plant import EXAMPLES, ended_run
 from unerring.app.status import RunStatus
 from unerring.cli import main
 from unerring.dashboard import Dashboard
+from unerring.dashboard.screen import screen
 from unerring.dashboard.watch import Watch
 from unerring.model import Event
+from unerring.runtime import happenings
 from unerring.runtime.happenings import Happenings
 from unerring.runtime.live import processes
 
@@ -44,12 +48,12 @@ class Client:
         self._app = dashboard.app
 
     def get(self, path: str, **more: Any) -> httpx.Response:
-        return self._ask("GET", path, **more)
+        return self.request("GET", path, **more)
 
     def post(self, path: str, **more: Any) -> httpx.Response:
-        return self._ask("POST", path, **more)
+        return self.request("POST", path, **more)
 
-    def _ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+    def request(self, method: str, path: str, **more: Any) -> httpx.Response:
         async def ask() -> httpx.Response:
             transport = httpx.ASGITransport(self._app)
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
@@ -127,8 +131,17 @@ def test_nothing_is_changed_without_the_token(run: tuple[Path, list[Event]], cli
         assert (answer.status_code, "needs the token" in answer.json()["error"]) == (401, True)
         answer = client.post(kill, json={"who": "n0"}, headers={"Authorization": "Bearer a-wrong-one"})
         assert (answer.status_code, "nothing was changed" in answer.json()["error"]) == (403, True)
-        assert victim.poll() is None
         mine = {"Authorization": f"Bearer {TOKEN}"}
+        for elsewhere in ("https://evil.example", "http://127.0.0.1:9", "null"):
+            answer = client.post(kill, json={"who": "n0"}, headers={**mine, "Origin": elsewhere})
+            assert (answer.status_code, "nothing was changed" in answer.json()["error"]) == (403, True)
+        asked = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
+        before = client.request("OPTIONS", kill, headers=asked)
+        assert not [name for name in before.headers if name.startswith("access-control")], "browsers ask first, in vain"
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        assert client.post(kill, content=b"who=n0", headers=form).status_code == 401, "a form has no token"
+        assert client.get(kill, headers=mine).status_code == 405
+        assert victim.poll() is None
         assert "use kill or restart" in client.post("/api/commands/maim", json={"who": "n0"}, headers=mine).text
         assert "no supervised process 'n9'" in client.post(kill, json={"who": "n9"}, headers=mine).text
         assert "say whom" in client.post(kill, content=b"[]", headers=mine).text
@@ -137,7 +150,7 @@ def test_nothing_is_changed_without_the_token(run: tuple[Path, list[Event]], cli
         assert answer.json()["said"].startswith(f"n0 (process {victim.pid}) was killed from the dashboard")
         assert victim.wait(60) == -9
         assert processes.find(data / "processes", "n0") is None
-        assert [(one.who, one.what) for one in Happenings(data / "processes").all()] == [("n0", "killed")]
+        assert [(one.who, one.what) for one in Happenings(data / "processes").added()] == [("n0", "killed")]
         again = client.post(kill, json={"who": "n0"}, headers=mine)
         assert "does not run on this machine now" in again.json()["error"]
     finally:
@@ -194,6 +207,25 @@ def test_prometheus_reads_the_same(run: tuple[Path, list[Event]], client: Client
     assert 'unerring_happenings_total{what="started"} 1\n' in answer.text
     names = [line.split()[2] for line in answer.text.splitlines() if line.startswith("# TYPE")]
     assert len(names) == len(set(names)), "a name's samples stand together"
+
+
+def test_the_terminal_is_enough_with_80_columns_and_24_lines(tmp_path: Path, run: tuple[Path, list[Event]]) -> None:
+    many_nodes(tmp_path)
+    Writer(tmp_path, "R0").seal(7)
+    for number in range(9):
+        happenings.note(tmp_path, f"R{number}/0", "died", "ended by SIGKILL " * 9)
+    for data, wanted in ((run[0], "Standstill"), (tmp_path, "148 more")):
+        console = Console(width=80, height=24)
+        lines = console.render_lines(screen(RunStatus(data).look(), 80, 24), pad=False)
+        text = ["".join(part.text for part in line) for line in lines]
+        assert len(text) <= 24
+        assert max(map(len, text)) <= 80
+        assert any(wanted in line for line in text), text
+        assert any(line.startswith("failures and elections: ") for line in text)
+        heads = [line for line in text if line.startswith(("process", "level", "stream"))]
+        assert heads
+        assert not any("…" in line for line in heads), "columns keep their names"
+    assert sum("leads" in line for line in text if line.startswith("R")) == 12, "leaders come before sources"
 
 
 def test_the_terminal_says_the_same(run: tuple[Path, list[Event]], capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.dashboard.plant import EXAMPLES, ended_run
 from unerring.app.folder import FILE, Remembered
-from unerring.app.status import RunStatus
+from unerring.app.status import RunStatus, happened
 from unerring.app.why import Why
 from unerring.model import CallerError, Event
 from unerring.runtime import happenings, lines
@@ -77,6 +77,9 @@ def test_what_is_no_run_or_of_another_release_is_one_sentence(tmp_path: Path) ->
         RunStatus(tmp_path / "nowhere")
     with pytest.raises(CallerError, match="is not a run's folder"):
         RunStatus(tmp_path)
+    (tmp_path / "demo" / "spark" / "log").mkdir(parents=True)
+    with pytest.raises(CallerError, match="give the one of a run in it: spark"):
+        RunStatus(tmp_path / "demo")
     (tmp_path / "log").mkdir()
     (tmp_path / FILE).write_bytes(msgspec.json.encode(Remembered("factory.app:app", "9.1.0", format=7)))
     with pytest.raises(CallerError, match=r"was written by release 9\.1\.0 in format 7"):
@@ -98,21 +101,43 @@ def test_happenings_are_appended_by_many_and_bounded(tmp_path: Path, monkeypatch
     program += "for n in range(200): happenings.note(Path(sys.argv[1]), sys.argv[2], 'died', str(n))"
     many = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path), who]) for who in ("a", "b", "c")]
     assert [one.wait(60) for one in many] == [0, 0, 0]
-    assert Counter(one.who for one in reader.all()) == {"a": 200, "b": 200, "c": 200}
+    assert Counter(one.who for one in reader.added()) == {"a": 200, "b": 200, "c": 200}
     for number in range(200):
         happenings.note(tmp_path, "d", What.DIED, str(number))
     assert (tmp_path / happenings.FILE).stat().st_size < 5_000
-    assert len([one for one in Happenings(tmp_path).all() if one.who == "d"]) < 200, "the oldest are gone"
+    assert len([one for one in Happenings(tmp_path).added() if one.who == "d"]) < 200, "the oldest are gone"
     with (tmp_path / happenings.FILE).open("ab") as file:
         file.write(b'{"half a li')
-    assert reader.all()[-1].said == "199"
+    assert reader.added()[-1].said == "199"
+
+
+def test_what_happened_is_counted_whole_and_held_within_bounds(
+    tmp_path: Path, run: tuple[Path, list[Event]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(happened, "HELD_MAX", 50)
+    data = run[0]
+    status = RunStatus(data)
+    for number in range(120):
+        if number % 2 == 0:
+            happenings.note(data, "r/0", What.LEADS, str(number))
+        if number % 10 == 0:
+            status.look()
+    told = status.look()["happenings"]
+    assert told["counts"] == {"started": 1, "ended": 1, "leads": 60}
+    assert told["count"] == 62
+    assert [one.said for one in status.happened.all] == [str(number) for number in range(20, 120, 2)]
+    happenings.note_start(data, "spark", "again")
+    assert status.look()["happenings"]["counts"].get("died") is None, "it had ended"
+    happenings.note_start(data, "spark", "and again")
+    assert status.look()["happenings"]["counts"]["died"] == 1, "nobody saw it end"
 
 
 def test_a_reader_loses_nothing_when_the_file_is_turned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "BYTES_MAX", 4_000)
     reader = Happenings(tmp_path)
+    found = []
     for number in range(400):
         happenings.note(tmp_path, "d", What.DIED, str(number))
         if number % 7 == 0:
-            reader.all()
-    assert [one.said for one in reader.all()] == [str(number) for number in range(400)]
+            found += reader.added()
+    assert [one.said for one in found + reader.added()] == [str(number) for number in range(400)]

@@ -118,7 +118,7 @@ class Run:
             self._feeds = feeds_of(self.app, self.data)
         if self.share is None:
             own_number(self.data, batches.DRIVER)
-            happenings.note(self.data, batches.DRIVER, What.STARTED, f"as process {os.getpid()}")
+            happenings.note_start(self.data, batches.DRIVER, f"as process {os.getpid()}")
         self._spark = self._start_spark(say)
         for view in self.views:
             say(f"starting level {view.level.number}: {', '.join(plan.name for plan in view.level.plans)}")

@@ -114,6 +114,8 @@ def history(instance: Instance, as_json: Json = False, data: Data = HERE) -> Non
         for action in group["actions"]:
             replied = msgspec.json.encode(action["reply"]).decode()[:80]
             typer.echo(f"  {action['vertex']}  {action['iid']}  {action['took_us'] / 1000:.1f} ms  {replied}")
+    for undone in told["undone"]:
+        typer.echo(f"undoes {undone['vertex']}  {undone['iid']}  {undone['took_us'] / 1000:.1f} ms")
 
 
 @app.command("export")

@@ -28,4 +28,5 @@ def command(
 
     from unerring.dashboard.screen import screen
 
-    Console().print(screen(told))
+    console = Console()
+    console.print(screen(told, console.width))

@@ -26,12 +26,13 @@ def command(
     console = Console()
     status = RunStatus(run)
     if once or not console.is_terminal:
-        console.print(screen(status.look()))
+        console.print(screen(status.look(), console.width))
         return
     pause = threading.Event()
     try:
-        with Live(screen(status.look(), console.height), console=console, screen=True, auto_refresh=False) as live:
+        now = screen(status.look(), console.width, console.height)
+        with Live(now, console=console, screen=True, auto_refresh=False) as live:
             while not pause.wait(LOOK_S):
-                live.update(screen(status.look(), console.height), refresh=True)
+                live.update(screen(status.look(), console.width, console.height), refresh=True)
     except KeyboardInterrupt:
-        console.print(screen(status.look()))
+        console.print(screen(status.look(), console.width))

@@ -28,6 +28,12 @@ def check(token: str, given: str) -> None:
         raise CallerError("that is not the token that `unerring dashboard` printed; nothing was changed")
 
 
+def check_origin(origin: str, host: str) -> None:
+    """A sentence, if a page from elsewhere asks. Browsers say where a page is from; scripts need not say anything."""
+    if origin and origin.partition("://")[2] != host:
+        raise CallerError(f"this was asked by a page of {origin}, not by the dashboard; nothing was changed")
+
+
 def command(status: RunStatus, verb: str, who: str) -> str:
     """Carry it out on a process of this machine; whoever supervises it starts it again."""
     if verb not in VERBS:

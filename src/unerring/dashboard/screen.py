@@ -1,74 +1,126 @@
-"""The status document on a terminal: what the page shows, for those without a browser."""
+"""The status document on a terminal: what the page shows, for those without a browser.
+
+It fits 80 columns and 24 lines: what is most worth knowing stays, the rest says how much of it there is.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from unerring.model import to_datetime
 
+WIDE: Final = 116
+"""With so many columns, tables have all of theirs."""
 HAPPENINGS_SHOWN: Final = 8
-PROCESSES_SHOWN: Final = 60
-_TONES: Final = {"running": "green", "member": "green", "dead": "red", "silent": "yellow", "starting": "yellow"}
+ROWS_SHOWN: Final = 60
+_TONES: Final = {
+    "running": "green",
+    "member": "green",
+    "dead": "red",
+    "refused": "red",
+    "silent": "yellow",
+    "starting": "yellow",
+}
 _LOUD: Final = {"died": "red", "killed": "red", "evicted": "red", "started": "green", "leads": "blue"}
+_WELL: Final = ("running", "member", "ended", "elsewhere")
+
+Cells = Callable[[dict[str, Any], int], list[RenderableType]]
 
 
-def screen(told: dict[str, Any], height: int | None = None) -> RenderableType:
-    """All sections that have something to say. `height`: lines of the terminal; tables are cut to fit it."""
-    parts: list[RenderableType] = [_head(told), _promises(told)]
-    rows_max = PROCESSES_SHOWN if height is None else max(5, height - 32)
-    if told["live"]["processes"]:
-        parts.append(_live(told["live"], rows_max))
-    if told["spark"]["levels"]:
-        parts.append(_spark(told["spark"]))
-    if told["situations"]["by_stream"]:
-        parts.append(_streams(told))
-    if told["happenings"]["last"]:
-        parts.append(_happenings(told["happenings"]))
+def screen(told: dict[str, Any], width: int = 80, height: int | None = None) -> RenderableType:
+    """All sections that have something to say; with `height`, in so many lines."""
+    over = told["run"]["state"] == "ended"
+    head, promises = _head(told, width), _promises(told, over)
+    parts: list[RenderableType] = [head, promises]
+    left = 10_000 if height is None else height - _lines(head, width) - promises.row_count
+    happened = min(len(told["happenings"]["last"]), HAPPENINGS_SHOWN if left > 28 else 4)
+    left -= happened + 2 if happened else 0
+    wide = width >= WIDE
+    streams = [{"name": name, **one} for name, one in told["streams"].items()]
+    sections: list[tuple[Table, Cells, list[dict[str, Any]]]] = [
+        (_live(told["live"], wide), _process, told["live"]["processes"]),
+        (_spark(told["spark"], width), _level, told["spark"]["levels"]),
+        (_table("stream", ">events", ">segments", ">through", "quarantined"), _stream, streams),
+    ]
+    for table, cells, rows in sections:
+        room = min(left - 2, ROWS_SHOWN)  # an empty line and the names of the columns
+        if not rows or room < min(len(rows), 3):
+            continue
+        shown = rows if len(rows) <= room else _first(rows)[: room - 1]
+        for row in shown:
+            table.add_row(*cells(row, width))
+        parts += [Text(), table]
+        if len(shown) < len(rows):
+            parts.append(Text(f"{len(rows) - len(shown):,} more", style="dim"))
+        left -= 2 + len(shown) + (len(shown) < len(rows))
+    if happened:
+        parts += [Text(), *_happenings(told["happenings"], happened)]
     return Group(*parts)
 
 
-def _head(told: dict[str, Any]) -> Text:
+def _lines(text: Text, width: int) -> int:
+    return sum(max(1, -(-line.cell_len // width)) for line in text.split("\n"))
+
+
+def _first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Where not all have room: who is not well, then who leads, sources at the end."""
+    return sorted(
+        rows,
+        key=lambda one: (
+            one.get("state", "running") in _WELL,
+            one.get("kind") == "primary",
+            not one.get("leads"),
+            str(one.get("name", "")).startswith("source_"),
+        ),
+    )
+
+
+def _head(told: dict[str, Any], width: int) -> Text:
     run = told["run"]
     state = Text(f" {run['state']} ", style="reverse green" if run["state"] == "running" else "reverse")
     words = f"  {run['alive']} processes" if run["state"] == "running" else ""
-    head = Text.assemble((run["name"], "bold"), "  ", state, words, (f"  {run['data']}", "dim"))
+    head = Text.assemble((run["name"], "bold"), "  ", state, words)
+    room = width - head.cell_len - 2
+    data = run["data"] if len(run["data"]) <= room else f"…{run['data'][1 - room :]}"
+    head.append(f"  {data}", style="dim")
     stopped = [f"{one['name']} stopped: {one['refused']}" for one in told["live"]["processes"] if one.get("refused")]
     for note in [*run["notes"], *stopped]:
         head.append(f"\n{note}", style="yellow")
     return head
 
 
-def _promises(told: dict[str, Any]) -> Table:
+def _promises(told: dict[str, Any], over: bool) -> Table:
     """One line each: figures, and the audit's word."""
-    table = Table.grid(padding=(0, 2))
+    table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False, expand=True)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(no_wrap=True, ratio=1, overflow="ellipsis")
+    table.add_column(no_wrap=True, justify="right")
     channels, situations, processes, audit = (told[name] for name in ("channels", "situations", "processes", "audit"))
     if channels["accounts"]:
         table.add_row(
-            Text("1 channels", style="bold"),
-            f"{channels['published']:,} published = {channels['delivered']:,} delivered + "
-            f"{channels['declared_lost']:,} declared lost + {channels['pending']:,} pending",
+            "1 channels",
+            f"{channels['published']:,} = {channels['delivered']:,} delivered + {channels['declared_lost']:,} lost + "
+            f"{channels['pending']:,} pending",
             Text("balanced", style="green") if channels["balanced"] else Text("does not balance", style="red"),
         )
-    per_s = f", {situations['per_s']:,.0f} a second" if situations["per_s"] is not None else ""
-    table.add_row(
-        Text("2 correlation", style="bold"), f"{situations['total']:,} situations{per_s}", _word(audit["situations"])
-    )
+    per_s = f", {situations['per_s']:,.0f} a second" if situations["per_s"] is not None and not over else ""
+    table.add_row("2 correlation", f"{situations['total']:,} situations{per_s}", _word(audit["situations"]))
     counts: dict[str, int] = {}
     for one in processes["by_process"].values():
         for status, count in one.items():
             counts[status] = counts.get(status, 0) + count
     up = sum(node["state"] == "running" for node in processes["nodes"])
     said = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items()))
-    nodes = f"; {up} of {len(processes['nodes'])} nodes run" if processes["nodes"] else ""
+    nodes = f"; {len(processes['nodes'])} nodes" if over else f"; {up} of {len(processes['nodes'])} nodes run"
+    nodes = nodes if processes["nodes"] else ""
     table.add_row(
-        Text("3 processes", style="bold"),
+        "3 processes",
         f"{processes['instances']:,} instances{': ' if said else ''}{said}{nodes}",
         _word(audit["processes"]),
     )
@@ -77,104 +129,109 @@ def _promises(told: dict[str, Any]) -> Table:
 
 def _word(judged: dict[str, Any] | None) -> Text:
     if judged is None:
-        return Text("not judged yet", style="dim")
+        return Text("not audited", style="dim")
     wrong = int(judged["wrong"])
-    return (
-        Text(f"audit: {wrong:,} violations", style="red") if wrong else Text("audit: nothing is wrong", style="green")
-    )
+    return Text(f"{wrong:,} violations", style="red") if wrong else Text("audit: nothing wrong", style="green")
 
 
-def _live(live: dict[str, Any], rows_max: int) -> Table:
-    table = _table("live", "process", "state", "leads")
-    for name in ("inc.", "elections", "in", "waiting", "made", "queued", "behind", "lag", "bad"):
-        table.add_column(name, justify="right")
-    processes = live["processes"]
-    for told in processes[:rows_max]:
-        inputs, outputs = told.get("inputs", {}), told.get("outputs", {})
-        odd = told["standing"] not in ("", "caught_up")
-        table.add_row(
-            f"{told['name']} on {told['host']}" if "host" in told else told["name"],
-            Text(f"{told['state']}, {told['standing']}" if odd else told["state"], style=_TONES.get(told["state"], "")),
-            Text("leads", style="blue") if told.get("leads") else "",
-            str(told.get("incarnation", "")),
-            str(told.get("elections", "")),
-            _sum(inputs, "events"),
-            _sum(inputs, "waiting"),
-            _sum(outputs, "events"),
-            _sum(outputs, "queued"),
-            f"{told['behind']:,}" if told["behind"] else "",
-            f"{told['lag_s']:,.1f} s" if told["lag_s"] else "",
-            str(told.get("reports", {}).get("correlation.quarantined", "")),
+def _table(*columns: str) -> Table:
+    """Those with a > are figures."""
+    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
+    for name in columns:
+        table.add_column(
+            name.removeprefix(">"),
+            no_wrap=True,
+            justify="right" if name.startswith(">") else "left",
         )
-    record = live["record"]
-    gone = [name for name, member in (record or {"members": {}})["members"].items() if member["standing"] == "gone"]
-    said = [f"{len(processes) - rows_max} more"] if len(processes) > rows_max else []
-    said += [f"version {record['version']} of the record"] if record else []
-    said += [f"gone: {', '.join(gone)}"] if gone else []
-    table.caption = "; ".join(said)
-    table.caption_justify = "left"
     return table
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, name in enumerate(columns):
-        table.add_column(name, no_wrap=not number)
-    return table
+def _live(live: dict[str, Any], wide: bool) -> Table:
+    more = (">incarnation", ">votes", ">in", ">waiting") if wide else (">votes",)
+    first = f"process (record {live['record']['version']})" if live["record"] else "process"
+    return _table(first, "state", "leads", *more, ">made", ">queued", ">behind", ">lag")
+
+
+def _process(told: dict[str, Any], width: int) -> list[RenderableType]:
+    inputs, outputs = told.get("inputs", {}), told.get("outputs", {})
+    name = f"{told['name']} on {told['host']}" if "host" in told else told["name"]
+    odd = told["standing"] not in ("", "caught_up")
+    votes = str(told.get("elections", ""))
+    more = [str(told.get("incarnation", "")), votes, _sum(inputs, "events"), _sum(inputs, "waiting")]
+    return [
+        _cut(name, 24 if width < WIDE else 40),
+        Text(f"{told['state']}, {told['standing']}" if odd else told["state"], style=_TONES.get(told["state"], "")),
+        Text("leads", style="blue") if told.get("leads") else "",
+        *(more if width >= WIDE else [votes]),
+        _sum(outputs, "events"),
+        _sum(outputs, "queued"),
+        f"{told['behind']:,}" if told["behind"] else "",
+        f"{told['lag_s']:,.1f} s" if told["lag_s"] else "",
+    ]
 
 
 def _sum(streams: dict[str, Any], what: str) -> str:
     return f"{sum(stream[what] for stream in streams.values()):,}" if streams else ""
 
 
-def _spark(spark: dict[str, Any]) -> Table:
+def _spark(spark: dict[str, Any], width: int) -> Table:
     drivers = ", ".join(f"{one['name']} {one['state']}" for one in spark["drivers"])
-    table = _table(f"Spark: {drivers}" if drivers else "Spark", "level", "rules")
-    for name in ("batches", "events", "a second", "took", "through", "lag", "keys", "state"):
-        table.add_column(name, justify="right")
-    for one in spark["levels"]:
-        rate = one["events_per_s"]
-        table.add_row(
-            str(one["number"]),
-            ", ".join(one["rules"]),
-            f"{one['batches']:,}",
-            f"{one['events']:,}",
-            "" if rate is None else f"{rate:,.0f}",
-            f"{one['took_s']:.2f} s",
-            "complete" if one["complete"] else _time(one["through_us"]),
-            f"{one['lag_s']:,.1f} s",
-            f"{one['keys']:,}",
-            "" if one["state_bytes"] is None else f"{one['state_bytes']:,} B",
-        )
-    return table
+    more = (">took", ">through", ">lag", ">keys", ">state") if width >= WIDE else (">lag", ">state")
+    rules = _cut(f"rules ({drivers})" if drivers else "rules", _rules_width(width))
+    return _table("level", rules, ">batches", ">events", ">a second", *more)
 
 
-def _streams(told: dict[str, Any]) -> Table:
-    table = _table("log", "stream")
-    for name in ("events", "segments", "through"):
-        table.add_column(name, justify="right")
-    table.add_column("quarantined")
-    for name, one in told["streams"].items():
-        table.add_row(
-            Text(name, style="bold" if one["kind"] == "situation" else ""),
-            f"{one['events']:,}",
-            f"{one['segments']:,}",
-            "complete" if one["complete"] else _time(one["through_us"]),
-            ", ".join(f"{count:,} {reason}" for reason, count in one["quarantined"].items()),
-        )
-    return table
+def _level(one: dict[str, Any], width: int) -> list[RenderableType]:
+    rate, lag, state = one["events_per_s"], f"{one['lag_s']:,.1f} s", _bytes(one["state_bytes"])
+    through = "complete" if one["complete"] else _time(one["through_us"], width)
+    return [
+        str(one["number"]),
+        _cut(", ".join(one["rules"]), _rules_width(width)),
+        f"{one['batches']:,}",
+        f"{one['events']:,}",
+        "" if rate is None else f"{rate:,.0f}",
+        *(
+            [f"{one['took_s']:.2f} s", through, lag, f"{one['keys']:,}", state]
+            if width >= WIDE
+            else [lag, state or f"{one['keys']:,} keys"]
+        ),
+    ]
 
 
-def _happenings(told: dict[str, Any]) -> Panel:
-    lines = Text()
-    for one in told["last"][-HAPPENINGS_SHOWN:]:
+def _rules_width(width: int) -> int:
+    return width - (90 if width >= WIDE else 54)
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: room - 1]}…"
+
+
+def _bytes(count: int | None) -> str:
+    if count is None:
+        return ""
+    return f"{count:,} B" if count < 100_000 else f"{count / (1 << 20):,.1f} MiB"
+
+
+def _stream(one: dict[str, Any], width: int) -> list[RenderableType]:
+    return [
+        Text(one["name"], style="bold" if one["kind"] == "situation" else ""),
+        f"{one['events']:,}",
+        f"{one['segments']:,}",
+        "complete" if one["complete"] else _time(one["through_us"], width),
+        Text(", ".join(f"{count:,} {reason}" for reason, count in one["quarantined"].items()), style="yellow"),
+    ]
+
+
+def _happenings(told: dict[str, Any], count: int) -> list[RenderableType]:
+    lines: list[RenderableType] = [Text(f"failures and elections: {told['count']:,}", style="dim")]
+    for one in told["last"][-count:]:
         at = datetime.fromtimestamp(one["at_us"] / 1e6).strftime("%H:%M:%S")
-        lines.append(f"{at}  ", style="dim")
-        lines.append(f"{one['who']} {one['what']}", style=_LOUD.get(one["what"], ""))
-        lines.append(f"  {one['said']}\n", style="dim")
-    lines.rstrip()
-    return Panel(lines, title=f"failures and elections: {told['count']:,}", title_align="left", border_style="dim")
+        line = Text(f"{at}  ", style="dim", no_wrap=True, overflow="ellipsis")
+        line.append(f"{one['who']} {one['what']}", style=_LOUD.get(one["what"], "not dim"))
+        line.append(f"  {one['said']}")
+        lines.append(line)
+    return lines
 
 
-def _time(us: int | None) -> str:
-    return "–" if us is None else f"{to_datetime(us):%Y-%m-%d %H:%M:%S}"
+def _time(us: int | None, width: int) -> str:
+    return "–" if us is None else f"{to_datetime(us):{'%Y-%m-%d ' if width >= WIDE else ''}%H:%M:%S}"

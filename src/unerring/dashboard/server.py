@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +28,6 @@ from unerring.model import TIME_MAX, CallerError, Stamp, UnerringError
 
 STATIC: Final = Path(__file__).parent / "static"
 PAGE_MAX: Final = 500
-HAPPENINGS_MAX: Final = 20_000
 LOOKED_AT_MAX: Final = 20_000
 """Situations that one search looks at, backwards; the answer says where it stopped."""
 HOSTS: Final = ["127.0.0.1", "localhost", "[::1]"]
@@ -98,8 +98,7 @@ class Dashboard:
         return await self.watch.look()
 
     async def _happenings(self, request: Request) -> Any:
-        found = self.status.happened()
-        return {"count": len(found), "last": found[-HAPPENINGS_MAX:]}
+        return {"count": self.status.happened.count, "last": self.status.happened.all}
 
     async def _situations(self, request: Request) -> Any:
         asked = request.query_params
@@ -131,22 +130,28 @@ class Dashboard:
 
     async def _instances(self, request: Request) -> Any:
         asked = request.query_params
-        await asyncio.to_thread(self.status.instances.refresh)
-        every = self.status.instances.list()
         find, status, process = (asked.get(name, "") for name in ("find", "status", "process"))
-        found = [
-            one
-            for one in every
-            if status in ("", one["status"])
-            and process in ("", one["process"])
-            and find.casefold() in f"{one['instance']} {one.get('reason', '')}".casefold()
-        ]
         first = max(0, _number(asked, "first", 0))
         count = min(_number(asked, "count", 100), PAGE_MAX)
-        return {"total": len(every), "matching": len(found), "items": found[first : first + count]}
+
+        def search() -> Any:
+            self.status.instances.look()
+            every, text = self.status.instances.list(), find.casefold()
+            found = [
+                one
+                for one in every
+                if status in ("", one["status"])
+                and process in ("", one["process"])
+                and (not text or text in f"{one['instance']} {one.get('reason', '')}".casefold())
+            ]
+            return {"total": len(every), "matching": len(found), "items": found[first : first + count]}
+
+        return await self.watch.ask(search)
 
     async def _instance(self, request: Request) -> Any:
-        return await asyncio.to_thread(self.status.instances.show, request.path_params["instance"])
+        instance = request.path_params["instance"]
+        told = await asyncio.to_thread(self.status.instances.show, instance)
+        return {**told, "happened": self.status.happened.about(instance)}
 
     async def _graph(self, request: Request) -> Any:
         name = request.path_params["process"]
@@ -158,15 +163,16 @@ class Dashboard:
     async def _command(self, request: Request) -> Any:
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         try:
+            commands.check_origin(request.headers.get("origin", ""), request.headers.get("host", ""))
             commands.check(self._token, given)
         except CallerError as error:
-            return Refused(str(error), 401 if not given else 403)
+            return Refused(str(error), 403 if given or "origin" in request.headers else 401)
         body = await request.body()
         try:
             who = msgspec.json.decode(body, type=dict[str, str])["who"]
         except (msgspec.DecodeError, KeyError):
             raise CallerError('say whom: {"who": "NAME"}') from None
-        said = await asyncio.to_thread(commands.command, self.status, request.path_params["verb"], who)
+        said = await self.watch.ask(partial(commands.command, self.status, request.path_params["verb"], who))
         await self.watch.look()
         return {"said": said}
 

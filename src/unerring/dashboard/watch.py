@@ -9,8 +9,8 @@ import asyncio
 import contextlib
 import sys
 from collections import deque
-from collections.abc import AsyncIterator
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -24,6 +24,8 @@ ENDED_S: Final = 2.0
 ALIVE_S: Final = 10.0
 """A quiet stream says so as often, so that both sides notice when the other is gone."""
 TAILS_MAX: Final = 60
+
+T = TypeVar("T")
 
 
 class Watch:
@@ -65,6 +67,11 @@ class Watch:
         async with self._changed:
             self._changed.notify_all()
         return self.document
+
+    async def ask(self, question: Callable[[], T]) -> T:
+        """Something else of the folder's reader, which reads for one at a time."""
+        async with self._looking:
+            return await asyncio.to_thread(question)
 
     def _look(self) -> tuple[dict[str, Any], dict[str, Any] | None]:
         document = self.status.look()

@@ -40,6 +40,8 @@ class Ended(msgspec.Struct, frozen=True):
 
 IDLE_US_MAX = SECOND_US
 """However quiet it is, an instance is looked at so often."""
+UNDOES_TOLD_MAX = 10
+"""Of what an abandoned group is undone, so many interactions are named to people."""
 
 
 class Replica(Leads):
@@ -168,7 +170,8 @@ class Replica(Leads):
         if not log.abandoned:
             self.logs[key] = log = msgspec.structs.replace(log, abandoned=True)
             self.keep(f"group/{key[0]}/{key[1]}", log)
-        self.out.report("compensating", f"{self.instance}: group {log.group} of view {log.view}")
+        undoes = ", ".join(step.iid for step in steps[:UNDOES_TOLD_MAX])
+        self.out.report("compensating", f"{self.instance}: group {log.group} of view {log.view}: {undoes}")
         self.undos[key] = Undo(process.graph, steps, self.decided[0], self.shared.config)
         self._compensate(key, now)
 

@@ -63,14 +63,20 @@ def note(folder: Path, who: str, what: str, said: str = "") -> None:
     lines.append(folder / FILE, Happening(time.time_ns() // 1000, who, what, said[:LINE_BYTES_MAX]))
 
 
+def note_start(folder: Path, who: str, said: str) -> None:
+    """Of one whom nobody supervises: if it was there before and did not say that it ended, it died meanwhile."""
+    before = [one for one in Happenings(folder).added() if one.who == who]
+    if before and before[-1].what == What.STARTED:
+        note(folder, who, What.DIED, "without a word; this was seen when it was started again")
+    note(folder, who, What.STARTED, said)
+
+
 class Happenings:
     """Reads a folder's happenings, and later only what was added."""
 
     def __init__(self, folder: Path) -> None:
         self._follower = lines.Follower(folder / FILE, Happening)
-        self._found: list[Happening] = []
 
-    def all(self) -> list[Happening]:
-        """Everything so far, as it was written."""
-        self._found += self._follower.added()
-        return self._found
+    def added(self) -> list[Happening]:
+        """Since the last call, as it was written."""
+        return self._follower.added()

@@ -82,11 +82,13 @@ def judge(folder: Path, say: Callable[[str], Any]) -> FactoryVerdict:
     say("comparing the gears")
     differences = _differences(app, live, spark)
     say("holding what the services did against what was decided, and against the situations")
+    from unerring.app.verdicts import keep_processes
     from unerring.runtime.process_audit import audit_processes
 
     services = folder / "services"
     journals = [str(path) for path in sorted(services.glob("*.sqlite"))]
     found = audit_processes(live.data / PROCESSES, list(app.processes.values()), journals)
+    keep_processes(found, live.data)
     wrong = [str(violation) for violation in found.violations]
     wrong += [f"{instance} is not settled" for instance in found.unsettled]
     return FactoryVerdict(
@@ -102,7 +104,7 @@ def judge(folder: Path, say: Callable[[str], Any]) -> FactoryVerdict:
 
 def _audited(app: App, runs: dict[str, Path], say: Callable[[str], Any]) -> dict[str, GearVerdict]:
     from unerring.app.auditing import Audit
-    from unerring.audit.page import page
+    from unerring.app.verdicts import keep
     from unerring.pipeline.session import SparkConfig, start
 
     found: dict[str, GearVerdict] = {}
@@ -114,7 +116,7 @@ def _audited(app: App, runs: dict[str, Path], say: Callable[[str], Any]) -> dict
         for name, audit in audits.items():
             say(f"recomputing the perfect run from the log of {name}")
             report = audit.run(spark)
-            (runs[name] / "audit.html").write_text(page(report))
+            keep(report, runs[name])
             found[name] = _of(report)
     finally:
         spark.stop()

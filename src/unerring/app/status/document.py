@@ -24,21 +24,20 @@ import msgspec
 
 from unerring.app import ledgers
 from unerring.app.folder import LOG, run_in
+from unerring.app.status.happened import Happened
 from unerring.app.status.instances import Instances
 from unerring.app.status.levels import Levels
 from unerring.app.status.streams import Streams
 from unerring.app.status.tree import tree_of
 from unerring.app.verdicts import verdict_in
 from unerring.model import CallerError, UnerringError
-from unerring.runtime.happenings import Happening, Happenings
 from unerring.runtime.live import cluster as clusters
 from unerring.runtime.live import status as live_status
 
 if TYPE_CHECKING:
     from unerring.app.application import App
+    from unerring.correlation import Topology
 
-HAPPENINGS_MAX: Final = 300
-"""The last so many are in the document; `count` says how many there were."""
 LIVE: Final = "live"
 PROCESSES: Final = "processes"
 
@@ -55,7 +54,8 @@ class RunStatus:
         self.streams = Streams(self.data / LOG, self.app)
         self.levels = Levels(self.data)
         self.instances = Instances(self.actions_folder)
-        self._happenings = [Happenings(folder) for folder in dict.fromkeys(self._folders())]
+        self._grown: tuple[Topology | None, dict[str, Any]] | None = None
+        self.happened = Happened(dict.fromkeys(self._folders()))
 
     @property
     def actions_folder(self) -> Path:
@@ -70,9 +70,14 @@ class RunStatus:
             raise CallerError(f"there is no folder {self.data}; give the run's folder, the --data of `unerring run`")
         signs = (LOG, f"{LIVE}/{clusters.FILE}", f"{PROCESSES}/nodes.json", "nodes.json")
         if not any((self.data / sign).exists() for sign in signs) and not list(self.data.glob("*.sock")):
+            runs = [path.name for path in sorted(self.data.iterdir()) if any((path / sign).exists() for sign in signs)]
             raise CallerError(
                 f"{self.data} is not a run's folder: it has neither {LOG}/ nor {LIVE}/ nor {PROCESSES}/ in it; give "
-                "the folder that `unerring run --data` names"
+                + (
+                    f"the one of a run in it: {', '.join(runs[:4])}"
+                    if runs
+                    else "the folder that `unerring run --data` names"
+                )
             )
 
     def _load(self) -> App | None:
@@ -103,7 +108,7 @@ class RunStatus:
             "situations": self.streams.situations(now_us),
             "processes": self.instances.look(),
             "channels": self._channels(),
-            "happenings": self._happened(),
+            "happenings": self.happened.look(),
             "audit": verdict_in(self.data),
         }
         run = self._run(found, now_us)
@@ -117,7 +122,7 @@ class RunStatus:
         alive = [told for told in found["live"]["processes"] if told["state"] not in ("dead", "silent")]
         alive += [told for told in found["processes"]["nodes"] if told["state"] == "running"]
         alive += [told for told in found["spark"]["drivers"] if told["state"] == "running" and not told["supervised"]]
-        happened = self.happened()
+        last_us = self.happened.last_us
         return {
             "data": str(self.data),
             "app": self.remembered.app if self.remembered else "",
@@ -125,14 +130,17 @@ class RunStatus:
             "version": self.remembered.version if self.remembered else "",
             "state": "running" if alive else "ended",
             "alive": len(alive),
-            "since_us": happened[0].at_us if happened else None,
-            "at_us": now_us if alive else happened[-1].at_us if happened else now_us,
+            "since_us": self.happened.first_us,
+            "at_us": now_us if alive or last_us is None else last_us,
             "notes": self.notes,
         }
 
     def _tree(self) -> dict[str, Any]:
         there = (self.data / LIVE / clusters.FILE).exists()
-        return tree_of(self.app, clusters.read(self.data / LIVE).topology if there else None)
+        running = live_status.cluster_of(self.data / LIVE).topology if there else None
+        if self._grown is None or self._grown[0] is not running:
+            self._grown = running, tree_of(self.app, running)
+        return self._grown[1]
 
     def _live(self) -> dict[str, Any]:
         folder = self.data / LIVE
@@ -152,14 +160,3 @@ class RunStatus:
             **{name: sum(account[name] for account in accounts) for name in sums},
             "accounts": accounts,
         }
-
-    def happened(self) -> list[Happening]:
-        """Everything that is known to have happened, in order."""
-        return sorted((one for part in self._happenings for one in part.all()), key=lambda one: one.at_us)
-
-    def _happened(self) -> dict[str, Any]:
-        found = self.happened()
-        counts: dict[str, int] = {}
-        for one in found:
-            counts[one.what] = counts.get(one.what, 0) + 1
-        return {"count": len(found), "counts": counts, "last": msgspec.to_builtins(found[-HAPPENINGS_MAX:])}

@@ -32,6 +32,9 @@ class Instances:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._known: dict[str, dict[str, Any]] = {}
+        self._counted: dict[str, dict[str, Any]] | None = None
+        self._counts: dict[str, Any] = {}
+        self._order: list[dict[str, Any]] = []
         self._source = "none"
         self._due_s = 0.0
         self._read: tuple[tuple[str, int, int], ...] = ()
@@ -40,19 +43,9 @@ class Instances:
     def look(self) -> dict[str, Any]:
         """Nodes, and counts of instances."""
         self.refresh()
-        by_process: dict[str, dict[str, int]] = {}
-        for told in self._known.values():
-            counts = by_process.setdefault(told["process"], {})
-            counts[told["status"]] = counts.get(told["status"], 0) + 1
-        return {
-            "nodes": list(self.nodes()),
-            "source": self._source,
-            "instances": len(self._known),
-            "open": sum(told["status"] not in FINAL for told in self._known.values()),
-            "stuck": sum(bool(told.get("parked")) or told["status"] == "parked" for told in self._known.values()),
-            "later_views": sum(told.get("view", 0) > 0 for told in self._known.values()),
-            "by_process": by_process,
-        }
+        if self._counted is not self._known:  # they are many: counted once, listed once
+            self._counts, self._order, self._counted = _counts(self._known), _order(self._known), self._known
+        return {"nodes": list(self.nodes()), "source": self._source, **self._counts}
 
     def nodes(self) -> Iterator[dict[str, Any]]:
         for name in self._names():
@@ -89,10 +82,8 @@ class Instances:
         self._due_s = time.monotonic() + max(PAUSE_S_MIN, PAUSE_PER_S * took_s if answers else 0.0)
 
     def list(self) -> list[dict[str, Any]]:
-        """As `refresh` found them: open ones first, then the latest."""
-        order = sorted(self._known.values(), key=lambda told: told["instance"])
-        order.sort(key=lambda told: -told.get("ended_us", 0))
-        return sorted(order, key=lambda told: told["status"] in FINAL)
+        """As `look` found them: open ones first, then the latest."""
+        return self._order
 
     def show(self, instance: str) -> dict[str, Any]:
         """One instance: what each of its replicas knows, and its history."""
@@ -149,6 +140,26 @@ class Instances:
             raise CallerError(f"no node of {self.folder} knows an instance {instance!r}")
         now = {**_outline(state), "variables": state.variables, "asks": [], "compensating": []}
         return {"now": now, "history": told_history(state), "replicas": []}
+
+
+def _counts(known: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    by_process: dict[str, dict[str, int]] = {}
+    for told in known.values():
+        counts = by_process.setdefault(told["process"], {})
+        counts[told["status"]] = counts.get(told["status"], 0) + 1
+    return {
+        "instances": len(known),
+        "open": sum(told["status"] not in FINAL for told in known.values()),
+        "stuck": sum(bool(told.get("parked")) or told["status"] == "parked" for told in known.values()),
+        "later_views": sum(told.get("view", 0) > 0 for told in known.values()),
+        "by_process": by_process,
+    }
+
+
+def _order(known: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(
+        known.values(), key=lambda told: (told["status"] in FINAL, -told.get("ended_us", 0), told["instance"])
+    )
 
 
 def _copied_states(path: Path) -> list[tuple[State, bool]]:

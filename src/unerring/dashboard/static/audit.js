@@ -5,50 +5,85 @@ import { count, eventTime, plural, wallTime } from './format.js';
 import { empty, notices, panel } from './parts.js';
 import { state } from './state.js';
 
-const NAMES = { 'false positive': 'false positives', 'false negative': 'false negatives' };
+// A promise is a sentence; what stands before its colon names it.
+const NAMES = { 'no false positives': 'false positives', 'no false negatives': 'false negatives', 'no duplication': 'duplicates', 'no false ordering': 'false order', completeness: 'still to come' };
+const FEW = 20;
 
 export function word(judged) {
   if (!judged) return { tone: 'calm', text: 'not judged yet' };
   return judged.wrong ? { tone: 'bad', text: `${plural(judged.wrong, 'violation')}` } : { tone: 'good', text: 'nothing is wrong' };
 }
 
-function situations(told) {
-  const promises = [...new Set(told.rules.flatMap((rule) => Object.keys(rule.counts)))];
+const sum = (values) => Object.values(values).reduce((all, one) => all + one, 0);
+const said = (wrong, well) => h('p', { class: `verdict ${wrong ? 'bad' : 'good'}` }, wrong ? `✗ ${plural(wrong, 'violation')} found.` : `✓ ${well}`);
+const text = (one) => (typeof one === 'string' ? one : Object.values(one).flat().join(': '));
+const found = (all) => [all.slice(0, FEW).map((one, at) => h('p', { class: 'bad-text', key: at }, text(one))), all.length > FEW ? h('p', { class: 'soft' }, `and ${count(all.length - FEW)} more`) : null];
+const number = (value, bad) => h('td', { class: `right${bad && value ? ' bad-text' : ''}` }, count(value));
+const judgement = (wrong) => h('td', {}, h('span', { class: `chip ${wrong ? 'bad' : 'good'}` }, wrong ? '✗ wrong' : '✓ perfect'));
+
+// The first so many columns are words, the last is the verdict, between them are figures.
+function table(words, names, rows) {
+  return h('div', { class: 'table-scroll' }, h('table', {},
+    h('thead', {}, h('tr', {}, names.map((name, at) => h('th', { scope: 'col', class: at >= words && at < names.length - 1 ? 'right' : '' }, name)))),
+    h('tbody', {}, rows)));
+}
+
+function channels(told) {
+  const total = { in_stream: 0, lost: 0, quarantined: 0 };
+  for (const one of told.intake) {
+    total.in_stream += one.in_stream;
+    total.lost += one.lost;
+    total.quarantined += sum(one.quarantined);
+  }
+  if (!told.intake.length) return [said(told.intake_violations.length, 'The log was not filled by channels; nothing of it is missing.'), found(told.intake_violations)];
   return [
-    h('p', { class: `verdict ${told.wrong ? 'bad' : 'good'}` }, told.wrong ? `${plural(told.wrong, 'violation')} found.` : 'Every situation was delivered exactly once, as in a run without failures.'),
-    h('p', { class: 'soft' }, `The perfect run was recomputed from ${plural(Object.values(told.events).reduce((all, one) => all + one, 0), 'event')} through ${eventTime(told.through_us)}, judged ${wallTime(told.at_us)}.`),
-    h('div', { class: 'table-scroll' }, h('table', {},
-      h('thead', {}, h('tr', {}, ['situation', 'gear', 'delivered', 'perfect run', ...promises.map((one) => NAMES[one] || one), 'verdict'].map((name, at) => h('th', { scope: 'col', class: at > 1 && name !== 'verdict' ? 'right' : '' }, name)))),
-      h('tbody', {}, told.rules.map((rule) => {
-        const wrong = Object.values(rule.counts).reduce((all, one) => all + one, 0);
-        return h('tr', { key: `${rule.stream} ${rule.gear}` }, h('th', { scope: 'row' }, rule.stream), h('td', {}, rule.gear), h('td', { class: 'right' }, count(rule.delivered)), h('td', { class: 'right' }, count(rule.perfect)),
-          promises.map((name) => h('td', { class: 'right' }, count(rule.counts[name] || 0))), h('td', {}, h('span', { class: `chip ${wrong ? 'bad' : 'good'}` }, wrong ? '✗ wrong' : '✓ perfect')));
-      })))),
-    told.rules.flatMap((rule) => rule.findings.map((text, at) => h('p', { class: 'bad-text', key: `${rule.stream} ${at}` }, `${rule.stream}: ${text}`))),
-    told.intake_violations.map((one, at) => h('p', { class: 'bad-text', key: at }, typeof one === 'string' ? one : Object.values(one).join(': '))),
-    told.notes.map((note) => h('p', { class: 'soft', key: note }, note)),
+    said(told.intake_violations.length, 'Every number of every producer is in the log once, or is declared lost.'),
+    h('p', { class: 'soft' }, `${plural(total.in_stream, 'event')} in the log, ${count(total.quarantined)} in quarantine, ${count(total.lost)} declared lost.`),
+    table(1, ['channel', 'numbers', 'in the log', 'in quarantine', 'declared lost', 'missing', 'doubled', 'verdict'], told.intake.map((one) => h('tr', { key: `${one.stream} ${one.producer} ${one.epoch}`, 'data-intake': one.stream },
+      h('th', { scope: 'row' }, one.stream, h('span', { class: 'soft' }, ` epoch ${one.epoch}`)), h('td', { class: 'right' }, `${count(one.first)}–${count(one.last)}`),
+      number(one.in_stream), number(sum(one.quarantined)), number(one.lost), number(one.missing, true), number(one.doubled, true), judgement(one.missing + one.doubled)))),
+    found(told.intake_violations),
+  ];
+}
+
+function situations(told) {
+  const broken = (rule, name) => sum(Object.fromEntries(Object.entries(rule.counts).filter(([promise]) => promise.startsWith(name))));
+  const wrong = told.wrong - told.intake_violations.length;
+  return [
+    said(wrong, 'Every situation was delivered exactly once, as in a run without failures.'),
+    h('p', { class: 'soft' }, `The perfect run was recomputed from ${plural(sum(told.events), 'event')}${eventTime(told.through_us) === '–' ? '' : ` through ${eventTime(told.through_us)}`}; judged ${wallTime(told.at_us)}.`),
+    table(2, ['situation', 'gear', 'delivered', 'perfect run', ...Object.values(NAMES), 'verdict'], told.rules.map((rule) => h('tr', { key: `${rule.stream} ${rule.gear}`, 'data-rule': rule.stream },
+      h('th', { scope: 'row' }, rule.stream), h('td', {}, rule.gear), number(rule.delivered), number(rule.perfect), Object.keys(NAMES).map((name) => number(broken(rule, name), true)), judgement(sum(rule.counts))))),
+    found(told.rules.flatMap((rule) => rule.findings.map((one) => `${rule.stream}: ${one}`))),
+    [...told.notes, ...new Set(told.rules.flatMap((rule) => rule.notes))].map((note) => h('p', { class: 'soft', key: note }, note)),
   ];
 }
 
 function processes(told) {
   return [
-    h('p', { class: `verdict ${told.wrong ? 'bad' : 'good'}` }, told.wrong ? `${plural(told.wrong, 'violation')} found.` : 'Every settled instance had the effects of exactly one execution.'),
-    h('p', { class: 'soft' }, `${Object.entries(told.instances).map(([status, number]) => `${count(number)} ${status}`).join(', ')}; ${plural(told.interactions, 'interaction')} in the services’ journals; judged ${wallTime(told.at_us)}.`),
+    said(told.violations.length, 'Every settled instance had the effects of exactly one execution.'),
+    h('p', { class: 'soft' }, `${Object.entries(told.instances).map(([status, many]) => `${count(many)} ${status}`).join(', ') || 'No instance'}; ${plural(told.interactions, 'interaction')} in the services’ journals; judged ${wallTime(told.at_us)}.`),
     told.unsettled.length ? h('p', { class: 'soft' }, `${plural(told.unsettled.length, 'instance')} not settled yet`) : null,
-    told.violations.slice(0, 20).map((one, at) => h('p', { class: 'bad-text', key: at }, typeof one === 'string' ? one : Object.values(one).join(': '))),
+    told.unjudged?.length ? h('p', { class: 'soft' }, `${plural(told.unjudged.length, 'instance')} not judged: the audit was not given the process`) : null,
+    found(told.violations),
   ];
 }
+
+const title = (which, name) => ({ label: name, ...h('span', {}, h('span', { class: 'number' }, which), name) });
 
 export const audit = {
   draw(main) {
     const told = state.document.audit;
     const run = state.document.run;
+    const none = empty('No audit was made of this run yet. ', h('code', {}, `unerring audit ${run.data}`), ' recomputes the perfect run on Spark and compares.');
     patch(main, [
       ...notices(),
-      panel('Promises 1 and 2: channels and situations', told.page ? h('a', { href: '/audit', target: '_blank', rel: 'noopener' }, 'the audit’s page, with witnesses') : null,
-        told.situations ? situations(told.situations) : empty('No audit was made of this run yet. ', h('code', {}, `unerring audit ${run.data}`), ' recomputes the perfect run on Spark and compares.')),
-      panel('Promise 3: processes', null,
-        told.processes ? processes(told.processes) : empty('Processes are judged by their services’ journals: ', h('code', {}, `unerring audit ${run.data}/processes --journal FILE`))),
+      told.situations && panel(title(1, 'Channels'), null, channels(told.situations)),
+      panel(title(2, 'Correlation'), told.page ? h('a', { href: '/audit', target: '_blank', rel: 'noopener' }, 'the audit’s page, with witnesses') : null, told.situations ? situations(told.situations) : none),
+      panel(title(3, 'Processes'), null,
+        told.processes ? processes(told.processes)
+          : state.document.processes.nodes.length || state.document.processes.instances ? empty('Processes are judged by their services’ journals: ', h('code', {}, `unerring process audit MODULE:PROCESS --journal FILE --data ${run.data}/processes`))
+          : empty('No process node belongs to this run.')),
     ]);
   },
 };

@@ -5,21 +5,24 @@ import { count, eventTime } from './format.js';
 import { bar, empty, notices, panel } from './parts.js';
 import { state } from './state.js';
 
+export const balance = (told) => h('span', { class: `chip ${told.balanced ? 'good' : 'bad'}` }, told.balanced ? '✓ balanced' : '✗ does not balance');
+
+// A sign stays with the term that follows it, wherever the line breaks.
 export function equation(told) {
-  const part = (name, number, tone = '') => h('span', { class: `term ${tone}` }, h('b', {}, count(number)), h('span', { class: 'soft' }, name));
+  const part = (sign, name, number, tone = '') => h('span', { class: 'signed', key: name }, sign && h('span', { class: 'sign' }, sign),
+    h('span', { class: `term ${tone}` }, h('b', {}, count(number)), h('span', { class: 'soft' }, name)));
   return h('div', { class: 'equation', 'data-balanced': String(told.balanced) },
-    part('published', told.published), h('span', { class: 'sign' }, '='), part('delivered', told.delivered, 'delivered'), h('span', { class: 'sign' }, '+'),
-    part('declared lost', told.declared_lost, told.declared_lost ? 'lost' : ''), h('span', { class: 'sign' }, '+'), part('pending', told.pending, told.pending ? 'pending' : ''),
-    h('span', { class: `chip ${told.balanced ? 'good' : 'bad'}` }, told.balanced ? 'balanced' : 'does not balance'));
+    part('', 'published', told.published), part('=', 'delivered', told.delivered, 'delivered'),
+    part('+', 'declared lost', told.declared_lost, told.declared_lost ? 'lost' : ''), part('+', 'pending', told.pending, told.pending ? 'pending' : ''));
 }
 
 function account(one) {
   const lost = one.lost.map((range) => `${range.first}–${range.last ?? '?'} (${range.cause})`).join('; ');
   return h('tr', { key: `${one.stream} ${one.id} ${one.epoch}`, 'data-stream': one.stream },
-    h('th', { scope: 'row' }, one.stream, h('span', { class: 'soft block' }, `${one.producer}, epoch ${one.epoch}`)),
+    h('th', { scope: 'row' }, one.stream, h('span', { class: 'soft block' }, `${one.producer}, epoch ${one.epoch}${one.cut ? `, from no. ${count(one.cut + 1)}` : ''}`)),
     h('td', { class: 'wide' }, bar([['delivered', one.delivered], ['lost', one.declared_lost], ['pending', one.pending]], `${count(one.delivered)} delivered, ${count(one.declared_lost)} lost, ${count(one.pending)} pending`)),
     [one.published, one.delivered, one.declared_lost, one.pending, one.duplicates].map((number) => h('td', { class: 'right' }, count(number))),
-    h('td', {}, h('span', { class: `chip ${one.balanced ? 'good' : 'bad'}` }, one.balanced ? '✓ balanced' : '✗ not balanced'), lost && h('span', { class: 'soft block' }, `lost: ${lost}`)));
+    h('td', {}, balance(one), lost && h('span', { class: 'soft block' }, `lost: ${lost}`)));
 }
 
 function log() {
@@ -39,7 +42,7 @@ export const channels = {
     const told = state.document.channels;
     patch(main, [
       ...notices(),
-      panel('Channels', h('span', { class: 'soft' }, 'each consumer, from its cut on'),
+      panel('Channels', h('span', { class: 'tools' }, h('span', { class: 'soft' }, 'since this consumer began, or began again: its cut'), told.accounts.length ? balance(told) : null),
         told.accounts.length ? [equation(told), h('div', { class: 'table-scroll' }, h('table', { class: 'accounts' },
           h('thead', {}, h('tr', {}, ['channel', '', 'published', 'delivered', 'declared lost', 'pending', 'duplicates discarded', 'ledger'].map((name, at) => h('th', { scope: 'col', class: at > 1 && at < 7 ? 'right' : '' }, name)))),
           h('tbody', {}, told.accounts.map(account))))]

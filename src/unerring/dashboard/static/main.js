@@ -17,7 +17,7 @@ const VIEWS = [
   ['situations', 'Situations', (d) => d.situations && count(d.situations.total), situations],
   ['processes', 'Processes', (d) => d.processes && count(d.processes.instances), processes],
   ['channels', 'Channels', (d) => d.channels && count(d.channels.accounts.length), channels],
-  ['spark', 'Spark', (d) => d.spark && count(d.spark.levels.length), spark],
+  ['spark', 'Spark', (d) => (d.spark?.levels.length ? count(d.spark.levels.length) : ''), spark],
   ['timeline', 'Time line', (d) => d.happenings && count(d.happenings.count), timeline],
   ['audit', 'Audit', (d) => verdictWord(d), audit],
 ];

@@ -11,7 +11,7 @@ export function notices() {
 }
 
 export const panel = (title, side, ...children) =>
-  h('section', { class: 'panel', 'aria-label': typeof title === 'string' ? title : undefined },
+  h('section', { class: 'panel', 'aria-label': typeof title === 'string' ? title : title.label },
     h('div', { class: 'panel-head' }, h('h2', {}, title), side), children);
 
 export const empty = (...words) => h('p', { class: 'soft empty' }, words);
@@ -29,7 +29,8 @@ export const chip = (word, text = word) => h('span', { class: `chip ${TONES[word
 
 // A small line of the last values, the newest at the right.
 export function spark(values, { width = 150, height = 34, label = '', tone = 'line', stretch = false } = {}) {
-  if (values.length < 2) return h('svg', { class: 'sparkline', width, height, role: 'img', 'aria-label': `${label}: not enough yet` });
+  if (values.length === 1) values = [values[0], values[0]];
+  if (!values.length) return h('svg', { class: 'sparkline', width, height, role: 'img', 'aria-label': `${label}: nothing yet` });
   const top = Math.max(...values, 1e-9);
   const x = (at) => (at / (values.length - 1)) * (width - 4) + 2;
   const y = (value) => height - 3 - (value / top) * (height - 8);

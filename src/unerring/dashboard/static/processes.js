@@ -1,10 +1,10 @@
 // Instances of processes: found among many, and each on its drawn graph.
 
 import { h, patch } from './dom.js';
-import { count, seconds, value, wallTime } from './format.js';
+import { count, seconds, value, wallClock, wallTime } from './format.js';
 import { chip, empty, figure, notices, orders, panel } from './parts.js';
 import { Rows } from './rows.js';
-import { ask, changed, state } from './state.js';
+import { ask, calmly, changed, state } from './state.js';
 
 const PAGE = 200;
 let rows = null;
@@ -41,6 +41,8 @@ function afresh() {
   if (rows) rows.body.scrollTop = 0;
   load(0);
 }
+
+const search = calmly(afresh);
 
 function again() {
   // What is on the screen is asked for once more; what is not is forgotten.
@@ -98,6 +100,18 @@ function places(graph) {
 
 const isAction = (vertex) => !/split|join/.test(vertex.kind);
 
+// Ids of interactions that were undone: those of the process itself, and those of executions that did not count, because
+// another view went on without them.
+function undoneOf(told) {
+  const own = new Map((told.history?.undone || []).map((one) => [one.iid, one]));
+  const aside = new Map();
+  for (const one of told.happened || []) {
+    const said = one.what === 'undoes' && /: group (\d+) of view (\d+): (.+)$/.exec(one.said);
+    for (const iid of said ? said[3].split(', ') : []) aside.set(iid, { iid, vertex: iid.slice(told.now.instance.length + 1).split('/')[0], group: said[1], view: said[2], who: one.who, at_us: one.at_us });
+  }
+  return { own, aside };
+}
+
 function done(told) {
   const found = new Map();
   for (const group of told.history?.groups || []) {
@@ -109,7 +123,8 @@ function done(told) {
 function drawing(graph, told) {
   const { found, width, height } = places(graph);
   const taken = done(told);
-  const undone = ['cancelled', 'failed', 'undoing'].includes(told.now.status);
+  const undone = undoneOf(told);
+  const undoneAside = (name) => [...undone.aside.values()].filter((one) => one.vertex === name);
   const middle = height / 2 - 5;
   const at = (name, side) => {
     if (!name) return side === 'out' ? [8, middle] : [width - 8, middle];
@@ -148,7 +163,7 @@ function drawing(graph, told) {
           h('text', { x: cx, y: cy + 5, 'text-anchor': 'middle' }, vertex.kind.startsWith('xor') ? '×' : '+'), h('title', {}, `${vertex.kind} ${vertex.condition || ''}`));
       }
       const final = vertex.write && !vertex.compensable;
-      const gone = action && undone && vertex.write && vertex.compensable;
+      const gone = action && undone.own.has(action.iid), aside = undoneAside(vertex.name);
       const kind = vertex.write ? (final ? 'cannot be undone' : 'can be undone') : vertex.service === 'local' ? vertex.kind : 'reads';
       return h('g', { key: vertex.name, class: `action ${vertex.write ? (final ? 'final' : 'write') : 'read'}${action ? ' done' : ''}${gone ? ' undone' : ''}` },
         h('rect', { x, y, width: wide, height: TALL, rx: 8 }),
@@ -156,7 +171,8 @@ function drawing(graph, told) {
         h('text', { class: 'facts', x: x + wide / 2, y: y + 39, 'text-anchor': 'middle' }, action ? `group ${action.group} · view ${action.view} · ${action.master}` : vertex.service === 'local' ? vertex.kind : vertex.service),
         action && h('circle', { class: 'tick', cx: x + wide - 2, cy: y + 2, r: 8 }),
         action && h('text', { class: 'tick-text', x: x + wide - 2, y: y + 5.6, 'text-anchor': 'middle' }, gone ? '↺' : '✓'),
-        h('title', {}, `${vertex.name} at ${vertex.service}: ${kind}${action ? `; ${action.iid}` : ''}`));
+        aside.length ? [h('circle', { class: 'tick aside', cx: x + 2, cy: y + 2, r: 8 }), h('text', { class: 'tick-text', x: x + 2, y: y + 5.6, 'text-anchor': 'middle' }, '↺')] : null,
+        h('title', {}, `${vertex.name} at ${vertex.service}: ${kind}${action ? `; ${action.iid}` : ''}${gone ? '; undone' : ''}${aside.map((one) => `; undone in view ${one.view}: ${one.iid}`).join('')}`));
     })));
 }
 
@@ -170,8 +186,28 @@ function history(told) {
     h('thead', {}, h('tr', {}, ['group', 'view', 'master', 'when', 'action', 'interaction id', 'took', 'reply'].map((name) => h('th', { scope: 'col' }, name)))),
     h('tbody', {}, groups.flatMap((group) => (group.actions.length ? group.actions : [null]).map((action, at) => h('tr', { key: `${group.group}.${at}` },
       h('td', {}, at ? '' : group.group), h('td', {}, at ? '' : group.view), h('td', {}, at ? '' : group.master), h('td', { class: 'nowrap' }, at ? '' : wallTime(group.at_us).split(', ').at(-1)),
-      h('td', {}, action ? action.vertex : ''), h('td', { class: 'mono iid', title: action?.iid }, action ? own(action.iid, told) : ''),
-      h('td', { class: 'right nowrap' }, action && action.took_us ? seconds(action.took_us / 1e6) : ''), h('td', { class: 'reply', title: action ? value(action.reply) : '' }, action ? own(value(action.reply), told) : '')))))));
+      h('td', {}, action ? action.vertex : h('span', { class: 'soft' }, 'agreed')), h('td', { class: 'mono iid', title: action?.iid }, action ? own(action.iid, told) : ''),
+      h('td', { class: 'right nowrap' }, action && action.took_us ? seconds(action.took_us / 1e6) : ''), h('td', { class: 'reply', title: action ? value(action.reply) : '' }, action ? own(value(action.reply), told) : '')))),
+    compensations(told))));
+}
+
+// Each compensation names the interaction that it undoes, by its id.
+function compensations(told) {
+  const { own: ownUndone, aside } = undoneOf(told);
+  const row = (one, group, view, who, when, why) => h('tr', { key: `undo ${one.iid}`, class: 'undo' }, h('td', {}, group), h('td', {}, view), h('td', {}, who), h('td', { class: 'nowrap' }, when),
+    h('td', {}, '↺ undoes ', one.vertex), h('td', { class: 'mono iid', title: one.iid }, own(one.iid, told)), h('td', { class: 'right nowrap' }, one.took_us ? seconds(one.took_us / 1e6) : ''), h('td', { class: 'reply', title: why }, why));
+  const was = new Map((told.history?.groups || []).flatMap((group) => group.actions.map((action) => [action.iid, group])));
+  return [
+    [...ownUndone.values()].map((one) => row(one, was.get(one.iid)?.group ?? '', was.get(one.iid)?.view ?? '', '', '', told.now.reason || 'the process was undone')),
+    [...aside.values()].map((one) => row(one, one.group, one.view, one.who, wallClock(one.at_us), 'another view went on without it')),
+  ];
+}
+
+// Views that were asked for, by whom and why.
+function views(told) {
+  const asked = (told.happened || []).filter((one) => one.what === 'view');
+  return asked.length ? [h('h3', {}, 'Views'), h('ol', { class: 'latest' }, asked.map((one) => h('li', { key: `${one.at_us} ${one.who}` },
+    h('span', { class: 'when mono' }, wallClock(one.at_us)), h('span', { class: 'said' }, one.said.slice(told.now.instance.length + 2).replaceAll('/processes', '')))))] : null;
 }
 
 function detail() {
@@ -184,10 +220,10 @@ function detail() {
     h('p', { class: 'facts-line' }, chip(now.status), ' ', h('b', {}, now.process), h('span', { class: 'soft' }, ` version ${now.version?.slice(0, 8)}`),
       now.view !== undefined && h('span', {}, `view ${now.view}`), now.group !== undefined && h('span', {}, `group ${now.group}`), now.reason && h('span', { class: 'bad-text' }, now.reason)),
     chosen.graph?.vertices ? drawing(chosen.graph, chosen.told) : chosen.graph?.error ? h('p', { class: 'soft' }, chosen.graph.error) : null,
-    h('p', { class: 'legend soft' }, h('span', {}, h('i', { class: 'box read' }), 'reads'), h('span', {}, h('i', { class: 'box write' }), 'writes, can be undone'), h('span', {}, h('i', { class: 'box final' }), 'cannot be undone')),
+    h('p', { class: 'legend soft' }, h('span', {}, h('i', { class: 'box read' }), 'reads'), h('span', {}, h('i', { class: 'box write' }), 'writes, can be undone'), h('span', {}, h('i', { class: 'box final' }), 'cannot be undone'), h('span', {}, h('i', { class: 'glyph good' }, '✓'), 'done'), h('span', {}, h('i', { class: 'glyph warn' }, '↺'), 'undone')),
     replicas.length ? h('p', { class: 'replica-line' }, replicas.map((one) => h('span', { key: one.node }, h('b', {}, one.node), ` ${one.role}${one.view === null || one.view === undefined ? '' : `, view ${one.view}`}`))) : null,
     lists.map(([name, words]) => h('p', { class: 'bad-text', key: name }, `${words}: ${now[name].join('; ')}`)),
-    h('h3', {}, 'Groups and interactions'), history(chosen.told),
+    h('h3', {}, 'Groups and interactions'), history(chosen.told), views(chosen.told),
     h('h3', {}, 'State'), h('dl', { class: 'variables' }, Object.entries(now.variables || {}).map(([name, given]) => h('div', { key: name }, h('dt', {}, name), h('dd', { title: value(given) }, own(value(given), chosen.told))))));
 }
 
@@ -233,7 +269,7 @@ export const processes = {
       h('div', { class: `split${chosen ? ' open' : ''}` },
         panel('Instances', h('span', { class: 'soft' }, `${count(matching)} of ${count(told.instances)}`),
           h('div', { class: 'tools filters' },
-            h('input', { type: 'search', placeholder: 'Find by id', 'aria-label': 'Find by id', value: find, onInput: (event) => { find = event.target.value; afresh(); } }),
+            h('input', { type: 'search', placeholder: 'Find by id', 'aria-label': 'Find by id', value: find, onInput: (event) => { find = event.target.value; search(); } }),
             pick('every process', process, Object.keys(told.by_process), (is) => { process = is; }), pick('every status', status, statuses, (is) => { status = is; })),
           h('div', { own: true, class: 'rows-here', id: 'instance-rows' })),
         detail()),

@@ -1,4 +1,5 @@
-// A list of any length: only the rows that can be seen are in the page. A listbox for keyboards and screen readers.
+// A list of any length: only the rows that can be seen are in the page. For keyboards and screen readers it is a listbox,
+// or a plain list where there is nothing to choose.
 
 import { h, patch } from './dom.js';
 
@@ -6,8 +7,8 @@ let made = 0;
 
 export class Rows {
   // `render(item, index)` gives a row's children. `need(first, count)` is called when rows are wanted that are not there.
-  constructor({ label, height = 34, render, choose = () => {}, need = () => {}, head = null }) {
-    Object.assign(this, { height, render, choose, need });
+  constructor({ label, height = 34, render, choose = () => {}, need = () => {}, head = null, role = 'listbox' }) {
+    Object.assign(this, { height, render, choose, need, role });
     this.id = `rows${(made += 1)}`;
     this.count = 0;
     this.item = () => undefined;
@@ -18,7 +19,7 @@ export class Rows {
     this.body = document.createElement('div');
     this.body.className = 'rows-body';
     this.body.tabIndex = 0;
-    this.body.setAttribute('role', 'listbox');
+    this.body.setAttribute('role', role);
     this.body.setAttribute('aria-label', label);
     this.space = document.createElement('div');
     this.space.className = 'rows-space';
@@ -61,15 +62,16 @@ export class Rows {
       const chosen = item !== undefined && this.chosen !== null && this.name(item) === this.chosen;
       rows.push(
         h('div', {
-          key: index, id: `${this.id}-${index}`, role: 'option', class: `row${chosen ? ' chosen' : ''}${index === this.active ? ' active' : ''}`,
-          'data-index': index, 'aria-selected': chosen ? 'true' : 'false', 'aria-posinset': index + 1, 'aria-setsize': this.count,
+          key: index, id: `${this.id}-${index}`, role: this.role === 'list' ? 'listitem' : 'option', class: `row${chosen ? ' chosen' : ''}${index === this.active ? ' active' : ''}`,
+          'data-index': index, 'aria-selected': this.role === 'list' ? null : chosen ? 'true' : 'false', 'aria-posinset': index + 1, 'aria-setsize': this.count,
           style: { top: `${index * this.height}px`, height: `${this.height}px` },
         }, item === undefined ? h('span', { class: 'soft' }, '…') : this.render(item, index)),
       );
     }
     this.space.style.height = `${this.count * this.height}px`;
     patch(this.space, rows);
-    if (this.active >= 0 && this.active < this.count) this.body.setAttribute('aria-activedescendant', `${this.id}-${this.active}`);
+    if (this.role === 'listbox' && this.active >= first && this.active < last) this.body.setAttribute('aria-activedescendant', `${this.id}-${this.active}`);
+    else this.body.removeAttribute('aria-activedescendant');
     if (missing >= 0) this.need(missing, last - missing);
   }
 

@@ -4,7 +4,7 @@ import { h, patch } from './dom.js';
 import { count, eventClock, eventTime, plural, rate, span, value } from './format.js';
 import { empty, notices, panel } from './parts.js';
 import { Rows } from './rows.js';
-import { ask, changed, state } from './state.js';
+import { ask, calmly, changed, state } from './state.js';
 
 const PAGE = 200;
 const COLOURS = 8;
@@ -65,6 +65,11 @@ function afresh() {
   if (rows) rows.body.scrollTop = 0;
   older();
 }
+
+const search = calmly(() => {
+  afresh();
+  changed();
+});
 
 function takeTail() {
   if (paused) return 0;
@@ -147,8 +152,9 @@ export function answerPanel(close) {
     : answer.error ? h('p', { class: 'bad-text' }, answer.error)
     : [
       h('p', {}, 'Rule ', h('b', {}, answer.rule), ` (${answer.kind}, level ${answer.level}) `, answer.complete
-        ? answer.kind === 'window' ? `looked at ${answer.count === 1 ? 'this event' : `these ${count(answer.count)} events`}: all that its window held.${answer.count > answer.made_of.length ? ` ${count(answer.made_of.length)} of them are shown.` : ''}`
-          : `needs ${answer.count === 1 ? 'exactly this event' : `exactly these ${count(answer.count)} events`}: take one away, and the situation is gone.`
+        ? answer.kind === 'window' && !answer.count ? 'closed a window that held no event: the last of its key had left it.'
+          : answer.kind === 'window' ? `looked at ${answer.count === 1 ? 'this event' : `these ${count(answer.count)} events`}: all that its window held.${answer.count > answer.made_of.length ? ` ${count(answer.made_of.length)} of them are shown.` : ''}`
+          : `needs ${answer.count === 1 ? 'exactly this event' : `exactly these ${count(answer.count)} events`}: take ${answer.count === 1 ? 'it' : 'one'} away, and the situation is gone.`
         : `builds on more than can be taken apart. These are the last ${count(answer.count)} events that it took before; the last of them decided.`),
       lanes(answer),
       h('ol', { class: 'constituents' }, answer.made_of.map((one) => constituent(one, trail)), h('li', { key: 'it', class: 'it' }, h('div', { class: 'constituent' },
@@ -179,7 +185,7 @@ export const situations = {
       h('div', { class: `split${trail.length ? ' open' : ''}` },
         panel('Situations', h('span', { class: 'soft', id: 'sampling' }, sampling()),
           h('div', { class: 'tools filters' },
-            h('input', { type: 'search', placeholder: 'Find in payloads', 'aria-label': 'Find in payloads', value: find, onInput: (event) => { find = event.target.value; afresh(); changed(); } }),
+            h('input', { type: 'search', placeholder: 'Find in payloads', 'aria-label': 'Find in payloads', value: find, onInput: (event) => { find = event.target.value; search(); } }),
             h('button', { class: 'quiet', 'aria-pressed': paused ? 'true' : 'false', onClick: () => { paused = !paused; if (!paused) afresh(); changed(); } }, paused ? '▶ go on' : '❚❚ pause'),
             h('div', { class: 'streams', role: 'group', 'aria-label': 'Streams' }, names().map((name) =>
               h('button', { key: name, class: `tag ${colour(name)}${streams.has(name) ? ' off' : ''}`, 'data-stream': name, 'aria-pressed': streams.has(name) ? 'false' : 'true', onClick: () => { if (streams.has(name)) streams.delete(name); else streams.add(name); afresh(); changed(); } },

@@ -1,24 +1,28 @@
 // The gear for volume: its drivers, and each level's micro-batches.
 
 import { h, patch } from './dom.js';
-import { bytes, count, eventTime, rate, seconds } from './format.js';
+import { bytes, count, eventTime, plural, rate, seconds, wallClock } from './format.js';
 import { chip, empty, figure, notices, orders, panel, spark as line } from './parts.js';
 import { state } from './state.js';
 
-function chart(title, now, values, tone) {
-  return h('div', { class: 'chart' }, h('div', { class: 'chart-head' }, h('span', { class: 'soft' }, title), h('b', {}, now)), line(values, { width: 300, height: 64, label: title, tone, stretch: true }));
+// The last values of one figure; below it, from when to when, and the most there was.
+function chart(title, now, points, valueOf, written, tone) {
+  const values = points.map(valueOf);
+  return h('div', { class: 'chart' }, h('div', { class: 'chart-head' }, h('span', { class: 'soft' }, title), h('b', {}, now)), line(values, { width: 300, height: 64, label: title, tone, stretch: true }),
+    h('div', { class: 'chart-foot soft' }, h('span', {}, wallClock(points[0].at_us)), h('span', {}, `at most ${written(Math.max(...values))}`), h('span', {}, wallClock(points.at(-1).at_us))));
 }
 
 function level(one) {
-  const recent = one.recent;
+  const recent = one.recent, sized = one.state_bytes !== null;
   return panel(`Level ${one.number}`, h('span', { class: 'soft' }, one.rules.join(', ')),
     h('div', { class: 'figures plain', 'data-level': one.number },
       figure('micro-batches', count(one.batches)), figure('events', count(one.events)), figure('last batch took', seconds(one.took_s)),
       figure('sealed through', one.complete ? 'complete' : eventTime(one.through_us)), figure('driver', one.driver)),
     h('div', { class: 'charts' },
-      chart('events a second', rate(one.events_per_s), recent.map((point) => (point.took_s > 0 ? point.events / point.took_s : 0)), 'line'),
-      chart('lag, event time', seconds(one.lag_s), recent.map((point) => point.lag_s), 'amber'),
-      chart(recent.some((point) => point.state_bytes !== null) ? `state, ${count(one.keys)} keys` : 'state, keys', one.state_bytes === null ? count(one.keys) : bytes(one.state_bytes), recent.map((point) => point.state_bytes ?? point.keys), 'green')));
+      chart('events a second', rate(one.events_per_s), recent, (point) => (point.took_s > 0 ? point.events / point.took_s : 0), rate, 'line'),
+      chart('lag, in event time', seconds(one.lag_s), recent, (point) => point.lag_s, seconds, 'amber'),
+      sized ? chart(`state of ${plural(one.keys, 'key')}`, bytes(one.state_bytes), recent, (point) => point.state_bytes ?? 0, bytes, 'green')
+        : chart('keys that have state', count(one.keys), recent, (point) => point.keys, count, 'green')));
 }
 
 export const spark = {

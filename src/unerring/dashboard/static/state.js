@@ -115,6 +115,15 @@ export async function ask(path, options) {
   }
 }
 
+// What is called often while somebody types is done once, when they pause.
+export function calmly(action, pause = 200) {
+  let timer = null;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(action, pause);
+  };
+}
+
 export function keepToken(token) {
   state.token = token;
   if (token) sessionStorage.setItem('token', token);

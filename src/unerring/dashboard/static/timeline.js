@@ -21,6 +21,8 @@ let rows = null;
 
 const kindOf = (one) => KINDS[one.what]?.[0] || 'failure';
 const ends = new Set(['died', 'ended']);
+const LOUD = new Set(['died', 'killed', 'evicted']);
+const COUNTED = { vote: 'votes', leads: 'elected', view: 'views asked for', undoes: 'undone' };
 
 // From what happened to one part: when it was there, and when it led.
 function spans(all, until) {
@@ -70,9 +72,11 @@ export function picture({ tall = 20, windowS = seconds, only: kind = only, quiet
   const x = (us) => left + ((Math.max(us, from) - from) / long) * (wide - left - right);
   const seen = lanes.flatMap(([, list], lane) => list.filter((one) => one.at_us >= from && (!kind || kindOf(one) === kind) && one.what !== 'vote').map((one) => [one, lane]));
   const every = Math.ceil(seen.length / MARKS_MAX);
-  const marks = every > 1 ? seen.filter(([one], at) => kindOf(one) === 'failure' || at % every === 0) : seen;
+  const drawn = every > 1 ? seen.filter(([one], at) => kindOf(one) === 'failure' || at % every === 0) : seen;
+  const loud = (one) => LOUD.has(one.what);
+  const marks = [...drawn.filter(([one]) => !loud(one)), ...drawn.filter(([one]) => loud(one))]; // what broke is on top of what mended it
   const ticks = (quiet ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]).map((part) => from + part * long);
-  return h('div', { class: 'table-scroll' },
+  return h('div', { class: 'table-scroll lanes-scroll', tabindex: quiet ? null : 0, role: quiet ? null : 'region', 'aria-label': quiet ? null : 'Time line' },
     h('svg', { class: 'happenings', viewBox: `0 0 ${wide} ${height}`, role: 'img', 'aria-label': `Time line of ${plural(seen.length, 'happening')}; the list below says the same` },
       ticks.map((us, at) => [
         h('line', { key: `g${at}`, class: 'grid', x1: x(us), x2: x(us), y1: 4, y2: height - 22 }),
@@ -90,8 +94,7 @@ export function picture({ tall = 20, windowS = seconds, only: kind = only, quiet
       marks.map(([one, lane], at) => {
         const y = 6 + lane * tall + tall / 2;
         const [, sign, words] = KINDS[one.what] || ['failure', '?', one.what];
-        const loud = ['died', 'killed', 'evicted'].includes(one.what);
-        return h('text', { key: `m${at}`, class: `sign ${one.what.replace(' ', '-')}${loud ? ' loud' : ''}`, x: x(one.at_us), y: y + (loud ? 5 : 4), 'text-anchor': 'middle' }, sign, h('title', {}, `${wallClock(one.at_us)} ${one.who} ${words}. ${one.said}`));
+        return h('text', { key: `m${at}`, class: `sign ${one.what.replace(' ', '-')}${loud(one) ? ' loud' : ''}`, x: x(one.at_us) - (loud(one) ? 4 : 0), y: y + (loud(one) ? 5 : 4), 'text-anchor': 'middle' }, sign, h('title', {}, `${wallClock(one.at_us)} ${one.who} ${words}. ${one.said}`));
       })),
     marks.length < seen.length && h('p', { class: 'soft' }, `${count(marks.length)} of ${count(seen.length)} marks are drawn: all failures, a sample of the rest`));
 }
@@ -102,7 +105,7 @@ const choice = (label, now, options, set) => h('span', { class: 'choice', role: 
 export const timeline = {
   draw(main) {
     rows ??= new Rows({
-      label: 'What happened, the latest first', height: 30,
+      label: 'What happened, the latest first', height: 30, role: 'list',
       render: (one) => [h('span', { class: 'when mono' }, wallClock(one.at_us)), h('span', { class: `sign ${one.what.replace(' ', '-')}` }, KINDS[one.what]?.[1] || '?'), h('b', { class: 'who' }, one.who), h('span', {}, KINDS[one.what]?.[2] || one.what), h('span', { class: 'soft said' }, one.said)],
     });
     const told = state.document.happenings;
@@ -114,7 +117,7 @@ export const timeline = {
         choice('How much', seconds, WINDOWS, (is) => { seconds = is; })),
         picture(),
         h('p', { class: 'legend soft' }, h('span', {}, h('i', { class: 'box alive' }), 'there'), h('span', {}, h('i', { class: 'box leading' }), 'leads'), h('span', {}, h('i', { class: 'glyph bad' }, '✕'), 'died'), h('span', {}, h('i', { class: 'glyph good' }, '▲'), 'started'), h('span', {}, h('i', { class: 'glyph' }, '◆'), 'caught up'), h('span', {}, h('i', { class: 'glyph lead' }, '●'), 'elected'), h('span', {}, h('i', { class: 'glyph' }, '◐'), 'new view'))),
-      panel('What happened', h('span', { class: 'soft' }, Object.entries(told.counts).map(([what, number]) => `${count(number)} ${what}`).join(', ')), h('div', { own: true, class: 'rows-here', id: 'happening-rows' })),
+      panel('What happened', h('span', { class: 'soft' }, Object.entries(told.counts).map(([what, number]) => `${count(number)} ${COUNTED[what] || what}`).join(', ')), h('div', { own: true, class: 'rows-here', id: 'happening-rows' })),
     ]);
     const here = document.getElementById('happening-rows');
     if (rows.element.parentNode !== here) here.append(rows.element);

@@ -1,9 +1,9 @@
 // The query tree: what flows from where to where, who leads, how much waits.
 
 import { h, patch } from './dom.js';
-import { count, seconds, short } from './format.js';
+import { count, plural, seconds, short } from './format.js';
 import { chip, empty, notices, orders, panel } from './parts.js';
-import { state } from './state.js';
+import { changed, state } from './state.js';
 
 const ALIVE = new Set(['running', 'member', 'joining', 'starting', 'elsewhere']);
 const sum = (streams, what) => Object.values(streams || {}).reduce((all, one) => all + one[what], 0);
@@ -105,6 +105,35 @@ function layout(nodes) {
 }
 
 let focused = null;
+let reached = null; // the node that Tab comes to; arrow keys go on from there
+
+// The nearest node in a direction: along its column, or in the next one that has nodes.
+function neighbour(nodes, from, key) {
+  const column = nodes.filter((node) => node.column === from.column).sort((one, other) => one.y - other.y);
+  const at = column.indexOf(from);
+  if (key === 'ArrowUp' || key === 'ArrowDown') return column[at + (key === 'ArrowUp' ? -1 : 1)];
+  const aside = nodes.filter((node) => (key === 'ArrowRight' ? node.column > from.column : node.column < from.column));
+  const next = key === 'ArrowRight' ? Math.min(...aside.map((node) => node.column)) : Math.max(...aside.map((node) => node.column));
+  return aside.filter((node) => node.column === next).sort((one, other) => Math.abs(one.y - from.y) - Math.abs(other.y - from.y))[0];
+}
+
+function keys(nodes, choose) {
+  return (event) => {
+    const from = nodes.find((node) => node.name === event.target.dataset?.node);
+    if (!from) return;
+    if (event.key === 'Enter' || event.key === ' ') {
+      event.preventDefault();
+      choose(from.name);
+    } else if (event.key.startsWith('Arrow')) {
+      event.preventDefault();
+      const to = neighbour(nodes, from, event.key);
+      if (!to) return;
+      reached = to.name;
+      document.querySelector(`.tree [data-node="${CSS.escape(to.name)}"]`)?.focus();
+      changed();
+    }
+  };
+}
 
 function edges({ routes, middle }) {
   return routes.map(({ stream, from, to, via }) => {
@@ -133,18 +162,20 @@ function pills(node, y) {
   });
 }
 
+const acted = () => Boolean(state.document.processes?.nodes.length);
+
 function card(node, tall, crowded, choose) {
   const hurt = node.replicas.some((one) => !ALIVE.has(one.state) && one.state !== 'ended');
   const facts = node.role === 'process'
-    ? Object.entries(node.counts).map(([status, number]) => `${count(number)} ${status}`).join(', ') || 'none yet'
-    : [`${short(node.made)}`, node.queued ? `${short(node.queued)} queued` : '', node.waiting ? `${short(node.waiting)} waiting` : '', node.lag ? `lag ${seconds(node.lag)}` : ''].filter(Boolean).join(' · ');
+    ? Object.entries(node.counts).map(([status, number]) => `${count(number)} ${status}`).join(', ') || (acted() ? 'none yet' : 'not in this run')
+    : [`${short(node.made)}`, node.onSpark ? `level ${node.onSpark.number} on Spark` : '', node.queued ? `${short(node.queued)} queued` : '', node.waiting ? `${short(node.waiting)} waiting` : '', node.lag ? `lag ${seconds(node.lag)}` : ''].filter(Boolean).join(' · ');
   const what = node.role === 'source' ? 'stream' : node.role === 'process' ? 'process' : node.onSpark ? `rule on Spark, level ${node.onSpark.number}` : 'rule';
   const label = `${what} ${node.title}: ${facts}; ${node.replicas.map((one) => `${one.name} ${one.state}${one.leads ? ' leads' : ''}`).join(', ')}`;
   const cut = node.replicas.length ? WIDE - 30 - 21 * Math.min(node.replicas.length, 5) : WIDE - 24;
   const fit = (text, px, size) => (text.length * size * 0.56 > px ? `${text.slice(0, Math.max(3, Math.floor(px / (size * 0.56)) - 1))}…` : text);
   return h('g', {
-    key: node.name, class: `node ${node.role}${hurt ? ' hurt' : ''}${focused === node.name ? ' chosen' : ''}`, tabindex: 0, role: 'button', 'aria-label': label,
-    onClick: () => choose(node.name), onKeydown: (event) => (event.key === 'Enter' || event.key === ' ') && (event.preventDefault(), choose(node.name)),
+    key: node.name, class: `node ${node.role}${hurt ? ' hurt' : ''}${focused === node.name ? ' chosen' : ''}`, tabindex: node.name === reached ? 0 : -1, role: 'button', 'aria-label': label,
+    'aria-pressed': focused === node.name ? 'true' : 'false', 'data-node': node.name, onClick: () => { reached = node.name; choose(node.name); },
   },
     h('title', {}, label),
     h('rect', { x: node.x, y: node.y, width: WIDE, height: tall, rx: crowded ? 6 : 9 }),
@@ -157,10 +188,11 @@ function card(node, tall, crowded, choose) {
 export function picture(choose) {
   const nodes = nodesOf(state.document);
   if (!nodes.length) return empty('The tree is not known: this folder’s app cannot be loaded here, and no live run was in it.');
+  if (!nodes.some((node) => node.name === reached)) reached = nodes[0].name;
   const laid = layout(nodes);
   const { width, height, tall, crowded } = laid;
   return h('div', { class: 'tree-scroll', tabindex: -1 },
-    h('svg', { class: 'tree', viewBox: `-4 -4 ${width + 8} ${height + 8}`, width: width + 8, height: height + 8, role: 'group', 'aria-label': 'Query tree, from streams on the left to processes on the right' },
+    h('svg', { class: 'tree', viewBox: `-4 -4 ${width + 8} ${height + 8}`, width: width + 8, height: height + 8, role: 'group', 'aria-label': 'Query tree, from streams on the left to processes on the right. Arrow keys go from node to node.', onKeydown: keys(nodes, choose) },
       edges(laid), nodes.map((node) => card(node, tall, crowded, choose))));
 }
 
@@ -170,10 +202,18 @@ export const legend = () => h('p', { class: 'legend soft' },
 
 const COLUMNS = [['process'], ['state'], ['leads'], ['incarnation', 1], ['elections', 1], ['in', 1], ['waiting', 1], ['made', 1], ['queued', 1], ['behind', 1], ['lag', 1], ['process id', 1], ['']];
 
+const ROW = 34, SPARE = 8;
+let scrolled = 0;
+
+// Only the rows that can be seen are in the page; what stands for the others is as tall as they are.
 function table(rows) {
-  return h('div', { class: 'table-scroll tall' }, h('table', { class: 'replicas' },
-    h('thead', {}, h('tr', {}, COLUMNS.map(([name, right]) => h('th', { scope: 'col', class: right ? 'right' : '' }, name)))),
-    h('tbody', {}, rows.map((one) => h('tr', { key: one.name, 'data-name': one.name, class: ALIVE.has(one.state) ? '' : 'down' },
+  const visible = Math.ceil((innerHeight * 0.64) / ROW);
+  const first = Math.max(0, Math.min(Math.floor(scrolled / ROW) - SPARE, rows.length - visible - 2 * SPARE));
+  const shown = rows.slice(first, first + visible + 2 * SPARE), after = rows.length - first - shown.length;
+  const gap = (name, many) => many > 0 && h('tr', { key: name, class: 'gap', 'aria-hidden': 'true' }, h('td', { colspan: COLUMNS.length, style: { height: `${many * ROW}px` } }));
+  return h('div', { class: 'table-scroll tall', tabindex: rows.length > visible ? 0 : null, role: 'region', 'aria-label': 'Processes of the run', onScroll: (event) => { scrolled = event.target.scrollTop; changed(); } }, h('table', { class: 'replicas', 'aria-rowcount': rows.length + 1 },
+    h('thead', {}, h('tr', {}, COLUMNS.map(([name, right]) => h('th', { scope: 'col', class: right ? 'right' : '' }, name || h('span', { class: 'unseen' }, 'commands'))))),
+    h('tbody', {}, gap('before', first), shown.map((one, at) => h('tr', { key: one.name, 'data-name': one.name, 'aria-rowindex': first + at + 2, class: ALIVE.has(one.state) ? '' : 'down' },
       h('th', { scope: 'row' }, one.name, one.host ? h('span', { class: 'soft' }, ` on ${one.host}`) : ''),
       h('td', {}, chip(one.state, one.standing && one.standing !== 'caught_up' ? `${one.state}, ${one.standing}` : one.state)),
       h('td', {}, one.leads && ALIVE.has(one.state) ? chip('leads') : ''),
@@ -181,12 +221,18 @@ function table(rows) {
         .map((value) => h('td', { class: 'right' }, value === undefined ? '' : count(value))),
       h('td', { class: 'right' }, one.lag_s ? seconds(one.lag_s) : ''),
       h('td', { class: 'right mono' }, one.pid && ALIVE.has(one.state) ? one.pid : ''),
-      h('td', { class: 'right' }, orders(one.name, ALIVE.has(one.state) && one.state !== 'elsewhere')))))));
+      h('td', { class: 'right' }, orders(one.name, ALIVE.has(one.state) && one.state !== 'elsewhere' && one.supervised !== false)))), gap('after', after))));
 }
 
-const hostOf = (name) => state.document.tree.nodes.find((node) => node.name === name)?.runs_on ?? name;
+// Who runs a node of the tree: its replicas, the process nodes, or Spark's only driver.
+function runs(one, name) {
+  if (name.startsWith('process ')) return state.document.processes.nodes.includes(one);
+  const host = state.document.tree.nodes.find((node) => node.name === name)?.runs_on;
+  return host ? one.name.split('/')[0] === host : one.supervised === false;
+}
 
 let find = '';
+let entered = false;
 
 function everybody() {
   const nodes = state.document.processes?.nodes || [];
@@ -200,20 +246,28 @@ export const tree = {
       focused = focused === name ? null : name;
       tree.draw(main);
     };
-    const rows = everybody().filter((one) => (!focused || one.name.split('/')[0] === hostOf(focused)) && one.name.toLowerCase().includes(find.toLowerCase()));
+    if (!entered) {
+      entered = true;
+      focused = nodesOf(state.document).find((node) => node.name === decodeURIComponent(location.hash.split('/').slice(1).join('/')))?.name || null;
+    }
+    const all = everybody();
+    const rows = all.filter((one) => (!focused || runs(one, focused)) && one.name.toLowerCase().includes(find.toLowerCase()));
     const record = state.document.live?.record;
     patch(main, [
       ...notices(),
       panel('Query tree', legend(), picture(choose)),
-      panel(focused ? `Replicas of ${focused.replace(/^source_/, 'source ')}` : 'Processes of the run',
+      panel(focused ? `Who runs ${focused.replace(/^source_/, 'source ')}` : 'Processes of the run',
         h('span', { class: 'tools' },
+          h('span', { class: 'soft', id: 'processes-shown' }, rows.length === all.length ? plural(all.length, 'process', 'processes') : `${count(rows.length)} of ${plural(all.length, 'process', 'processes')}`),
           record && h('span', { class: 'soft' }, `membership record, version ${record.version}`),
           focused && h('button', { class: 'quiet', onClick: () => choose(focused) }, 'show all'),
-          h('input', { type: 'search', placeholder: 'Find a process', 'aria-label': 'Find a process', value: find, onInput: (event) => { find = event.target.value; tree.draw(main); } })),
-        rows.length ? table(rows) : empty(focused ? 'No process of the live gear runs it.' : 'Nothing runs here.')),
+          h('input', { type: 'search', placeholder: 'Find a process', 'aria-label': 'Find a process', value: find, onInput: (event) => { find = event.target.value; scrolled = 0; tree.draw(main); } })),
+        rows.length ? table(rows) : empty(focused ? 'No process that is known here runs it.' : 'Nothing runs here.')),
     ]);
   },
   leave() {
     focused = null;
+    entered = false;
+    scrolled = 0;
   },
 };

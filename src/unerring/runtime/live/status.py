@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,23 @@ SILENT_S = 2.0
 """A process that wrote nothing for so long is shown as silent: killed, stopped, or not started yet."""
 
 
+def cluster_of(folder: Path) -> clusters.Cluster:
+    """As `clusters.read`, which is for who needs it once: here it is read again only when it was written again."""
+    try:
+        kept = (folder / clusters.FILE).stat()
+    except FileNotFoundError:
+        return clusters.read(folder)  # which says what is wrong
+    return _cluster(folder, kept.st_mtime_ns, kept.st_ino)
+
+
+@lru_cache(maxsize=4)
+def _cluster(folder: Path, written_ns: int, inode: int) -> clusters.Cluster:
+    return clusters.read(folder)
+
+
 def keepers(folder: Path) -> list[dict[str, Any]]:
     """Who keeps the membership record here, as far as they said something: its version and members."""
-    told = [_read(folder, name) for name in clusters.read(folder).keepers]
+    told = [_read(folder, name) for name in cluster_of(folder).keepers]
     return [one for one in told if one]
 
 
@@ -29,7 +44,7 @@ def processes(folder: Path) -> list[dict[str, Any]]:
     `behind`: events that its upstream has made and it has not; `lag_s`: the same as event time. `standing`: what the
     membership record says of it.
     """
-    cluster = clusters.read(folder)
+    cluster = cluster_of(folder)
     records = [keeper["record"] for keeper in keepers(folder)]
     members = max(records, key=lambda record: int(record["version"]))["members"] if records else {}
     found = []

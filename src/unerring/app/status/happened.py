@@ -1,0 +1,52 @@
+"""What happened to the parts of a run, from all its folders, on one time line that is read once and then followed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from unerring.runtime.happenings import Happening, Happenings
+
+HELD_MAX: Final = 20_000
+"""The last so many are held; the counts are of all."""
+TOLD_MAX: Final = 300
+"""The last so many are in the status document."""
+
+
+class Happened:
+    """`all` in order of wall time, `counts` by what happened, `first_us` when it began."""
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self._readers = [Happenings(folder) for folder in folders]
+        self.all: list[Happening] = []
+        self.counts: dict[str, int] = {}
+        self.first_us: int | None = None
+
+    def look(self) -> dict[str, Any]:
+        """Read what was added; the section of the status document."""
+        added = sorted((one for reader in self._readers for one in reader.added()), key=lambda one: one.at_us)
+        if added:
+            for one in added:
+                self.counts[one.what] = self.counts.get(one.what, 0) + 1
+            self.first_us = added[0].at_us if self.first_us is None else min(self.first_us, added[0].at_us)
+            late = bool(self.all) and added[0].at_us < self.all[-1].at_us
+            self.all = self.all + added
+            if late:  # several processes write, each to its own folder
+                self.all.sort(key=lambda one: one.at_us)
+            del self.all[:-HELD_MAX]
+        return {"count": self.count, "counts": dict(self.counts), "last": msgspec.to_builtins(self.all[-TOLD_MAX:])}
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def last_us(self) -> int | None:
+        return self.all[-1].at_us if self.all else None
+
+    def about(self, instance: str) -> list[Happening]:
+        """What process nodes said of one instance: views that were asked for, executions that were undone."""
+        return [one for one in self.all if one.said.startswith(f"{instance}: ")]

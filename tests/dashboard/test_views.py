@@ -1,0 +1,254 @@
+"""The page of runs that are over, or too large to run here: what it says, long lists, the keyboard, colours."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dashboard import judged
+from tests.dashboard.crowd import RULES, SOURCES, Writer, many_instances, many_nodes
+from tests.dashboard.plant import EXAMPLES, ended_run
+from tests.dashboard.running import until
+from tests.dashboard.serving import serving
+from unerring.app.status import RunStatus
+
+pytestmark = pytest.mark.timeout(900)
+ROWS_MAX = 80
+VIEWS = ("overview", "tree", "situations", "processes", "channels", "spark", "timeline", "audit")
+INSTANCES = 10_000
+
+NAMELESS = """() => [...document.querySelectorAll(
+        'button, a, input, select, svg[role], table, [role=listbox], [role=list], [role=button], [role=region]')]
+    .filter(one => one.id !== 'main' && !(one.getAttribute('aria-label') || one.textContent.trim() || one.title))
+    .map(one => one.outerHTML.slice(0, 120))"""
+UNKNOWN_ROLES = """() => [...document.querySelectorAll('[role]')].map(one => one.getAttribute('role')).filter(role => ![
+    'group', 'button', 'img', 'listbox', 'option', 'list', 'listitem', 'presentation', 'region', 'status', 'alert'
+].includes(role))"""
+CONTRAST = (Path(__file__).parent / "contrast.js").read_text()
+PALE = "() => Object.assign(document.querySelector('h2').style, {color: '#999', backgroundColor: '#aaa'})"
+OVERLAPS = """() => {
+    const boxes = [...document.querySelectorAll('.tree .node > rect:first-of-type')].map(one => one.getBBox());
+    return boxes.filter((one, at) => boxes.some((other, place) => place > at
+        && one.x < other.x + other.width && other.x < one.x + one.width
+        && one.y < other.y + other.height && other.y < one.y + one.height)).length;
+}"""
+FOCUSED = "() => document.activeElement.dataset.node || document.activeElement.id || document.activeElement.tagName"
+
+
+class Served:
+    def __init__(self, data: Path, address: str, writer: Writer | None = None) -> None:
+        self.data, self.address, self.writer = data, address, writer
+
+    def go(self, page: Any, view: str) -> None:
+        page.goto(f"{self.address}#{view}")
+        page.wait_for_selector(f"main.view-{view.partition('/')[0]} .panel")
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The factory's run, made without running it, with all that a run leaves behind."""
+    sys.path.insert(0, str(EXAMPLES))
+    from factory.app import app
+    from factory.plant import Plant
+
+    data = tmp_path_factory.mktemp("ended") / "run"
+    judged.leave(data, ended_run(data, app, list(Plant(seed=3).events(600))))
+    with serving(data) as address:
+        yield Served(data, address)
+    sys.path.remove(str(EXAMPLES))
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    data = tmp_path_factory.mktemp("crowd") / "run"
+    data.mkdir()
+    many_nodes(data)
+    many_instances(data, INSTANCES)
+    writer = Writer(data, "R0")
+    writer.seal(5_000)
+    with serving(data) as address:
+        yield Served(data, address, writer)
+
+
+def number(text: str) -> int:
+    return int(re.sub(r"[^0-9]", "", text))
+
+
+def cells(page: Any, selector: str) -> list[list[str]]:
+    told: list[list[str]] = page.eval_on_selector_all(
+        selector, "all => all.map(row => [...row.cells].map(cell => cell.textContent))"
+    )
+    return told
+
+
+# ---- a run that is over
+
+
+def test_every_view_says_what_the_document_says(ended: Served, page: Any) -> None:
+    told = RunStatus(ended.data).look()
+    ended.go(page, "spark")
+    for level in told["spark"]["levels"]:
+        figures = page.inner_text(f'[data-level="{level["number"]}"]').splitlines()
+        assert f"{level['batches']:,}" in figures
+        assert f"{level['events']:,}" in figures
+        drawn = page.locator(f'.panel:has([data-level="{level["number"]}"]) .chart')
+        assert drawn.count() == 3, "rate, lag, state"
+        points = drawn.nth(1).locator("polyline").get_attribute("points").split()
+        assert len(points) == len(level["recent"]) == 40
+        assert "at most 6.0 s" in drawn.nth(1).inner_text()
+
+    ended.go(page, "channels")
+    sums = ("published", "delivered", "declared_lost", "pending", "duplicates")
+    for row, one in zip(cells(page, ".accounts tbody tr"), told["channels"]["accounts"], strict=True):
+        assert [number(text) for text in row[2:7]] == [one[name] for name in sums]
+    assert "lost: 7–9 (replay_full)" in page.inner_text('.accounts tr[data-stream="Stored"]')
+
+    ended.go(page, "audit")
+    rules = {row[0]: (number(row[2]), number(row[3])) for row in cells(page, "tr[data-rule]")}
+    assert rules == {one["stream"]: (one["delivered"], one["perfect"]) for one in told["audit"]["situations"]["rules"]}
+    assert page.locator(".verdict.good").count() == 3, "of three promises"
+    assert "1 completed, 1 cancelled; 7 interactions" in page.inner_text("main")
+
+    ended.go(page, "overview")
+    page.wait_for_selector(".latest li")
+    assert number(page.inner_text("#situations-total")) == told["situations"]["total"]
+    assert page.inner_text(".promise:nth-of-type(2) .chip.good") == "✓ audit: nothing is wrong"
+
+    ended.go(page, "timeline")
+    until(lambda: page.locator("#happening-rows .row").count() == told["happenings"]["count"], "all are listed")
+
+
+def test_each_compensation_names_what_it_undoes(ended: Served, page: Any) -> None:
+    ended.go(page, f"processes/{judged.CANCELLED}")
+    page.wait_for_selector(".graph .action.undone")
+    assert page.locator(".graph .action.undone").count() == 2
+    undone = cells(page, "tr.undo")
+    assert [(row[4], row[5]) for row in undone] == [
+        ("↺ undoes order_parts", "…/order_parts/0@0"),
+        ("↺ undoes make_room", "…/make_room/0@0"),
+    ]
+    page.goto("about:blank")
+    ended.go(page, f"processes/{judged.MOVED}")
+    page.wait_for_selector(".graph .action.done")
+    assert page.locator(".graph .action.undone").count() == 0, "what counts was not undone"
+    (row,) = cells(page, "tr.undo")
+    assert row[:3] == ["1", "0", "n0"]
+    assert row[4:6] == ["↺ undoes order_parts", "…/order_parts/0@0"]
+    assert "n1 asks for view 1: nobody leads" in page.inner_text(".split .panel >> nth=1")
+
+
+def test_by_keyboard_alone(ended: Served, page: Any) -> None:
+    ended.go(page, "overview")
+    page.wait_for_selector(".latest li")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    assert page.evaluate(FOCUSED) == "BUTTON", "colours"
+    for _ in range(2):
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("main.view-tree .panel")
+    assert page.evaluate(FOCUSED) == "main", "a new view begins at its beginning"
+
+    page.keyboard.press("Tab")
+    first = page.evaluate(FOCUSED)
+    assert first.startswith("source_")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate(FOCUSED) != first
+    page.keyboard.press("ArrowRight")
+    rule = page.evaluate(FOCUSED)
+    assert not rule.startswith("source_")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(f'.node.chosen[data-node="{rule}"][aria-pressed=true]')
+    assert page.evaluate("document.querySelectorAll('.tree [tabindex=\"0\"]').length") == 1, "Tab goes through once"
+
+    page.goto("about:blank")
+    ended.go(page, "situations")
+    page.wait_for_selector(".row .tag")
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.getAttribute('role')") == "listbox":
+            break
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    active = page.get_attribute("[role=listbox]", "aria-activedescendant")
+    assert page.get_attribute(f"#{active}", "aria-posinset") == "2"
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".lanes")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "close"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everything_has_a_name_a_role_and_a_contrast(ended: Served, page: Any, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    ended.go(page, "channels")
+    page.evaluate(PALE)
+    assert len(page.evaluate(CONTRAST)) == 1, "what is pale is found"
+    for view in (*VIEWS, f"processes/{judged.CANCELLED}"):
+        page.goto("about:blank")
+        ended.go(page, view)
+        if "/" in view:
+            page.wait_for_selector(".graph")
+        assert page.evaluate(NAMELESS) == [], view
+        assert page.evaluate(UNKNOWN_ROLES) == [], view
+        assert page.evaluate(CONTRAST) == [], f"{view} in {scheme}"
+        for width in (1400, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            beyond = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            assert page.evaluate(beyond) <= 0, f"{view} is wider than a window of {width}"
+
+
+# ---- a run that is large
+
+
+def test_a_hundred_nodes_are_drawn(crowd: Served, page: Any) -> None:
+    crowd.go(page, "tree")
+    assert page.locator(".tree .node").count() == SOURCES + RULES
+    assert page.locator(".tree .pill").count() == SOURCES + 2 * RULES
+    assert page.evaluate(OVERLAPS) == 0
+    replicas = SOURCES + 2 * RULES
+    assert f"{replicas + 1} processes" in page.inner_text("#processes-shown"), "and one process node"
+    assert 0 < page.locator(".replicas tbody tr").count() < ROWS_MAX
+    page.evaluate("document.querySelector('.tall').scrollTop = 1e6")
+    page.wait_for_selector('tr[data-name="n0"]')
+    assert page.locator(".replicas tbody tr").count() < ROWS_MAX
+    page.fill('input[aria-label="Find a process"]', "R59/")
+    page.wait_for_function("() => document.querySelectorAll('.replicas tbody tr').length === 2")
+    assert f"2 of {replicas + 1} processes" in page.inner_text("#processes-shown")
+
+
+def test_ten_thousand_instances_are_listed_and_searched(crowd: Served, page: Any) -> None:
+    crowd.go(page, "processes")
+    page.wait_for_selector("#instance-rows .row .instance")
+    assert 0 < page.locator(".row").count() < ROWS_MAX
+    assert "10,000 of 10,000" in page.inner_text(".split")
+    page.focus("#instance-rows [role=listbox]")
+    page.keyboard.press("End")
+    page.locator(f'#instance-rows .row[aria-posinset="{INSTANCES}"] .instance').wait_for()
+    assert page.locator(".row").count() < ROWS_MAX
+    page.select_option('select[aria-label="every status"]', "failed")
+    until(lambda: "10 of 10,000" in page.inner_text(".split"), "ten have failed")
+    page.fill('input[aria-label="Find by id"]', "order-05007")
+    until(lambda: page.locator("#instance-rows .row").count() == 1, "one is found")
+
+
+def test_a_thousand_situations_a_second_are_sampled_and_counted(crowd: Served, page: Any) -> None:
+    writer = crowd.writer
+    assert writer is not None
+    crowd.go(page, "situations")
+    page.wait_for_selector(".row .pairs")
+    for _ in range(4):
+        writer.seal(1_000)
+        shown = f"{writer.count:,}"
+        until(lambda shown=shown: shown in page.inner_text(".streams"), "the count is the true one")
+    assert page.locator(".row").count() < ROWS_MAX
+    told = page.inner_text("#sampling")
+    came, listed = (int(text.replace(",", "")) for text in re.findall(r"of the last ([\d,]+), ([\d,]+) are", told)[0])
+    assert came >= 1_000 > listed > 0
+    page.evaluate("document.querySelector('[role=listbox]').scrollTop = 1e7")
+    until(lambda: f"of {writer.count:,} delivered" in page.inner_text(".foot"), "of all")
