@@ -132,6 +132,19 @@ def test_what_happened_is_counted_whole_and_held_within_bounds(
     assert status.look()["happenings"]["counts"]["died"] == 1, "nobody saw it end"
 
 
+def test_a_file_that_was_turned_twice_is_not_taken_for_the_first(tmp_path: Path) -> None:
+    """The number of a file that is gone is given to the next one, which may be shorter than what was read."""
+    path = tmp_path / happenings.FILE
+    happenings.note(tmp_path, "a", What.DIED, "long " * 99)
+    kept = path.stat().st_ino
+    reader = Happenings(tmp_path)
+    assert len(reader.added()) == 1
+    text = path.read_bytes().replace(b"long ", b"").replace(b'"at_us":1', b'"at_us":2')
+    path.write_bytes(text)  # in place: the same number, another file
+    assert path.stat().st_ino == kept
+    assert [one.said for one in reader.added()] == [""]
+
+
 def test_a_reader_loses_nothing_when_the_file_is_turned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "BYTES_MAX", 4_000)
     reader = Happenings(tmp_path)

@@ -10,14 +10,19 @@ import contextlib
 import fcntl
 import os
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import BinaryIO, Final, Generic, TypeVar
 
 import msgspec
 
 BYTES_MAX: Final = 8 << 20
 """A file that has grown so large becomes the one before, and that one is gone."""
 
+HEAD_BYTES: Final = 64
+"""So much of a file tells it from another one: lines begin with the time when they were written."""
+
 T = TypeVar("T", bound=msgspec.Struct)
+Known = tuple[int, bytes]
+"""What a file is known by."""
 
 
 def append(path: Path, line: msgspec.Struct) -> None:
@@ -51,8 +56,8 @@ class Follower(Generic[T]):
         self._path = path
         self._kind = kind
         self._offset = 0
-        self._inode = 0
-        self._done = 0
+        self._file: Known = (0, b"")
+        self._done: Known = (0, b"")
         """The file before, once it was read to its end."""
 
     def added(self) -> list[T]:
@@ -60,10 +65,11 @@ class Follower(Generic[T]):
         found = b""
         try:
             with self._path.open("rb") as file:
-                inode = os.fstat(file.fileno()).st_ino
-                if inode != self._inode:
+                now = _known(file)
+                if not _same(self._file, now):
                     found = self._rest_of_the_one_before()
-                    self._inode, self._offset = inode, 0
+                    self._offset = 0
+                self._file = now
                 file.seek(self._offset)
                 added = file.read()
         except FileNotFoundError:  # turned, and nothing was added since
@@ -77,10 +83,10 @@ class Follower(Generic[T]):
     def _rest_of_the_one_before(self) -> bytes:
         """All of it at first; later what was added to it before it was turned, unless it has turned twice since."""
         with contextlib.suppress(OSError), before(self._path).open("rb") as file:
-            inode = os.fstat(file.fileno()).st_ino
-            if inode != self._done:
-                self._done = inode
-                file.seek(self._offset if inode == self._inode else 0)
+            now = _known(file)
+            if not _same(self._done, now):
+                self._done = now
+                file.seek(self._offset if _same(self._file, now) else 0)
                 return file.read()
         return b""
 
@@ -90,3 +96,12 @@ class Follower(Generic[T]):
             with contextlib.suppress(msgspec.DecodeError):
                 found.append(msgspec.json.decode(line, type=self._kind))
         return found
+
+
+def _known(file: BinaryIO) -> Known:
+    """Its inode and how it begins: a number that became free is given again, often at once."""
+    return os.fstat(file.fileno()).st_ino, file.read(HEAD_BYTES)
+
+
+def _same(before: Known, now: Known) -> bool:
+    return before[0] == now[0] and now[1].startswith(before[1])
