@@ -84,6 +84,7 @@ def _state(folder: Path, name: str, told: dict[str, Any]) -> str:
         if process is None:
             return "dead"
         if process.pid != told.get("pid"):
+            told["pid"] = process.pid  # what it said before was said by the one that is gone
             return "starting"
     if time.time() - told.get("at", 0) > SILENT_S:
         return "silent"
