@@ -1,4 +1,4 @@
-"""A part of the factory, small enough to run beside a browser: two rules, one process, one channel."""
+"""A part of the factory, small enough to run beside a browser: two rules on one node, one process, one channel."""
 
 from __future__ import annotations
 
@@ -22,5 +22,6 @@ app = App(
     processes=[repair],
     services={name: f"{_services}/{name}" for name in OPERATIONS},
     buckets=1,
+    nodes={"facilities": (ProductionRate, Standstill)},
 )
 app.on("Standstill").start(repair)

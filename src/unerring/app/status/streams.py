@@ -32,11 +32,14 @@ class Counted:
 
     def look(self) -> dict[str, Any]:
         through_us = self.chain.refresh()
-        for span in self.chain.spans(max(self._counted_us, self.chain.base.from_us), TIME_MAX):
-            footer = self.chain.footer(span)
-            self.events += footer.rows
-            self.segments += 1
-            self.rule = footer.rule
+        footers = [
+            self.chain.footer(span)
+            for span in self.chain.spans(max(self._counted_us, self.chain.base.from_us), TIME_MAX)
+        ]
+        # All of them or none: a look that breaks off in the middle counts nothing twice.
+        self.events += sum(footer.rows for footer in footers)
+        self.segments += len(footers)
+        self.rule = footers[-1].rule if footers else self.rule
         self._counted_us = through_us
         files = self.chain.store.names(f"{self.chain.folder}/{QUARANTINE}")
         if files != self._files:
