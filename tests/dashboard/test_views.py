@@ -20,6 +20,8 @@ from unerring.app.status import RunStatus
 pytestmark = pytest.mark.timeout(900)
 ROWS_MAX = 80
 VIEWS = ("overview", "tree", "situations", "processes", "channels", "spark", "timeline", "audit")
+FULL = {"overview": ".latest li", "situations": ".row .tag", "processes": ".row .instance", "timeline": ".row .who"}
+"""What is there once a view has all that it asked for."""
 INSTANCES = 10_000
 
 NAMELESS = """() => [...document.querySelectorAll(
@@ -192,8 +194,7 @@ def test_everything_has_a_name_a_role_and_a_contrast(ended: Served, page: Any, s
     for view in (*VIEWS, f"processes/{judged.CANCELLED}"):
         page.goto("about:blank")
         ended.go(page, view)
-        if "/" in view:
-            page.wait_for_selector(".graph")
+        page.wait_for_selector(FULL.get(view, ".graph" if "/" in view else ".panel"))
         assert page.evaluate(NAMELESS) == [], view
         assert page.evaluate(UNKNOWN_ROLES) == [], view
         assert page.evaluate(CONTRAST) == [], f"{view} in {scheme}"
