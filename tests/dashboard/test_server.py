@@ -75,6 +75,12 @@ def test_the_status_is_the_document(run: tuple[Path, list[Event]], client: Clien
     )
 
 
+def test_what_happened_is_told_to_who_asks_first(client: Client) -> None:
+    told = client.get("/api/happenings").json()
+    assert [one["what"] for one in told["last"]] == ["started", "ended"]
+    assert told["count"] == 2
+
+
 def test_situations_are_read_backwards_in_pages_without_a_gap(run: tuple[Path, list[Event]], client: Client) -> None:
     found: list[tuple[int, int, str]] = []
     before: dict[str, Any] = {}

@@ -98,6 +98,8 @@ class Dashboard:
         return await self.watch.look()
 
     async def _happenings(self, request: Request) -> Any:
+        if not self.watch.document:
+            await self.watch.look()
         return {"count": self.status.happened.count, "last": self.status.happened.all}
 
     async def _situations(self, request: Request) -> Any:

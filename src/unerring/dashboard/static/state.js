@@ -89,6 +89,7 @@ async function readHappenings() {
   const answer = await ask('/api/happenings');
   if (answer.last) {
     state.happenings = answer.last;
+    addHappenings(state.document.happenings?.last || []); // what came while the answer was on its way
     changed();
   }
 }
