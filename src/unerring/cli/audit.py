@@ -98,21 +98,25 @@ def _show(report: Report, console: Any) -> None:
     from unerring.audit.page import explained
     from unerring.audit.report import PROMISES
 
-    table = Table("situation", "gear", "delivered", "perfect", *PROMISES.values(), title_justify="left")
+    table = Table("situation", "gear", "delivered", "perfect", "wrong", title_justify="left")
     table.title = f"{report.app}, judged through {moment(report.through_us)}"
     for rule in report.rules:
-        counts = [f"{rule.counts.get(promise, 0):,}" for promise in PROMISES]
-        table.add_row(rule.stream, rule.gear, f"{rule.delivered:,}", f"{rule.perfect:,}", *counts)
+        found = _nonzero({name: rule.counts.get(promise, 0) for promise, name in PROMISES.items()})
+        table.add_row(rule.stream, rule.gear, f"{rule.delivered:,}", f"{rule.perfect:,}", found)
+    table.columns[0].no_wrap = True
     console.print(table)
     if report.intake:
-        came = Table(
-            "stream", "producer", "epoch", "numbers", "in the stream", "quarantined", "lost", "unknown", "twice"
-        )
+        came = Table("stream", "producer, epoch", "numbers", "in the stream", "not in it")
         for one in report.intake:
-            kept = ", ".join(f"{count:,} {reason}" for reason, count in one.quarantined.items()) or "0"
+            aside = {f"quarantined ({reason})": count for reason, count in one.quarantined.items()}
+            rest = _nonzero({**aside, "lost": one.lost, "unknown": one.missing, "twice": one.doubled})
             numbers = f"{one.first:,} – {one.last:,}"
-            counted = (f"{one.in_stream:,}", kept, f"{one.lost:,}", f"{one.missing:,}", f"{one.doubled:,}")
-            came.add_row(one.stream, one.producer[:16], str(one.epoch), numbers, *counted)
+            came.add_row(one.stream, f"{one.producer[:12]}, {one.epoch}", numbers, f"{one.in_stream:,}", rest)
+        came.columns[0].no_wrap = True
         console.print(came)
     for line in explained(report):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _nonzero(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "–"
