@@ -19,8 +19,9 @@ import pytest
 from tests.correlation.live_tree import APART_US, LiveRun, complete, feed, read_status, readings, violations
 from tests.correlation.sum_app import POISON, app
 from unerring.app import live
+from unerring.app.folder import remember
 from unerring.log import EventLog, LogWriter, Quarantine, Reason
-from unerring.model import ConfigError, DiskError, Persist, schema_of
+from unerring.model import CallerError, ConfigError, DiskError, Persist, schema_of
 from unerring.runtime.certificates import make_certificates
 from unerring.runtime.live import cluster as clusters
 from unerring.runtime.live.etcd import EtcdStorage
@@ -96,6 +97,31 @@ async def _second_half(run: LiveRun) -> None:
 
 
 # ---- etcd ------------------------------------------------------------------------------------------------------
+
+
+def test_a_disk_that_cannot_be_written_ends_the_run_and_leaves_no_process_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = LiveRun(tmp_path, SUMS, readings(1))
+    started: list[int] = []
+
+    def full(folder: Path, name: str, what: object, said: str) -> None:
+        started.append(run.supervisor.processes[name].pid)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("unerring.runtime.happenings.note", full)
+    with pytest.raises(DiskError, match="No space left"):
+        asyncio.run(run.supervisor.run())
+    assert started
+    assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
+
+
+def test_the_folder_of_another_release_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    told = b'{"app":"other:app","version":"9.0","format":99}'
+    (tmp_path / "run.json").write_bytes(told)
+    with pytest.raises(CallerError, match=r"release 9\.0 in format 99"):
+        remember(tmp_path, SUMS)
+    assert (tmp_path / "run.json").read_bytes() == told
 
 
 def free_port() -> int:

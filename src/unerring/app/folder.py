@@ -27,7 +27,8 @@ class Remembered(msgspec.Struct, frozen=True):
 
 
 def remember(data: Path, address: str) -> None:
-    """Write down which app runs here."""
+    """Write down which app runs here; a folder that another release wrote is refused, not overwritten."""
+    run_in(data)
     LocalStore(data).replace(FILE, msgspec.json.encode(Remembered(address, __version__)))
 
 

@@ -75,6 +75,7 @@ class NodeCluster:
         self._say = say
         self._pause_s: dict[str, float] = {}
         self._due_s: dict[str, float] = {}
+        self._ended: dict[str, int] = {}
         self._ports: dict[str, int] = {}
 
     def start(self) -> None:
@@ -139,9 +140,12 @@ class NodeCluster:
             del self.running[name]
             said = f"process {process.pid} {how_it_ended(process.returncode)}"
             happenings.note(self._data, name, What.DIED, said)
-            self._say(f"{name} ended with code {process.returncode}; it is started again. See {name}.log")
+            self._ended[name] = process.returncode
         for name in self.names:
             if name not in self.running and now_s >= self._due_s.get(name, 0.0):
+                if name in self._ended:  # Not before: with Ctrl-C all end at once, and nothing is started again.
+                    code = self._ended.pop(name)
+                    self._say(f"{name} ended with code {code}; it is started again. See {name}.log")
                 self._start(name)
 
     def stop(self, within_s: float = 10.0) -> None:

@@ -33,6 +33,7 @@ class Keeping:
         self.trouble = ""
         """Why the record cannot be changed now, if so."""
         self._host: Host | None = None
+        self._stopped = False
 
     @property
     def record(self) -> Record:
@@ -46,7 +47,7 @@ class Keeping:
 
     async def run(self) -> None:
         """One keeper after the other: with etcd, each ends when it lost a race for a change."""
-        while True:
+        while not self._stopped:
             storage: SqliteStorage | EtcdStorage | None = None
             try:
                 storage = await asyncio.to_thread(self._storage)
@@ -69,6 +70,8 @@ class Keeping:
         return SqliteStorage(self.folder / "membership.db")
 
     async def _keep(self, storage: SqliteStorage | EtcdStorage, records: object) -> None:
+        if self._stopped:
+            return
         machine = Membership(records, self.cluster.topology, self.cluster.config, random.Random())  # type: ignore[arg-type]
         self._host = Host(self.cluster, self.name, machine, storage)
         self.trouble = ""
@@ -94,5 +97,6 @@ class Keeping:
                     host.driver.offer(STORE, RecordIs(record))
 
     def stop(self) -> None:
+        self._stopped = True
         if self._host is not None:
             self._host.driver.stop("the run ends")

@@ -63,7 +63,12 @@ async def start(folder: Path, name: str, command: Sequence[str]) -> Process:
         (folder / part).mkdir(parents=True, exist_ok=True)
     with (folder / "logs" / f"{dotted(name)}.log").open("ab") as log:
         child = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log, start_new_session=True)
-    (folder / "pids" / dotted(name)).write_text(f"{child.pid} {began_at(child.pid)}")
+    try:
+        (folder / "pids" / dotted(name)).write_text(f"{child.pid} {began_at(child.pid)}")
+    except OSError:  # Nobody would find it again.
+        child.kill()
+        await child.wait()
+        raise
     return Process(child.pid, child)
 
 

@@ -7,13 +7,15 @@ started again finds the processes that are still there.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from unerring.correlation.record import Member, Standing, node_of
-from unerring.model import CallerError
+from unerring.model import CallerError, DiskError
 from unerring.runtime import happenings
 from unerring.runtime.happenings import What
 from unerring.runtime.live import processes
@@ -77,21 +79,30 @@ class Supervisor:
                 task.cancel()
             await asyncio.gather(*self._running.values(), return_exceptions=True)
             await asyncio.gather(*(process.end() for process in self.processes.values()))
-            for name in self.processes:
-                happenings.note(self.folder, name, What.ENDED, "with the run")
+            with contextlib.suppress(OSError):
+                for name in self.processes:
+                    happenings.note(self.folder, name, What.ENDED, "with the run")
             self.keeping.stop()
             stopping.cancel()
             if not keeps:
                 keeping.cancel()
             await asyncio.gather(keeping, stopping, return_exceptions=True)
-        if keeping.done() and not keeping.cancelled() and keeping.exception() is not None:
-            raise keeping.exception()  # type: ignore[misc]
+        ended: list[asyncio.Task[Any]] = [keeping, *self._running.values()]
+        for one in ended:
+            if one.done() and not one.cancelled() and (failure := one.exception()) is not None:
+                raise _in_words(failure, self.folder)
 
     def stop(self) -> None:
         self._stopping.set()
 
     def _begin(self, name: str) -> None:
-        self._running[name] = asyncio.create_task(self._keep(name))
+        self._running[name] = task = asyncio.create_task(self._keep(name))
+        task.add_done_callback(self._no_longer_kept)
+
+    def _no_longer_kept(self, task: asyncio.Task[None]) -> None:
+        """A process that cannot be looked after (a full disk) ends the run: it must not be missing unnoticed."""
+        if not task.cancelled() and task.exception() is not None:
+            self._stopping.set()
 
     async def _keep(self, name: str) -> None:
         """One process, again and again; the pause grows while it dies young."""
@@ -100,7 +111,7 @@ class Supervisor:
         process = processes.find(self.folder, name)
         while True:
             if process is None:
-                process = await processes.start(self.folder, name, self.command(name))
+                process = self.processes[name] = await self._start(name)
                 happenings.note(self.folder, name, What.STARTED, f"as process {process.pid}")
             self.processes[name] = process
             began_s = loop.time()
@@ -110,6 +121,14 @@ class Supervisor:
             pause_s = RESTART_S_MIN if loop.time() - began_s > ENOUGH_S else min(2 * pause_s, RESTART_S_MAX)
             await asyncio.sleep(pause_s)
             process = None
+
+    async def _start(self, name: str) -> Process:
+        starting = asyncio.create_task(processes.start(self.folder, name, self.command(name)))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            self.processes[name] = await starting  # It runs already: it is ended with the others.
+            raise
 
     # ---- an operator's commands --------------------------------------------------------------------------------
 
@@ -199,3 +218,9 @@ class Supervisor:
     def _read_wanted(self) -> _Wanted:
         path = self.folder / WANTED
         return msgspec.json.decode(path.read_bytes(), type=_Wanted) if path.exists() else _Wanted()
+
+
+def _in_words(failure: BaseException, folder: Path) -> BaseException:
+    if isinstance(failure, OSError):
+        return DiskError(f"{folder} cannot be written ({failure}); mend the disk and start the run again")
+    return failure
