@@ -32,6 +32,7 @@ COMMANDS: dict[str, str] = {
     "simulate": "Run a scenario under seeded faults and check what must always hold.",
     "evaluate": "Run a paper's evaluation again: a sweep on Spark, figures, tables, claims.",
     "query": "Run SQL with MATCH_RECOGNIZE on files and print the rows as JSON lines.",
+    "capacity": "Say what a load takes: messages, bytes, state, storage, cores; and what saturates first.",
     "certs": "Make certificates for mutual TLS (development only).",
 }
 
