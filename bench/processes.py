@@ -34,7 +34,6 @@ from unerring.runtime.storage import SqliteStorage
 NODES = ("n0", "n1", "n2")
 ALONE = Grouping(each_alone=True)
 GROUPED = Grouping(failover_us=2_000_000, view_change_us=400_000)
-MANY = ProcessesConfig(tick_us=500_000, heartbeat_us=1_000_000, suspect_us=10_000_000, leads_max=20_000)
 CONFIG = ProcessesConfig(tick_us=10_000, heartbeat_us=20_000, suspect_us=120_000, backoff_us=80_000)
 
 
@@ -63,10 +62,7 @@ def no_ops(count: int, name: str = "noops", pause_s: float = 0.0, journal: str =
 def run(quick: bool = False, against: str = "") -> Iterator[dict[str, Any]]:
     if against not in ("", "dbos"):
         raise CallerError(f"processes cannot be measured against {against!r}; there is dbos")
-    if against:
-        yield from _beside_dbos(quick)
-        return
-    yield from _alone(quick)
+    yield from _beside_dbos(quick) if against else _alone(quick)
     with tempfile.TemporaryDirectory() as folder:
         yield from _beside_this("open_instances.py").figures(quick, Path(folder), _Trio, _figure)
 
@@ -210,7 +206,7 @@ async def _node(name: str, folder: str, how: str, count: int, ports: dict[str, i
     journal = str(Path(folder) / "journal")
     grouping = ALONE if how == "alone" else GROUPED
     path = Path(folder) / f"{name}.db"
-    config = {"many": MANY, "usual": ProcessesConfig()}.get(how, CONFIG)
+    config = ProcessesConfig() if how == "usual" else CONFIG
     node = RunningNode(
         name, _processes(count, journal), path, peers=peers, listen_on=here, config=config, grouping=grouping
     )
@@ -229,9 +225,7 @@ async def _node(name: str, folder: str, how: str, count: int, ports: dict[str, i
         elif "burst" in wish:
             _say({"took_s": await _burst(node, wish)})
         elif "open" in wish:
-            replicas = list(node.node.instances.values())
-            decided = sum(replica.decided is not None for replica in replicas)
-            _say({"decided": decided, "led": sum(replica.leading for replica in replicas), "rss_kib": _rss_kib()})
+            _say(_open(node))
         elif "role" in wish:
             replica = node.node.instances.get(wish["role"])
             _say({"leads": replica is not None and replica.leading, "linked": _linked(node)})
@@ -262,6 +256,18 @@ async def _burst(node: RunningNode, wish: dict[str, Any]) -> float:
     for at in range(0, len(ids), 1_000):
         await asyncio.gather(*(node.start("waiting", id) for id in ids[at : at + 1_000]))
     return time.perf_counter() - began
+
+
+def _open(node: RunningNode) -> dict[str, Any]:
+    """What a node knows of its instances, and what that takes."""
+    replicas = list(node.node.instances.values())
+    return {
+        "decided": sum(replica.decided is not None for replica in replicas),
+        "led": sum(replica.leading for replica in replicas),
+        "rss_kib": _rss_kib(),
+        "cpu_s": time.process_time(),
+        "view_changes": node.reports["process.view_change"],
+    }
 
 
 def _rss_kib() -> int:

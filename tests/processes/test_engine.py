@@ -189,6 +189,7 @@ def test_going_back_before_a_receive_gives_its_message_again() -> None:
     stage.signal("o1", "payment", 3)
     stage.run_until(lambda: stage.query("o1").get("variables", {}).get("paid") == 3)
     stage.retry("o1", "reserve")
+    stage.pause("service:post", for_s=1.0)  # it must not be over before the operator's wish has come
     end = stage.finish("o1")
     assert end.status == "completed"
     assert end.variables["paid"] == 3

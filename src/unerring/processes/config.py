@@ -13,11 +13,23 @@ class ProcessesConfig(ProcessConfig, frozen=True):
     heartbeat_us: int = 50 * MILLISECOND_US
     suspect_us: int = 200 * MILLISECOND_US
     """t_h: a master that was not heard for so long is suspected."""
+    suspect_us_max: int = 2 * SECOND_US
+    """While heartbeats come late, twice the longest pause between them counts instead, up to this."""
     backoff_us: int = 150 * MILLISECOND_US
     """t_b: at most so much longer, by chance, so that suspicions do not collide."""
     candidacies_max: int = 32
     """Views asked for at once. When a node with many instances dies, the others must not drown in elections."""
+    transfers_max: int = 64
+    """States on their way to or from a node because of its restart. More wait for their turn, so that a node that comes
+    back with many instances takes neither its own nor the others' time."""
+    transfer_us: int = 2 * SECOND_US
+    """One that takes longer is taken for lost."""
+    starts_max: int = 64
+    """Starts of this node's application that are under way at once; more wait for their turn, and a burst does not keep
+    the nodes from what they have begun."""
     resend_us: int = 60 * MILLISECOND_US
+    resend_us_max: int = SECOND_US
+    """The pause between repetitions of a state that nobody acknowledges doubles up to this: who is slow gets less."""
     sweep_patience_us: int = 2 * SECOND_US
     """How long survivors wait for a master to undo its own work before they cancel it where they can."""
     abort_views_max: int = 3
@@ -32,8 +44,9 @@ class ProcessesConfig(ProcessConfig, frozen=True):
     """How often a planner asks for the children that it waits for."""
     catch_up_max: int = 1_000
     """Missed due times of a schedule that are made up for; older ones are reported and left out."""
-    leads_max: int = 1_000
-    """Instances a heartbeat speaks of; more take several messages."""
+    leads_max: int = 100
+    """Instances that a heartbeat names in turns, and as many of which there is news. With more, a round of heartbeats
+    names each once."""
     instances_max: int = 100_000
     finished_max: int = 100_000
     """Outcomes kept for idempotent starts; the oldest go first."""
@@ -44,8 +57,14 @@ class ProcessesConfig(ProcessConfig, frozen=True):
         check(self, "tick_us", 100, SECOND_US)
         check(self, "heartbeat_us", self.tick_us, 60 * SECOND_US)
         check(self, "suspect_us", 2 * self.heartbeat_us, 600 * SECOND_US)
+        check(self, "suspect_us_max", 0, 600 * SECOND_US)
+        check(self, "starts_max", 1, 100_000)
         check(self, "abort_views_max", 1, 1_000)
         check(self, "leads_max", 1, 100_000)
+        check(self, "candidacies_max", 1, 100_000)
+        check(self, "transfers_max", 1, 100_000)
+        check(self, "transfer_us", self.tick_us, 600 * SECOND_US)
+        check(self, "resend_us_max", self.resend_us, 600 * SECOND_US)
         if self.naming not in ("self", "rotate"):
             raise ConfigError(f"ProcessesConfig.naming is {self.naming!r}; it must be 'self' or 'rotate'")
 

@@ -238,7 +238,11 @@ class Lead(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Heartbeat(Message, frozen=True):
+    """Some of what the sender leads; all of it within a round."""
+
     leads: tuple[Lead, ...]
+    round_us: int = 0
+    """How much longer than from one heartbeat to the next it takes until an instance is named again."""
 
 
 class Clean(Message, frozen=True):

@@ -4,27 +4,23 @@ instance."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from unerring.model import (
-    MILLISECOND_US,
     Address,
-    CallerError,
     Connected,
     Disconnected,
     Effects,
     Entropy,
     ProcessError,
     SetTimer,
-    invariant,
 )
 from unerring.processes.build import Process
-from unerring.processes.children import end_of
 from unerring.processes.config import ClusterBounds, ProcessesConfig
-from unerring.processes.errands import MARK, PUBLISHED, Errands, end_of_state, replica_set
-from unerring.processes.graph import Kind
+from unerring.processes.errands import MARK, PUBLISHED, replica_set
 from unerring.processes.grouping import Grouping
 from unerring.processes.messages import (
     CANCEL,
@@ -50,20 +46,16 @@ from unerring.processes.messages import (
     Settled,
     Start,
     Started,
-    State,
-    Status,
     Stored,
     Vote,
 )
 from unerring.processes.out import Out
-from unerring.processes.replica import Replica, clean_message, digest_of, outline_of
-from unerring.processes.replica_steers import sleep_until
+from unerring.processes.pacing import Beats, Hearing, Transfers, Wakes
+from unerring.processes.replica import Replica, clean_message, outline_of
 from unerring.processes.replica_views import Shared
-from unerring.processes.steering import CANCELLED
+from unerring.processes.starting import Starts, given_to
 
 TICK = "tick"
-FORWARD_US = 500 * MILLISECOND_US
-"""How often a start that is not yet decided is handed on again."""
 HISTORY = "history"
 """The key of a settled instance's last state: on disk for those who ask, and not in memory."""
 
@@ -79,15 +71,7 @@ def family(processes: Iterable[Process]) -> list[Process]:
     return list(found.values())
 
 
-def check_id(start: Start) -> None:
-    """An id that somebody chose; those of children are made by their parents."""
-    id = start.instance if not start.parent else start.instance.removeprefix(start.parent)
-    bad = "/|@" if start.parent else "/|@~+'!"
-    if not id or any(c in id for c in bad):
-        raise ProcessError(f"{start.instance!r} is no instance id; leave out '/', '|', '@', '~', '+', '!' and \"'\"")
-
-
-class ProcessNode(Errands):
+class ProcessNode(Starts):
     """The machine of a process node. Several versions of a process may be given, the current one last."""
 
     replica: type[Replica] = Replica
@@ -124,20 +108,23 @@ class ProcessNode(Errands):
             self.config,
             entropy,
             self.out,
+            Hearing(self.config),
             {},
             [],
+            Transfers(self.config),
             {},
             wall_offset_us,
             {},
         )
         self.instances: dict[str, Replica] = {}
+        self.wakes = Wakes()
+        self.beats = Beats(self.config)
         self.finished: dict[str, Outline] = {}
-        self.starters: dict[str, list[tuple[Address, Start]]] = {}
         self._begin_errands()
         self._next_heartbeat_us = 0
-        self._forwarded_us: dict[str, int] = {}
-        """When each start that is not yet decided was last handed on."""
         self._ticked_us = now
+        self._could_win = False
+        """Whether it could have won a view at the last tick."""
         self._load(records, now)
 
     def _load(self, records: Mapping[str, bytes], now: int) -> None:
@@ -160,36 +147,67 @@ class ProcessNode(Errands):
     # ---- the machine -------------------------------------------------------------------------------------------
 
     def start(self, now: int) -> Effects:
-        for replica in self.instances.values():
-            replica.start(now)
+        for instance, replica in self.instances.items():
+            self.wakes.now(instance)
+            if replica.may_show:
+                self.shared.transfers.want(instance, None)
+        self._transfer(now)
         return [*self.out.take(), SetTimer(TICK, now + self.config.tick_us)]
 
     def timer(self, name: str, now: int) -> Effects:
-        asleep = now - self._ticked_us > self.config.suspect_us // 2
+        could_win, self._could_win = self._could_win, self._can_win(now)
+        if now - self._ticked_us > self.config.suspect_us // 2 or self._could_win > could_win:
+            self._slept(now)
         self._ticked_us = now
-        asking = sum(replica.votes is not None for replica in self.instances.values())
-        for replica in list(self.instances.values()):
-            if asleep:  # what the others said meanwhile is still unread: nobody may be suspected for that
-                replica.led_us = now
-            if now < replica.idle_until_us:
-                continue
-            was_asking = replica.votes is not None
-            replica.tick(now, may_ask=was_asking or asking < self.config.candidacies_max)
-            asking += int(replica.votes is not None) - int(was_asking)
-            self._after(replica)
-            replica.idle_until_us = replica.next_us(now)
+        self._tick_instances(now)
         if now >= self._next_heartbeat_us:
             self._next_heartbeat_us = now + self.config.heartbeat_us
-            self._heartbeat()
+            for peer, leads in self.beats.next(self.instances, self.peers).items():
+                self.out.send(peer, Heartbeat(leads, self.beats.round_us))
+        self.shared.transfers.give_up(now)
+        self._transfer(now)
         self._forward_starts(now)
+        self._begin_waiting(now)
         self._repeat_posts(now)
         self._start_what_is_due(now)
         self._start_wanted(now)
         return [*self.out.take(), SetTimer(TICK, now + self.config.tick_us)]
 
+    def _can_win(self, now: int) -> bool:
+        """Whether enough nodes are heard that a view can be won. One that has just come back, or is cut off, does not
+        ask for any: when it hears the others again, they will tell it what they lead."""
+        return sum(not self.shared.hearing.silent(peer, now) for peer in self.peers) >= self.bounds.f
+
+    def _slept(self, now: int) -> None:
+        """What the others said meanwhile is still unread: nobody may be suspected for that."""
+        self.shared.hearing.slept(now)
+        for replica in self.instances.values():
+            replica.led_us = now
+
+    def _tick_instances(self, now: int) -> None:
+        """Those that need it. Of the instances of a node that fell silent, as many as a view may be asked for now: all
+        of them at every tick would be most of the work, when there is most to do."""
+        awake = [self.instances[id] for id in self.wakes.take(now) if id in self.instances]
+        asking = sum(replica.votes is not None for replica in awake)
+        known = {replica.instance: None for replica in awake}
+        for peer, followers in self.shared.followed.items():
+            if self.shared.hearing.silent(peer, now):
+                lost = islice((id for id in followers if id not in known), max(self.config.candidacies_max - asking, 0))
+                awake += [self.instances[id] for id in lost]
+        for replica in awake:
+            was_asking = replica.votes is not None
+            may_ask = self._could_win and asking < self.config.candidacies_max
+            replica.tick(now, may_ask=was_asking or may_ask)
+            asking += int(replica.votes is not None) - int(was_asking)
+            self._after(replica)
+            next_us = replica.next_us(now)
+            if replica.instance in self.instances and next_us > now:
+                self.wakes.later(replica.instance, next_us)
+
     def handle(self, sender: Address, message: Any, now: int) -> Effects:
-        self.shared.heard[sender] = now
+        self.shared.hearing.hear(sender, now)
         if isinstance(message, Heartbeat):
+            self.shared.hearing.beat(sender, message.round_us, now)
             for lead in message.leads:
                 self._on_lead(sender, lead, now)
         elif isinstance(message, Start):
@@ -200,10 +218,26 @@ class ProcessNode(Errands):
             self._on_publish(sender, message, now)
         elif isinstance(message, Stored):
             self._on_stored(sender, message)
-        elif not isinstance(message, Connected | Disconnected):  # repetition, not connections, carries this protocol
+        elif isinstance(message, Disconnected):
+            self.shared.hearing.gone(message.peer)
+        elif not isinstance(message, Connected):  # repetition, not connections, carries this protocol
             self._to_instance(sender, message, now)
         self._start_wanted(now)
+        self._begin_waiting(now)
+        self._transfer(now)
         return self.out.take()
+
+    def _transfer(self, now: int) -> None:
+        """Ask for states that were missed, and show those that were made before a restart; so many at once."""
+        for instance, of in self.shared.transfers.take(now):
+            replica = self.instances.get(instance)
+            if replica is None:
+                self.shared.transfers.landed(instance)
+            elif of is not None:
+                replica.fetch(of)
+            else:
+                replica.start(now)
+                self._after(replica)
 
     def _to_instance(self, sender: Address, message: Any, now: int) -> None:
         carries = isinstance(message, Replicate | Name | Decided)
@@ -238,6 +272,7 @@ class ProcessNode(Errands):
             case Name():
                 replica.on_name(sender, message, now)
             case Decided():
+                self.shared.transfers.landed(message.state.instance)
                 replica.learn(message.view, message.state, now)
             case Fetch():
                 replica.on_fetch(sender, message)
@@ -252,7 +287,7 @@ class ProcessNode(Errands):
             case MailBag():
                 replica.on_mail_bag(message, now)
             case Named():
-                replica.led(now)
+                replica.led(now, sender)
 
     # ---- instances ---------------------------------------------------------------------------------------------
 
@@ -268,27 +303,24 @@ class ProcessNode(Errands):
 
     def _after(self, replica: Replica) -> None:
         """After each step of an instance: answer starters; settle what has ended."""
-        replica.idle_until_us = 0
+        if self.instances.get(replica.instance) is not replica:
+            return
+        self.wakes.now(replica.instance)
+        self.beats.note(replica)
+        if replica.replicating is None:
+            self.shared.transfers.shown(replica.instance)
         if replica.decided is None:
             return
         if replica.decided[1].final and replica.decided[1].parent and replica.planning and not replica.told_parent:
             replica.told_parent = True
             self._tell_parent(replica.decided[1], self._ticked_us)
         for client, start in self.starters.pop(replica.instance, ()):
-            self._tell_started(client, replica.instance, _digest(replica), start)
+            self._tell_started(client, replica.instance, given_to(replica), start)
         view, state = replica.decided
         if state.final and replica.planning and replica.is_clean() and replica.all_clean(view, state.group):
             for member in replica.others:
                 self.out.send(member, Settled(replica.instance))
             self._settled(replica)
-
-    def _tell_started(self, client: Address, instance: str, given: str, start: Start) -> None:
-        started = Started(instance, given == digest_of(start.process, start.given))
-        self.timetable.started(instance)
-        if client == self.me:
-            self.out.deliver(started)
-        else:
-            self.out.send(client, started)
 
     def _settled(self, replica: Replica) -> None:
         """Nothing is left to undo anywhere: keep the outcome, forget the rest."""
@@ -299,6 +331,9 @@ class ProcessNode(Errands):
             return
         outline = outline_of(replica.decided[1])
         del self.instances[replica.instance]
+        replica.follow("")
+        self.wakes.forget(replica.instance)
+        self.shared.transfers.landed(replica.instance)
         for key in ("promise", "accepted", "naming", "aborts", "proposal", "backup", *replica.pages.keys):
             replica.forget(key)
         for mail in replica.mailbox.mail:
@@ -323,17 +358,6 @@ class ProcessNode(Errands):
 
     # ---- heartbeats --------------------------------------------------------------------------------------------
 
-    def _heartbeat(self) -> None:
-        leads: dict[Address, list[Lead]] = {peer: [] for peer in self.peers}
-        for replica in self.instances.values():
-            lead = replica.lead()
-            if lead is not None:
-                for member in replica.others:
-                    leads[member].append(lead)
-        for peer, mine in leads.items():
-            for at in range(0, max(len(mine), 1), self.config.leads_max):
-                self.out.send(peer, Heartbeat(tuple(mine[at : at + self.config.leads_max])))
-
     def _on_lead(self, sender: Address, lead: Lead, now: int) -> None:
         if lead.instance in self.finished:
             self.out.send(sender, Clean(lead.instance, lead.view, lead.group))
@@ -344,110 +368,13 @@ class ProcessNode(Errands):
         known = replica.decided
         replica.on_lead(sender, lead, now)
         if replica.decided is not known or lead.ask_clean:
-            replica.idle_until_us = 0
+            self._after(replica)
         if lead.ask_clean and replica.decided is not None and replica.decided[0] >= lead.view:
             clean = clean_message(replica)
             if clean is not None:
                 self.out.send(sender, clean)
 
-    # ---- starts and clients ------------------------------------------------------------------------------------
-
-    def initial(self, start: Start, now: int) -> State:
-        """The first state of an instance. Raises ProcessError when the process is unknown or the input does not fit."""
-        process = self.processes.get(start.process)
-        if process is None:
-            known = ", ".join(self.processes) or "none"
-            raise ProcessError(f"there is no process {start.process!r} on this node; it has {known}")
-        check_id(start)
-        graph = process.graph
-        wall_us = now + self.shared.wall_offset_us
-        variables = process.initial(start.given)
-        size, most = len(msgspec.msgpack.encode(start.given)), self.bounds.state_bytes_max
-        if size > most // 2:
-            raise ProcessError(
-                f"{start.instance} is given {size} bytes; the whole state may take {most}. Store them elsewhere, and "
-                "give the process their address"
-            )
-        sleeps = [v for v in graph.enabled(graph.start) if v.kind is Kind.SLEEP]
-        return State(
-            start.instance,
-            graph.name,
-            graph.version,
-            0,
-            (),
-            graph.start,
-            variables,
-            due={v.name: sleep_until(v, variables, wall_us) for v in sleeps},
-            given=start.given,
-            status=Status.UNDOING if start.stillborn else Status.RUNNING,
-            reason=CANCELLED if start.stillborn else "",
-            parent=start.parent,
-            returns=start.returns,
-            deadline_us=wall_us + graph.deadline_us if graph.deadline_us else 0,
-        )
-
-    def _on_start(self, sender: Address, message: Start, now: int) -> None:
-        outline = self.finished.get(message.instance)
-        if outline is not None:
-            self._tell_started(sender, message.instance, outline.given, message)
-            if message.parent:
-                done = (outline.status, outline.reason, outline.variables, outline.returns)
-                self._tell_end(sender, message.parent, end_of(message.instance, *done), now)
-            return
-        replica = self.instances.get(message.instance)
-        if replica is not None and replica.decided is not None:
-            self._tell_started(sender, message.instance, _digest(replica), message)
-            if message.parent and replica.decided[1].final:
-                self._tell_end(sender, message.parent, end_of_state(replica.decided[1]), now)
-            return
-        members = replica_set(message.instance, self.nodes, self.bounds.f)
-        waiting = self.starters.setdefault(message.instance, [])
-        if sender not in [client for client, _ in waiting]:
-            waiting.append((sender, message))
-        if self.me not in members:
-            return
-        try:
-            state = self.initial(message, now)
-        except CallerError as error:
-            del self.starters[message.instance]
-            self.out.report("start_refused", str(error))
-            if message.parent and message.process in self.processes:
-                refused = end_of(message.instance, Status.FAILED, str(error), {}, "")
-                self._tell_end(sender, message.parent, refused, now)
-            return
-        replica = replica or self._create(message.instance, now)
-        if replica is not None:
-            replica.propose_start(state, members[0] == self.me, now)
-            self._after(replica)
-
-    def _on_started(self, message: Started) -> None:
-        """Another node answers for a start that was handed on to it."""
-        self.timetable.started(message.instance)
-        for client, _ in self.starters.pop(message.instance, ()):
-            if client == self.me:
-                self.out.deliver(message)
-            else:
-                self.out.send(client, message)
-
-    def _forward_starts(self, now: int) -> None:
-        """A start that is not yet decided goes on to the first replica, and to all if this node has no part in it."""
-        self._forwarded_us = {id: us for id, us in self._forwarded_us.items() if id in self.starters}
-        for instance, waiting in list(self.starters.items()):
-            if now - self._forwarded_us.get(instance, now - FORWARD_US) < FORWARD_US:
-                continue  # in a burst of starts, repeating each at every tick would be most of the work
-            self._forwarded_us[instance] = now
-            members = replica_set(instance, self.nodes, self.bounds.f)
-            targets = members[:1] if self.me in members else members
-            for member in targets:
-                if member != self.me and waiting and waiting[0][0] != member:
-                    self.out.send(member, waiting[0][1])
-
-    def begin(self, start: Start, now: int) -> Effects:
-        """A start by the application of this very node; raises ProcessError if it cannot be."""
-        self.initial(start, now)
-        self._on_start(self.me, start, now)
-        self._start_wanted(now)
-        return self.out.take()
+    # ---- clients ------------------------------------------------------------------------------------
 
     def cancel(self, instance: str, id: str, now: int) -> Effects:
         """Ask for cancellation with compensation."""
@@ -487,8 +414,3 @@ class ProcessNode(Errands):
         if replica is None:
             raise ProcessError(f"this node knows no instance {instance!r}; ask one of its replicas or start it")
         return replica.query()
-
-
-def _digest(replica: Replica) -> str:
-    invariant(replica.decided is not None, "only what is decided has surely been started")
-    return digest_of(replica.decided[1].process, replica.decided[1].given) if replica.decided else ""

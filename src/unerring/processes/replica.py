@@ -38,7 +38,7 @@ class Ended(msgspec.Struct, frozen=True):
     state: State
 
 
-IDLE_US_MAX = SECOND_US
+IDLE_US_MAX = 5 * SECOND_US
 """However quiet it is, an instance is looked at so often."""
 UNDOES_TOLD_MAX = 10
 """Of what an abandoned group is undone, so many interactions are named to people."""
@@ -58,19 +58,21 @@ class Replica(Leads):
         self.told_end = False
         self.told_parent = False
         self.waiting_since_us = 0
-        self.idle_until_us = 0
-        """Without a message, no tick changes anything before."""
 
     # ---- life --------------------------------------------------------------------------------------------------
 
-    def start(self, now: int) -> None:
+    @property
+    def may_show(self) -> bool:
         """After a restart: whoever made the accepted state, or was executing on it, goes on if the view still stands.
-        Replicating the state once more shows that. Not if the state after it may be out there: then a new view must
-        tell."""
-        if self.accepted is None or self.accepted.view != self.view:
-            return
+        Not if the state after it may be out there: then a new view must tell."""
+        if self.accepted is None or self.accepted.view != self.view or self.decided is not None:
+            return False
         log = self.logs.get((self.view, self.accepted.state.group + 1))
-        if (self.accepted.mine and not self.accepted.ahead) or (log is not None and not log.abandoned):
+        return (self.accepted.mine and not self.accepted.ahead) or (log is not None and not log.abandoned)
+
+    def start(self, now: int) -> None:
+        """Replicating the state once more shows whether the view still stands."""
+        if self.accepted is not None and self.may_show and not self.leading:
             self.replicate(self.accepted.state, now)
 
     def propose_start(self, state: State, first: bool, now: int) -> None:
@@ -81,6 +83,8 @@ class Replica(Leads):
         self.keep("proposal", state)
         if first and self.view == 0 and self.voted_for == "":
             self.replicate(state, now)
+        elif self.view == 0 and self.members[0] != self.me:
+            self.led(now, self.members[0])
 
     def tick(self, now: int, may_ask: bool = True) -> None:
         """Time has passed: repeat, suspect, go on. `may_ask`: this node may start another candidacy now."""
@@ -113,7 +117,10 @@ class Replica(Leads):
         if self.undos or any(work is not None for work in working):
             return 0
         if not self.planning or self.decided is None:
-            return min(self.led_us + self.patience_us, now + IDLE_US_MAX)
+            # Whoever suspects and may not ask now waits; the node picks those whose leader fell silent by itself.
+            pause_us = self.shared.config.suspect_us if self.leader else self.shared.config.heartbeat_us
+            until_us = self.led_until_us()
+            return min(until_us if until_us > now else now + pause_us, now + IDLE_US_MAX)
         state = self.decided[1]
         if not self._outside_undone():
             return 0

@@ -234,7 +234,7 @@ class Leads(Steers):
             return self.me
         at = self.members.index(self.me)
         for member in (*self.members[at + 1 :], *self.members[:at]):
-            if now - self.shared.heard.get(member, -(1 << 60)) < self.shared.config.suspect_us:
+            if not self.shared.hearing.silent(member, now):
                 return member
         return self.me
 

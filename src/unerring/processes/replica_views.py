@@ -8,11 +8,11 @@ decided again in its own view before anybody goes on from it or compensates beca
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from unerring.model import Address, Entropy, invariant
+from unerring.model import SECOND_US, Address, Entropy, invariant
 from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.grouping import Grouping
@@ -37,6 +37,10 @@ from unerring.processes.messages import (
     Vote,
 )
 from unerring.processes.out import Out
+from unerring.processes.pacing import Hearing, Transfers
+
+START_US: Final = SECOND_US
+"""How much longer the first replica, if it is heard, gets for a start than a leader for its next sign."""
 
 
 class Shared(msgspec.Struct, frozen=True):
@@ -50,10 +54,12 @@ class Shared(msgspec.Struct, frozen=True):
     config: ProcessesConfig
     entropy: Entropy
     out: Out
-    heard: dict[Address, int]
-    """When each node was last heard."""
+    hearing: Hearing
+    followed: dict[Address, dict[str, None]]
+    """The instances that each node leads, as far as is known here."""
     wants: list[tuple[Start, Mail | None]]
     """Children that planners want to start; with a message for them, to all of their replicas."""
+    transfers: Transfers
     published: dict[str, Published]
     """By id: what was published with a key, and is kept here until it is too old."""
     wall_offset_us: int = 0
@@ -99,8 +105,11 @@ class Views:
         self.reached: dict[Address, tuple[int, int]] = {}
         """The view and group up to which others acknowledged states of this replica."""
         self.resend_us = 0
+        self.resends = 0
         self.led_us = now
-        """When a leader of the highest view was last heard."""
+        """When a leader of the highest view last spoke of the instance."""
+        self.leader: Address = ""
+        """Who that was."""
         self.elections = 0
         """Candidacies since somebody led."""
         self.patience_us = self._draw_patience()
@@ -122,6 +131,7 @@ class Views:
         invariant(view > self.view, "a promise only rises")
         self.view, self.voted_for = view, voted_for
         self.keep("promise", Promise(view, voted_for))
+        self.follow("")
         self.step_down()
 
     def _accept(self, view: int, state: State, mine: bool, ahead: bool = False) -> None:
@@ -172,11 +182,31 @@ class Views:
         backoff_us = config.backoff_us << min(self.elections, 6)
         return config.suspect_us + int(self.shared.entropy.random() * backoff_us)
 
-    def led(self, now: int) -> None:
+    def led(self, now: int, by: Address = "") -> None:
         self.led_us, self.elections = now, 0
+        self.follow(by)
+
+    def follow(self, leader: Address) -> None:
+        if leader == self.leader:
+            return
+        if self.leader:
+            self.shared.followed[self.leader].pop(self.instance, None)
+        if leader:
+            self.shared.followed.setdefault(leader, {})[self.instance] = None
+        self.leader = leader
+
+    def led_until_us(self) -> int:
+        """Who spoke of the instance is trusted for a round of its heartbeats, and while it is heard at all."""
+        hearing = self.shared.hearing
+        patience_us = self.patience_us + hearing.slack_us(self.leader)
+        if not self.leader:
+            return self.led_us + patience_us + hearing.round_us("")
+        round_us = hearing.round_us(self.leader) + (START_US if self.accepted is None else 0)
+        heard_us = max(self.led_us, hearing.heard_us.get(self.leader, 0))
+        return min(heard_us, self.led_us + round_us) + patience_us
 
     def suspects(self, now: int) -> bool:
-        return not self.leading and now - self.led_us >= self.patience_us
+        return not self.leading and now >= self.led_until_us()
 
     def ask_view(self, now: int, why: str) -> None:
         """Become candidate of the next view (Fig. 6, I)."""
@@ -277,7 +307,8 @@ class Views:
         early = follows and before is not None and before.mine and before.ahead and not self.logged(state.group)
         self._accept(self.view, state, mine=True, ahead=bool(self.others) and self.goes_on(state))
         self.replicating, self.acks = state, {self.me: None}
-        self.resend_us = now + self.shared.config.resend_us
+        self.follow("")
+        self.resends, self.resend_us = 0, now + self.shared.config.resend_us
         send = self.out.send_ahead if early else self.out.send
         whole = Replicate(self.view, state)
         rest = Replicate(self.view, added(state, before.state), before.state.group) if follows and before else whole
@@ -295,7 +326,9 @@ class Views:
 
     def _send_state(self, members: tuple[Address, ...], now: int) -> None:
         invariant(self.replicating is not None, "there is a state to send")
-        self.resend_us = now + self.shared.config.resend_us
+        config = self.shared.config
+        self.resends += 1
+        self.resend_us = now + min(config.resend_us << min(self.resends, 16), config.resend_us_max)
         if self.replicating is not None:
             for member in members:
                 self.out.send(member, Replicate(self.view, self.replicating))
@@ -306,7 +339,7 @@ class Views:
             self.out.send(sender, Reject(self.instance, self.view))
             return
         self.raise_view(message.view)
-        self.led(now)
+        self.led(now, sender)
         state, known = message.state, self.accepted
         if (message.view, state.group) > self.rank:
             if message.base >= 0:
@@ -359,7 +392,7 @@ class Views:
         if lead.view < self.view:
             self.out.send(sender, Reject(self.instance, self.view))
             return
-        self.led(now)
+        self.led(now, sender)
         if lead.group < 0:
             return
         accepted = self.accepted
@@ -367,7 +400,11 @@ class Views:
             self.learn(lead.view, accepted.state, now)
         known = (self.decided[0], self.decided[1].group) if self.decided else (-1, -1)
         if known < (lead.view, lead.group):
-            self.out.send(sender, Fetch(self.instance, *known))
+            self.shared.transfers.want(self.instance, sender)
+
+    def fetch(self, of: Address) -> None:
+        known = (self.decided[0], self.decided[1].group) if self.decided else (-1, -1)
+        self.out.send(of, Fetch(self.instance, *known))
 
     def on_fetch(self, sender: Address, message: Fetch) -> None:
         if self.decided is not None and (message.view, message.group) < (self.decided[0], self.decided[1].group):

@@ -236,10 +236,11 @@ class UndoesAtOnce(Replica):
 class MakesASentStateAnew(Replica):
     """Resumes after a restart although the next state may have been sent before it was on disk."""
 
-    def start(self, now: int) -> None:
+    @property
+    def may_show(self) -> bool:
         if self.accepted is not None:
             self.accepted = msgspec.structs.replace(self.accepted, ahead=False)
-        super().start(now)
+        return super().may_show
 
 
 class ForgetsUnknown(Replica):

@@ -155,8 +155,8 @@ class Watch:
                     self.asked_us = None
                 super().on_decided(now)
 
-            def led(self, now: int) -> None:
+            def led(self, now: int, by: str = "") -> None:
                 self.asked_us = None
-                super().led(now)
+                super().led(now, by)
 
         return Watched

@@ -96,6 +96,8 @@ class Processes(Scenario):
             undo_pause_us_max=400 * MILLISECOND_US,
             tend_us=draw.choice((50, 300)) * MILLISECOND_US,
             naming=draw.choice(("self", "self", "rotate")),
+            leads_max=draw.choice((1, 100)),
+            transfers_max=draw.choice((1, 64)),
         )
         self.grouping = Grouping(
             failover_us=draw.choice(self.failovers_ms) * MILLISECOND_US,

@@ -1,0 +1,197 @@
+"""What keeps the work of a node with very many instances within bounds: who needs a tick, whom a heartbeat names, and
+how many states are on their way at once because somebody missed them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from heapq import heappop, heappush
+from typing import Protocol
+
+from unerring.model import Address
+from unerring.processes.config import ProcessesConfig
+from unerring.processes.messages import Lead
+
+
+class Wakes:
+    """Which instances need a tick, and when the others will. Most of many open ones wait, and cost nothing by it."""
+
+    def __init__(self) -> None:
+        self._awake: dict[str, None] = {}
+        self._at: dict[str, int] = {}
+        self._times: list[tuple[int, str]] = []
+
+    def now(self, instance: str) -> None:
+        """With the next tick."""
+        self._awake[instance] = None
+
+    def later(self, instance: str, at_us: int) -> None:
+        """At this time. One that stands for an earlier time already is left there: waking early does no harm."""
+        self._awake.pop(instance, None)
+        if self._at.get(instance, at_us + 1) > at_us:
+            self._at[instance] = at_us
+            heappush(self._times, (at_us, instance))
+
+    def take(self, now: int) -> list[str]:
+        """All that need this tick."""
+        while self._times and self._times[0][0] <= now:
+            at_us, instance = heappop(self._times)
+            if self._at.get(instance) == at_us:
+                del self._at[instance]
+                self._awake[instance] = None
+        taken, self._awake = list(self._awake), {}
+        return taken
+
+    def forget(self, instance: str) -> None:
+        self._awake.pop(instance, None)
+        self._at.pop(instance, None)
+
+
+class Hearing:
+    """Who was heard when, and how much longer than usual each may be silent. A machine that has too much to do is slow,
+    not dead; if all suspected each other for it, elections would be added to what it has to do."""
+
+    def __init__(self, config: ProcessesConfig) -> None:
+        self._config = config
+        self.heard_us: dict[Address, int] = {}
+        self._rounds_us: dict[Address, int] = {}
+        self._beat_us: dict[Address, int] = {}
+        self._gaps_us: dict[Address, int] = {}
+        """The longest times between heartbeats of late."""
+
+    def hear(self, peer: Address, now: int) -> None:
+        self.heard_us[peer] = now
+
+    def beat(self, peer: Address, round_us: int, now: int) -> None:
+        """A heartbeat came. Every one that comes in time lets a long pause before count for a little less."""
+        self._rounds_us[peer] = round_us
+        gap_us = now - self._beat_us.get(peer, now)
+        self._beat_us[peer] = now
+        if gap_us <= self._config.suspect_us_max:  # whoever was away for longer was away
+            self._gaps_us[peer] = max(gap_us, self._gaps_us.get(peer, 0) * 31 // 32)
+
+    def gone(self, node: str) -> None:
+        """The link to this node is down: a pause from now on is not slowness."""
+        for peer in [peer for peer in self._beat_us if peer == node or peer.startswith(f"{node}/")]:
+            del self._beat_us[peer]
+
+    def slept(self, now: int) -> None:
+        """What the others said meanwhile is still unread: nobody may be suspected for that."""
+        self.heard_us = dict.fromkeys(self.heard_us, now)
+        self._beat_us = dict.fromkeys(self._beat_us, now)
+
+    def slack_us(self, peer: Address) -> int:
+        """How much longer than usual this one may be silent; without a name, anybody."""
+        gap_us = self._gaps_us.get(peer, 0) if peer else max(self._gaps_us.values(), default=0)
+        return max(0, min(2 * gap_us, self._config.suspect_us_max) - self._config.suspect_us)
+
+    def round_us(self, peer: Address) -> int:
+        """How much longer than a heartbeat it takes this one to name all that it leads; without a name, anybody."""
+        return self._rounds_us.get(peer, 0) if peer else max(self._rounds_us.values(), default=0)
+
+    def silent(self, peer: Address, now: int) -> bool:
+        return now - self.heard_us.get(peer, 0) >= self._config.suspect_us + self.slack_us(peer)
+
+
+class Leading(Protocol):
+    """What heartbeats need of an instance."""
+
+    instance: str
+    others: tuple[Address, ...]
+
+    def lead(self) -> Lead | None: ...
+
+
+class Beats:
+    """Whom heartbeats name: so many instances about which there is news, and as many in turns. All that this node leads
+    are named once a round, and how long a round is, is told to the others. So a heartbeat has a bound, however many
+    instances there are; a dead node is suspected as soon as its heartbeats stay out; and that a live one has ceased to
+    lead an instance is found out after a round."""
+
+    def __init__(self, config: ProcessesConfig) -> None:
+        self._config = config
+        self._told: dict[str, Lead] = {}
+        """What was last said of each instance that has a place among the turns."""
+        self._turns: deque[str] = deque()
+        self._news: dict[str, None] = {}
+
+    def note(self, replica: Leading) -> None:
+        """Something may have happened to an instance."""
+        lead = replica.lead()
+        if lead is not None and self._told.get(replica.instance) != lead:
+            self._news[replica.instance] = None
+
+    @property
+    def round_us(self) -> int:
+        """How much longer than from one heartbeat to the next it takes until an instance is named again."""
+        return max(0, -(-len(self._turns) // self._config.leads_max) - 1) * self._config.heartbeat_us
+
+    def next(self, instances: Mapping[str, Leading], peers: tuple[Address, ...]) -> dict[Address, tuple[Lead, ...]]:
+        """What the next heartbeat says to each."""
+        named: dict[str, Lead] = {}
+        for _ in range(min(len(self._turns), self._config.leads_max)):
+            self._name(instances, self._turns.popleft(), named)
+        for instance in list(self._news)[: self._config.leads_max]:
+            del self._news[instance]
+            if instance not in self._told:
+                self._name(instances, instance, named)
+            elif (lead := instances[instance].lead() if instance in instances else None) is not None:
+                self._told[instance] = named[instance] = lead
+        leads: dict[Address, list[Lead]] = {peer: [] for peer in peers}
+        for instance, lead in named.items():
+            for member in instances[instance].others:
+                leads[member].append(lead)
+        return {peer: tuple(mine) for peer, mine in leads.items()}
+
+    def _name(self, instances: Mapping[str, Leading], instance: str, named: dict[str, Lead]) -> None:
+        """It has its turn, and its next one after all others; not, if it is not led here any more."""
+        lead = instances[instance].lead() if instance in instances else None
+        if lead is None:
+            self._told.pop(instance, None)
+            return
+        self._turns.append(instance)
+        self._told[instance] = named[instance] = lead
+
+
+class Transfers:
+    """States on their way because of a restart or a loss: those that this node asks the leaders for, and those it had
+    made itself and shows again. A bounded number at once; the others wait for their turn."""
+
+    def __init__(self, config: ProcessesConfig) -> None:
+        self._config = config
+        self._wanted: dict[str, Address | None] = {}
+        """Whom to ask for the state; None: this node has it to show."""
+        self._under_way: dict[str, tuple[Address | None, int]] = {}
+        """And when it is taken for lost."""
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def want(self, instance: str, of: Address | None) -> None:
+        if instance not in self._under_way:
+            self._wanted[instance] = of
+
+    def landed(self, instance: str) -> None:
+        """It is here, or is not needed any more."""
+        self._under_way.pop(instance, None)
+        self._wanted.pop(instance, None)
+
+    def shown(self, instance: str) -> None:
+        """Nothing of it is being shown: a majority has it, or there is a higher view."""
+        if self._under_way.get(instance, ("", 0))[0] is None:
+            del self._under_way[instance]
+
+    def give_up(self, now: int) -> None:
+        """What is under way for too long does not count any more: its leader will name the instance again."""
+        for instance in [instance for instance, (_, until_us) in self._under_way.items() if until_us <= now]:
+            del self._under_way[instance]
+
+    def take(self, now: int) -> list[tuple[str, Address | None]]:
+        """Those whose turn has come."""
+        taken: list[tuple[str, Address | None]] = []
+        while self._wanted and len(self._under_way) < self._config.transfers_max:
+            instance = next(iter(self._wanted))
+            of = self._wanted.pop(instance)
+            taken.append((instance, of))
+            self._under_way[instance] = (of, now + self._config.transfer_us)
+        return taken

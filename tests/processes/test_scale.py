@@ -1,0 +1,232 @@
+"""Many instances on three nodes: what is sent and looked at has its bounds, also when a node comes back."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from unerring.model import Deliver, Persist, Send
+from unerring.processes.build import Process
+from unerring.processes.config import ClusterBounds, ProcessesConfig
+from unerring.processes.messages import Decided, Fetch, Heartbeat, Mail, Post, Replicate, Start, Started
+from unerring.processes.node import ProcessNode
+from unerring.processes.pacing import Beats, Hearing, Wakes
+
+NAMES = ("n0", "n1", "n2")
+STEP_US = 5_000
+CONFIG = ProcessesConfig(leads_max=10, transfers_max=4, starts_max=16)
+
+
+class Waits(msgspec.Struct):
+    n: int = 0
+
+
+def waiting() -> Process:
+    process = Process("waiting", state=Waits)
+    return process.flow(process.receive("go", writes="n"))
+
+
+class Three:
+    """Three nodes; a message takes a step of time. Counts what is on its way."""
+
+    def __init__(self, config: ProcessesConfig = CONFIG) -> None:
+        self.config = config
+        self.now = 1_000_000
+        self.disks: dict[str, dict[str, bytes]] = {name: {} for name in NAMES}
+        self.nodes: dict[str, ProcessNode] = {}
+        self.due_us: dict[str, int] = {}
+        self.flying: list[tuple[str, str, Any]] = []
+        self.sent: list[tuple[str, str, Any]] = []
+        self.started: list[str] = []
+        self.views: list[str] = []
+        for name in NAMES:
+            self.boot(name)
+
+    def boot(self, name: str) -> None:
+        disk = dict(self.disks[name])
+        node = ProcessNode(name, NAMES, [waiting()], disk, Random(name), self.now, ClusterBounds(), self.config)
+        self.nodes[name] = node
+        self.due_us[name] = self.now
+        self.carry(name, node.start(self.now))
+
+    def crash(self, name: str) -> None:
+        del self.nodes[name]
+
+    def carry(self, name: str, effects: list[Any]) -> None:
+        for effect in effects:
+            if isinstance(effect, Persist):
+                self.disks[name].update(effect.puts)
+                for key in effect.deletes:
+                    self.disks[name].pop(key, None)
+            elif isinstance(effect, Send):
+                self.flying.append((name, effect.to, effect.message))
+                self.sent.append((name, effect.to, effect.message))
+            elif isinstance(effect, Deliver) and isinstance(effect.what, Started):
+                self.started.append(effect.what.instance)
+            elif getattr(effect, "what", "") == "process.view_change":
+                self.views.append(effect.detail.split(":")[0])
+
+    def step(self) -> None:
+        self.now += STEP_US
+        arriving, self.flying = self.flying, []
+        for sender, to, message in arriving:
+            if to in self.nodes:
+                self.carry(to, self.nodes[to].handle(sender, message, self.now))
+        for name, node in self.nodes.items():
+            if self.now >= self.due_us[name]:
+                self.due_us[name] = self.now + self.config.tick_us
+                self.carry(name, node.timer("tick", self.now))
+
+    def run_until(self, condition: Any, seconds: float = 60.0) -> None:
+        end_us = self.now + int(seconds * 1e6)
+        while not condition():
+            assert self.now < end_us, "it does not come to that"
+            self.step()
+
+    def start(self, *ids: str) -> None:
+        for id in ids:
+            self.carry("n0", self.nodes["n0"].begin(Start(id, "waiting", {}), self.now))
+
+    def all_known(self, count: int) -> bool:
+        decided = [sum(r.decided is not None for r in node.instances.values()) for node in self.nodes.values()]
+        led = sum(replica.leading for node in self.nodes.values() for replica in node.instances.values())
+        return all(known == count for known in decided) and led == count
+
+
+@pytest.fixture(scope="module")
+def crowd() -> Three:
+    """120 instances, all open."""
+    three = Three()
+    three.start(*(f"i{n}" for n in range(120)))
+    three.run_until(lambda: three.all_known(120))
+    return three
+
+
+def test_a_burst_of_starts_takes_turns_and_no_elections(crowd: Three) -> None:
+    assert sorted(crowd.started) == sorted(f"i{n}" for n in range(120))
+    assert crowd.views == []
+    three = Three()
+    three.start(*(f"i{n}" for n in range(40)))
+    assert len(three.nodes["n0"].starters) == CONFIG.starts_max
+    three.run_until(lambda: len(three.started) == 40)
+
+
+def test_a_heartbeat_has_a_bound_and_a_round_names_all(crowd: Three) -> None:
+    crowd.sent.clear()
+    began_us = crowd.now
+    crowd.run_until(lambda: crowd.now > began_us + 2_000_000)
+    beats = [(sender, message) for sender, _, message in crowd.sent if isinstance(message, Heartbeat)]
+    assert beats
+    assert all(len(message.leads) <= 2 * CONFIG.leads_max for _, message in beats)
+    assert {lead.instance for _, message in beats for lead in message.leads} == {f"i{n}" for n in range(120)}
+    assert max(message.round_us for _, message in beats) >= 2 * CONFIG.heartbeat_us
+    assert crowd.views == []
+
+
+def test_a_node_that_comes_back_catches_up_within_its_bound_and_harms_nobody(crowd: Three) -> None:
+    gone = "n1"
+    led_by_it = [id for id, replica in crowd.nodes[gone].instances.items() if replica.leading]
+    assert len(led_by_it) > 10 * CONFIG.transfers_max
+    crowd.views.clear()
+    crowd.crash(gone)
+    crowd.run_until(lambda: sum(r.leading for n in crowd.nodes.values() for r in n.instances.values()) == 120)
+    assert set(crowd.views) <= set(led_by_it)  # those that had another leader have seen no election
+    for name in crowd.nodes:  # and something happened meanwhile that it does not know
+        crowd.carry(name, crowd.nodes[name].handle("partner", Post("i7", Mail("m", "go", 7)), crowd.now))
+    crowd.run_until(lambda: all(r.final for n in crowd.nodes.values() if (r := n.instances.get("i7"))))
+    crowd.views.clear()
+    crowd.sent.clear()
+    crowd.boot(gone)
+    most = 0
+    asked: dict[str, None] = {}
+    shown: dict[str, None] = {}
+    while not all(len(node.finished) == 1 and len(node.instances) == 119 for node in crowd.nodes.values()) or not all(
+        replica.decided is not None for node in crowd.nodes.values() for replica in node.instances.values()
+    ):
+        crowd.step()
+        for sender, to, message in crowd.sent:
+            if sender == gone and isinstance(message, Fetch):
+                asked[message.instance] = None
+            elif sender == gone and isinstance(message, Replicate):
+                shown[message.state.instance] = None
+            elif to == gone and isinstance(message, Decided):
+                asked.pop(message.state.instance, None)
+        crowd.sent.clear()
+        shown = {id: None for id in shown if (r := crowd.nodes[gone].instances.get(id)) and r.replicating is not None}
+        most = max(most, len(asked) + len(shown))
+        assert len(crowd.nodes[gone].shared.transfers) <= CONFIG.transfers_max
+    assert 0 < most <= CONFIG.transfers_max
+    assert crowd.views == []
+
+
+def test_a_node_that_was_away_for_a_moment_shows_its_states_a_few_at_a_time() -> None:
+    three = Three()
+    three.start(*(f"i{n}" for n in range(60)))
+    three.run_until(lambda: three.all_known(60))
+    three.crash("n1")
+    three.sent.clear()
+    three.boot("n1")
+    shown = {message.state.instance for sender, _, message in three.sent if isinstance(message, Replicate)}
+    assert len(shown) == CONFIG.transfers_max
+    three.run_until(lambda: three.all_known(60))
+
+
+def test_instances_that_wait_are_not_looked_at() -> None:
+    wakes = Wakes()
+    wakes.now("a")
+    wakes.later("b", 500)
+    wakes.later("b", 900)  # stands for an earlier time
+    assert wakes.take(100) == ["a"]
+    assert wakes.take(499) == []
+    assert wakes.take(500) == ["b"]
+    wakes.later("b", 900)
+    wakes.later("b", 700)
+    wakes.forget("c")
+    assert wakes.take(800) == ["b"]
+    assert wakes.take(10_000) == []
+
+
+def test_who_is_slow_is_given_time_and_who_was_away_is_not() -> None:
+    config = ProcessesConfig()
+    hearing = Hearing(config)
+    for at_us in range(0, 500_000, 50_000):
+        hearing.beat("n1", 0, at_us)
+    assert hearing.slack_us("n1") == 0
+    hearing.beat("n1", 0, 450_000 + 600_000)
+    assert hearing.slack_us("n1") == hearing.slack_us("") == 2 * 600_000 - config.suspect_us
+    hearing.hear("n1", 1_050_000)
+    assert not hearing.silent("n1", 1_050_000 + config.suspect_us)
+    for at_us in range(1_100_000, 10_000_000, 50_000):
+        hearing.beat("n1", 0, at_us)
+    assert hearing.slack_us("n1") == 0
+    hearing.gone("n1")  # its link broke: what follows is no pause
+    hearing.beat("n1", 0, 10_900_000)
+    assert hearing.slack_us("n1") == 0
+
+
+def test_news_comes_before_turns_and_what_is_not_led_any_more_is_dropped() -> None:
+    class Led:
+        def __init__(self, instance: str) -> None:
+            self.instance, self.others, self.group = instance, ("n1",), 0
+
+        def lead(self) -> Any:
+            return None if self.group < 0 else (self.instance, self.group)
+
+    beats = Beats(ProcessesConfig(leads_max=2))
+    led = {f"i{n}": Led(f"i{n}") for n in range(5)}
+    for each in led.values():
+        beats.note(each)  # type: ignore[arg-type]
+    seen = [beats.next(led, ("n1",))["n1"] for _ in range(3)]  # type: ignore[arg-type]
+    assert {name for said in seen for name, _ in said} == set(led)
+    assert beats.round_us == 2 * ProcessesConfig().heartbeat_us
+    led["i4"].group = 3
+    beats.note(led["i4"])  # type: ignore[arg-type]
+    assert ("i4", 3) in beats.next(led, ("n1",))["n1"]  # type: ignore[arg-type]
+    for name in ("i0", "i1", "i2"):
+        led[name].group = -1
+    named = [name for _ in range(3) for name, _ in beats.next(led, ("n1",))["n1"]]  # type: ignore[arg-type]
+    assert set(named) == {"i3", "i4"}
+    assert beats.round_us == 0
