@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from unerring import Embedded
 from unerring.log import EventLog
 from unerring.model import CallerError
 from unerring.pipeline.costs import learn
@@ -14,6 +17,7 @@ from unerring.processes.build import Process
 from unerring.processes.costs import with_costs
 from unerring.processes.explain import explain
 from unerring.processes.graph import Service
+from unerring.runtime.learned import COSTS_KEPT_MAX, keep, kept_in, priced
 from unerring.runtime.process_export import Cost, export
 
 HOUR_US = 3_600_000_000
@@ -77,3 +81,73 @@ def test_groups_follow_what_was_learned_and_running_instances_keep_theirs() -> N
     assert [group["actions"] for group in explain(slow)["groups"]] == [["book"], ["pay"]]
     assert slow.graph.version != trip.graph.version
     assert with_costs(trip, {"book": (1_400_001, 0), "pay": (1_399_999, 0)}).graph.version == slow.graph.version
+
+
+class Trip(msgspec.Struct):
+    place: str = ""
+    paid: bool = False
+
+
+def trips() -> Process:
+    trip = Process("trip", state=Trip)
+
+    @trip.action(writes="place", write=True, time=1_000_000)
+    async def book() -> str:
+        return "sea"
+
+    trip.flow(book, trip.receive("payment", writes="paid"))
+    return trip
+
+
+def test_from_the_histories_of_a_run_to_the_groups_of_the_next(tmp_path: Path, spark: Any) -> None:
+    """What `process export`, `costs --write` and `node --costs` do one after the other."""
+    trip = trips()
+
+    async def first() -> list[dict[str, Any]]:
+        async with Embedded([trip], tmp_path / "n.db") as engine:
+            for number in range(5):
+                await engine.start("trip", f"t{number}")
+            for number in range(4):
+                await engine.signal(f"t{number}", "payment", True)
+                await engine.result(f"t{number}")
+            return [engine.history(f"t{number}") for number in range(5)]
+
+    assert export(asyncio.run(first()), EventLog(tmp_path / "log")) == 4  # one is still open
+    learned = learn(spark, tmp_path)
+    assert [(cost.process, cost.action, cost.seen) for cost in learned] == [("trip", "book", 4)]
+    assert 0 < learned[0].p95_us < 1_000_000
+    (tmp_path / "costs.json").write_bytes(msgspec.json.encode(learned))
+
+    async def second(costs: Path | None, also: list[Path], instance: str) -> tuple[str, str]:
+        async with Embedded(priced([trip], costs, also), tmp_path / "n.db") as engine:
+            await engine.start("trip", instance)
+            await engine.signal("t4", "payment", True)
+            await engine.result("t4")  # it went on with the version it was started with
+            return engine.query(instance)["version"], engine.query("t4")["version"]
+
+    kept = keep(tmp_path / "costs.json", tmp_path)
+    version, before = asyncio.run(second(kept, [], "t5"))
+    assert before == trip.graph.version != version
+    plain, _ = asyncio.run(second(None, kept_in(tmp_path), "t6"))  # without costs again: t5 is still served
+    assert plain == trip.graph.version
+
+    async def third() -> bool:
+        async with Embedded(priced([trip], None, kept_in(tmp_path)), tmp_path / "n.db") as engine:
+            await engine.signal("t5", "payment", True)
+            return bool((await engine.result("t5"))["paid"])
+
+    assert asyncio.run(third())
+
+
+def test_a_folder_keeps_the_costs_that_it_was_run_with_up_to_a_bound(tmp_path: Path) -> None:
+    with pytest.raises(CallerError, match="write it with `unerring costs --write"):
+        keep(tmp_path / "none.json", tmp_path)
+    given = tmp_path / "given.json"
+    given.write_text("[{}]")
+    with pytest.raises(CallerError, match="these are no costs"):
+        keep(given, tmp_path)
+    for number in range(COSTS_KEPT_MAX + 3):
+        given.write_bytes(msgspec.json.encode([Cost("p", "a", number, 1, 1, 0, 0)]))
+        newest = keep(given, tmp_path)
+    assert kept_in(tmp_path)[-1] == newest == keep(given, tmp_path)
+    assert len(kept_in(tmp_path)) == COSTS_KEPT_MAX

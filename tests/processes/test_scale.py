@@ -202,7 +202,7 @@ def test_who_is_slow_is_given_time_and_who_was_away_is_not() -> None:
     for at_us in range(1_100_000, 10_000_000, 50_000):
         hearing.beat("n1", 0, at_us)
     assert hearing.slack_us("n1") == 0
-    hearing.gone("n1")  # its link broke: what follows is no pause
+    hearing.gone("n1")  # its link broke: what follows is no slowness
     hearing.beat("n1", 0, 10_900_000)
     assert hearing.slack_us("n1") == 0
 

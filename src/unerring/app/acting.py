@@ -1,13 +1,16 @@
 """Actions of a run: process nodes in `RUN/processes`, and a start for every situation that asks for one.
 
-A situation's position is committed when its process is on a majority of the nodes. Whoever starts an instance asks one
-node after the other: starting an id again is the same start, so an answer that got lost does no harm.
+A situation's position is committed when its process, and those of all before it, are on a majority of the nodes. Many
+are started at once: each start waits for disks and messages, and the nodes write many of them down together. Whoever
+starts an instance asks one node after the other, first the one that begins it: starting an id again is the same start,
+so an answer that got lost does no harm.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,8 +18,10 @@ import msgspec
 
 from unerring.log import BadEvent, EventLog, Quarantine, Reason
 from unerring.model import ConfigError, Event, NetworkError, ProcessError
+from unerring.processes.errands import replica_set
 from unerring.runtime.process_cluster import ClusterShape, NodeCluster
 from unerring.runtime.process_control import SUFFIX, Wish, ask
+from unerring.runtime.process_node import MACHINE
 
 if TYPE_CHECKING:
     from unerring.app.application import App
@@ -24,6 +29,8 @@ if TYPE_CHECKING:
 
 PROCESSES: Final = "processes"
 LOOK_S: Final = 0.05
+AT_ONCE: Final = 32
+"""Instances of one reaction that are being started at once."""
 AGAIN_MIN_S: Final = 0.1
 AGAIN_MAX_S: Final = 5.0
 
@@ -35,9 +42,16 @@ class Acting:
     """
 
     def __init__(
-        self, address: str, app: App, f: int, data: Path, say: Callable[[str], Any] = lambda text: None, tls: str = ""
+        self,
+        address: str,
+        app: App,
+        f: int,
+        data: Path,
+        say: Callable[[str], Any] = lambda text: None,
+        tls: str = "",
+        costs: Path | None = None,
     ) -> None:
-        called = {service.name for process in app.processes.values() for service in process.graph.services}
+        called = {service.name for process in app.versions for service in process.graph.services}
         missing = sorted(called - set(app.services))
         if missing:
             raise ConfigError(
@@ -48,9 +62,12 @@ class Acting:
         self.error: BaseException | None = None
         self.started: dict[str, int] = {}
         """Instances started since this began, by process."""
-        self.nodes = NodeCluster([address], data / PROCESSES, ClusterShape(f=f, tls=tls), app.services, say)
+        self.nodes = NodeCluster([address], data / PROCESSES, ClusterShape(f=f, tls=tls), app.services, say, costs)
         self._say = say
+        self._f = f
         self._stopping = threading.Event()
+        self._counting = threading.Lock()
+        self._starters = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="unerring-start")
         self.nodes.start()
         self._threads = [threading.Thread(target=self._guarded, args=(self.nodes.watch, self._stopping))]
         for reaction in app.reactions:
@@ -64,6 +81,7 @@ class Acting:
         self._stopping.set()
         for thread in self._threads:
             thread.join()
+        self._starters.shutdown()
         self.nodes.stop()
 
     def _guarded(self, work: Callable[[Any], None], of: Any) -> None:
@@ -75,9 +93,9 @@ class Acting:
     def _react(self, reaction: Reaction) -> None:
         while not self._stopping.wait(LOOK_S):
             found = self.app.situations(reaction.situation, data=self.data, reader=reaction.reader, follow=False)
-            # A position moves on when the next situation is asked for; one that was not started is asked for again.
-            for situation in found:
-                if not self._start(reaction, situation):
+            # A position moves on when the next situations are asked for; one that was not started is asked for again.
+            for situations in found.in_batches(AT_ONCE * 4):
+                if not all(self._starters.map(lambda situation: self._start(reaction, situation), situations)):
                     return
 
     def _start(self, reaction: Reaction, situation: Event) -> bool:
@@ -97,12 +115,14 @@ class Acting:
             except ProcessError as refused:
                 self._set_aside(reaction, situation, str(refused))
                 return True
-            self.started[reaction.process] = self.started.get(reaction.process, 0) + 1
+            with self._counting:
+                self.started[reaction.process] = self.started.get(reaction.process, 0) + 1
             return True
 
     def _ask(self, wish: Wish) -> None:
         away = NetworkError("there is no process node")
-        for name in self.nodes.names:
+        members = replica_set(wish.instance, tuple(f"{name}/{MACHINE}" for name in self.nodes.names), self._f)
+        for name in (member.partition("/")[0] for member in members):
             try:
                 ask(self.data / PROCESSES / f"{name}{SUFFIX}", wish)
                 return
@@ -119,10 +139,16 @@ class Acting:
 
 
 def act(
-    address: str, app: App, f: int, data: Path, say: Callable[[str], Any] = lambda text: None, tls: str = ""
+    address: str,
+    app: App,
+    f: int,
+    data: Path,
+    say: Callable[[str], Any] = lambda text: None,
+    tls: str = "",
+    costs: Path | None = None,
 ) -> Acting | None:
     """Bring an app's process nodes up, if it has processes."""
     if not app.processes:
         return None
     say(f"starting {2 * f + 1} process nodes for {', '.join(app.processes)}")
-    return Acting(address, app, f, data.absolute(), say, tls)
+    return Acting(address, app, f, data.absolute(), say, tls, costs)

@@ -46,7 +46,8 @@ class App:
         - `rules`: built rules or plans.
         - `streams`: declared classes; those that rules read and nobody names follow.
         - `channels`: for each stream that comes over a channel, the address of its producer.
-        - `processes`: what situations start; see `on`.
+        - `processes`: what situations start; see `on`. Several versions of one run side by side: the last is for new
+          instances, and instances stay with the version they were started with.
         - `services`: for each HTTP service that processes call, its address.
         - `buckets`: into how many shares the keys are divided on Spark; fixed for a folder.
         - `start`: where a log begins that has nothing of a channel yet: with the "latest" event, the first it hears
@@ -71,7 +72,8 @@ class App:
         unknown = sorted(set(self.channels) - set(found))
         if unknown:
             raise ConfigError(f"app {name}: a channel feeds {unknown[0]}, which no rule reads; add it to streams")
-        self.processes: dict[str, Process] = {process.name: process for process in processes}
+        self.versions: list[Process] = list(processes)
+        """All processes; of one that is there in several versions, the one for new instances is the last."""
         self.services: dict[str, str] = dict(services or {})
         self.reactions: list[Reaction] = []
         if start not in ("latest", "earliest"):
@@ -90,6 +92,11 @@ class App:
         from unerring.pipeline.level import levels_of
 
         return levels_of(self.plans, self.streams, str(Path(data).absolute()), self.buckets)
+
+    @property
+    def processes(self) -> dict[str, Process]:
+        """By name, the version that new instances get."""
+        return {process.name: process for process in self.versions}
 
     @property
     def outputs(self) -> tuple[StreamSchema, ...]:

@@ -58,8 +58,7 @@ class When:
         """Each situation starts one instance. `given`: variable = "column"; without it, columns and variables of the
         same name go together."""
         app, name = self._app, self._schema.name
-        if self._app.processes.setdefault(process.name, process) is not process:
-            raise ConfigError(f"app {app.name} has two processes called {process.name}; rename one")
+        self._know(process)
         columns = {column.name: column for column in self._schema.columns}
         given = given or {variable: variable for variable in process.types if variable in columns}
         if not given:
@@ -77,6 +76,22 @@ class When:
             raise ConfigError(f"app {app.name}: {name} starts {process.name} already; one situation, one process")
         app.reactions.append(reaction)
         return app
+
+    def _know(self, process: Process) -> None:
+        app, name = self._app, process.name
+        current = app.processes.get(name)
+        if current is None:
+            app.versions.append(process)
+        elif current is not process:
+            if any(process is one for one in app.versions):
+                raise ConfigError(
+                    f"app {app.name}: situations start the version of {name} that is last in processes=; this is an "
+                    "older one; start that one, or put this one last"
+                )
+            raise ConfigError(
+                f"app {app.name} has two processes called {name}; rename one, or give both as versions of one in "
+                "processes="
+            )
 
     def _check(self, process: Process, variable: str, column: str, kind: ColumnType) -> None:
         if variable not in process.types:

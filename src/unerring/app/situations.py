@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -44,8 +45,13 @@ class Situations:
         return self
 
     def __iter__(self) -> Iterator[Event]:
+        for batch in self.in_batches(1):
+            yield batch[0]
+
+    def in_batches(self, count_max: int) -> Iterator[list[Event]]:
+        """At most so many at a time: they count as handled when the next ones are asked for."""
         try:
-            yield from self._situations()
+            yield from self._batches(count_max)
         finally:
             self.commit()
 
@@ -64,7 +70,7 @@ class Situations:
     ) -> None:
         self.commit()
 
-    def _situations(self) -> Iterator[Event]:
+    def _batches(self, count_max: int) -> Iterator[list[Event]]:
         from unerring.pipeline.feeding import events_of
 
         # The position may lie inside a time, so that time is read once more and its handled ordinals passed over.
@@ -72,13 +78,11 @@ class Situations:
         while True:
             self._chain.refresh()
             for span in self._chain.spans(from_us, TIME_MAX):
-                for event in events_of(
-                    self._chain.read(max(from_us, span.from_us), span.through_us), self._chain.schema
-                ):
-                    if event.stamp <= self._done:
-                        continue
-                    yield event
-                    self._done = event.stamp
+                table = self._chain.read(max(from_us, span.from_us), span.through_us)
+                events = (event for event in events_of(table, self._chain.schema) if event.stamp > self._done)
+                while batch := list(islice(events, count_max)):
+                    yield batch
+                    self._done = batch[-1].stamp
                     if time.monotonic() - self._committed_at_s >= COMMIT_EVERY_S:
                         self.commit()
                 from_us = span.through_us

@@ -3,11 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from unerring.app.address import find as load
 from unerring.model import CallerError
 
-__all__ = ["load", "pairs"]
+if TYPE_CHECKING:
+    from unerring.processes.build import Process
+
+__all__ = ["load", "pairs", "versions_at"]
+
+
+def versions_at(addresses: Sequence[str]) -> list[Process]:
+    """The processes at these addresses, and all versions of an app's, in the order in which they were given."""
+    from unerring.app import App
+    from unerring.processes.build import Process
+
+    found: list[Process] = []
+    for address in addresses:
+        there = load(address)
+        if isinstance(there, App):
+            found += there.versions
+        elif isinstance(there, Process):
+            found.append(there)
+        else:
+            raise CallerError(
+                f"{address} is {type(there).__name__}, not a process; name what Process(...).flow(...) gave"
+            )
+    return found
 
 
 def pairs(given: Sequence[str] | None) -> dict[str, str]:

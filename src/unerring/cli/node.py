@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from unerring.cli._address import load, pairs
+from unerring.cli._address import pairs, versions_at
 from unerring.model import CallerError, Report
 
 
@@ -27,39 +27,16 @@ def command(
     start: Annotated[str, typer.Option(help="process=ID: start this instance, print its result, and end.")] = "",
     given: Annotated[str, typer.Option(help="What the started instance is given, as a JSON object.")] = "{}",
     costs: Annotated[Path | None, typer.Option(help="Group by these learned costs (`unerring costs --write`).")] = None,
+    also_costs: Annotated[
+        list[Path] | None, typer.Option(help="Costs that open instances were started with; once for each.")
+    ] = None,
 ) -> None:
     """Run a process node until Ctrl-C. With three nodes that name each other, f = 1; alone, f = 0."""
-    found = [process for address in processes for process in _processes(load(address), address)]
-    if costs is not None:
-        found = _priced(found, costs)
+    from unerring.runtime.learned import priced
+
+    found = priced(versions_at(processes), costs, also_costs or ())
     data.mkdir(parents=True, exist_ok=True)
     asyncio.run(_run(found, name, listen, pairs(peer), pairs(service), data, tls, start, given))
-
-
-def _processes(found: Any, address: str) -> list[Any]:
-    from unerring.app import App
-    from unerring.processes.build import Process
-
-    if isinstance(found, App):
-        return list(found.processes.values())
-    if not isinstance(found, Process):
-        raise CallerError(f"{address} is {type(found).__name__}, not a process; name what Process(...).flow(...) gave")
-    return [found]
-
-
-def _priced(processes: list[Any], costs: Path) -> list[Any]:
-    """Each as it was given, for instances that run, and with learned costs, for new ones."""
-    from unerring.processes.costs import with_costs
-    from unerring.runtime.process_export import read_costs
-
-    if not costs.exists():
-        raise CallerError(f"there is no {costs}; write it with `unerring costs --write {costs}`")
-    learned = read_costs(costs.read_bytes())
-    more = []
-    for process in processes:
-        mine = {cost.action: (cost.p95_us, cost.undo_p50_us) for cost in learned if cost.process == process.name}
-        more += [process, *([with_costs(process, mine)] if mine else [])]
-    return more
 
 
 async def _run(

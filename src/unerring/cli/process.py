@@ -231,10 +231,11 @@ def audit(
 ) -> None:
     """One-copy consistency of a run that has stopped. Exit code 0: nothing is wrong; 1: something is."""
     from unerring.app.verdicts import keep_processes
-    from unerring.cli._address import load
+    from unerring.cli._address import versions_at
+    from unerring.runtime.learned import kept_in, priced
     from unerring.runtime.process_audit import audit_processes
 
-    verdict = audit_processes(data, [load(address) for address in processes], journal or ())
+    verdict = audit_processes(data, priced(versions_at(processes), None, kept_in(data)), journal or ())
     keep_processes(verdict, data)
     if as_json:
         _print({"wrong": verdict.wrong, **msgspec.to_builtins(verdict)})

@@ -50,6 +50,9 @@ def command(
         list[str] | None, typer.Option(help="Spark: a rule that runs live, in processes of its own; once for each.")
     ] = None,
     service: Annotated[list[str] | None, typer.Option(help="Processes: name=URL of an HTTP service.")] = None,
+    costs: Annotated[
+        Path | None, typer.Option(help="Processes: group by these learned costs (`unerring costs --write`).")
+    ] = None,
     durable: Annotated[
         bool, typer.Option("--durable", help="Live: replicas keep what they acknowledge on disk.")
     ] = False,
@@ -79,6 +82,7 @@ def command(
             pairs(service),
             data,
             Console(stderr=True),
+            costs,
         )
         return
 
@@ -102,7 +106,7 @@ def command(
         from unerring.app.live_run import LiveOptions, run_live
 
         options = LiveOptions(tolerated, durable, certificates, pairs(host), here, tuple(etcd or ()))
-        acting = act(app, loaded, tolerated, data, console.print, options.tls)
+        acting = act(app, loaded, tolerated, data, console.print, options.tls, costs)
         try:
             run_live(app, options, data, console.print)
         finally:
@@ -116,7 +120,7 @@ def command(
         from unerring.app.standby_run import options_of
 
         several = options_of(f or 0, live or (), certificates, master, memory, rows, state)
-        _run_standby(app, loaded, several, tolerated, data, metrics_port, console)
+        _run_standby(app, loaded, several, tolerated, data, metrics_port, console, costs)
         return
     config = SparkConfig(master=master or "local[*]", memory=memory or "2g", log=str(data / "spark.log"))
     run = Run(loaded, data, config, Bounds(rows_per_batch=rows), state)
@@ -131,7 +135,7 @@ def command(
                 run.run_once(say)
             else:
                 run.start(say)
-                run.acting = act(app, loaded, tolerated, data, console.print, certificates)
+                run.acting = act(app, loaded, tolerated, data, console.print, certificates, costs)
         if not once:
             # Only now: Spark takes SIGINT for itself when it starts, and would cancel its jobs under our feet.
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -163,7 +167,14 @@ def _check_standby(**options: bool) -> None:
 
 
 def _run_standby(
-    address: str, app: App, options: StandbyOptions, tolerated: int, data: Path, port: int | None, console: Console
+    address: str,
+    app: App,
+    options: StandbyOptions,
+    tolerated: int,
+    data: Path,
+    port: int | None,
+    console: Console,
+    costs: Path | None,
 ) -> None:
     from unerring.app.acting import act
     from unerring.app.metrics import Metrics, serve
@@ -171,7 +182,7 @@ def _run_standby(
 
     metrics = Metrics()
     server = None if port is None else serve(metrics, port)
-    acting = act(address, app, tolerated, data, console.print, options.tls)
+    acting = act(address, app, tolerated, data, console.print, options.tls, costs)
     try:
         run_standby(address, options, data, console.print, metrics, acting)
     finally:
@@ -187,13 +198,15 @@ def _is_process(address: str) -> bool:
     return isinstance(find(address), Process)
 
 
-def _run_nodes(address: str, f: int, tls: str, services: dict[str, str], data: Path, console: Console) -> None:
+def _run_nodes(
+    address: str, f: int, tls: str, services: dict[str, str], data: Path, console: Console, costs: Path | None
+) -> None:
     from unerring.runtime.process_cluster import ClusterShape, NodeCluster
 
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
-    cluster = NodeCluster([address], data.absolute(), ClusterShape(f=f, tls=tls), services, console.print)
+    cluster = NodeCluster([address], data.absolute(), ClusterShape(f=f, tls=tls), services, console.print, costs)
     cluster.start()
     try:
         console.print(f"{address} runs on {', '.join(cluster.names)} in {data}; f = {f}; Ctrl-C stops it")

@@ -157,7 +157,9 @@ class Dashboard:
 
     async def _graph(self, request: Request) -> Any:
         name = request.path_params["process"]
-        process = None if self.status.app is None else self.status.app.processes.get(name)
+        version = request.query_params.get("version", "")
+        known = [] if self.status.app is None else [one for one in self.status.app.versions if one.name == name]
+        process = next((one for one in known if one.graph.version == version), known[-1] if known else None)
         if process is None:
             raise CallerError(f"the graph of process {name!r} is not known here; its app could tell it")
         return {"version": process.graph.version, "vertices": process.graph.vertices, "edges": process.graph.edges}

@@ -323,7 +323,7 @@ class Process:
         try:
             return msgspec.to_builtins(msgspec.convert(msgspec.to_builtins(value), self.types.get(name, Any)))
         except (msgspec.ValidationError, TypeError, ValueError) as error:
-            raise ProcessError(f"process {self.name}: {name!r} cannot be {value!r}: {error}") from None
+            raise ProcessError(f"process {self.name}: {name!r} cannot be {_short(value)}: {error}") from None
 
     def choose(self, vertex: Vertex, state: Mapping[str, Any]) -> str:
         """The label of the branch that an XOR-split takes in that state."""
@@ -361,3 +361,9 @@ def _struct_default(state: type[msgspec.Struct], name: str) -> Any:
         if field.name == name:
             return None if field.default is msgspec.NODEFAULT else field.default
     return None
+
+
+def _short(value: Any) -> str:
+    """A value in a sentence."""
+    said = repr(value)
+    return said if len(said) <= 100 else f"{said[:100]}…"

@@ -13,7 +13,7 @@ class ProcessesConfig(ProcessConfig, frozen=True):
     heartbeat_us: int = 50 * MILLISECOND_US
     suspect_us: int = 200 * MILLISECOND_US
     """t_h: a master that was not heard for so long is suspected."""
-    suspect_us_max: int = 2 * SECOND_US
+    suspect_us_max: int = 10 * SECOND_US
     """While heartbeats come late, twice the longest pause between them counts instead, up to this."""
     backoff_us: int = 150 * MILLISECOND_US
     """t_b: at most so much longer, by chance, so that suspicions do not collide."""
@@ -75,7 +75,8 @@ class ClusterBounds(ClusterConfig, frozen=True):
     f: int = 1
     state_bytes_max: int = 1 << 20
     mail_max: int = 1_000
-    """Partner messages stored for one instance and not yet consumed; more are not acknowledged until there is room."""
+    """Partner messages stored for one instance and not yet consumed; more are not acknowledged until there is room, nor
+    if together they take more than `state_bytes_max`."""
 
     children_max: int = 500
     """Children over one list; more let the process fail."""

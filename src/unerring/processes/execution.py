@@ -77,6 +77,9 @@ class Execution:
         self.fenced = False
         self.dirty = False
         """Something happened that has to be on disk before the next write's intent or the state."""
+        self.room = 1 << 62
+        """Bytes that this group's requests and replies may still take. They are part of the state even if the process
+        fails by them, and a state that could not be sent would never be decided."""
         self._scope = dict.fromkeys(vertices)
 
     @property
@@ -225,6 +228,8 @@ class Execution:
 
     def _ask(self, vertex: Vertex, occurrence: int, now: int, started: list[Request]) -> None:
         request = self._request(vertex)
+        if not self._fits(vertex, request):
+            return
         self.intents[vertex.name] = Intent(vertex.name, occurrence, request)
         self.dirty = True
         asked = Request(
@@ -259,9 +264,21 @@ class Execution:
         del self.open[reply.iid]
         occurrence = self.intents[attempt.vertex.name].occurrence
         took_us = now - attempt.asked_us
-        self.outcomes.append(Outcome(attempt.vertex.name, occurrence, reply.answer, reply.value, took_us))
+        fits = self._fits(attempt.vertex, reply.value)
+        value = reply.value if fits else None
+        self.outcomes.append(Outcome(attempt.vertex.name, occurrence, reply.answer, value, took_us))
         self.dirty = True
         return self.advance(now)
+
+    def _fits(self, vertex: Vertex, value: Any) -> bool:
+        """Whether there is room for a request or a reply; without it the process fails."""
+        size = len(msgspec.msgpack.encode(value))
+        if size > self.room:
+            self.aborted = f"the state has no room for {size} bytes more, by {vertex.name}; store less in it"
+            self.permanent = True
+            return False
+        self.room -= size
+        return True
 
     def tick(self, now: int) -> list[Request]:
         """Repeat what got no answer, under the same IID. Patience ends in an abort with an unknown outcome."""

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
+import msgspec
+
 from unerring.processes.messages import CHILD, Mail
 
 
 class Mailbox:
     """What this replica has stored for one instance, in the order of arrival."""
 
-    def __init__(self, mail: Iterable[Mail], most: int) -> None:
+    def __init__(self, mail: Iterable[Mail], most: int, bytes_max: int) -> None:
         self._mail = {item.id: item for item in mail}
         self._most = most
+        self._bytes_max = bytes_max
+        """Of all that partners sent: a vote carries it beside the state."""
 
     @property
     def mail(self) -> tuple[Mail, ...]:
@@ -23,10 +27,15 @@ class Mailbox:
         """True if it is new, False if it was there, None if there is no room."""
         if mail.id in self._mail:
             return False
-        if len(self._mail) >= self._most and not mail.channel.startswith("!"):
+        if not mail.channel.startswith("!") and not self._room_for(mail):
             return None
         self._mail[mail.id] = mail
         return True
+
+    def _room_for(self, mail: Mail) -> bool:
+        if not self._mail:
+            return True
+        return len(self._mail) < self._most and sum(map(_bytes, (*self._mail.values(), mail))) <= self._bytes_max
 
     def waiting(self, channel: str, consumed: Iterable[str], besides: Iterable[str] = ()) -> Mail | None:
         """The first message of a channel that no decided state has consumed."""
@@ -53,6 +62,10 @@ class Mailbox:
         for id in dropped:
             del self._mail[id]
         return dropped
+
+
+def _bytes(mail: Mail) -> int:
+    return 0 if mail.channel.startswith("!") else len(msgspec.msgpack.encode(mail))
 
 
 def is_consumed(mail: Mail, consumed: Container[str]) -> bool:

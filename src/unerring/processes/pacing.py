@@ -65,10 +65,9 @@ class Hearing:
     def beat(self, peer: Address, round_us: int, now: int) -> None:
         """A heartbeat came. Every one that comes in time lets a long pause before count for a little less."""
         self._rounds_us[peer] = round_us
-        gap_us = now - self._beat_us.get(peer, now)
+        gap_us = min(now - self._beat_us.get(peer, now), self._config.suspect_us_max)
         self._beat_us[peer] = now
-        if gap_us <= self._config.suspect_us_max:  # whoever was away for longer was away
-            self._gaps_us[peer] = max(gap_us, self._gaps_us.get(peer, 0) * 31 // 32)
+        self._gaps_us[peer] = max(gap_us, self._gaps_us.get(peer, 0) * 31 // 32)
 
     def gone(self, node: str) -> None:
         """The link to this node is down: a pause from now on is not slowness."""

@@ -278,13 +278,16 @@ class Leads(Steers):
             self.planning = False
             return
         self.planning = False
+        room = self.shared.bounds.state_bytes_max
         if log is not None:
             self.execution = self.executes(process, state, self.view, log.vertices, log.mail)
+            room -= len(msgspec.msgpack.encode((log.intents, log.outcomes)))
             self.execution.resume(log.intents, log.outcomes)
         else:
             mail = {name: item for name, item in waits.items() if item is not None and name in group.vertices}
             self.execution = self.executes(process, state, self.view, group.vertices, mail)
             self.execution.resume(*self._adopt(state, group))
+        self.execution.room = room
         self._go_on(self.execution.advance(now), now)
 
     def _adopt(self, state: State, group: Group) -> tuple[tuple[Intent, ...], tuple[Outcome, ...]]:
@@ -467,6 +470,7 @@ class Leads(Steers):
         if not group.active:
             return
         self.backup = self.executes(process, state, None, group.active, {}, tag=f"@b{self.members.index(self.me)}")
+        self.backup.room = self.shared.bounds.state_bytes_max
         self._backup_on(self.backup.advance(now))
 
     def _backup_on(self, requests: list[Request]) -> None:

@@ -91,7 +91,7 @@ class Views:
         """Of which group how many executions were aborted, and why the last."""
         self.proposal: State | None = self._read(records, "proposal", State)
         mail = [msgspec.msgpack.decode(data, type=Mail) for key, data in records.items() if key.startswith("mail/")]
-        self.mailbox = Mailbox(mail, shared.bounds.mail_max)
+        self.mailbox = Mailbox(mail, shared.bounds.mail_max, shared.bounds.state_bytes_max)
         # Memory only.
         self.decided: tuple[int, State] | None = None
         """The furthest state known to be decided, and the view it was decided in."""

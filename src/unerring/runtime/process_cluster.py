@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from unerring.model import ConfigError, ProcessConfig, check
-from unerring.runtime import happenings
+from unerring.runtime import happenings, learned
 from unerring.runtime.certificates import make_certificates
 from unerring.runtime.happenings import What
 from unerring.runtime.live.processes import began_at, how_it_ended
@@ -65,6 +65,7 @@ class NodeCluster:
         shape: ClusterShape,
         services: Mapping[str, str],
         say: Callable[[str], Any],
+        costs: Path | None = None,
     ) -> None:
         self.names = [f"n{number}" for number in range(2 * shape.f + 1)]
         self.running: dict[str, subprocess.Popen[bytes]] = {}
@@ -73,6 +74,9 @@ class NodeCluster:
         self._shape = shape
         self._services = dict(services)
         self._say = say
+        self._costs = costs
+        """Learned costs that new instances are grouped by."""
+        self._also_costs: list[Path] = []
         self._pause_s: dict[str, float] = {}
         self._due_s: dict[str, float] = {}
         self._ended: dict[str, int] = {}
@@ -81,6 +85,9 @@ class NodeCluster:
     def start(self) -> None:
         self._data.mkdir(parents=True, exist_ok=True)
         self._ports = self._places()
+        before = learned.kept_in(self._data)
+        self._costs = learned.keep(self._costs, self._data) if self._costs is not None else None
+        self._also_costs = [path for path in before if path != self._costs and path.exists()]
         for name in self.names if self._shape.tls else ():
             if not (self._data / "tls" / name).exists():
                 make_certificates(self._data / "tls" / name, [name, "127.0.0.1"], ca=Path(self._shape.tls))
@@ -112,6 +119,10 @@ class NodeCluster:
             command += ["--service", f"{service}={url}"]
         if self._shape.tls:
             command += ["--tls", str(self._data / "tls" / name)]
+        for path in self._also_costs:
+            command += ["--also-costs", str(path)]
+        if self._costs is not None:
+            command += ["--costs", str(self._costs)]
         return [*command, "--data", str(self._data)]
 
     def _start(self, name: str) -> None:

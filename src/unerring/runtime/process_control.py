@@ -100,7 +100,6 @@ class Control:
                 await node.cancel(wish.instance)
             case "signal":
                 self._open_instance(wish.instance, "signalled")
-                self._knows_channel(wish)
                 await node.signal(wish.instance, wish.channel, wish.payload, wish.id)
             case "publish":
                 await node.publish(wish.channel, wish.key, wish.payload, wish.id)
@@ -125,19 +124,9 @@ class Control:
                 )
         return None
 
-    def _knows_channel(self, wish: Wish) -> None:
-        """A signal that no receive of the process waits for would lie there for ever."""
-        known = self.node.query(wish.instance)
-        process = self.node.node.shared.processes.get(f"{known['process']}@{known['version']}")
-        channels = [v.channel for v in process.graph.vertices if v.channel] if process is not None else [wish.channel]
-        if wish.channel not in channels:
-            has = ", ".join(channels) or "none"
-            raise ProcessError(f"process {known['process']} receives nothing on channel {wish.channel!r}; it has {has}")
-
     def _open_instance(self, instance: str, verb: str) -> None:
-        known = self.node.query(instance)
-        if instance in self.node.node.finished:
-            raise ProcessError(f"{instance} has ended ({known['status']}); it can no longer be {verb}")
+        self.node.query(instance)  # says so if this node does not know it; another one may
+        self.node.check_open(instance, verb)
 
 
 def sockets(folder: Path) -> list[Path]:
@@ -146,11 +135,17 @@ def sockets(folder: Path) -> list[Path]:
 
 def ask(path: Path, wish: Wish, within_s: float = 30.0) -> Any:
     """One wish to one node. UnerringError with the node's own sentence, NetworkError when nobody is there."""
+    line = msgspec.json.encode(wish) + b"\n"
+    if len(line) > WISH_BYTES_MAX:
+        raise ProcessError(
+            f"what is to be told to a node takes {len(line)} bytes, {WISH_BYTES_MAX} is the most; store it elsewhere, "
+            "and tell where it is"
+        )
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
             link.settimeout(within_s)
             link.connect(os.fspath(path))
-            link.sendall(msgspec.json.encode(wish) + b"\n")
+            link.sendall(line)
             with link.makefile("rb") as answers:
                 line = answers.readline()
     except OSError as error:

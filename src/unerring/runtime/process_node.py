@@ -21,6 +21,8 @@ import msgspec
 from unerring.model import CallerError, Codec, Effects, Machine, NetworkError, ProcessError, StableStorage
 from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
+from unerring.processes.execution import values_of
+from unerring.processes.graph import Vertex
 from unerring.processes.grouping import Grouping
 from unerring.processes.history import told_history
 from unerring.processes.messages import (
@@ -268,6 +270,7 @@ class RunningNode:
         else:
             ended = self._over.get(instance)
             if ended is None:
+                self._check_known(instance)
                 ended = await self._come(self._expect(self._ended, instance), f"{instance} came to its end")
             status, reason, variables = ended.state.status, ended.state.reason, ended.state.variables
         if status != FINAL[0]:
@@ -285,26 +288,34 @@ class RunningNode:
             raise CallerError(
                 f"{channel!r} is no channel for signals; operators use cancel(), park(), resume() and so on"
             )
-        await self._post(instance, Mail(id or uuid.uuid4().hex, channel, self._message(payload)))
+        self.check_open(instance, "signalled")
+        told = self._message(payload)
+        self.check_signal(instance, channel, told)
+        await self._post(instance, Mail(id or uuid.uuid4().hex, channel, told))
 
     async def publish(self, channel: str, key: Any, payload: Any, id: str = "") -> None:
         """A message for every instance that waits, now or within an hour, for this key on this channel; each gets it
         once. When this returns, so many nodes have it that it is not lost."""
-        message = Publish(id or uuid.uuid4().hex, channel, key_of(msgspec.to_builtins(key)), self._message(payload))
+        told = self._message(payload)
+        self._check_published(channel, told)
+        message = Publish(id or uuid.uuid4().hex, channel, key_of(msgspec.to_builtins(key)), told)
         stored = self._expect(self._stored, message.id)
         await self.driver.put(self.node.me, _Wish("publish", (message,)))
         await self._come(stored, f"message {message.id} was on disk")
 
     async def cancel(self, instance: str) -> None:
         """Ask that the instance is undone. It may have ended, or be past what can be undone: see `result`."""
+        self._check_known(instance)
         await self._post(instance, Mail(f"cancel-{instance}", CANCEL, None))
 
     async def park(self, instance: str, why: str = "") -> None:
         """Do not go on after the present group, until `resume`."""
+        self.check_open(instance, "parked")
         await self._post(instance, Mail(f"park-{uuid.uuid4().hex}", PARK, why or "by an operator"))
 
     async def resume(self, instance: str) -> None:
         """Go on with what was parked, or held because it failed."""
+        self.check_open(instance, "resumed")
         await self._post(instance, Mail(f"resume-{uuid.uuid4().hex}", RESUME, None))
 
     async def retry(self, instance: str, step: str = "") -> None:
@@ -361,6 +372,43 @@ class RunningNode:
             )
         return found
 
+    # ---- what is said before it is too late ------------------------------------------------------------------------
+
+    def _check_known(self, instance: str) -> None:
+        """A node that is alone knows all instances; one of several may not have heard of one yet."""
+        if not self._peers and not self.node.knows(instance):
+            self.node.query(instance)
+
+    def check_open(self, instance: str, verb: str) -> None:
+        """ProcessError if it has ended."""
+        self._check_known(instance)
+        done = self.node.finished.get(instance)
+        if done is not None:
+            raise ProcessError(f"{instance} has ended ({done.status}); it can no longer be {verb}")
+
+    def check_signal(self, instance: str, channel: str, payload: Any) -> None:
+        """A signal that no receive of the process waits for would lie there for ever, and one that cannot be used would
+        let the process fail."""
+        replica = self.node.instances.get(instance)
+        state = replica.decided[1] if replica is not None and replica.decided is not None else None
+        process = self.node.shared.processes.get(f"{state.process}@{state.version}") if state is not None else None
+        if process is None:
+            return
+        receives = [vertex for vertex in process.graph.vertices if vertex.channel]
+        if channel not in [vertex.channel for vertex in receives]:
+            has = ", ".join(vertex.channel for vertex in receives) or "none"
+            raise ProcessError(f"process {process.name} receives nothing on channel {channel!r}; it has {has}")
+        _check_fits([(process, vertex) for vertex in receives if vertex.channel == channel], payload)
+
+    def _check_published(self, channel: str, payload: Any) -> None:
+        receives = [(p, v) for p in self.processes for v in p.graph.vertices if v.channel and v.key]
+        if channel not in [vertex.channel for _, vertex in receives]:
+            has = ", ".join(dict.fromkeys(vertex.channel for _, vertex in receives)) or "none"
+            raise ProcessError(
+                f"no process of this node receives messages with a key on channel {channel!r}; there are {has}"
+            )
+        _check_fits([(process, vertex) for process, vertex in receives if vertex.channel == channel], payload)
+
     def _message(self, payload: Any) -> Any:
         told = msgspec.to_builtins(payload)
         size, most = len(msgspec.msgpack.encode(told)), self.bounds.state_bytes_max // 2
@@ -386,6 +434,19 @@ class RunningNode:
         if data is None:
             raise ProcessError(f"this node has no history of {instance!r}; ask one of its replicas")
         return told_history(msgspec.msgpack.decode(data, type=State))
+
+
+def _check_fits(receives: list[tuple[Process, Vertex]], payload: Any) -> None:
+    """ProcessError if none of these receives can use it."""
+    trouble: ProcessError | None = None
+    for process, vertex in receives:
+        try:
+            values_of(process, vertex, payload)
+            return
+        except ProcessError as error:
+            trouble = error
+    if trouble is not None:
+        raise trouble
 
 
 class Embedded(RunningNode):

@@ -87,7 +87,7 @@ def judge(folder: Path, say: Callable[[str], Any]) -> FactoryVerdict:
 
     services = folder / "services"
     journals = [str(path) for path in sorted(services.glob("*.sqlite"))]
-    found = audit_processes(live.data / PROCESSES, list(app.processes.values()), journals)
+    found = audit_processes(live.data / PROCESSES, app.versions, journals)
     keep_processes(found, live.data)
     wrong = [str(violation) for violation in found.violations]
     wrong += [f"{instance} is not settled" for instance in found.unsettled]

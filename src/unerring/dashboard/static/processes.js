@@ -61,7 +61,7 @@ async function look(id) {
   chosen.error = told.error || null;
   chosen.final = FINAL.has(told.now?.status);
   if (told.now && !chosen.graph) {
-    const graph = await ask(`/api/graphs/${encodeURIComponent(told.now.process)}`);
+    const graph = await ask(`/api/graphs/${encodeURIComponent(told.now.process)}?version=${encodeURIComponent(told.now.version || '')}`);
     if (chosen?.id === id) chosen.graph = graph;
   }
   changed();

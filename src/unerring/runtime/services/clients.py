@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import httpx
 import msgspec
 
-from unerring.model import Address
+from unerring.model import Address, FrameError
 from unerring.processes.messages import Answer, Reply, Request
 from unerring.runtime.loop import Carrier
 from unerring.runtime.reports import Reports
@@ -61,7 +61,8 @@ class LocalService:
         except Refused as refusal:
             return answer(request, Answer.FINAL if refusal.for_good else Answer.REFUSED, str(refusal))
         except Exception as error:
-            return answer(request, Answer.UNKNOWN, f"{request.operation} raised {error!r}")
+            said = f"{request.operation} raised {error!r}; what fails without an effect should raise Refused"
+            return answer(request, Answer.UNKNOWN, said)
         return answer(request, Answer.DONE, msgspec.to_builtins(value))
 
     async def close(self) -> None:
@@ -152,7 +153,10 @@ class ServiceCarrier:
         elif to == self._me:
             asyncio.get_running_loop().call_soon(self.offer, self._me, message)
         elif self._links is not None:
-            self._links.send(to, message)
+            try:
+                self._links.send(to, message)
+            except FrameError as error:  # one instance that is too large must not end the node with all others
+                self._reports.note("process.too_large", f"nothing was sent to {to}: {error}")
 
     def broadcast(self, message: Any) -> None:
         if self._links is not None:
