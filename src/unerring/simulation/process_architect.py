@@ -26,6 +26,11 @@ def odd2(c2: int) -> bool:
     return c2 % 2 == 1
 
 
+def sum_of(key: int, c0: int, c1: int, c2: int) -> int:
+    """A query of every process."""
+    return key + c0 + c1 + c2
+
+
 CONDITIONS: Final = {"odd0": odd0, "odd1": odd1, "odd2": odd2}
 
 
@@ -87,6 +92,7 @@ class Architect:
         types = {**dict.fromkeys(names, int), "items": list[int], "all": list[int]}
         process = Process.of(graph, CONDITIONS, types)
         process.children = dict(self.children)
+        process.query(sum_of)
         return process
 
     def next_version(self, process: Process) -> Process:
@@ -104,6 +110,7 @@ class Architect:
         )
         newer = Process.of(changed, CONDITIONS, {**process.types, "more": int})
         newer.children = dict(self.children)
+        newer.query(sum_of)
         return newer
 
     def _sequence(

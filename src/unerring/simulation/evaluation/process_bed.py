@@ -108,7 +108,10 @@ NETWORKS: Final[Mapping[str, Network]] = {
         disk=DiskSpec(sync_us=2_500, spread_us=2_000),
         state_us=200,
         config=ProcessesConfig(
-            heartbeat_us=100 * MILLISECOND_US, suspect_us=300 * MILLISECOND_US, resend_us=500 * MILLISECOND_US
+            heartbeat_us=100 * MILLISECOND_US,
+            suspect_us=300 * MILLISECOND_US,
+            suspect_us_max=0,  # the paper's timeouts do not adapt
+            resend_us=500 * MILLISECOND_US,
         ),
         view_change_us=50 * MILLISECOND_US,
     ),
@@ -118,7 +121,11 @@ NETWORKS: Final[Mapping[str, Network]] = {
         disk=DiskSpec(sync_us=4_000, spread_us=6_000),
         state_us=1_500,
         config=ProcessesConfig(
-            heartbeat_us=250 * MILLISECOND_US, suspect_us=1_200 * MILLISECOND_US, resend_us=2 * SECOND_US
+            heartbeat_us=250 * MILLISECOND_US,
+            suspect_us=1_200 * MILLISECOND_US,
+            suspect_us_max=0,
+            resend_us=2 * SECOND_US,
+            resend_us_max=2 * SECOND_US,
         ),
         view_change_us=200 * MILLISECOND_US,
     ),

@@ -13,6 +13,7 @@ from unerring.model import MILLISECOND_US, SECOND_US, Entropy
 from unerring.processes.build import Process
 from unerring.processes.children import children_used
 from unerring.processes.config import ClusterBounds, ProcessesConfig
+from unerring.processes.graph import Kind
 from unerring.processes.grouping import Grouping
 from unerring.processes.messages import AGAIN, MOVE, PARK, RESUME, Mail, Publish, Start, State
 from unerring.processes.node import ProcessNode, family
@@ -28,6 +29,7 @@ from unerring.simulation.process_parts import Client, SimService, Temper
 from unerring.simulation.scenario import Scenario, canary, scenario
 from unerring.simulation.world import World
 
+ANSWERED = "a query is answered from a decided state"
 ENDED = "every instance comes to an end, and every replica is clean, once the faults are over"
 
 
@@ -45,6 +47,8 @@ class Processes(Scenario):
     wish_chance = 0.35
     """Of operators: park and resume, a step tried again, a move to another version."""
     schedule_chance = 0.15
+    lacking_chance = 0.15
+    """That one node does not have a version while there are faults."""
     patience_ms: tuple[int, ...] = (200, 1000, 100_000)
     failovers_ms: tuple[int, ...] = (0, 100, 500, 5000)
     """Thresholds for grouping: the higher, the more actions in a group."""
@@ -69,6 +73,12 @@ class Processes(Scenario):
         "a deadline passed",
         "a schedule started an instance",
         "a published message was consumed",
+        "a signal was consumed",
+        "a timer fired",
+        "children over a list completed",
+        "an instance was parked by an operator, and resumed",
+        "a query was answered",
+        "a version was not deployed everywhere",
     )
 
     def build(self, world: World) -> None:
@@ -85,6 +95,11 @@ class Processes(Scenario):
         self.deployed = {f"{p.name}@{p.graph.version}": p for p in family(deployed)}
         self.channels, self.keyed = architect.channels, architect.keyed
         self.ends: dict[str, dict[str, State]] = {}
+        self.answers: dict[str, dict[int, tuple[tuple[int, ...], object]]] = {}
+        """By instance and group: the views of the lineage that a query was answered from, and the answer."""
+        self.misled: list[Violation] = []
+        lacking = draw.choice((self.process, self.newer)) if draw.random() < self.lacking_chance else None
+        self.lacks = {} if lacking is None else {draw.choice(self.names): f"p@{lacking.graph.version}"}
         self.config = ProcessesConfig(
             tick_us=10 * MILLISECOND_US,
             heartbeat_us=30 * MILLISECOND_US,
@@ -96,6 +111,7 @@ class Processes(Scenario):
             undo_pause_us_max=400 * MILLISECOND_US,
             tend_us=draw.choice((50, 300)) * MILLISECOND_US,
             naming=draw.choice(("self", "self", "rotate")),
+            suspect_us_max=draw.choice((0, 0, 10)) * SECOND_US,
             leads_max=draw.choice((1, 100)),
             transfers_max=draw.choice((1, 64)),
         )
@@ -116,6 +132,9 @@ class Processes(Scenario):
         self.instances = [f"i{n}" for n in range(draw.choice((1, 1, 2, 3)))]
         for instance in self.instances:
             self._workload(world, instance)
+        for name in self.lacks:
+            world.at(self.faults_us, lambda name=name: self._deploy(world, name))  # type: ignore[misc]
+        world.every(100 * MILLISECOND_US, lambda: self._ask(world), self.faults_us + 5 * SECOND_US)
         world.every(SECOND_US, lambda: self._mend(world), self.faults_us + self.calm_us, self.faults_us + SECOND_US)
 
     def _scheduled(self, draw: Random, architect: Architect) -> Process:
@@ -126,6 +145,32 @@ class Processes(Scenario):
         last_us = first_us + 2 * SECOND_US
         process.schedules["tick"] = Schedule("tick", "s", draw.choice((400, 900)) * MILLISECOND_US, first_us, last_us)
         return process
+
+    def _deploy(self, world: World, name: str) -> None:
+        """A node that lacked a version is started again, with all of them."""
+        self.lacks = {}
+        world.crash(name)
+        world.start(name)
+
+    def _ask(self, world: World) -> None:
+        """Ask every node a query of every instance that it knows."""
+        for name in self.names:
+            node = world.machine(name)
+            for instance, replica in node.instances.items() if node is not None else ():
+                state = replica.decided[1] if replica.decided is not None else None
+                process = self.deployed.get(f"{state.process}@{state.version}") if state is not None else None
+                if state is None or process is None or "sum_of" not in process.queries:
+                    continue
+                told = (state.views, process.answer("sum_of", state.variables))
+                known = self.answers.setdefault(instance, {}).setdefault(state.group, told)
+                if known != told:
+                    self.misled.append(Violation(ANSWERED, (f"{instance}: {known} and {told} of one group",)))
+
+    def _check_answers(self, instance: str, state: State) -> Iterable[Violation]:
+        """What was answered lies on the way to the furthest decided state."""
+        for group, (views, _) in self.answers.get(instance, {}).items():
+            if group <= state.group and state.views[: len(views)] != views:
+                yield Violation(ANSWERED, (f"{instance}: group {group} of views {views}, but it is {state.views}",))
 
     def _mend(self, world: World) -> None:
         """In the calm an operator looks for what is held, and lets it try again."""
@@ -140,10 +185,11 @@ class Processes(Scenario):
         kind = type("Node", (ProcessNode,), {"replica": self.replica, "outbox": self.outbox})
 
         def boot(records: Mapping[str, bytes], entropy: Entropy, now: int) -> ProcessNode:
+            lacks = self.lacks.get(name)
             node: ProcessNode = kind(
                 name,
                 self.names,
-                tuple(self.deployed.values()),
+                tuple(process for key, process in self.deployed.items() if key != lacks),
                 records,
                 entropy,
                 now,
@@ -259,6 +305,7 @@ class Processes(Scenario):
 
     def safety(self, world: World) -> Iterable[Violation]:
         self._note(world)
+        yield from self.misled
         for instance in self._all(world):
             yield from self._check(world, instance, finished=False)
 
@@ -281,6 +328,7 @@ class Processes(Scenario):
         if not known:
             return
         state = max(known.values(), key=lambda state: state.group)
+        yield from self._check_answers(instance, state)
         acted = [Acted(t.vertex, t.iid, t.request, t.reply, t.write) for t in state.taken]
         process = self.deployed[f"{state.process}@{state.version}"]
         graph = process.graph
@@ -328,12 +376,17 @@ class Processes(Scenario):
             ("named", "somebody was named by another"),
             ("held", "an instance was held"),
             ("wish_refused", "a wish was refused"),
+            ("unknown_version", "a version was not deployed everywhere"),
         ):
             if world.reports.get(f"process.{report}"):
                 world.sometimes(word)
 
     def _note_state(self, world: World, state: State) -> None:
         published = [f"{state.instance}-{channel}" for channel in self.keyed]
+        signals = [f"{state.instance}-{channel}" for channel in self.channels]
+        over = [vertex.name for vertex in self.process.graph.vertices if vertex.over]
+        sleeps = any(vertex.kind is Kind.SLEEP for vertex in self.process.graph.vertices)
+        wishes = [f"{state.instance}-wish-{number}" for number in range(2)]
         for word, reached in (
             ("a child completed", bool(state.parent) and state.status == "completed"),
             ("a child was undone", "~" in state.instance and state.status == "completed"),
@@ -342,6 +395,11 @@ class Processes(Scenario):
             ("a deadline passed", state.reason.startswith("its deadline")),
             ("a schedule started an instance", state.instance.startswith("tick-")),
             ("a published message was consumed", any(id in state.consumed for id in published)),
+            ("a signal was consumed", any(id in state.consumed for id in signals)),
+            ("a timer fired", sleeps and state.process == "p" and state.status == "completed"),
+            ("children over a list completed", any(taken.vertex in over for taken in state.taken)),
+            ("an instance was parked by an operator, and resumed", all(id in state.consumed for id in wishes)),
+            ("a query was answered", len(self.answers.get(state.instance, ())) > 1),
         ):
             if reached:
                 world.sometimes(word)
@@ -359,6 +417,7 @@ class ProcessesStorm(Processes):
     replicas = (1, 2, 2)
     must_reach: tuple[str, ...] = ()
     schedule_chance = 0.0
+    lacking_chance = 0.0
     weights = (2.0, 3.0, 8.0, 2.0, 1.0, 0.0, 0.0)
     patience_ms = (20, 200, 100_000)
 
