@@ -79,8 +79,9 @@ def test_a_signal_that_cannot_be_used_is_refused_and_the_instance_goes_on(tmp_pa
             await engine.publish("payment", "ann", "much")
         await engine.signal("o1", "payment", 3, id="m")
         await engine.result("o1")
+        await engine.signal("o1", "payment", 3, id="m")  # again, by somebody who did not hear that it came
         with pytest.raises(ProcessError, match=r"o1 has ended \(completed\); it can no longer be signalled"):
-            await engine.signal("o1", "payment", 3, id="m")
+            await engine.signal("o1", "payment", 3, id="m2")
         for verb, wish in (("parked", engine.park), ("resumed", engine.resume)):
             with pytest.raises(ProcessError, match=f"it can no longer be {verb}"):
                 await wish("o1")

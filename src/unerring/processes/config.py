@@ -39,7 +39,9 @@ class ProcessesConfig(ProcessConfig, frozen=True):
     """A compensation that failed so often is parked: shown, and tried again at the slowest pace for ever."""
     undo_pause_us_max: int = 10 * SECOND_US
     mail_pause_us_max: int = 5 * SECOND_US
-    """The longest pause between a waiting planner's questions for messages that others stored."""
+    """The longest pause between offers of a message that is stored here to a leader that has not consumed it."""
+    mail_ask_us_max: int = 60 * SECOND_US
+    """The longest pause between a waiting planner's questions for messages that others stored, and could not offer."""
     tend_us: int = 500 * MILLISECOND_US
     """How often a planner asks for the children that it waits for."""
     catch_up_max: int = 1_000

@@ -58,6 +58,8 @@ class Replica(Leads):
         self.told_end = False
         self.told_parent = False
         self.waiting_since_us = 0
+        self.offered_us = 0
+        self.offers = 0
 
     # ---- life --------------------------------------------------------------------------------------------------
 
@@ -104,6 +106,7 @@ class Replica(Leads):
         if self.handing is not None and now >= self.resend_us and now - self.led_us > self.shared.config.heartbeat_us:
             self.resend_us = now + self.shared.config.resend_us
             self.out.send(self.handing[0], Name(self.view, self.handing[1]))
+        self.offer_mail(now)
         if (
             may_ask
             and self.suspects(now)
@@ -120,7 +123,8 @@ class Replica(Leads):
             # Whoever suspects and may not ask now waits; the node picks those whose leader fell silent by itself.
             pause_us = self.shared.config.suspect_us if self.leader else self.shared.config.heartbeat_us
             until_us = self.led_until_us()
-            return min(until_us if until_us > now else now + pause_us, now + IDLE_US_MAX)
+            offer_us = self._offer_us() if self.mailbox.mail and self.leader else now + IDLE_US_MAX
+            return min(until_us if until_us > now else now + pause_us, offer_us, now + IDLE_US_MAX)
         state = self.decided[1]
         if not self._outside_undone():
             return 0
@@ -258,11 +262,26 @@ class Replica(Leads):
 
     def on_post(self, sender: Address, message: Post, now: int) -> None:
         """Store a partner's message, then acknowledge it; without room it stays unacknowledged and comes again."""
-        if self._store(message.mail) is None:
+        stored = self._store(message.mail)
+        if stored is None:
             self.out.report("mailbox_full", self.instance)
             return
+        if stored:
+            self.offers, self.offered_us = 0, now
         self.out.send(sender, Stored(self.instance, message.mail.id))
         self.plan(now)
+
+    def offer_mail(self, now: int) -> None:
+        """The leader may have missed what is stored here; it has not, if this goes on for long: then it waits for
+        something else first."""
+        if self.mailbox.mail and self.leader and not self.leading and now >= self._offer_us():
+            self.offered_us = now
+            self.offers += 1
+            self.out.send(self.leader, MailBag(self.instance, self.mailbox.mail))
+
+    def _offer_us(self) -> int:
+        config = self.shared.config
+        return self.offered_us + min(config.heartbeat_us * 4 << min(self.offers, 16), config.mail_pause_us_max)
 
     def on_ask_mail(self, sender: Address, message: AskMail) -> None:
         state = self.accepted.state if self.accepted is not None else None

@@ -189,7 +189,7 @@ class Leads(Steers):
 
     def mail_pause_us(self) -> int:
         config = self.shared.config
-        return min(config.heartbeat_us * 4 << min(self.mail_asks, 10), config.mail_pause_us_max)
+        return min(config.heartbeat_us * 4 << min(self.mail_asks, 16), config.mail_ask_us_max)
 
     def _slot_taken(self, group: int) -> bool:
         return self.naming is not None and (self.naming.view, self.naming.group) >= (self.view, group)

@@ -99,7 +99,7 @@ class Control:
                 self._open_instance(wish.instance, "cancelled")
                 await node.cancel(wish.instance)
             case "signal":
-                self._open_instance(wish.instance, "signalled")
+                node.query(wish.instance)  # says so if this node does not know it; another one may
                 await node.signal(wish.instance, wish.channel, wish.payload, wish.id)
             case "publish":
                 await node.publish(wish.channel, wish.key, wish.payload, wish.id)

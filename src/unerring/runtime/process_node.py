@@ -288,6 +288,8 @@ class RunningNode:
             raise CallerError(
                 f"{channel!r} is no channel for signals; operators use cancel(), park(), resume() and so on"
             )
+        if id and self._has_consumed(instance, id):
+            return  # whoever did not hear that it came sends it again
         self.check_open(instance, "signalled")
         told = self._message(payload)
         self.check_signal(instance, channel, told)
@@ -430,10 +432,21 @@ class RunningNode:
         replica = self.node.instances.get(instance)
         if replica is not None and replica.decided is not None:
             return told_history(replica.decided[1])
+        return told_history(self._last_state(instance))
+
+    def _last_state(self, instance: str) -> State:
+        """Of an instance that has ended."""
+        if instance in self._over:
+            return self._over[instance].state
         data = self._storage.load(f"{instance}|{HISTORY}").get(f"{instance}|{HISTORY}")
         if data is None:
             raise ProcessError(f"this node has no history of {instance!r}; ask one of its replicas")
-        return told_history(msgspec.msgpack.decode(data, type=State))
+        return msgspec.msgpack.decode(data, type=State)
+
+    def _has_consumed(self, instance: str, id: str) -> bool:
+        if instance not in self._over and instance not in self._over_before:
+            return False
+        return id in self._last_state(instance).consumed
 
 
 def _check_fits(receives: list[tuple[Process, Vertex]], payload: Any) -> None:

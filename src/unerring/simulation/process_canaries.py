@@ -199,12 +199,15 @@ class CancelsAnnounced(Replica):
 
 
 class KeepsMailToItself(Replica):
-    """Does not hand stored messages of partners on, in votes or when asked."""
+    """Does not hand stored messages of partners on, in votes, of itself or when asked."""
 
     def _vote(self) -> Vote:
         return msgspec.structs.replace(super()._vote(), mail=())
 
     def on_ask_mail(self, sender: Address, message: object) -> None:
+        pass
+
+    def offer_mail(self, now: int) -> None:
         pass
 
 
