@@ -193,7 +193,7 @@ def _processes(summary: Summary) -> Iterator[Claim]:
         ("replication_ms", (80, 120), "state replication"),
         ("view_change_ms", (140, 220), "a view change"),
     ):
-        failures = 0 if what == "replication_ms" else 5
+        failures = 0 if what == "replication_ms" else 10
         line = summary.line(
             "degree",
             what,

@@ -139,7 +139,7 @@ def _processes(full: bool) -> tuple[ProcessRun, ...]:
     runs += [
         ProcessRun(d, "passive", k, "PlanetLab")
         for d in (3, 5, 9, 17, 25, 33)
-        for k in (apart if d < 20 or full else (0, 5))
+        for k in (apart if d < 20 or full else (0, 10))
     ]
     return tuple(runs)
 

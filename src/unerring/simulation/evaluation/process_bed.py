@@ -138,6 +138,9 @@ class Watch:
     def __init__(self) -> None:
         self.replications_us: list[int] = []
         self.view_changes_us: list[int] = []
+        self.turns = 0
+        """How often a majority was lost or came back. A view change that waited for one, or for a candidate that failed
+        too, says how long failures last, and does not count."""
 
     def replica(self) -> type[Replica]:
         """The production replica, watched."""
@@ -145,10 +148,13 @@ class Watch:
 
         class Watched(Replica):
             asked_us: int | None = None
+            asked_turn = asked_times = 0
             sent_us = 0
 
             def ask_view(self, now: int, why: str) -> None:
-                self.asked_us = now if self.asked_us is None else self.asked_us
+                self.asked_times += 1
+                if self.asked_us is None:
+                    self.asked_us, self.asked_turn, self.asked_times = now, watch.turns, 1
                 super().ask_view(now, why)
 
             def replicate(self, state: Any, now: int) -> None:
@@ -158,7 +164,8 @@ class Watch:
             def on_decided(self, now: int) -> None:
                 watch.replications_us.append(now - self.sent_us)
                 if self.asked_us is not None:
-                    watch.view_changes_us.append(now - self.asked_us)
+                    if self.asked_turn == watch.turns and self.asked_times == 1:
+                        watch.view_changes_us.append(now - self.asked_us)
                     self.asked_us = None
                 super().on_decided(now)
 

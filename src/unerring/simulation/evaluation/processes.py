@@ -142,15 +142,23 @@ class Execution:
                 self.ended_us = self.world.now_us
 
     def _fail(self, victim: float, down_us: int) -> None:
-        """One of those that run; none if the process is over or nobody does."""
+        """One of those that run; none if the process is over, also where nobody has been told yet, or nobody runs."""
         world = self.world
         running = [name for name in self.names if world.machine(name) is not None]
-        if not running or self.ended_us is not None:
+        ending = any(world.machine(name).finished for name in running)
+        if not running or ending or self.ended_us is not None:
             return
         name = running[int(victim * len(running))]
         self.crashed += 1
+        if len(running) == self.run.degree // 2 + 1:
+            self.watch.turns += 1
         world.crash(name)
-        world.at(world.now_us + down_us, lambda: world.start(name))
+        world.at(world.now_us + down_us, lambda: self._recover(name))
+
+    def _recover(self, name: str) -> None:
+        self.world.start(name)
+        if sum(self.world.machine(one) is not None for one in self.names) == self.run.degree // 2 + 1:
+            self.watch.turns += 1
 
     # ---- active replication ------------------------------------------------------------------------------------
 
@@ -179,7 +187,10 @@ class Execution:
             world.run_until(world.now_us + SECOND_US)
 
     def _settled(self) -> bool:
+        """Every node knows the end, and somebody was told it: a moment lies between the two."""
         for instance, members in self.clusters:
+            if instance not in self.ends:
+                return False
             for name in members:
                 node = self.world.machine(name)
                 if node is None or instance not in node.finished:
