@@ -355,6 +355,8 @@ def errors() -> list[Error]:
     told = spark(Load(rate=5_000, f=0))
     found.append(Error("Spark: latency in the middle", 0.51, told.latency_p50_s, "s"))
     found.append(Error("Spark: latency, 99th percentile beside the worst", 0.86, told.latency_worst_s, "s"))
+    standby = spark(Load(rate=1_000, f=1))
+    found.append(Error("Spark: failover of a driver, in the middle", 0.76, 2 * standby.batch_s, "s"))
     per_instance = processes(Load(f=1, instances=1)).commits_per_s_and_host
     found.append(Error("processes: three nodes on one disk", 520, COMMITS_PER_S / per_instance, "instances/s"))
     return found

@@ -147,8 +147,12 @@ def _show_errors(as_json: bool) -> None:
         return
     table = Table("figure", "measured", "model", "unit", "error")
     for one in found:
-        table.add_row(one.what, f"{one.measured:,.4g}", f"{one.model:,.4g}", one.unit, f"{one.percent:+.0f} %")
+        table.add_row(one.what, _number(one.measured), _number(one.model), one.unit, f"{one.percent:+.0f} %")
     Console().print(table)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _bytes(count: float) -> str:
