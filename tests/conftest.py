@@ -7,12 +7,15 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ON_CI = os.environ.get("CI") == "true"
 
@@ -83,3 +86,20 @@ def java() -> Path:
         if version and int(version[1]) >= 17:
             return found
     _absent("Java 17 or newer")
+
+
+@pytest.fixture(scope="session")
+def spark(java: Path) -> Iterator[SparkSession]:
+    """One session for all: starting one takes longer than any test."""
+    from unerring.pipeline.session import SparkConfig, start
+
+    log = Path(os.environ["UNERRING_TEST_SCRATCH"]) / "spark.log"
+    # Tests are short: a compiler that compiles less, and a collector without threads of its own, are quicker here.
+    quick = (
+        ("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss8m"),
+        ("spark.sql.codegen.wholeStage", "false"),
+        ("spark.sql.codegen.factoryMode", "NO_CODEGEN"),
+    )
+    session = start(SparkConfig(master="local[2]", memory="1g", log=str(log), more=quick), "tests")
+    yield session
+    session.stop()

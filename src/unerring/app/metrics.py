@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final
+from typing import Final, Protocol
 
 from unerring.model import NetworkError
 
@@ -55,7 +55,13 @@ class Metrics:
         return "\n".join([*lines, ""])
 
 
-def serve(metrics: Metrics, port: int) -> ThreadingHTTPServer:
+class Told(Protocol):
+    """Whatever has numbers to tell."""
+
+    def text(self) -> str: ...
+
+
+def serve(metrics: Told, port: int) -> ThreadingHTTPServer:
     """`GET /metrics` on loopback, until `shutdown`."""
 
     class Page(BaseHTTPRequestHandler):

@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from unerring.audit.report import Report
+    from unerring.runtime.process_audit import ProcessVerdict
 
 
 def command(
@@ -34,61 +35,70 @@ def command(
     """Recompute the perfect run from the log and compare: false positives, false negatives, duplicates, false order,
     completeness; what came in and what was lost on the way.
 
-    In the folder of process nodes: that every instance had the effects of one execution, by the services' journals.
+    Of processes, here or in the run's folder: that every instance had the effects of one execution, by the services'
+    journals. Those of nodes that still run are not judged.
 
     Exit code 0: nothing is wrong. 1: something is. 2: it could not be judged.
     """
     from unerring.runtime.process_cluster import addresses_in
 
-    processes = addresses_in(run)
-    if processes:
+    if addresses_in(run):
         from unerring.cli.process import audit as audit_processes
 
-        audit_processes([app] if app else processes, journal, as_json, run)
+        audit_processes([app] if app else [], journal, as_json, run)
 
     import msgspec
     from rich.console import Console
 
+    from unerring.app.acting import PROCESSES
     from unerring.app.application import load
     from unerring.app.auditing import Audit
     from unerring.app.folder import address_in, check_run
     from unerring.app.verdicts import PAGE, keep
     from unerring.audit.page import page
+    from unerring.cli._times import time_us
     from unerring.model import TIME_MAX
-    from unerring.pipeline.session import SparkConfig, start
+    from unerring.pipeline.session import SparkConfig, session
 
     console = Console(stderr=True)
     check_run(run)
     loaded = load(app or address_in(run))
-    audit = Audit(loaded, run, through_us=_time(through) if through else TIME_MAX, leave_out=leave_out or ())
-    with console.status("starting Spark") as status:
-        spark = start(SparkConfig(master=master, memory=memory, log=str(run / "audit.log")), f"audit {loaded.name}")
-        try:
-            report = audit.run(spark, status.update)
-        finally:
-            spark.stop()
+    audit = Audit(
+        loaded, run, through_us=time_us("--through", through) if through else TIME_MAX, leave_out=leave_out or ()
+    )
+    config = SparkConfig(master=master, memory=memory, log=str(run / "audit.log"))
+    with console.status("starting Spark") as status, session(config, f"audit {loaded.name}") as spark:
+        report = audit.run(spark, status.update)
     keep(report, run)
+    acted = _judged(run, app or address_in(run), journal or ()) if addresses_in(run / PROCESSES) else None
     target = html or run / PAGE
     if html is not None:
         html.write_text(page(report))
+    wrong = report.wrong or (not isinstance(acted, str) and acted is not None and acted.wrong)
     if as_json:
-        sys.stdout.write(msgspec.json.encode({"wrong": report.wrong, **msgspec.to_builtins(report)}).decode() + "\n")
+        told = {"wrong": wrong, **msgspec.to_builtins(report), "processes": msgspec.to_builtins(acted)}
+        sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
     else:
         _show(report, Console())
+        if isinstance(acted, str):
+            console.print(f"processes were not judged: {acted}", highlight=False, soft_wrap=True)
+        elif acted is not None:
+            from unerring.cli.process import show_verdict
+
+            show_verdict(acted)
         console.print(f"the page: {target}", highlight=False)
-    raise SystemExit(1 if report.wrong else 0)
+    raise SystemExit(1 if wrong else 0)
 
 
-def _time(text: str) -> int:
-    from unerring.log.rows import time_of
-    from unerring.model import CallerError
+def _judged(run: Path, address: str, journals: list[str] | tuple[str, ...]) -> ProcessVerdict | str:
+    """The verdict on the run's processes, or why there is none."""
+    from unerring.app.acting import PROCESSES
+    from unerring.cli.process import judge
+    from unerring.runtime.live.processes import find
 
-    try:
-        return int(text) if text.lstrip("-").isdigit() else time_of(text, 1.0)
-    except ValueError:
-        raise CallerError(
-            f"--through {text!r} is not a time; write microseconds, or ISO 8601 such as 2026-03-01T08:00:00Z"
-        ) from None
+    folder = run / PROCESSES
+    running = [path.name for path in sorted((folder / "pids").glob("*")) if find(folder, path.name) is not None]
+    return f"{', '.join(running)} still run; stop the run first" if running else judge(run, [address], journals)
 
 
 def _show(report: Report, console: Any) -> None:

@@ -15,7 +15,9 @@ from unerring.model import CallerError
 
 
 def command(
-    address: Annotated[str, typer.Argument(help="module:attribute: a rule, a plan, or several of them; or a process.")],
+    address: Annotated[
+        str, typer.Argument(help="module:attribute: a rule, a plan, or several of them; a process; or an app.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a rule, a line each.")] = False,
     svg: Annotated[Path | None, typer.Option(help="A process: draw its graph into this file.")] = None,
     failover_ms: Annotated[int, typer.Option(help="A process: the failover threshold for grouping.")] = 2_000,
@@ -26,7 +28,8 @@ def command(
 ) -> None:
     """Print a rule: its plan, what is compiled and what is interpreted and why, what it keeps, its version.
 
-    The rules that it reads are printed first. Of a process: its graph, the groups, what may run twice.
+    The rules that it reads are printed first. Of a process: its graph, the groups, what may run twice. Of an app: all
+    its rules, and then its processes.
     """
     if diff or newer:
         _explain_difference(address, newer, as_json)
@@ -38,12 +41,23 @@ def command(
     if _is_process(found):
         _explain_process(found, as_json, svg, failover_ms)
         return
+    reacting = _reacting(found)
     described = [describe(plan, why_interpreted) for plan in _plans(found, address)]
     if as_json:
         for one in described:
             sys.stdout.write(msgspec.json.encode(one).decode() + "\n")
     else:
         sys.stdout.write("\n\n".join(map(printed, described)) + "\n")
+    for process in reacting:
+        sys.stdout.write("" if as_json else "\n")
+        _explain_process(process, as_json, None, failover_ms)
+
+
+def _reacting(found: Any) -> list[Any]:
+    """The processes of an app."""
+    from unerring.app import App
+
+    return list(found.processes.values()) if isinstance(found, App) else []
 
 
 def _is_process(found: Any) -> bool:
@@ -90,6 +104,9 @@ def _plans(found: Any, address: str) -> list[Any]:
         return list(plans_of(found))
     if isinstance(found, PatternPlan | WindowPlan | JoinPlan | OperatorPlan):
         return [found]
+    plans = getattr(found, "plans", None)
+    if plans is not None:
+        return list(plans)
     rules = getattr(found, "rules", found)
     if isinstance(rules, Iterable) and not isinstance(rules, str | bytes):
         several = list(rules)

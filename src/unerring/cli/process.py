@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,7 @@ import typer
 from unerring.model import CallerError, NetworkError, ProcessError
 
 if TYPE_CHECKING:
+    from unerring.runtime.process_audit import ProcessVerdict
     from unerring.runtime.process_control import Wish
 
 app = typer.Typer(
@@ -221,7 +222,10 @@ def move(
 
 @app.command("audit")
 def audit(
-    processes: Annotated[list[str], typer.Argument(help="module:attribute of each process.")],
+    processes: Annotated[
+        list[str] | None,
+        typer.Argument(help="module:attribute of each process, or of an app; by default what ran in the folder."),
+    ] = None,
     journal: Annotated[
         list[str] | None,
         typer.Option(help="A filter's SQLite file or PostgreSQL address, or a file of JSON lines; once for each."),
@@ -230,28 +234,62 @@ def audit(
     data: Data = HERE,
 ) -> None:
     """One-copy consistency of a run that has stopped. Exit code 0: nothing is wrong; 1: something is."""
+    verdict = judge(data, processes or (), journal or ())
+    if as_json:
+        _print({"wrong": verdict.wrong, **msgspec.to_builtins(verdict)})
+    else:
+        show_verdict(verdict)
+    raise typer.Exit(1 if verdict.wrong else 0)
+
+
+def judge(data: Path, addresses: Sequence[str], journals: Sequence[str]) -> ProcessVerdict:
+    """The verdict on the process nodes of a folder, which it keeps."""
     from unerring.app.verdicts import keep_processes
     from unerring.cli._address import versions_at
     from unerring.runtime.learned import kept_in, priced
     from unerring.runtime.process_audit import audit_processes
+    from unerring.runtime.process_cluster import addresses_in
 
-    verdict = audit_processes(data, priced(versions_at(processes), None, kept_in(data)), journal or ())
+    data = _nodes_in(data)
+    named = addresses or addresses_in(data)
+    if not named:
+        raise CallerError(f"{data} does not say which processes ran in it; name them: module:attribute")
+    verdict = audit_processes(data, priced(versions_at(named), None, kept_in(data)), journals)
     keep_processes(verdict, data)
-    if as_json:
-        _print({"wrong": verdict.wrong, **msgspec.to_builtins(verdict)})
+    return verdict
+
+
+def show_verdict(verdict: ProcessVerdict) -> None:
+    """The same in lines."""
+    counts = ", ".join(f"{count} {status}" for status, count in sorted(verdict.instances.items())) or "none"
+    typer.echo(f"instances: {counts}; {verdict.interactions} interactions in the journals")
+    for words, names in (
+        ("not settled", verdict.unsettled),
+        ("of no process given here", verdict.unjudged),
+        ("actions not compared, since no --journal tells of them", verdict.unseen),
+    ):
+        if names:
+            typer.echo(f"{len(names)} {words}: {', '.join(names[:10])}")
+    for violation in verdict.violations:
+        typer.echo(f"WRONG: {violation}")
+    if verdict.wrong:
+        typer.echo("something is wrong")
+    elif verdict.unseen:
+        typer.echo("nothing is wrong with what could be compared")
     else:
-        counts = ", ".join(f"{count} {status}" for status, count in sorted(verdict.instances.items())) or "none"
-        typer.echo(f"instances: {counts}; {verdict.interactions} interactions in the journals")
-        for words, names in (("not settled", verdict.unsettled), ("of no process given here", verdict.unjudged)):
-            if names:
-                typer.echo(f"{len(names)} {words}: {', '.join(names[:10])}")
-        for violation in verdict.violations:
-            typer.echo(f"WRONG: {violation}")
-        typer.echo("something is wrong" if verdict.wrong else "every settled instance had the effects of one execution")
-    raise typer.Exit(1 if verdict.wrong else 0)
+        typer.echo("every settled instance had the effects of one execution")
 
 
 # ---- asking nodes ----------------------------------------------------------------------------------------------------
+
+
+def _nodes_in(data: Path) -> Path:
+    """An app's nodes are in a folder of their own inside the run's."""
+    from unerring.app.acting import PROCESSES
+    from unerring.runtime.process_cluster import addresses_in
+
+    inner = data / PROCESSES
+    return inner if addresses_in(inner) and not addresses_in(data) else data
 
 
 def _answers(data: Path, do: str, **wish: Any) -> Iterator[Any]:
@@ -259,7 +297,7 @@ def _answers(data: Path, do: str, **wish: Any) -> Iterator[Any]:
     from unerring.runtime.process_control import Wish, ask, sockets
 
     wanted: Wish = Wish(do, **wish)
-    found = sockets(data)
+    found = sockets(_nodes_in(data))
     if not found:
         raise CallerError(f"no node runs in {data}; start some with 'unerring run' or 'unerring node', or give --data")
     for path in found:

@@ -84,19 +84,16 @@ def command(
 
 def _on_spark(tables: DuckTables, names: list[str], text: str, steps_max: int | None) -> list[dict[str, Any]]:
     """The same statement on a Spark session of its own; Spark SQL runs what stands around MATCH_RECOGNIZE."""
-    from unerring.pipeline.session import SparkConfig, start
+    from unerring.pipeline.session import SparkConfig, session
     from unerring.pipeline.sql_tables import match, rows_of
 
     with tempfile.TemporaryDirectory(prefix="unerring-") as folder:
         # A task a core: a table that fits into this process is not spread over the default 200.
         few = (("spark.sql.shuffle.partitions", str(os.cpu_count() or 1)),)
-        spark = start(SparkConfig(log=str(Path(folder) / "spark.log"), more=few), "unerring query")
-        try:
+        with session(SparkConfig(log=str(Path(folder) / "spark.log"), more=few), "unerring query") as spark:
             for name in names:
                 spark.createDataFrame(tables.table(name)).createOrReplaceTempView(name)
             return rows_of(match(spark, text, steps_max=steps_max))
-        finally:
-            spark.stop()
 
 
 def _explain(tables: DuckTables, text: str, as_json: bool) -> None:

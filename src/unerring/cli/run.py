@@ -14,10 +14,13 @@ from unerring.cli._address import pairs
 from unerring.model import CallerError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import Console
     from rich.table import Table
 
     from unerring.app import App
+    from unerring.app.live_run import LiveOptions
     from unerring.app.running import LevelView, Run
     from unerring.app.standby_run import StandbyOptions
 
@@ -103,15 +106,11 @@ def command(
     tolerated = 1 if f is None else f
     """Of process nodes, and of rules in the live gear."""
     if engine == "live":
-        from unerring.app.live_run import LiveOptions, run_live
+        _check_live(master=master, once=once, live=live, take_over=take_over is not None)
+        from unerring.app.live_run import LiveOptions
 
         options = LiveOptions(tolerated, durable, certificates, pairs(host), here, tuple(etcd or ()))
-        acting = act(app, loaded, tolerated, data, console.print, options.tls, costs)
-        try:
-            run_live(app, options, data, console.print)
-        finally:
-            if acting is not None:
-                acting.stop()
+        _run_live(app, loaded, options, data, metrics_port, costs, console)
         return
     if state not in ("files", "rocksdb"):
         raise CallerError(f"there is no --state {state}; use files or rocksdb")
@@ -152,6 +151,52 @@ def command(
     typer.echo(_summary(run))
 
 
+def _check_live(**options: object) -> None:
+    """What a live run does not do, said before anything starts."""
+    _refuse(
+        "--engine live",
+        options,
+        {
+            "master": "it runs without Spark",
+            "once": "it goes on until it is stopped; to take what the log holds and end, use --engine spark",
+            "live": "all rules of it run live; --live chooses some of a run with --engine spark",
+            "take_over": "rules are changed with --engine spark; live replicas go on with them in a new --data folder",
+        },
+    )
+
+
+def _refuse(what: str, options: Mapping[str, object], instead: Mapping[str, str]) -> None:
+    for option, given in options.items():
+        if given:
+            raise CallerError(f"--{option.replace('_', '-')} does not go with {what}: {instead[option]}")
+
+
+def _run_live(
+    address: str,
+    app: App,
+    options: LiveOptions,
+    data: Path,
+    port: int | None,
+    costs: Path | None,
+    console: Console,
+) -> None:
+    from unerring.app.acting import act
+    from unerring.app.live_run import run_live
+    from unerring.app.metrics import serve
+    from unerring.app.status import StatusMetrics
+
+    server = None if port is None else serve(StatusMetrics(data), port)
+    with_log = options.here in ("", *list(options.hosts)[:1])  # situations are read from it, so processes start there
+    acting = act(address, app, options.f, data, console.print, options.tls, costs) if with_log else None
+    try:
+        run_live(address, options, data, console.print)
+    finally:
+        if acting is not None:
+            acting.stop()
+        if server is not None:
+            server.shutdown()
+
+
 def _check_standby(**options: bool) -> None:
     """What several drivers of one run do not do."""
     instead = {
@@ -161,9 +206,7 @@ def _check_standby(**options: bool) -> None:
         "host": "drivers of one run share a folder and a machine; --host is for --engine live",
         "etcd": "drivers of one run share a folder and a machine; --etcd is for --engine live",
     }
-    for option, given in options.items():
-        if given:
-            raise CallerError(f"--{option.replace('_', '-')} does not go with several drivers: {instead[option]}")
+    _refuse("several drivers", options, instead)
 
 
 def _run_standby(

@@ -88,6 +88,18 @@ def start(config: SparkConfig, name: str = "unerring") -> SparkSession:
         raise WorldError(f"Spark did not start on {config.master}: {_cause(error)}{_see(config.log)}") from error
 
 
+@contextmanager
+def session(config: SparkConfig, name: str = "unerring") -> Iterator[SparkSession]:
+    """A session for a while. One that this process had before stays."""
+    joined = is_started()
+    spark = start(config, name)
+    try:
+        yield spark
+    finally:
+        if not joined:
+            spark.stop()
+
+
 def is_started() -> bool:
     """Whether this process has a session already, which `start` would join."""
     from pyspark.sql import SparkSession

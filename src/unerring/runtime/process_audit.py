@@ -17,6 +17,7 @@ from unerring.audit import Acted, Did, Model, Relative, Violation, check_agreeme
 from unerring.model import CallerError, DiskError, WorldError
 from unerring.processes.build import Process
 from unerring.processes.children import children_used
+from unerring.processes.graph import LOCAL
 from unerring.processes.history import GIVEN, PAST, Pages
 from unerring.processes.messages import FINAL, Accepted, State
 from unerring.processes.node import HISTORY, family
@@ -38,6 +39,8 @@ class ProcessVerdict(msgspec.Struct, frozen=True):
     unjudged: tuple[str, ...]
     """Their process or version was not given."""
     violations: tuple[Violation, ...]
+    unseen: tuple[str, ...] = ()
+    """Actions that write, whose effects no journal tells of: decided, but not compared with anything."""
 
     @property
     def wrong(self) -> bool:
@@ -55,9 +58,22 @@ def audit_processes(folder: Path, processes: Sequence[Process], journals: Iterab
         for state, ended in states_in(database):
             decided.setdefault(state.instance, {})[database.stem] = state
             settled[state.instance] = settled.get(state.instance, 0) + ended
-    lines = [msgspec.structs.replace(line, journal=journal) for journal in journals for line in read_journal(journal)]
+    sources = list(journals)
+    lines = [msgspec.structs.replace(line, journal=journal) for journal in sources for line in read_journal(journal)]
     known = {(process.name, process.graph.version): process for process in family(processes)}
-    return _judge(decided, settled, lines, known)
+    return _judge(decided, settled, lines, known, _unseen(known.values(), lines, bool(sources)))
+
+
+def _unseen(processes: Iterable[Process], lines: Sequence[Did], any_journal: bool) -> frozenset[tuple[str, str]]:
+    """Writes that cannot be compared with what was done: all, if nobody gave a journal; else those of functions inside
+    the node that no journal names. A service's journal that lacks what was decided is a finding."""
+    told = {line.action for line in lines}
+    return frozenset(
+        (process.name, vertex.name)
+        for process in processes
+        for vertex in process.graph.vertices
+        if vertex.write and (not any_journal or (vertex.service == LOCAL and vertex.name not in told))
+    )
 
 
 def _judge(
@@ -65,6 +81,7 @@ def _judge(
     settled: Mapping[str, int],
     lines: Sequence[Did],
     known: Mapping[tuple[str, str], Process],
+    unseen: frozenset[tuple[str, str]],
 ) -> ProcessVerdict:
     by_instance: dict[str, list[Did]] = {}
     for line in lines:
@@ -86,17 +103,21 @@ def _judge(
         if process is None:
             unjudged.append(instance)
         elif finished:
-            found += judge_instance(process, state, by_instance.get(instance, []))
+            hidden = frozenset(action for name, action in unseen if name == process.name)
+            found += judge_instance(process, state, by_instance.get(instance, []), hidden)
             found += judge_family(process, state, [_last(states) for states in decided.values()])
-    return ProcessVerdict(counts, len(lines), tuple(unsettled), tuple(unjudged), tuple(found))
+    names = tuple(sorted(f"{process}.{action}" for process, action in unseen))
+    return ProcessVerdict(counts, len(lines), tuple(unsettled), tuple(unjudged), tuple(found), names)
 
 
-def judge_instance(process: Process, state: State, journal: Sequence[Did]) -> list[Violation]:
-    """One settled instance against the journal of what was done for it."""
+def judge_instance(
+    process: Process, state: State, journal: Sequence[Did], unseen: frozenset[str] = frozenset()
+) -> list[Violation]:
+    """One settled instance against the journal of what was done for it; without the effects of `unseen` actions."""
     graph = process.graph
-    writes = {vertex.name for vertex in graph.vertices if vertex.write}
+    writes = {vertex.name for vertex in graph.vertices if vertex.write and vertex.name not in unseen}
     model = Model(graph.vertices, graph.edges, process.initial(state.given), process.choose, process.fit)
-    acted = [Acted(t.vertex, t.iid, t.request, t.reply, t.write) for t in state.taken]
+    acted = [Acted(t.vertex, t.iid, t.request, t.reply, t.write and t.vertex not in unseen) for t in state.taken]
     effects = [line for line in journal if line.action in writes]
     return check_one_copy(state.instance, model, state.status, acted, effects)
 

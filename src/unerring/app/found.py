@@ -1,0 +1,60 @@
+"""What a run has found so far, read from its log: for people who look, so nobody's position moves."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from unerring.app.folder import LOG, address_in
+from unerring.app.why import latest
+from unerring.log import Chain, EventLog
+from unerring.model import TIME_MAX, CallerError, ColumnType, Event
+from unerring.pipeline.feeding import events_of
+
+
+class Found:
+    """The situations of a run's folder, or the events of the streams that are named."""
+
+    def __init__(self, data: Path, streams: Sequence[str] = ()) -> None:
+        log = EventLog(data / LOG)
+        there = log.streams()
+        for name in streams:
+            if name not in there:
+                raise CallerError(f"{data} has no stream {name!r}; it has {', '.join(there) or 'none'}")
+        wanted = streams or [name for name in _situations_of(data) if name in there]
+        self._chains = [log.chain(name) for name in wanted]
+        self.times = {
+            chain.name: frozenset(c.name for c in chain.schema.columns if c.type is ColumnType.TIME)
+            for chain in self._chains
+        }
+        """The columns of each stream that are times."""
+        self._done_us = {chain.name: chain.base.from_us for chain in self._chains}
+
+    def so_far(self, last: int | None = None) -> Iterator[Event]:
+        """All that is sealed now, or the last ones of it, in the order of stamps."""
+        if last is not None:
+            for chain in self._chains:
+                self._done_us[chain.name] = chain.refresh()
+            return reversed(latest(self._chains, (TIME_MAX, 0, ""), last))
+        return self.new()
+
+    def new(self) -> Iterator[Event]:
+        """What was sealed since the last look, in the order of stamps."""
+        spans = []
+        for chain in self._chains:
+            from_us, through_us = self._done_us[chain.name], chain.refresh()
+            self._done_us[chain.name] = through_us
+            spans.append(_between(chain, from_us, through_us))
+        return heapq.merge(*spans, key=lambda event: (event.stamp, event.stream))
+
+
+def _between(chain: Chain, from_us: int, through_us: int) -> Iterator[Event]:
+    for span in chain.spans(from_us, through_us):
+        yield from events_of(chain.read(max(from_us, span.from_us), span.through_us), chain.schema)
+
+
+def _situations_of(data: Path) -> list[str]:
+    from unerring.app.application import load
+
+    return [schema.name for schema in load(address_in(data)).outputs]

@@ -1,0 +1,65 @@
+"""`unerring retain RUN`: let go of a run's past."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="The run's folder.")],
+    before: Annotated[
+        str, typer.Option(help="Event time (microseconds, or ISO 8601 with an offset): what is older goes.")
+    ],
+    app: Annotated[str, typer.Option(help="module:attribute of the app; by default the one that ran there.")] = "",
+    master: Annotated[str, typer.Option(help="The Spark master, such as local[*] or spark://HOST:PORT.")] = "local[*]",
+    memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "2g",
+    as_json: Annotated[bool, typer.Option("--json", help="Segments removed, by stream, as one JSON object.")] = False,
+) -> None:
+    """Remove a log's segments before a time. Nothing goes by itself: retention is this call.
+
+    A savepoint of every rule's state at that time is made first, so that an audit and a new query start from there.
+    What a reader has not committed stays, whatever the time. For rules on Spark: live replicas may ask for any of it.
+    """
+    from rich.console import Console
+
+    from unerring.app.application import load
+    from unerring.app.folder import address_in, check_run
+    from unerring.cli._times import time_us
+    from unerring.pipeline.retention import retain
+    from unerring.pipeline.session import SparkConfig, session
+
+    check_run(run)
+    _check_no_source(run)
+    loaded = load(app or address_in(run))
+    before_us = time_us("--before", before)
+    config = SparkConfig(master=master, memory=memory, log=str(run / "retain.log"))
+    with (
+        Console(stderr=True).status("starting Spark; a savepoint is made first"),
+        session(config, f"retain {loaded.name}") as spark,
+    ):
+        removed = retain(spark, loaded.levels(run), before_us)
+    if as_json:
+        typer.echo(msgspec.json.encode(removed).decode())
+        return
+    for stream, count in removed.items():
+        typer.echo(f"{stream}: {count:,} segment{'' if count == 1 else 's'} removed")
+
+
+def _check_no_source(run: Path) -> None:
+    """Live sources read again from the log what their receivers have not acknowledged."""
+    from unerring.correlation import Role
+    from unerring.model import CallerError
+    from unerring.runtime.live import cluster
+
+    folder = run / "live"
+    if (folder / cluster.FILE).exists() and any(
+        node.role is Role.SOURCE for node in cluster.read(folder).topology.nodes
+    ):
+        raise CallerError(
+            f"{run} has live replicas, which may ask for anything of its log; begin a new --data folder, and keep or "
+            "remove this one as a whole"
+        )

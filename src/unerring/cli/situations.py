@@ -1,0 +1,67 @@
+"""`unerring situations`: what a run has found."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from unerring.model import Event
+
+LOOK_S = 0.2
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="The run's folder.")] = Path("unerring-data"),
+    stream: Annotated[
+        list[str] | None, typer.Option(help="Of this stream, situations or primary events; once for each.")
+    ] = None,
+    last: Annotated[int | None, typer.Option(min=1, help="Only so many, the latest ones.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on with what is found from now on, until Ctrl-C.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Print the situations that a run has sealed, in the order of their stamps, stream after stream.
+
+    Nobody's position moves: it can be called at any time, also while the run goes on.
+    """
+    from unerring.app.folder import check_run
+    from unerring.app.found import Found
+
+    check_run(run)
+    found = Found(run, stream or ())
+    try:
+        for event in found.so_far(last):
+            _print(event, found.times[event.stream], as_json)
+        while follow:
+            for event in found.new():
+                _print(event, found.times[event.stream], as_json)
+            sys.stdout.flush()
+            time.sleep(LOOK_S)
+    except KeyboardInterrupt:
+        return
+
+
+def _print(event: Event, times: frozenset[str], as_json: bool) -> None:
+    import msgspec
+
+    from unerring.app.why import told
+
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(told(event)).decode() + "\n")
+        return
+    place = _moment(event.stamp.time) + (f"#{event.stamp.ordinal}" if event.stamp.ordinal else "")
+    shown = {name: _moment(value) if name in times and value else value for name, value in event.payload.items()}
+    columns = "  ".join(f"{name}={value}" for name, value in shown.items())
+    sys.stdout.write(f"{place}  {event.stream}  {columns}\n")
+
+
+def _moment(time_us: int) -> str:
+    from unerring.model import to_datetime
+
+    return to_datetime(time_us).isoformat().replace("+00:00", "Z")
