@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import subprocess
 import sys
@@ -31,7 +32,7 @@ def tlc(java: Path, folder: Path, **changed: str) -> str:
     for name, value in changed.items():
         config = re.sub(rf"^  {name} = \w+$", f"  {name} = {value}", config, flags=re.MULTILINE)
     (folder / "Replicas.cfg").write_text(config)
-    command = [java, "-XX:+UseParallelGC", "-cp", jar, "tlc2.TLC", "-deadlock", "-workers", "auto"]
+    command = [java, "-XX:+UseParallelGC", "-cp", jar, "tlc2.TLC", "-deadlock", "-workers", str(os.cpu_count())]
     command += ["-metadir", folder / "states", "-config", "Replicas.cfg", "Replicas.tla"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=3600, check=False).stdout
 
