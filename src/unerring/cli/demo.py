@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -51,6 +52,7 @@ def command(
 
         console.print("\n".join(CANARIES))
         return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ends like Ctrl-C: its parts are ended in order.
     with contextlib.ExitStack() as stack:
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="unerring-")))
         folder.mkdir(parents=True, exist_ok=True)
