@@ -152,7 +152,7 @@ def test_the_model_is_near_what_was_measured() -> None:
 
 
 def test_what_saturates_first() -> None:
-    assert model.capacity(Load(f=0, cores=64, nic_gbit=100)).bends["live"].startswith("a leader's core, at 156,000")
+    assert model.capacity(Load(f=0, cores=64, nic_gbit=100)).bends["live"].startswith("a leader's core, at 146,000")
     assert model.capacity(Load(f=1, cores=2, hosts=1)).bends["live"].startswith("all cores")
     assert model.capacity(Load(f=1, cores=64, event_bytes=100_000)).bends["live"].startswith("a host's network")
     assert model.capacity(Load(f=0, cores=64)).bends["spark"].startswith("cores, at most one a bucket")

@@ -39,14 +39,14 @@ SNAPSHOT_KEY_BYTES: Final = 40
 
 # Measured, on two cores: docs/correlation.md, docs/pipeline.md, docs/processes.md.
 
-LIVE_ENDS_US: Final = 4.5
+LIVE_ENDS_US: Final = 6.2
 """Processor time of an event at its source and, for a tenth of them, at the application."""
-LIVE_REPLICA_US: Final = 4.45
+LIVE_REPLICA_US: Final = 3.65
 """And at each replica that takes it."""
-NODE_EVENTS_PER_S: Final = 156_000
+NODE_EVENTS_PER_S: Final = 146_000
 """What one node, whose replica is one process, has been seen to take."""
-USABLE: Final = 0.75
-"""Of the cores: the rest is lost to waiting for each other (0.73 to 0.81 was seen)."""
+USABLE: Final = 0.73
+"""Of the cores: the rest is lost to waiting for each other (0.72 to 0.75 was seen)."""
 SPARK_EVENTS_PER_CORE_S: Final = 1_600_000
 BATCH_S: Final = 0.35
 BATCH_CPU_S: Final = 0.29
@@ -347,7 +347,7 @@ class Error(msgspec.Struct, frozen=True):
 def errors() -> list[Error]:
     """The model beside figures of docs/, on one machine with two cores."""
     found = []
-    for f, cpu_us, per_s in ((0, 9.3, 156_000), (1, 12.8, 115_000), (2, 18.2, 89_000)):
+    for f, cpu_us, per_s in ((0, 9.8, 146_000), (1, 13.5, 108_000), (2, 17.1, 88_000)):
         one = live(Load(rate=1.0, f=f))
         model = one.cores * 1e6
         found.append(Error(f"live: processor time of an event, f = {f}", cpu_us, model, "us"))
