@@ -11,10 +11,12 @@ import msgspec
 import pytest
 
 from tests.dashboard.plant import EXAMPLES, ended_run
-from unerring.app.folder import FILE, Remembered
+from unerring.app import batches
+from unerring.app.folder import FILE, Remembered, remember
 from unerring.app.status import RunStatus, happened
 from unerring.app.why import Why
-from unerring.model import CallerError, Event
+from unerring.log import EventLog, LogWriter
+from unerring.model import CallerError, Event, schema_of
 from unerring.runtime import happenings, lines
 from unerring.runtime.happenings import Happenings, What
 
@@ -84,6 +86,23 @@ def test_what_is_no_run_or_of_another_release_is_one_sentence(tmp_path: Path) ->
     (tmp_path / FILE).write_bytes(msgspec.json.encode(Remembered("factory.app:app", "9.1.0", format=7)))
     with pytest.raises(CallerError, match=r"was written by release 9\.1\.0 in format 7"):
         RunStatus(tmp_path)
+
+
+def test_a_level_is_as_far_behind_as_it_is_now(tmp_path: Path) -> None:
+    """Not only as far as its last batch found it: its inputs go on."""
+    from factory.plant import Plant
+    from factory.streams import Produced
+
+    writer = LogWriter(EventLog(tmp_path / "log"), schema_of(Produced), buckets=1)
+    made = [event for event in Plant(seed=3).events(400) if event.stream == "Produced"]
+    for number, event in enumerate(made):
+        writer.append("plant", (1, number + 1), event.stamp, dict(event.payload), 0)
+    writer.seal()
+    remember(tmp_path, "factory.app:app")
+    through_us = made[-1].stamp.time - 7_000_000
+    batches.note(tmp_path, batches.Batch(1, "spark", 1, ("Standstill",), 0, 1.0, 9, {}, through_us, 0.0, 3))
+    (level,) = RunStatus(tmp_path).look()["spark"]["levels"]
+    assert level["lag_s"] == 7.0
 
 
 def test_an_app_that_cannot_be_loaded_leaves_the_rest_to_see(run: tuple[Path, list[Event]]) -> None:

@@ -153,25 +153,36 @@ def _live(live: dict[str, Any], wide: bool) -> Table:
 
 
 def _process(told: dict[str, Any], width: int) -> list[RenderableType]:
+    wide = width >= WIDE
     inputs, outputs = told.get("inputs", {}), told.get("outputs", {})
     name = f"{told['name']} on {told['host']}" if "host" in told else told["name"]
-    odd = told["standing"] not in ("", "caught_up")
+    state, standing = told["state"], told["standing"] if told["standing"] != "caught_up" else ""
+    said = f"{state}, {standing}" if wide and standing else standing if standing and state in _WELL else state
     votes = str(told.get("elections", ""))
     more = [str(told.get("incarnation", "")), votes, _sum(inputs, "events"), _sum(inputs, "waiting")]
     return [
-        _cut(name, 24 if width < WIDE else 40),
-        Text(f"{told['state']}, {told['standing']}" if odd else told["state"], style=_TONES.get(told["state"], "")),
+        _cut(name, 40 if wide else 21),
+        Text(said, style=_TONES.get(state, "")),
         Text("leads", style="blue") if told.get("leads") else "",
-        *(more if width >= WIDE else [votes]),
+        *(more if wide else [votes]),
         _sum(outputs, "events"),
         _sum(outputs, "queued"),
-        f"{told['behind']:,}" if told["behind"] else "",
-        f"{told['lag_s']:,.1f} s" if told["lag_s"] else "",
+        _short(told["behind"]) if told["behind"] else "",
+        f"{_short(told['lag_s'])} s" if told["lag_s"] else "",
     ]
 
 
 def _sum(streams: dict[str, Any], what: str) -> str:
-    return f"{sum(stream[what] for stream in streams.values()):,}" if streams else ""
+    return _short(sum(stream[what] for stream in streams.values())) if streams else ""
+
+
+def _short(value: float) -> str:
+    """In at most six characters, so that columns stay where they are."""
+    if value < 10 and value != int(value):
+        return f"{value:.1f}"
+    if value < 100_000:
+        return f"{value:,.0f}"
+    return f"{value / 1e3:,.0f} k" if value < 1_000_000 else f"{value / 1e6:.1f} M"
 
 
 def _spark(spark: dict[str, Any], width: int) -> Table:

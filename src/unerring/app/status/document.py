@@ -100,10 +100,11 @@ class RunStatus:
         now_us = time.time_ns() // 1000
         streams = self.streams.look()
         live = self._live()
+        tree = self._tree()
         found: dict[str, Any] = {
-            "tree": self._tree(),
+            "tree": tree,
             "live": live,
-            "spark": self.levels.look(live["processes"]),
+            "spark": self.levels.look(live["processes"], self._inputs(tree, streams)),
             "streams": streams,
             "situations": self.streams.situations(now_us),
             "processes": self.instances.look(),
@@ -141,6 +142,16 @@ class RunStatus:
         if self._grown is None or self._grown[0] is not running:
             self._grown = running, tree_of(self.app, running)
         return self._grown[1]
+
+    def _inputs(self, tree: dict[str, Any], streams: dict[str, Any]) -> dict[str, int]:
+        """Of each rule, up to where all its inputs are known; those that are complete hold nobody up."""
+        known: dict[str, int] = {}
+        for node in tree["nodes"]:
+            through = [told["through_us"] for name in node["inputs"] if (told := streams.get(name)) is not None]
+            open_ones = [us for us in through if us is not None]
+            if open_ones:
+                known[node["name"]] = min(open_ones)
+        return known
 
     def _live(self) -> dict[str, Any]:
         folder = self.data / LIVE

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from unerring.app.batches import DRIVER, Batch, Batches
-from unerring.model import TIME_MAX
+from unerring.model import SECOND_US, TIME_MAX
 from unerring.runtime.live.processes import find
 
 RECENT_MAX: Final = 120
@@ -18,11 +19,16 @@ class Levels:
         self._data = data
         self._batches = Batches(data)
 
-    def look(self, processes: list[dict[str, Any]]) -> dict[str, Any]:
-        """`processes`: those of the live gear, whose supervisor several drivers share."""
+    def look(self, processes: list[dict[str, Any]], inputs: Mapping[str, int]) -> dict[str, Any]:
+        """`processes`: those of the live gear, whose supervisor several drivers share. `inputs`: up to where the inputs
+        of a rule are known by now, which may be further than its last batch found them."""
         self._batches.look()
-        levels = sorted({level for level, _ in self._batches.kept})
-        return {"drivers": self._drivers(processes), "levels": [self._level(level) for level in levels]}
+        levels = [self._level(level) for level in sorted({level for level, _ in self._batches.kept})]
+        for level in levels:
+            known = [inputs[rule] for rule in level["rules"] if rule in inputs]
+            if known and level["through_us"] is not None:
+                level["lag_s"] = max(0.0, (min(known) - level["through_us"]) / SECOND_US)
+        return {"drivers": self._drivers(processes), "levels": levels}
 
     def _drivers(self, processes: list[dict[str, Any]]) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []

@@ -19,7 +19,7 @@ export function equation(told) {
 function account(one) {
   const lost = one.lost.map((range) => `${range.first}–${range.last ?? '?'} (${range.cause})`).join('; ');
   return h('tr', { key: `${one.stream} ${one.id} ${one.epoch}`, 'data-stream': one.stream },
-    h('th', { scope: 'row' }, one.stream, h('span', { class: 'soft block' }, `${one.producer}, epoch ${one.epoch}${one.cut ? `, from no. ${count(one.cut + 1)}` : ''}`)),
+    h('th', { scope: 'row' }, one.stream, h('span', { class: 'soft block' }, `${one.producer}, epoch ${one.epoch}${one.cut > 1 ? `, from no. ${count(one.cut)}` : ''}`)),
     h('td', { class: 'wide' }, bar([['delivered', one.delivered], ['lost', one.declared_lost], ['pending', one.pending]], `${count(one.delivered)} delivered, ${count(one.declared_lost)} lost, ${count(one.pending)} pending`)),
     [one.published, one.delivered, one.declared_lost, one.pending, one.duplicates].map((number) => h('td', { class: 'right' }, count(number))),
     h('td', {}, balance(one), lost && h('span', { class: 'soft block' }, `lost: ${lost}`)));

@@ -87,7 +87,7 @@ function draw() {
   patch(document.getElementById('top'), header());
   patch(document.getElementById('tabs'), tabs());
   document.title = `${view[1]} · ${state.document.run?.name || 'Unerring'}`;
-  if (!state.document.run) return;
+  if (!state.look) return; // the document comes in sections: nothing is drawn before it is whole
   const main = document.getElementById('main');
   if (current !== view) {
     current?.[3].leave?.();

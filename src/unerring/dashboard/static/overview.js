@@ -92,7 +92,6 @@ let lookedAt = 0;
 export const overview = {
   draw(main) {
     const d = state.document;
-    if (!d.audit || !d.happenings) return;
     if (d.run.at_us !== lookedAt) {
       lookedAt = d.run.at_us;
       rates.push(d.situations.per_s || 0);

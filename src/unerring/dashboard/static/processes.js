@@ -195,7 +195,7 @@ function history(told) {
 function compensations(told) {
   const { own: ownUndone, aside } = undoneOf(told);
   const row = (one, group, view, who, when, why) => h('tr', { key: `undo ${one.iid}`, class: 'undo' }, h('td', {}, group), h('td', {}, view), h('td', {}, who), h('td', { class: 'nowrap' }, when),
-    h('td', {}, '↺ undoes ', one.vertex), h('td', { class: 'mono iid', title: one.iid }, own(one.iid, told)), h('td', { class: 'right nowrap' }, one.took_us ? seconds(one.took_us / 1e6) : ''), h('td', { class: 'reply', title: why }, why));
+    h('td', { class: 'nowrap' }, '↺ undoes ', one.vertex), h('td', { class: 'mono iid', title: one.iid }, own(one.iid, told)), h('td', { class: 'right nowrap' }, one.took_us ? seconds(one.took_us / 1e6) : ''), h('td', { class: 'reply', title: why }, why));
   const was = new Map((told.history?.groups || []).flatMap((group) => group.actions.map((action) => [action.iid, group])));
   return [
     [...ownUndone.values()].map((one) => row(one, was.get(one.iid)?.group ?? '', was.get(one.iid)?.view ?? '', '', '', told.now.reason || 'the process was undone')),

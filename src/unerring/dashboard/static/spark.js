@@ -16,7 +16,7 @@ function level(one) {
   const recent = one.recent, sized = one.state_bytes !== null;
   return panel(`Level ${one.number}`, h('span', { class: 'soft' }, one.rules.join(', ')),
     h('div', { class: 'figures plain', 'data-level': one.number },
-      figure('micro-batches', count(one.batches)), figure('events', count(one.events)), figure('last batch took', seconds(one.took_s)),
+      figure('micro-batches', count(one.batches)), figure('events', count(one.events)), figure('since the one before', seconds(one.took_s)),
       figure('sealed through', one.complete ? 'complete' : eventTime(one.through_us)), figure('driver', one.driver)),
     h('div', { class: 'charts' },
       chart('events a second', rate(one.events_per_s), recent, (point) => (point.took_s > 0 ? point.events / point.took_s : 0), rate, 'line'),

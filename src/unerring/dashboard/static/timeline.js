@@ -116,7 +116,7 @@ export const timeline = {
         choice('What', only, [['', 'everything'], ['failure', 'failures'], ['election', 'elections'], ['view', 'views']], (is) => { only = is; }),
         choice('How much', seconds, WINDOWS, (is) => { seconds = is; })),
         picture(),
-        h('p', { class: 'legend soft' }, h('span', {}, h('i', { class: 'box alive' }), 'there'), h('span', {}, h('i', { class: 'box leading' }), 'leads'), h('span', {}, h('i', { class: 'glyph bad' }, '✕'), 'died'), h('span', {}, h('i', { class: 'glyph good' }, '▲'), 'started'), h('span', {}, h('i', { class: 'glyph' }, '◆'), 'caught up'), h('span', {}, h('i', { class: 'glyph lead' }, '●'), 'elected'), h('span', {}, h('i', { class: 'glyph' }, '◐'), 'new view'))),
+        h('p', { class: 'legend soft' }, h('span', {}, h('i', { class: 'box alive' }), 'there'), h('span', {}, h('i', { class: 'box leading' }), 'leads'), h('span', {}, h('i', { class: 'glyph bad' }, '✕'), 'died'), h('span', {}, h('i', { class: 'glyph good' }, '▲'), 'started'), h('span', {}, h('i', { class: 'glyph' }, '◆'), 'caught up'), h('span', {}, h('i', { class: 'glyph lead' }, '●'), 'elected'), h('span', {}, h('i', { class: 'glyph' }, '◐'), 'new view'), h('span', {}, h('i', { class: 'glyph' }, '↺'), 'undone'))),
       panel('What happened', h('span', { class: 'soft' }, Object.entries(told.counts).map(([what, number]) => `${count(number)} ${COUNTED[what] || what}`).join(', ')), h('div', { own: true, class: 'rows-here', id: 'happening-rows' })),
     ]);
     const here = document.getElementById('happening-rows');

@@ -42,7 +42,7 @@ export function nodesOf(document) {
   return [...nodes, ...acts];
 }
 
-const WIDE = 196, GAP_X = 62;
+const WIDE = 210, GAP_X = 46;
 
 // Columns by level. An edge that passes a column gets a lane of its own there, so that it runs between nodes, not behind
 // them; everything then stands near the middle of what it is joined to, which keeps crossings few.
@@ -172,7 +172,7 @@ function card(node, tall, crowded, choose) {
   const what = node.role === 'source' ? 'stream' : node.role === 'process' ? 'process' : node.onSpark ? `rule on Spark, level ${node.onSpark.number}` : 'rule';
   const label = `${what} ${node.title}: ${facts}; ${node.replicas.map((one) => `${one.name} ${one.state}${one.leads ? ' leads' : ''}`).join(', ')}`;
   const cut = node.replicas.length ? WIDE - 30 - 21 * Math.min(node.replicas.length, 5) : WIDE - 24;
-  const fit = (text, px, size) => (text.length * size * 0.56 > px ? `${text.slice(0, Math.max(3, Math.floor(px / (size * 0.56)) - 1))}…` : text);
+  const fit = (text, px, size) => (text.length * size * 0.545 > px ? `${text.slice(0, Math.max(3, Math.floor(px / (size * 0.545)) - 1))}…` : text);
   return h('g', {
     key: node.name, class: `node ${node.role}${hurt ? ' hurt' : ''}${focused === node.name ? ' chosen' : ''}`, tabindex: node.name === reached ? 0 : -1, role: 'button', 'aria-label': label,
     'aria-pressed': focused === node.name ? 'true' : 'false', 'data-node': node.name, onClick: () => { reached = node.name; choose(node.name); },
