@@ -134,8 +134,8 @@ def test_each_compensation_names_what_it_undoes(ended: Served, page: Any) -> Non
         ("↺ undoes order_parts", "…/order_parts/0@0"),
         ("↺ undoes make_room", "…/make_room/0@0"),
     ]
-    page.goto("about:blank")
     ended.go(page, f"processes/{judged.MOVED}")
+    page.wait_for_selector(f"h2:has-text('{judged.MOVED}')")
     page.wait_for_selector(".graph .action.done")
     assert page.locator(".graph .action.undone").count() == 0, "what counts was not undone"
     (row,) = cells(page, "tr.undo")
@@ -191,14 +191,14 @@ def test_everything_has_a_name_a_role_and_a_contrast(ended: Served, page: Any, s
     ended.go(page, "channels")
     page.evaluate(PALE)
     assert len(page.evaluate(CONTRAST)) == 1, "what is pale is found"
+    page.reload()
     for view in (*VIEWS, f"processes/{judged.CANCELLED}"):
-        page.goto("about:blank")
         ended.go(page, view)
         page.wait_for_selector(FULL.get(view, ".graph" if "/" in view else ".panel"))
         assert page.evaluate(NAMELESS) == [], view
         assert page.evaluate(UNKNOWN_ROLES) == [], view
         assert page.evaluate(CONTRAST) == [], f"{view} in {scheme}"
-        for width in (1400, 390):
+        for width in (390, 1400):
             page.set_viewport_size({"width": width, "height": 900})
             beyond = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
             assert page.evaluate(beyond) <= 0, f"{view} is wider than a window of {width}"

@@ -240,12 +240,15 @@ function list() {
     ],
   });
   timer = setInterval(() => state.document.run?.state === 'running' && !document.hidden && again(), 2000);
+}
+
+// An address may name an instance, also one that is changed while this view is open.
+function follow() {
   const wanted = decodeURIComponent(location.hash.split('/').slice(1).join('/'));
-  if (wanted && wanted !== opened) {
-    opened = wanted;
-    open(wanted);
-    rows.chosen = wanted;
-  }
+  if (!wanted || wanted === opened) return;
+  opened = wanted;
+  open(wanted);
+  rows.chosen = wanted;
 }
 
 const pick = (label, now, options, set) => h('select', { 'aria-label': label, value: now, onChange: (event) => { set(event.target.value); afresh(); changed(); } },
@@ -258,6 +261,7 @@ export const processes = {
       list();
       afresh();
     }
+    follow();
     const statuses = [...new Set(Object.values(told.by_process).flatMap((counts) => Object.keys(counts)))].sort();
     patch(main, [
       ...notices(),
