@@ -52,6 +52,7 @@ PUBLIC = [
     "Publisher",
     "Received",
     "Rule",
+    "Refused",
     "RunningNode",
     "Service",
     "Subscriber",

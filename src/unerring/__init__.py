@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from unerring.runtime.channel import AsyncPublisher, AsyncSubscriber, OnLoss, Publisher, Received, Subscriber
     from unerring.runtime.process_node import Embedded, RunningNode
     from unerring.runtime.services import Filter, HttpService
+    from unerring.runtime.services.clients import Refused
 
 __all__ = [
     "App",
@@ -37,6 +38,7 @@ __all__ = [
     "Process",
     "Publisher",
     "Received",
+    "Refused",
     "Rule",
     "RunningNode",
     "Service",
@@ -84,6 +86,7 @@ _WHERE = {
     "Filter": "unerring.runtime.services",
     "HttpService": "unerring.runtime.services",
     "Process": "unerring.processes.build",
+    "Refused": "unerring.runtime.services.clients",
     "RunningNode": "unerring.runtime.process_node",
     "Service": "unerring.processes.graph",
     "Operator": "unerring.rules.operators",
