@@ -122,7 +122,7 @@ class Replica(Leads):
         if not self.planning or self.decided is None:
             # Whoever suspects and may not ask now waits; the node picks those whose leader fell silent by itself.
             pause_us = self.shared.config.suspect_us if self.leader else self.shared.config.heartbeat_us
-            until_us = self.led_until_us()
+            until_us = self.named_until_us()  # that a leader fell silent is seen to by the node
             offer_us = self._offer_us() if self.mailbox.mail and self.leader else now + IDLE_US_MAX
             return min(until_us if until_us > now else now + pause_us, offer_us, now + IDLE_US_MAX)
         state = self.decided[1]

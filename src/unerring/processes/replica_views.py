@@ -197,13 +197,18 @@ class Views:
 
     def led_until_us(self) -> int:
         """Who spoke of the instance is trusted for a round of its heartbeats, and while it is heard at all."""
-        hearing = self.shared.hearing
-        patience_us = self.patience_us + hearing.slack_us(self.leader)
+        named_until_us = self.named_until_us()
         if not self.leader:
-            return self.led_us + patience_us + hearing.round_us("")
-        round_us = hearing.round_us(self.leader) + (START_US if self.accepted is None else 0)
+            return named_until_us
+        hearing = self.shared.hearing
         heard_us = max(self.led_us, hearing.heard_us.get(self.leader, 0))
-        return min(heard_us, self.led_us + round_us) + patience_us
+        return min(heard_us + self.patience_us + hearing.slack_us(self.leader), named_until_us)
+
+    def named_until_us(self) -> int:
+        """As long as its leader is heard, or somebody may lead it who has not spoken of it yet."""
+        hearing = self.shared.hearing
+        round_us = hearing.round_us(self.leader) + (START_US if self.leader and self.accepted is None else 0)
+        return self.led_us + round_us + self.patience_us + hearing.slack_us(self.leader)
 
     def suspects(self, now: int) -> bool:
         return not self.leading and now >= self.led_until_us()
