@@ -52,7 +52,7 @@ GROUPS: dict[str, tuple[str, str, list[str]]] = {
     "processes": (
         "Processes",
         "Actions with the effects of exactly one execution: [how](../processes.md).",
-        ["Process", "Service", "Embedded", "RunningNode", "HttpService", "Filter", *STORES],
+        ["Process", "Service", "Embedded", "RunningNode", "HttpService", "Refused", "Filter", *STORES],
     ),
     "spark": (
         "Spark",
