@@ -16,7 +16,7 @@ from unerring.app.folder import FILE, Remembered, remember
 from unerring.app.status import RunStatus, happened
 from unerring.app.why import Why
 from unerring.log import EventLog, LogWriter
-from unerring.model import CallerError, Event, schema_of
+from unerring.model import TIME_MAX, CallerError, Event, schema_of
 from unerring.runtime import happenings, lines
 from unerring.runtime.happenings import Happenings, What
 
@@ -103,6 +103,12 @@ def test_a_level_is_as_far_behind_as_it_is_now(tmp_path: Path) -> None:
     batches.note(tmp_path, batches.Batch(1, "spark", 1, ("Standstill",), 0, 1.0, 9, {}, through_us, 0.0, 3))
     (level,) = RunStatus(tmp_path).look()["spark"]["levels"]
     assert level["lag_s"] == 7.0
+    chain = EventLog(tmp_path / "log").chain("Produced")
+    assert batches.reached_us(chain, through_us) == made[-1].stamp.time
+    writer.end(0)
+    writer.seal()
+    assert batches.reached_us(chain, through_us) == made[-1].stamp.time, "not the end of all times"
+    assert batches.reached_us(chain, TIME_MAX) == TIME_MAX
 
 
 def test_an_app_that_cannot_be_loaded_leaves_the_rest_to_see(run: tuple[Path, list[Event]]) -> None:

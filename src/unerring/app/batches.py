@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from unerring.model import TIME_MAX
 from unerring.runtime import lines
 
 if TYPE_CHECKING:
+    from unerring.log import Chain
     from unerring.pipeline.level import Level
 
 FILE: Final = "batches.jsonl"
@@ -49,6 +51,16 @@ def note(data: Path, batch: Batch) -> None:
 
 def now_us() -> int:
     return time.time_ns() // 1000
+
+
+def reached_us(chain: Chain, after_us: int) -> int:
+    """How far a stream goes beyond a time. One that has ended is known for ever; its events end where its last segment
+    begins, or in it."""
+    through_us = chain.refresh()
+    if through_us < TIME_MAX:
+        return through_us
+    beyond = chain.spans(after_us, TIME_MAX)
+    return max(after_us, beyond[-1].from_us) if beyond else after_us
 
 
 def state_bytes(level: Level, through_us: int) -> int | None:

@@ -223,7 +223,7 @@ class Run:
             self.metrics.set("unerring_progress_seconds", sealed.through_us / 1e6, level=number)
             self.metrics.set("unerring_batch_seconds", view.batch_s, level=number)
             self.metrics.set("unerring_state_keys", sealed.keys, level=number)
-            reached = min(chain.refresh() for chain in inputs.values())
+            reached = min(batches.reached_us(chain, sealed.through_us) for chain in inputs.values())
             view.lag_us = max(reached - sealed.through_us, 0)
             self.metrics.set("unerring_lag_seconds", view.lag_us / 1e6, level=number)
             batches.note(self.data, _batch(self.name, view, sealed))

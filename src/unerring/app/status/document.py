@@ -112,6 +112,8 @@ class RunStatus:
             "happenings": self.happened.look(),
             "audit": verdict_in(self.data),
         }
+        # Nodes do not tell the view of what has ended; those who asked for one said so.
+        found["processes"]["later_views"] = self.happened.later_views
         run = self._run(found, now_us)
         if run["state"] == "ended":
             for part in (found["live"]["processes"], found["processes"]["nodes"], found["spark"]["drivers"]):

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.runtime.happenings import Happening, Happenings
+from unerring.runtime.happenings import Happening, Happenings, What
 
 HELD_MAX: Final = 20_000
 """The last so many are held; the counts are of all."""
@@ -24,6 +24,8 @@ class Happened:
         self.all: list[Happening] = []
         self.counts: dict[str, int] = {}
         self.first_us: int | None = None
+        self.later_views = 0
+        """Instances for which a later view was asked, of those that are held."""
 
     def look(self) -> dict[str, Any]:
         """Read what was added; the section of the status document."""
@@ -37,6 +39,7 @@ class Happened:
             if late:  # several processes write, each to its own folder
                 self.all.sort(key=lambda one: one.at_us)
             del self.all[:-HELD_MAX]
+            self.later_views = len({one.said.partition(":")[0] for one in self.all if one.what == What.VIEW})
         return {"count": self.count, "counts": dict(self.counts), "last": msgspec.to_builtins(self.all[-TOLD_MAX:])}
 
     @property

@@ -151,7 +151,6 @@ def _counts(known: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "instances": len(known),
         "open": sum(told["status"] not in FINAL for told in known.values()),
         "stuck": sum(bool(told.get("parked")) or told["status"] == "parked" for told in known.values()),
-        "later_views": sum(told.get("view", 0) > 0 for told in known.values()),
         "by_process": by_process,
     }
 

@@ -153,11 +153,11 @@ function edges({ routes, middle }) {
 function pills(node, y) {
   return node.replicas.slice(0, 5).map((one, at) => {
     const number = one.name.split('/')[1] ?? '';
-    const ended = one.state === 'ended', dead = !ended && !ALIVE.has(one.state);
+    const ended = one.state === 'ended', silent = one.state === 'silent', dead = !ended && !silent && !ALIVE.has(one.state);
     const x = node.x + WIDE - 14 - (Math.min(node.replicas.length, 5) - 1 - at) * 21;
-    return h('g', { key: one.name, class: `pill ${dead ? 'dead' : ended ? 'ended' : one.leads ? 'lead' : one.state === 'member' || one.state === 'running' ? 'up' : 'warn'}` },
+    return h('g', { key: one.name, class: `pill ${dead ? 'dead' : ended ? 'ended' : silent ? 'warn' : one.leads ? 'lead' : one.state === 'member' || one.state === 'running' ? 'up' : 'warn'}` },
       h('circle', { cx: x, cy: y, r: 8.5 }),
-      h('text', { x, y: y + 3.6, 'text-anchor': 'middle' }, dead ? '✕' : number),
+      h('text', { x, y: y + 3.6, 'text-anchor': 'middle' }, dead ? '✕' : silent ? '?' : number),
       h('title', {}, `${one.name}: ${one.state}${one.leads ? ', leads' : ''}, incarnation ${one.incarnation ?? '–'}`));
   });
 }
@@ -165,7 +165,7 @@ function pills(node, y) {
 const acted = () => Boolean(state.document.processes?.nodes.length);
 
 function card(node, tall, crowded, choose) {
-  const hurt = node.replicas.some((one) => !ALIVE.has(one.state) && one.state !== 'ended');
+  const hurt = node.replicas.some((one) => !ALIVE.has(one.state) && one.state !== 'ended' && one.state !== 'silent');
   const facts = node.role === 'process'
     ? Object.entries(node.counts).map(([status, number]) => `${count(number)} ${status}`).join(', ') || (acted() ? 'none yet' : 'not in this run')
     : [`${short(node.made)}`, node.onSpark ? `level ${node.onSpark.number} on Spark` : '', node.queued ? `${short(node.queued)} queued` : '', node.waiting ? `${short(node.waiting)} waiting` : '', node.lag ? `lag ${seconds(node.lag)}` : ''].filter(Boolean).join(' · ');
@@ -198,7 +198,7 @@ export function picture(choose) {
 
 export const legend = () => h('p', { class: 'legend soft' },
   h('span', {}, h('i', { class: 'dot lead' }), 'leads'), h('span', {}, h('i', { class: 'dot up' }), 'follows'),
-  h('span', {}, h('i', { class: 'dot warn' }), 'joins'), h('span', {}, h('i', { class: 'dot dead' }), 'down'));
+  h('span', {}, h('i', { class: 'dot warn' }), 'joins, or is silent'), h('span', {}, h('i', { class: 'dot dead' }), 'down'));
 
 const COLUMNS = [['process'], ['state'], ['leads'], ['incarnation', 1], ['elections', 1], ['in', 1], ['waiting', 1], ['made', 1], ['queued', 1], ['behind', 1], ['lag', 1], ['process id', 1], ['']];
 
