@@ -91,6 +91,7 @@ def judge(folder: Path, say: Callable[[str], Any]) -> FactoryVerdict:
     keep_processes(found, live.data)
     wrong = [str(violation) for violation in found.violations]
     wrong += [f"{instance} is not settled" for instance in found.unsettled]
+    wrong += [f"{action} was not compared with any journal" for action in found.unseen]
     return FactoryVerdict(
         published=msgspec.json.decode((folder / PUBLISHED).read_bytes(), type=int),
         gears=gears,

@@ -64,6 +64,7 @@ function processes(told) {
     said(told.violations.length, 'Every settled instance had the effects of exactly one execution.'),
     h('p', { class: 'soft' }, `${Object.entries(told.instances).map(([status, many]) => `${count(many)} ${status}`).join(', ') || 'No instance'}; ${plural(told.interactions, 'interaction')} in the services’ journals; judged ${wallTime(told.at_us)}.`),
     told.unsettled.length ? h('p', { class: 'soft' }, `${plural(told.unsettled.length, 'instance')} not settled yet`) : null,
+    told.unseen?.length ? h('p', { class: 'soft' }, `${plural(told.unseen.length, 'action')} not compared: no journal tells of ${told.unseen.join(', ')}`) : null,
     told.unjudged?.length ? h('p', { class: 'soft' }, `${plural(told.unjudged.length, 'instance')} not judged: the audit was not given the process`) : null,
     found(told.violations),
   ];
