@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import get_context
 from types import FrameType
 from typing import Final, TypeVar
@@ -124,8 +125,9 @@ def _everywhere(work: Callable[..., T], tasks: Sequence[_Task], cores: int) -> I
         try:
             while True:
                 # A few tasks a core are enough to keep all busy; more would only have to be taken back.
-                while len(running) < cores * 3 and (another := next(left, None)) is not None:
-                    running.add(pool.submit(work, *another))
+                with _without_interrupts():
+                    while len(running) < cores * 3 and (another := next(left, None)) is not None:
+                        running.add(pool.submit(work, *another))
                 if not running:
                     return
                 done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -138,8 +140,19 @@ def _everywhere(work: Callable[..., T], tasks: Sequence[_Task], cores: int) -> I
             raise WorldError("a worker process died, perhaps for lack of memory; use --cores 1 to see where") from None
 
 
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Workers begin with Ctrl-C held back, until they know what to do with it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _work_until_told() -> None:
     def stop(signum: int, frame: FrameType | None) -> None:
         _stopped.set()
 
     signal.signal(signal.SIGINT, stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
