@@ -69,7 +69,7 @@ def _tree(factory: Factory) -> Table:
             nodes.setdefault(told["name"].partition("/")[0], []).append(told)
     for node, replicas in nodes.items():
         states = " ".join(
-            f"[green]{r['state']}[/]" if r["state"] == "running" else f"[red]{r['state']}[/]" for r in replicas
+            f"[green]{r['state']}[/]" if r["state"] == "member" else f"[red]{r['state']}[/]" for r in replicas
         )
         leaders = [r["name"].partition("/")[2] for r in replicas if r.get("leads") and r["state"] != "silent"]
         taken = [sum(stream["events"] for stream in r.get("inputs", {}).values()) for r in replicas]
