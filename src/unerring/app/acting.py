@@ -57,6 +57,8 @@ class Acting:
             raise ConfigError(
                 f"app {app.name}: its processes call {missing[0]}, which has no address; add it to services="
             )
+        data = data.absolute()
+        say(f"starting {2 * f + 1} process nodes for {', '.join(app.processes)}")
         self.app = app
         self.data = data
         self.error: BaseException | None = None
@@ -136,19 +138,3 @@ class Acting:
         bad = BadEvent(reaction.reader, situation.stamp.time, situation.stamp.ordinal, Reason.PROCESS, why, raw)
         Quarantine(EventLog(self.data / "log").store, reaction.situation).add([bad])
         self._say(f"{reaction.instance(situation)} cannot be started: {why}")
-
-
-def act(
-    address: str,
-    app: App,
-    f: int,
-    data: Path,
-    say: Callable[[str], Any] = lambda text: None,
-    tls: str = "",
-    costs: Path | None = None,
-) -> Acting | None:
-    """Bring an app's process nodes up, if it has processes."""
-    if not app.processes:
-        return None
-    say(f"starting {2 * f + 1} process nodes for {', '.join(app.processes)}")
-    return Acting(address, app, f, data.absolute(), say, tls, costs)

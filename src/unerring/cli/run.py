@@ -90,7 +90,7 @@ def command(
         return
 
     from unerring.app import load
-    from unerring.app.acting import act
+    from unerring.app.acting import Acting
     from unerring.app.folder import remember
     from unerring.app.metrics import serve
     from unerring.app.running import Run
@@ -134,7 +134,8 @@ def command(
                 run.run_once(say)
             else:
                 run.start(say)
-                run.acting = act(app, loaded, tolerated, data, console.print, certificates, costs)
+                if loaded.processes:
+                    run.acting = Acting(app, loaded, tolerated, data, console.print, certificates, costs)
         if not once:
             # Only now: Spark takes SIGINT for itself when it starts, and would cancel its jobs under our feet.
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -180,14 +181,16 @@ def _run_live(
     costs: Path | None,
     console: Console,
 ) -> None:
-    from unerring.app.acting import act
+    from unerring.app.acting import Acting
     from unerring.app.live_run import run_live
     from unerring.app.metrics import serve
     from unerring.app.status import StatusMetrics
 
     server = None if port is None else serve(StatusMetrics(data), port)
     with_log = options.here in ("", *list(options.hosts)[:1])  # situations are read from it, so processes start there
-    acting = act(address, app, options.f, data, console.print, options.tls, costs) if with_log else None
+    acting = None
+    if with_log and app.processes:
+        acting = Acting(address, app, options.f, data, console.print, options.tls, costs)
     try:
         run_live(address, options, data, console.print)
     finally:
@@ -219,13 +222,15 @@ def _run_standby(
     console: Console,
     costs: Path | None,
 ) -> None:
-    from unerring.app.acting import act
+    from unerring.app.acting import Acting
     from unerring.app.metrics import Metrics, serve
     from unerring.app.standby_run import run_standby
 
     metrics = Metrics()
     server = None if port is None else serve(metrics, port)
-    acting = act(address, app, tolerated, data, console.print, options.tls, costs)
+    acting = None
+    if app.processes:
+        acting = Acting(address, app, tolerated, data, console.print, options.tls, costs)
     try:
         run_standby(address, options, data, console.print, metrics, acting)
     finally:

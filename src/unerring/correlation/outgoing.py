@@ -130,19 +130,18 @@ class Outgoing:
                 if held is None or (held.sent == queue.count and held.progress_sent >= queue.progress):
                     continue
                 if held.ask_until_us > now:
-                    asked |= self._ask(receiver[0], held, receiver[0] in asked, now, effects)
+                    self._ask(receiver[0], held, asked, now, effects)
                 elif self.leading or held.served_until_us > now:
                     self._serve(queue, receiver[0], held, batches, now, effects)
         return effects
 
-    def _ask(self, to: Address, held: Held, was_asked: bool, now: int, effects: Effects) -> set[Address]:
+    def _ask(self, to: Address, held: Held, asked: set[Address], now: int, effects: Effects) -> None:
         """Once for all streams of a receiver; its acks are the answer, and without one it is served all the same."""
-        if held.ask_until_us != ASK:
-            return set()
-        held.ask_until_us = now + self.config.ask_us
-        if not was_asked:
-            effects.append(Send(to, AskAcks()))
-        return {to}
+        if held.ask_until_us == ASK:
+            held.ask_until_us = now + self.config.ask_us
+            if to not in asked:
+                asked.add(to)
+                effects.append(Send(to, AskAcks()))
 
     def _serve(
         self,

@@ -110,10 +110,10 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         process = processes.find(self.folder, name)
         while True:
-            if process is None:
-                process = self.processes[name] = await self._start(name)
+            found = process is not None
+            process = self.processes[name] = process or await self._start(name)
+            if not found:
                 happenings.note(self.folder, name, What.STARTED, f"as process {process.pid}")
-            self.processes[name] = process
             began_s = loop.time()
             await process.wait()
             happenings.note(self.folder, name, What.DIED, f"process {process.pid} {process.ending}".rstrip())
