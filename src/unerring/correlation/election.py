@@ -9,7 +9,7 @@ for a while, and names the best of those that answered.
 | Vote from a lower starter | own vote ends; answer Candidate |
 | Vote from a higher starter while voting | not answered: the lower starter's vote prevails |
 | Candidate that leads already | the vote was needless: it ends |
-| all answered, or time is up | the best candidate is told Elected, with everybody |
+| all that can be reached answered, or time is up | the best candidate is told Elected, with everybody |
 | a better leader is heard of | a leader steps down |
 """
 
@@ -50,6 +50,8 @@ class Election:
         self._alive = Detector(config.suspect_us_min, config.suspect_us_max)
         self._leaders: dict[str, bool] = {}
         self._latencies_us: dict[str, int] = {}
+        self._gone: set[str] = set()
+        """Fellows whose link ended and who were not heard since: a vote does not wait for them."""
         self._round = 0
         self._voting: _Voting | None = None
 
@@ -59,6 +61,7 @@ class Election:
             if name not in fellows:
                 self._alive.forget(name)
                 self._leaders.pop(name, None)
+                self._gone.discard(name)
         self.fellows = tuple(fellows)
         for name in fellows:
             self._alive.expect(name, now)
@@ -76,7 +79,7 @@ class Election:
 
     def hear(self, sender: str, gossip: Gossip, now: int) -> Effects:
         """A fellow's sign of life; a leader steps down for a better one."""
-        self._alive.hear(sender, now)
+        self._lives(sender, now)
         self._leaders[sender] = gossip.leader
         self._latencies_us[sender] = gossip.latency_us
         if self.leading and gossip.leader and self._criterion(sender, gossip.latency_us) < self._mine():
@@ -102,9 +105,25 @@ class Election:
         self._leaders[leader] = False
         return self.start(leader, now)
 
+    def connected(self, peer: str) -> None:
+        """A link to a fellow is up again."""
+        self._gone.discard(peer)
+
     def disconnected(self, peer: str, now: int) -> Effects:
-        """A link to a fellow ended: if that fellow leads, do not wait for its silence."""
-        return self.leader_dead(peer, now) if peer in self.fellows else []
+        """A link to a fellow ended: neither its silence, if it leads, nor its vote is waited for."""
+        if peer not in self.fellows:
+            return []
+        self._gone.add(peer)
+        if self._voting is not None and self._all_answered(self._voting):
+            return self._close(self._voting, now)
+        return self.leader_dead(peer, now)
+
+    def _lives(self, fellow: str, now: int) -> None:
+        self._alive.hear(fellow, now)
+        self._gone.discard(fellow)
+
+    def _all_answered(self, voting: _Voting) -> bool:
+        return all(name in voting.answers or name == voting.excluded or name in self._gone for name in self.fellows)
 
     def start(self, excluded: str, now: int) -> Effects:
         """Ask all fellows."""
@@ -114,7 +133,7 @@ class Election:
         effects: Effects = [Report("correlation.election", f"{self.name} starts a vote")]
         asked = [name for name in self.fellows if name != excluded]
         effects += [Send(name, Vote(self._round, excluded)) for name in asked]
-        if not asked:
+        if self._all_answered(self._voting):
             effects += self._close(self._voting, now)
         return effects
 
@@ -126,23 +145,21 @@ class Election:
             if self.name < sender:
                 return []
             self._voting = None
-        self._alive.hear(sender, now)
+        self._lives(sender, now)
         return [Send(sender, Candidate(vote.round, self.latency_us, self.leading))]
 
     def candidate(self, sender: str, answer: Candidate, now: int) -> Effects:
         voting = self._voting
         if voting is None or answer.round != voting.round or sender not in self.fellows:
             return []
-        self._alive.hear(sender, now)
+        self._lives(sender, now)
         self._latencies_us[sender] = answer.latency_us
         if answer.leader and answer.latency_us < DEAF_US:
             self._leaders[sender] = True
             self._voting = None
             return []
         voting.answers[sender] = answer.latency_us
-        if all(name in voting.answers or name == voting.excluded for name in self.fellows):
-            return self._close(voting, now)
-        return []
+        return self._close(voting, now) if self._all_answered(voting) else []
 
     def elected(self, sender: str, elected: Elected, now: int) -> Effects:
         """The starter has chosen."""

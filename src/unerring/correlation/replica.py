@@ -405,6 +405,7 @@ class Replica:
     def _connected(self, sender: Address, message: Connected, now: int) -> Effects:
         """A new connection: what was on the way on the old one may be lost, both ways."""
         self.outgoing.reconnected(message.peer)
+        self.election.connected(message.peer)
         return self.intake.reconnected(message.peer) + self._flush(now)
 
     def _disconnected(self, sender: Address, message: Disconnected, now: int) -> Effects:
