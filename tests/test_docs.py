@@ -40,16 +40,15 @@ def _spark_together(page: Path) -> object:
 @pytest.mark.parametrize("page", [_spark_together(page) for page in PAGES])
 def test_every_block_of_the_page_runs(
     page: Path,
-    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> None:
-    folder = tmp_path_factory.mktemp("page")  # Its own name would be too long for a socket in it.
-    monkeypatch.chdir(folder)
+    monkeypatch.chdir(tmp_path)
     if _uses_spark(page):
         session: Any = request.getfixturevalue("spark")
         monkeypatch.setattr(session, "stop", lambda: None)
-    run_page(str(page.relative_to(ROOT)), page.read_text(), folder)
+    run_page(str(page.relative_to(ROOT)), page.read_text(), tmp_path)
 
 
 # What is only shown: nothing is run there, but what it names must exist.

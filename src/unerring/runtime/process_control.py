@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from unerring.model import CallerError, ConfigError, NetworkError, ProcessError, UnerringError, WorldError
+from unerring.model import CallerError, NetworkError, ProcessError, UnerringError, WorldError
+from unerring.runtime import unix_sockets
 from unerring.runtime.process_node import RunningNode
 
-PATH_BYTES_MAX: Final = 100
-"""A bound of the operating system on the names of Unix sockets, with some room."""
 WISH_BYTES_MAX: Final = 8 << 20
 SUFFIX: Final = ".sock"
 
@@ -50,16 +48,14 @@ class Control:
     """Serves one node's socket."""
 
     def __init__(self, node: RunningNode, path: Path) -> None:
-        if len(os.fsencode(path)) > PATH_BYTES_MAX:
-            raise ConfigError(f"{path} is too long a name for a socket; choose a folder with a shorter path")
         self.node = node
         self.path = path
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        self.path.unlink(missing_ok=True)  # of a node that was killed; the database's lock keeps a second one out
-        self._server = await asyncio.start_unix_server(self._serve, self.path, limit=WISH_BYTES_MAX)
-        self.path.chmod(0o600)
+        """The database's lock keeps a second node of the same name out."""
+        listener = unix_sockets.listening(self.path)
+        self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=WISH_BYTES_MAX)
 
     async def close(self) -> None:
         if self._server is not None:
@@ -142,9 +138,9 @@ def ask(path: Path, wish: Wish, within_s: float = 30.0) -> Any:
             "and tell where it is"
         )
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+        with socket.socket(socket.AF_UNIX) as link, unix_sockets.short(path) as name:
             link.settimeout(within_s)
-            link.connect(os.fspath(path))
+            link.connect(name)
             link.sendall(line)
             with link.makefile("rb") as answers:
                 line = answers.readline()

@@ -18,6 +18,7 @@ from unerring.app.folder import LOG
 from unerring.app.live import LIVE
 from unerring.log import Chain, EventLog
 from unerring.model import TIME_MAX, TIME_MIN, Event, NetworkError, ProcessError, UnerringError
+from unerring.runtime import unix_sockets
 
 
 class Gear:
@@ -116,8 +117,8 @@ class Gear:
 
 def _listener(path: Path) -> int:
     """Which process listens on a Unix socket."""
-    with socket.socket(socket.AF_UNIX) as asked:
-        asked.connect(str(path))
+    with socket.socket(socket.AF_UNIX) as asked, unix_sockets.short(path) as name:
+        asked.connect(name)
         pid: int = struct.unpack("3i", asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))[
             0
         ]

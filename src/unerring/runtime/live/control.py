@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
 
 from unerring.model import CallerError, UnerringError
+from unerring.runtime import unix_sockets
 
 SOCKET = "control"
 LINE_BYTES_MAX = 64 << 10
@@ -40,15 +39,7 @@ class Control:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with _short(self.folder) as folder:
-            path = f"{folder}/{SOCKET}"
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-            listener = socket.socket(socket.AF_UNIX)
-            listener.setblocking(False)
-            listener.bind(path)
-            os.chmod(path, 0o600)
+        listener = unix_sockets.listening(self.folder / SOCKET)
         self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=LINE_BYTES_MAX)
 
     async def close(self) -> None:
@@ -73,8 +64,8 @@ class Control:
 async def ask(folder: Path, command: str, subject: str) -> str:
     """The operator's end: what the supervisor said."""
     try:
-        with _short(folder) as short:
-            reader, writer = await asyncio.open_unix_connection(f"{short}/{SOCKET}", limit=LINE_BYTES_MAX)
+        with unix_sockets.short(folder / SOCKET) as name:
+            reader, writer = await asyncio.open_unix_connection(name, limit=LINE_BYTES_MAX)
     except OSError:
         raise CallerError(f"nobody supervises a run in {folder}; start it with `unerring run`") from None
     try:
@@ -86,13 +77,3 @@ async def ask(folder: Path, command: str, subject: str) -> str:
     if answered.refused or not answered.said:
         raise CallerError(answered.refused or "the supervisor went away before it answered")
     return answered.said
-
-
-@contextlib.contextmanager
-def _short(folder: Path) -> Iterator[str]:
-    """A name of the folder that fits: the path of a socket may have a hundred bytes, a folder's has no such bound."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)

@@ -1,0 +1,35 @@
+"""Unix sockets in folders of any depth: the path of a socket may have a hundred bytes, a folder's has no such bound."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def short(path: Path) -> Iterator[str]:
+    """A name of a socket that fits, through a descriptor of its folder."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+def listening(path: Path) -> socket.socket:
+    """A socket of that name, for its owner alone; one that a killed process left is replaced."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.setblocking(False)
+        with short(path) as name:
+            listener.bind(name)
+        path.chmod(0o600)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
