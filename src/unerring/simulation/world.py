@@ -10,10 +10,10 @@ from heapq import heappush
 from random import Random
 from typing import Any, Final
 
-from unerring.model import SECOND_US, Address, ConfigError, Effects, invariant
+from unerring.model import SECOND_US, Address, ConfigError, Connected, Disconnected, Effects, invariant
 from unerring.simulation.disk import DiskSpec
 from unerring.simulation.engine import Engine
-from unerring.simulation.network import LinkSpec
+from unerring.simulation.network import Link, LinkSpec
 from unerring.simulation.node import Factory, Node, OnDeliver, State
 from unerring.simulation.transport import CALL, Bounds
 
@@ -38,6 +38,9 @@ class World(Engine):
         self.reached: dict[str, int] = {}
         self.gone: list[Address] = []
         """Crashed for good."""
+        self.word_us_max: int | None = None
+        """Set: within so long a machine has its driver's word that a connection ended, and that there is a new one."""
+        self._words = Random(f"words {seed}")
         self._disk = disk or DiskSpec()
 
     # ---- building ----------------------------------------------------------------------------------------------
@@ -131,6 +134,10 @@ class World(Engine):
         entropy = Random(f"{name} {node.incarnation} {self.seed}")
         self._carry_out(node, node.build(self.now_us, entropy, self.chance.randrange(CLOCK_US_MAX)))
         self._acting = acting
+        for other in self.nodes.values():
+            if name in other.links and other.state < State.DOWN:
+                self._word(other.name, Connected(name, node.incarnation))
+                self._word(name, Connected(other.name, other.incarnation))
 
     def crash(self, name: Address) -> None:
         """The node loses its memory, its connections, and what its disk had not synced."""
@@ -138,6 +145,21 @@ class World(Engine):
         if node.state < State.DOWN:
             node.storage.crash(self.chance)
             self._down(node, State.DOWN, "crash", None)
+
+    def reset(self, link: Link) -> None:
+        super().reset(link)
+        if not link.pushed:
+            peer = link.target
+            delay_us = self._word(link.sender, Disconnected(peer.name, "the connection was reset"))
+            if peer.state < State.DOWN:
+                self._word(link.sender, Connected(peer.name, peer.incarnation), delay_us)
+
+    def _word(self, name: Address, word: Connected | Disconnected, delay_us: int = 0) -> int:
+        """After how long a driver says it."""
+        if self.word_us_max is not None:
+            delay_us += self._words.randrange(self.word_us_max)
+            self.at(self.now_us + delay_us, lambda: self.call(name, "handle", word.peer, word))
+        return delay_us
 
     def pause(self, name: Address) -> bool:
         """The node's process takes no steps until `resume`; False if it runs none."""

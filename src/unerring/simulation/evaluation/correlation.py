@@ -34,7 +34,7 @@ from unerring.correlation.messages import (
     Vote,
 )
 from unerring.correlation.outgoing import Outgoing
-from unerring.model import MILLISECOND_US, SECOND_US, TIME_MAX, Disconnected, Effects, Entropy, Event
+from unerring.model import MILLISECOND_US, SECOND_US, TIME_MAX, Effects, Entropy, Event
 from unerring.simulation.evaluation.factory import STEPS, TIERS, engine_of, events_of, factory, primary_events
 from unerring.simulation.evaluation.metering import MeteredWorld
 from unerring.simulation.network import LinkSpec
@@ -168,6 +168,7 @@ class Factory:
         self.replica = type("Replica", (Replica,), {"intake_part": intake, "outgoing_part": outgoing})
         self.application = type("Application", (Application,), {"intake_part": intake})
         self.world = MeteredWorld(seed, LINK, Bounds(steps_max=1 << 40))
+        self.world.word_us_max = 2 * LINK.spread_us
         self.draw = Random(f"failures {seed}")
         self.failures = 0
         self.leaders = 0
@@ -230,16 +231,7 @@ class Factory:
             return
         self.failures += 1
         world.crash(name)
-        self._tell_of(name)
         world.at(world.now_us + down_us, lambda: world.start(name))
-
-    def _tell_of(self, failed: str) -> None:
-        """The connections of a process end with it, and its fellows notice, as they do on a real network."""
-        world, word = self.world, Disconnected(failed, "its process ended")
-        for name in self.topology.node(failed.rpartition("/")[0]).replicas:
-            if name != failed:
-                at_us = world.now_us + LINK.delay_us
-                world.at(at_us, lambda name=name: world.call(name, "handle", failed, word))  # type: ignore[misc]
 
     def _another(self, failing: str) -> bool:
         """Whether the budget allows it: some other replica of the node is running and caught up."""
