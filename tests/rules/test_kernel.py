@@ -78,6 +78,16 @@ def test_generated_source_is_the_oracle(shard: int) -> None:
     assert found > compiled / 4
 
 
+@pytest.mark.parametrize("seed", [1_003_341])
+def test_a_plan_that_was_once_compiled_wrongly(seed: int) -> None:
+    """1 003 341: the latest of `a`, relaxed, until something: what ended the wait was not heeded."""
+    maker, plan = plan_of(seed)
+    assert why_interpreted(plan) is None
+    for stream in range(20):
+        rows = maker.rows(maker.random.randrange(30))
+        hold_to_the_oracle(plan, rows, maker.through(rows), Random(seed + stream))
+
+
 @pytest.mark.parametrize("shard", range(2))
 def test_groups_are_the_oracle(shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups, permutations and alternatives within each other; where too many ways are open, both may give up."""

@@ -196,13 +196,15 @@ class _Named(View):
 
 
 def _two_steps(plan: PatternPlan, line: Line) -> tuple[str, str]:
+    gap = line.elements[1].gap if len(line.elements) == 2 else None
     fits = (
-        plan.selection is Selection.RECENT
-        and len(line.elements) == 2
+        gap is not None
+        and gap.contiguity is pt.Contiguity.RELAXED
+        and gap.until is None
+        and plan.selection is Selection.RECENT
         and line.one_path
         and not line.trailing
         and not line.elements[1].absences
-        and (line.elements[1].gap or pt.Gap(pt.Contiguity.STRICT)).contiguity is pt.Contiguity.RELAXED
     )
     if not fits:
         raise Uncompiled("not two steps of which the latest wins")
