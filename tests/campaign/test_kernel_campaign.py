@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -20,6 +21,14 @@ PLANS = 20_000
 CHUNKS = 20
 
 
+@contextlib.contextmanager
+def _named(seed: int, stream: int | None = None) -> Iterator[None]:
+    try:
+        yield
+    except AssertionError as difference:
+        raise AssertionError(f"plan {seed}" + ("" if stream is None else f", stream {stream}")) from difference
+
+
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_generated_source(chunk: int) -> None:
     for seed in range(FIRST + chunk, FIRST + PLANS, CHUNKS):
@@ -27,7 +36,8 @@ def test_generated_source(chunk: int) -> None:
         if why_interpreted(plan) is None:
             for stream in range(20):
                 rows = maker.rows(maker.random.randrange(30))
-                hold_to_the_oracle(plan, rows, maker.through(rows), Random(seed + stream))
+                with _named(seed, stream):
+                    hold_to_the_oracle(plan, rows, maker.through(rows), Random(seed + stream))
 
 
 @pytest.mark.parametrize("kinds", ["p", "w", "j"])
@@ -47,7 +57,7 @@ def test_generated_source_of_groups(chunk: int, monkeypatch: pytest.MonkeyPatch)
         if why_interpreted(plan) is None:
             for stream in range(20):
                 rows = maker.rows(maker.random.randrange(20))
-                with contextlib.suppress(RuleError):  # more ways than the oracle or the kernel follow
+                with _named(seed, stream), contextlib.suppress(RuleError):  # more ways than oracle or kernel follow
                     hold_to_the_oracle(plan, rows, maker.through(rows), Random(seed + stream))
 
 
@@ -58,5 +68,5 @@ def test_machine_code(chunk: int) -> None:
         for kind in (PairMaker, GroupMaker):
             plan, draw = pattern(seed, kind)
             if why_interpreted(plan) is None:
-                with contextlib.suppress(RuleError):
+                with _named(seed), contextlib.suppress(RuleError):
                     hold_rule(plan, draw, 1000, seed)
