@@ -149,10 +149,10 @@ def waiting_after(chain: Chain, stamp: Stamp) -> int:
 # --- tasks ---
 
 
-def _run(spark: SparkSession, pieces: int, task: Callable[[list[int]], bytes]) -> Iterator[bytes]:
-    """Give every task some of the pieces, by number; what each of them answers."""
+def _run(spark: SparkSession, pieces: int, task: Callable[[list[int]], bytes]) -> list[bytes]:
+    """Give every task some of the pieces, by number; what each of them answers: little, by few tasks for each core."""
     if not pieces:
-        return
+        return []
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -161,8 +161,7 @@ def _run(spark: SparkSession, pieces: int, task: Callable[[list[int]], bytes]) -
         yield pa.RecordBatch.from_arrays([pa.array([task(numbers)], pa.binary())], names=["answer"])
 
     tasks = min(pieces, TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
-    for row in spark.range(0, pieces, 1, tasks).mapInArrow(run, "answer binary").toLocalIterator():
-        yield bytes(row.answer)
+    return [bytes(row.answer) for row in spark.range(0, pieces, 1, tasks).mapInArrow(run, "answer binary").collect()]
 
 
 def _compare_task(
