@@ -132,7 +132,7 @@ class Chain:
         names = arrow_schema(self.schema).names if columns is None else ["time", "ordinal", *columns]
         wanted = arrow_schema(self.schema)
         texts = tuple(name for name in names if coded and _is_text(wanted.field(name).type))
-        spans = self.spans(from_us, through_us)
+        spans = [span for span in self.spans(from_us, through_us) if not self._known_empty(span)]
         parts = [self._read_span(span, from_us, through_us, bucket, names, texts) for span in spans]
         parts = [part for part in parts if len(part)]
         if not parts:
@@ -225,6 +225,11 @@ class Chain:
             self._check(file, footer, from_us)
         self._remember(footer)
         return footer
+
+    def _known_empty(self, span: Span) -> bool:
+        """Many segments only say that time has passed; they are not opened twice to be told so."""
+        footer = self._footers.get(span.from_us)
+        return footer is not None and footer.through_us == span.through_us and not footer.rows
 
     def _check(self, file: Any, footer: Footer, from_us: int, coded: tuple[str, ...] = ()) -> None:
         import pyarrow as pa
