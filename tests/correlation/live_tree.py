@@ -17,7 +17,7 @@ from unerring import event_of
 from unerring.app import live, load
 from unerring.app.live_top import situations
 from unerring.audit.strong_reliability import check_strong_reliability
-from unerring.log import EventLog, LogWriter
+from unerring.log import Chain, EventLog, LogWriter
 from unerring.model import TIME_MAX, Event, schema_of
 from unerring.rules.tree import QueryTree
 from unerring.runtime.live import Supervisor
@@ -76,9 +76,11 @@ class LiveRun:
     def complete(self) -> bool:
         return complete(self.data, self.streams)
 
+    def log(self, stream: str) -> Chain:
+        return EventLog(self.data / "log").chain(stream)
+
     def sealed(self) -> bool:
-        log = EventLog(self.data / "log")
-        return all(log.chain(stream).refresh() == TIME_MAX for stream in self.streams)
+        return all(self.log(stream).refresh() == TIME_MAX for stream in self.streams)
 
     def violations(self) -> list[Any]:
         return violations(self.data, self.app, self.events)

@@ -100,7 +100,10 @@ def test_a_log_that_live_replicas_read_is_not_cut(unerring: Callable[..., str]) 
     make_cluster(ADDRESS, 1, Path("run").absolute())
     remember(Path("run"), ADDRESS)
     told = unerring("retain", "run", "--before", "2026-03-01T00:00:00Z")
-    assert "run has live replicas, which may ask for anything of its log; begin a new --data folder" in told
+    assert (
+        "run has live replicas in memory only, which need its whole log to begin anew; begin a new --data folder"
+        in told
+    )
     metrics = StatusMetrics(Path("run")).text()
     assert 'unerring_situations_total{stream="overheating"} 0' in metrics
 

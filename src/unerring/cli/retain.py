@@ -22,18 +22,21 @@ def command(
     """Remove a log's segments before a time. Nothing goes by itself: retention is this call.
 
     A savepoint of every rule's state at that time is made first, so that an audit and a new query start from there.
-    What a reader has not committed stays, whatever the time. For rules on Spark: live replicas may ask for any of it.
+    What a reader has not committed stays, whatever the time, and so does what live replicas may still ask for. Live
+    replicas without --durable need the whole log to begin anew, so that theirs is not cut.
     """
     from rich.console import Console
 
     from unerring.app.application import load
     from unerring.app.folder import address_in, check_run
+    from unerring.app.live_needs import needed_after
+    from unerring.audit.moments import moment
     from unerring.cli._times import time_us
     from unerring.pipeline.retention import retain
     from unerring.pipeline.session import SparkConfig, session
 
     check_run(run)
-    _check_no_source(run)
+    needed = needed_after(run)
     loaded = load(app or address_in(run))
     before_us = time_us("--before", before)
     config = SparkConfig(master=master, memory=memory, log=str(run / "retain.log"))
@@ -41,25 +44,11 @@ def command(
         Console(stderr=True).status("starting Spark; a savepoint is made first"),
         session(config, f"retain {loaded.name}") as spark,
     ):
-        removed = retain(spark, loaded.levels(run), before_us)
+        removed = retain(spark, loaded.levels(run), before_us, needed)
     if as_json:
         typer.echo(msgspec.json.encode(removed).decode())
         return
     for stream, count in removed.items():
-        typer.echo(f"{stream}: {count:,} segment{'' if count == 1 else 's'} removed")
-
-
-def _check_no_source(run: Path) -> None:
-    """Live sources read again from the log what their receivers have not acknowledged."""
-    from unerring.correlation import Role
-    from unerring.model import CallerError
-    from unerring.runtime.live import cluster
-
-    folder = run / "live"
-    if (folder / cluster.FILE).exists() and any(
-        node.role is Role.SOURCE for node in cluster.read(folder).topology.nodes
-    ):
-        raise CallerError(
-            f"{run} has live replicas, which may ask for anything of its log; begin a new --data folder, and keep or "
-            "remove this one as a whole"
-        )
+        after_us = needed.get(stream, before_us)
+        held = f"; live replicas may ask for what is after {moment(after_us)}" if after_us < before_us else ""
+        typer.echo(f"{stream}: {count:,} segment{'' if count == 1 else 's'} removed{held}")

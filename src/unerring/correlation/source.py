@@ -58,6 +58,18 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     bound: int
 
 
+def kept_key(stream: str) -> str:
+    """Under which key a source keeps where a stream's queue begins."""
+    return f"source/{stream}/state"
+
+
+def needs_after(kept: bytes | None) -> int:
+    """After which time a source that follows its producer may have to be handed events again, by what it keeps."""
+    found = None if kept is None else msgspec.msgpack.decode(kept, type=_Kept)
+    # More of the mark's own time may follow it.
+    return found.mark.time - 1 if found is not None and found.mark_count else TIME_MIN
+
+
 class Source:
     """All streams of one producer."""
 
@@ -90,7 +102,7 @@ class Source:
             self._load(stream, records)
 
     def _load(self, stream: str, records: Mapping[str, bytes]) -> None:
-        data = records.get(f"source/{stream}/state")
+        data = records.get(kept_key(stream))
         kept = _Kept(Queue(stream).mark, 0, TIME_MIN) if data is None else msgspec.msgpack.decode(data, type=_Kept)
         events: list[Event] = []
         number = kept.mark_count
@@ -101,9 +113,8 @@ class Source:
         self._oldest[stream] = kept.mark_count
         self.bounds[stream] = kept.bound
         if self.follows:
-            # More of the mark's own time may follow it. What was promised, the producer's own record promises again.
-            progress = kept.mark.time - 1 if kept.mark_count else TIME_MIN
-            self.outgoing.queues[stream] = Queue(stream, kept.mark, kept.mark_count, (), progress)
+            # What was promised, the producer's own record promises again.
+            self.outgoing.queues[stream] = Queue(stream, kept.mark, kept.mark_count, (), needs_after(data))
             return
         progress = max(kept.bound, events[-1].stamp.time if events else TIME_MIN)
         self.outgoing.queues[stream] = Queue(stream, kept.mark, kept.mark_count, events, progress)
@@ -166,7 +177,7 @@ class Source:
         deletes = tuple(_key(stream, number) for number in kept_events)
         self._oldest[stream] = queue.mark_count
         kept = _Kept(queue.mark, queue.mark_count, self.bounds[stream])
-        return Persist(((f"source/{stream}/state", msgspec.msgpack.encode(kept)),), deletes)
+        return Persist(((kept_key(stream), msgspec.msgpack.encode(kept)),), deletes)
 
     # ---- the machine -------------------------------------------------------------------------------------------
 

@@ -6,7 +6,9 @@ where nobody needs what is before: no level's savepoint, no reader's position, n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from unerring.log import Base, Positions
 from unerring.model import CallerError
@@ -18,10 +20,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def retain(spark: SparkSession, levels: tuple[Level, ...], before_us: int) -> dict[str, int]:
+NOBODY: Final[Mapping[str, int]] = MappingProxyType({})
+
+
+def retain(
+    spark: SparkSession, levels: tuple[Level, ...], before_us: int, needed_after: Mapping[str, int] = NOBODY
+) -> dict[str, int]:
     """Remove what lies before a time; how many segments went, by stream.
 
-    The levels must have sealed through that time: it is their past that is let go.
+    The levels must have sealed through that time: it is their past that is let go. `needed_after`: streams of which
+    somebody else may ask for what comes after a time.
     """
     saved: dict[int, int] = {}
     for level in levels:
@@ -39,7 +47,9 @@ def retain(spark: SparkSession, levels: tuple[Level, ...], before_us: int) -> di
             needed[schema.name] = min(needed.get(schema.name, before_us), saved[level.number])
         for schema in level.outputs:
             needed.setdefault(schema.name, before_us)
-    removed = {name: _cut(levels[0], name, time_us) for name, time_us in needed.items()}
+    removed = {
+        name: _cut(levels[0], name, min(time_us, needed_after.get(name, time_us))) for name, time_us in needed.items()
+    }
     for level in levels:
         savepoints.drop_before(level, saved[level.number])
     return removed

@@ -7,8 +7,11 @@ when it starts anew.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import sqlite3
+import tempfile
 import threading
 import zlib
 from collections.abc import Iterable, Mapping
@@ -203,6 +206,27 @@ class SqliteStorage:
         with self._lock:
             self._failure = self._failure or "it was closed"
             self._database.close()
+
+
+def settled(path: Path, key: str) -> bytes | None:
+    """A record as the file holds it, even while its process runs; the newest may still lie in the log beside it."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            copy = shutil.copyfile(path, Path(folder) / "copy.db")
+            with contextlib.closing(sqlite3.connect(f"file:{copy}?immutable=1", uri=True)) as database:
+                found = database.execute("SELECT value, crc FROM records WHERE key = ?", (key,)).fetchone()
+        except FileNotFoundError:
+            return None
+        except (OSError, sqlite3.Error) as error:
+            raise DiskError(
+                f"{path} could not be read ({error}); its process may be writing it, so try again"
+            ) from None
+    if found is None:
+        return None
+    value, crc = found
+    if _crc(key, value) != crc:
+        raise DiskError(f"{path} could not be read: {key!r} does not match its checksum; its process may be writing it")
+    return bytes(value)
 
 
 def _refuse_after(failure: str | None) -> None:

@@ -1,0 +1,42 @@
+"""What live replicas may still ask of a run's log: retention leaves it there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unerring.app.live import LIVE, SPARK
+from unerring.correlation import Role
+from unerring.correlation.source import kept_key, needs_after
+from unerring.model import CallerError
+from unerring.runtime.live import cluster as clusters
+from unerring.runtime.live.hosting import dotted
+from unerring.runtime.storage import settled
+
+
+def needed_after(data: Path) -> dict[str, int]:
+    """For each stream that a live source reads from the log: after which time it may have to read it again.
+
+    A source keeps where its queue begins: all its receivers have on disk what is before. What its file says may be
+    minutes old, which errs on the safe side.
+    """
+    folder = data / LIVE
+    if not (folder / clusters.FILE).exists():
+        return {}
+    cluster = clusters.read(folder)
+    sources = [node for node in cluster.topology.nodes if node.role is Role.SOURCE]
+    if sources and not cluster.durable:
+        raise CallerError(
+            f"{data} has live replicas in memory only, which need its whole log to begin anew; begin a new --data "
+            "folder, with --durable if its log is to be cut, and keep or remove this one as a whole"
+        )
+    if sources and any(node.name == SPARK for node in cluster.topology.nodes):
+        raise CallerError(
+            f"{data} has rules in both gears, and its log is not cut; begin a new --data folder, and keep or remove "
+            "this one as a whole"
+        )
+    return {
+        stream: needs_after(settled(folder / f"{dotted(name)}.db", kept_key(stream)))
+        for node in sources
+        for name in node.replicas
+        for stream in node.outputs
+    }
