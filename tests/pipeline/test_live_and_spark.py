@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,7 +75,8 @@ async def _play(run: LiveRun, first: int, last: int, end: bool = False) -> None:
                 lambda: run.status("source_Reading/0").get("outputs", {}).get("Reading", {}).get("events") == last
             )
             await run.until(lambda: run.status("source_Reading/0")["outputs"]["Reading"]["queued"] == 0)
-            await asyncio.sleep(1.5)  # a source writes once a second where its queue begins
+            empty_s = time.time()  # A source writes once a second where its queue begins.
+            await run.until(lambda: run.status("source_Reading/0")["at"] > empty_s + 2)
     finally:
         run.supervisor.stop()
         await running
