@@ -71,9 +71,8 @@ async def _play(run: LiveRun, first: int, last: int, end: bool = False) -> None:
             run.end()
             await run.until(run.sealed)
         else:
-            await run.until(
-                lambda: run.status("source_Reading/0").get("outputs", {}).get("Reading", {}).get("events") == last
-            )
+            reached_us = run.events[last - 1].stamp.time
+            await run.until(lambda: all(run.log(stream).refresh() >= reached_us for stream in run.streams))
             await run.until(lambda: run.status("source_Reading/0")["outputs"]["Reading"]["queued"] == 0)
             empty_s = time.time()  # A source writes once a second where its queue begins.
             await run.until(lambda: run.status("source_Reading/0")["at"] > empty_s + 2)
