@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from tests.test_demo import played
-from unerring.app.demo.canaries import CANARIES
-from unerring.app.demo.factory import Shape
+from unerring.app.demo import canaries
+from unerring.app.demo.factory import Shape, examples
+from unerring.app.demo.verdict import judge
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -21,8 +25,28 @@ def test_the_verdict_holds(seed: int) -> None:
     assert live["delivered"]["Standstill"] + live["delivered"]["Shortage"] == verdict["instances"]["completed"] > 0
 
 
-@pytest.mark.parametrize("canary", CANARIES)
-def test_the_judge_can_say_no(canary: str) -> None:
-    code, verdict, said = played("--fast", "--seed", "100", "--canary", canary)
+@pytest.fixture(scope="module")
+def showing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was judged right, and kept."""
+    folder = tmp_path_factory.mktemp("showing") / "run"
+    code, _, said = played("--fast", "--seed", "100", "--keep", str(folder))
+    assert code == 0, said
+    return folder
+
+
+@pytest.mark.parametrize("canary", canaries.CANARIES)
+def test_the_judge_can_say_no(
+    showing: Path, tmp_path: Path, canary: str, java: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(examples()))
+    monkeypatch.setenv("FACTORY_SERVICES", "http://127.0.0.1:1")
+    monkeypatch.setenv("FACTORY_CHANNELS", "{}")
+    shutil.copytree(showing, tmp_path / "run", ignore=shutil.ignore_patterns("*.sock", "control"))
+    canaries.plant(canary, tmp_path / "run")
+    assert not judge(tmp_path / "run", print).holds
+
+
+def test_a_planted_canary_is_the_commands_verdict() -> None:
+    code, verdict, said = played("--fast", "--seed", "101", "--canary", "doubled-action")
     assert code == 1, said
     assert verdict["holds"] is False
