@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from unerring.simulation.evaluation.correlation import SETTINGS
+from unerring.simulation.evaluation.processes import MASTERS
 from unerring.simulation.evaluation.summary import Summary, like
 
 
@@ -133,8 +134,8 @@ def _wide(where: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _processes(summary: Summary) -> Iterator[Claim]:
-    def at(degree: int, approach: str, failures: int = 0, network: str = "EC2") -> Any:
-        return like(degree=degree, approach=approach, failures=failures, network=network)
+    def at(degree: int, approach: str, failures: int = 0, network: str = "EC2", masters: int = 0) -> Any:
+        return like(degree=degree, approach=approach, failures=failures, network=network, masters=masters)
 
     for degree, said in ((3, 5), (17, 10)):
         over = summary.value("execution_percent", at(degree, "passive")) - 100
@@ -193,13 +194,13 @@ def _processes(summary: Summary) -> Iterator[Claim]:
         ("replication_ms", (80, 120), "state replication"),
         ("view_change_ms", (140, 220), "a view change"),
     ):
-        failures = 0 if what == "replication_ms" else 10
+        masters = 0 if what == "replication_ms" else MASTERS
         line = summary.line(
             "degree",
             what,
-            _wide(like(approach="passive", failures=failures, network="PlanetLab")),
+            _wide(like(approach="passive", failures=0, network="PlanetLab", masters=masters)),
         )
-        ends = [summary.value(what, at(d, "passive", failures, "PlanetLab")) for d in (3, 33)]
+        ends = [summary.value(what, at(d, "passive", 0, "PlanetLab", masters)) for d in (3, 33)]
         yield _claim(
             f"Figure 9: {name} on PlanetLab takes linearly longer from degree 5 to 33",
             f"{short} to {long} ms",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from unerring.simulation.evaluation.processes import MASTERS
 from unerring.simulation.evaluation.summary import Mean, Summary, both, like
 
 Series = Sequence[tuple[str, Sequence[tuple[float, Mean]]]]
@@ -166,12 +167,12 @@ def _processes(summary: Summary) -> Any:
     times = []
     for network in ("PlanetLab", "EC2"):
         for what, words in (("replication_ms", "state replication"), ("view_change_ms", "view change")):
-            failures = 0 if what == "replication_ms" else 5
-
-            passive = like(approach="passive", network=network, failures=failures)
+            masters = MASTERS if (what, network) == ("view_change_ms", "PlanetLab") else 0
+            failures = 5 if what == "view_change_ms" and not masters else 0
+            passive = like(approach="passive", network=network, failures=failures, masters=masters)
             times.append((f"{words}, {network}-like", summary.series("degree", what, passive)))
     yield "figure-9-times", "Figure 9: state replication and view change", "replication degree", "ms", times
-    degrees = _values(summary, "degree", lambda run: run.network == "PlanetLab")
+    degrees = _values(summary, "degree", lambda run: run.network == "PlanetLab" and not run.masters)
     yield (
         "figure-10-planetlab",
         "Figure 10: execution time with failures, PlanetLab-like",
@@ -183,7 +184,7 @@ def _processes(summary: Summary) -> Any:
             "execution_percent",
             degrees,
             "degree",
-            lambda run: run.network == "PlanetLab",
+            lambda run: run.network == "PlanetLab" and not run.masters,
             "degree {}",
         ),
     )

@@ -16,7 +16,7 @@ from unerring.model import CallerError
 from unerring.simulation.evaluation import channels, correlation
 from unerring.simulation.evaluation.channels import Channel, ChannelRun
 from unerring.simulation.evaluation.correlation import Factory, FactoryRun
-from unerring.simulation.evaluation.processes import Execution, ProcessRun
+from unerring.simulation.evaluation.processes import MASTERS, Execution, ProcessRun
 
 Measurements = dict[str, float]
 Run = Any
@@ -140,8 +140,9 @@ def _processes(full: bool) -> tuple[ProcessRun, ...]:
     runs += [
         ProcessRun(d, "passive", k, "PlanetLab")
         for d in (3, 5, 9, 17, 25, 33)
-        for k in (apart if d < 20 or full else (0, 10))
+        for k in (apart if d < 20 or full else (0,))
     ]
+    runs += [ProcessRun(d, "passive", 0, "PlanetLab", masters=MASTERS) for d in (3, 5, 9, 17, 25, 33)]
     return tuple(runs)
 
 

@@ -34,6 +34,9 @@ from unerring.simulation.evaluation.process_bed import NETWORKS, VERDICT, TimedS
 from unerring.simulation.transport import Bounds
 
 RECOVERY_MEAN_US: Final = 10 * SECOND_US
+MASTER_DOWN_US: Final = 3 * SECOND_US
+MASTERS: Final = 7
+"""Masters that fail in a run of figure 9: enough for a median, few enough that one is back before the next."""
 BEGIN_US: Final = 2 * SECOND_US
 END_US: Final = 900 * SECOND_US
 SERVICE: Final = "service:bank"
@@ -47,6 +50,8 @@ class ProcessRun(msgspec.Struct, frozen=True):
     failures: int = 0
     network: str = "EC2"
     actions: int = 100
+    masters: int = 0
+    """How often the node that executes it fails, alone, for a while."""
 
 
 def grouping_of(run: ProcessRun, actions: list[Vertex]) -> Grouping:
@@ -119,6 +124,8 @@ class Execution:
             down_us = max(SECOND_US // 10, round(self.draw.expovariate(1 / RECOVERY_MEAN_US)))
             victim = self.draw.random()
             world.at(at_us, lambda victim=victim, down_us=down_us: self._fail(victim, down_us))  # type: ignore[misc]
+        for number in range(self.run.masters):
+            world.at(BEGIN_US + total_us * (2 * number + 1) // (2 * self.run.masters), self._fail_master)
         if self.active:
             world.every(10 * MILLISECOND_US, self._judge, END_US, BEGIN_US)
 
@@ -154,6 +161,14 @@ class Execution:
             self.watch.turns += 1
         world.crash(name)
         world.at(world.now_us + down_us, lambda: self._recover(name))
+
+    def _fail_master(self) -> None:
+        running = [name for name in self.names if self.world.machine(name) is not None]
+        for at, name in enumerate(running):
+            led = self.world.machine(name).instances.get("i")
+            if led is not None and led.leading:
+                self._fail(at / len(running), MASTER_DOWN_US)
+                return
 
     def _recover(self, name: str) -> None:
         self.world.start(name)
