@@ -107,9 +107,10 @@ def _correlation(summary: Summary) -> Any:
         ("figure-8-latency", "latency_ms_mean", "Figure 8: end-to-end latency of situations", "ms"),
     ):
         yield name, title, "failure probability a step", y, _by(summary, "p_fail", what, fs, "f", durable, "f = {}")
+    most = max((run.p_fail for run in summary.runs.values() if run.setting == "ours, asking first"), default=0.0)
     yield (
         "better-duplicates",
-        "Better: duplicates by what replicas tell each other of acks (p = 0.001)",
+        f"Better: duplicates by what replicas tell each other of acks (p = {most:g})",
         "additional replicas f",
         "duplicate event messages",
         _by(
@@ -118,7 +119,7 @@ def _correlation(summary: Summary) -> Any:
             "duplicates",
             _values(summary, "setting", lambda run: True),
             "setting",
-            lambda run: not run.durable and run.p_fail == 0.001,
+            lambda run: not run.durable and run.p_fail == most,
             "{}",
         ),
     )

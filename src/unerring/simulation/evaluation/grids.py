@@ -109,7 +109,7 @@ def _correlation(full: bool) -> tuple[FactoryRun, ...]:
     else:  # What figures 5 and 6 need at the least: three replica counts at one rate, three rates at one count.
         runs = [plain(0), *(plain(f, 0.001) for f in (1, 2, 3)), *(plain(2, p) for p in (0.0, 0.0005))]
         runs += [FactoryRun(f, p, durable=True) for f, p in ((0, 0.005), (0, 0.1), (2, 0.1))]
-    better = [(f, p) for f in (1, 2, 3, 4, 5) for p in (0.001, 0.02)] if full else [(2, 0.001)]
+    better = [(f, p) for f in (1, 2, 3, 4, 5) for p in (0.001, 0.02)] if full else [(1, 0.01)]
     runs += [FactoryRun(f, p, setting=setting) for f, p in better for setting in correlation.SETTINGS]
     return tuple(dict.fromkeys(runs))
 
