@@ -166,13 +166,15 @@ const acted = () => Boolean(state.document.processes?.nodes.length);
 
 function card(node, tall, crowded, choose) {
   const hurt = node.replicas.some((one) => !ALIVE.has(one.state) && one.state !== 'ended' && one.state !== 'silent');
-  const facts = node.role === 'process'
-    ? Object.entries(node.counts).map(([status, number]) => `${count(number)} ${status}`).join(', ') || (acted() ? 'none yet' : 'not in this run')
-    : [`${short(node.made)}`, node.onSpark ? `level ${node.onSpark.number} on Spark` : '', node.queued ? `${short(node.queued)} queued` : '', node.waiting ? `${short(node.waiting)} waiting` : '', node.lag ? `lag ${seconds(node.lag)}` : ''].filter(Boolean).join(' · ');
+  const told = node.role === 'process'
+    ? [Object.entries(node.counts).map(([status, number]) => `${count(number)} ${status}`).join(', ') || (acted() ? 'none yet' : 'not in this run')]
+    : [`${short(node.made)}`, node.onSpark ? `level ${node.onSpark.number} on Spark` : '', node.queued ? `${short(node.queued)} queued` : '', node.waiting ? `${short(node.waiting)} waiting` : '', node.lag ? `lag ${seconds(node.lag)}` : ''].filter(Boolean);
+  const facts = told.join(' · ');
   const what = node.role === 'source' ? 'stream' : node.role === 'process' ? 'process' : node.onSpark ? `rule on Spark, level ${node.onSpark.number}` : 'rule';
   const label = `${what} ${node.title}: ${facts}; ${node.replicas.map((one) => `${one.name} ${one.state}${one.leads ? ' leads' : ''}`).join(', ')}`;
   const cut = node.replicas.length ? WIDE - 30 - 21 * Math.min(node.replicas.length, 5) : WIDE - 24;
   const fit = (text, px, size) => (text.length * size * 0.545 > px ? `${text.slice(0, Math.max(3, Math.floor(px / (size * 0.545)) - 1))}…` : text);
+  const shown = told.filter((_, at) => !at || told.slice(0, at + 1).join(' · ').length * 11.5 * 0.545 <= WIDE - 24).join(' · '); // whole facts
   return h('g', {
     key: node.name, class: `node ${node.role}${hurt ? ' hurt' : ''}${focused === node.name ? ' chosen' : ''}`, tabindex: node.name === reached ? 0 : -1, role: 'button', 'aria-label': label,
     'aria-pressed': focused === node.name ? 'true' : 'false', 'data-node': node.name, onClick: () => { reached = node.name; choose(node.name); },
@@ -181,7 +183,7 @@ function card(node, tall, crowded, choose) {
     h('rect', { x: node.x, y: node.y, width: WIDE, height: tall, rx: crowded ? 6 : 9 }),
     h('rect', { class: 'stripe', x: node.x, y: node.y + 8, width: 3.5, height: tall - 16, rx: 1.75 }),
     h('text', { class: 'name', x: node.x + 14, y: node.y + (crowded ? 19.5 : 25) }, fit(node.title, crowded ? cut : cut, 14)),
-    !crowded && h('text', { class: 'facts', x: node.x + 14, y: node.y + 46 }, fit(facts, WIDE - 24, 11.5)),
+    !crowded && h('text', { class: 'facts', x: node.x + 14, y: node.y + 46 }, fit(shown, WIDE - 24, 11.5)),
     pills(node, node.y + (crowded ? 15 : 20)));
 }
 
