@@ -39,10 +39,7 @@ def _spark_together(page: Path) -> object:
 
 @pytest.mark.parametrize("page", [_spark_together(page) for page in PAGES])
 def test_every_block_of_the_page_runs(
-    page: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(tmp_path)
     if _uses_spark(page):

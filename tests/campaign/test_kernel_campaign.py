@@ -23,10 +23,12 @@ CHUNKS = 20
 
 @contextlib.contextmanager
 def _named(seed: int, stream: int | None = None) -> Iterator[None]:
+    """Says which pair differs; one on which the oracle gives up is passed over."""
     try:
         yield
-    except AssertionError as difference:
-        raise AssertionError(f"plan {seed}" + ("" if stream is None else f", stream {stream}")) from difference
+    except (AssertionError, RuleError) as difference:
+        if not str(difference).partition(": ")[2].startswith("the oracle gave up"):
+            raise AssertionError(f"plan {seed}" + ("" if stream is None else f", stream {stream}")) from difference
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
@@ -36,7 +38,7 @@ def test_generated_source(chunk: int) -> None:
         if why_interpreted(plan) is None:
             for stream in range(20):
                 rows = maker.rows(maker.random.randrange(30))
-                with _named(seed, stream), contextlib.suppress(RuleError):  # more ways than the oracle follows
+                with _named(seed, stream):
                     hold_to_the_oracle(plan, rows, maker.through(rows), Random(seed + stream))
 
 

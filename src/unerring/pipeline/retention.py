@@ -7,8 +7,7 @@ where nobody needs what is before: no level's savepoint, no reader's position, n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from unerring.log import Base, Positions
 from unerring.model import CallerError
@@ -20,11 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-NOBODY: Final[Mapping[str, int]] = MappingProxyType({})
-
-
 def retain(
-    spark: SparkSession, levels: tuple[Level, ...], before_us: int, needed_after: Mapping[str, int] = NOBODY
+    spark: SparkSession, levels: tuple[Level, ...], before_us: int, needed_after: Mapping[str, int] | None = None
 ) -> dict[str, int]:
     """Remove what lies before a time; how many segments went, by stream.
 
@@ -47,9 +43,8 @@ def retain(
             needed[schema.name] = min(needed.get(schema.name, before_us), saved[level.number])
         for schema in level.outputs:
             needed.setdefault(schema.name, before_us)
-    removed = {
-        name: _cut(levels[0], name, min(time_us, needed_after.get(name, time_us))) for name, time_us in needed.items()
-    }
+    others = needed_after or {}
+    removed = {name: _cut(levels[0], name, min(time_us, others.get(name, time_us))) for name, time_us in needed.items()}
     for level in levels:
         savepoints.drop_before(level, saved[level.number])
     return removed

@@ -134,7 +134,8 @@ class World(Engine):
         entropy = Random(f"{name} {node.incarnation} {self.seed}")
         self._carry_out(node, node.build(self.now_us, entropy, self.chance.randrange(CLOCK_US_MAX)))
         self._acting = acting
-        for other in self.nodes.values():
+        others = () if self.word_us_max is None else self.nodes.values()
+        for other in others:
             if name in other.links and other.state < State.DOWN:
                 self._word(other.name, Connected(name, node.incarnation))
                 self._word(name, Connected(other.name, other.incarnation))
