@@ -10,10 +10,11 @@ import pytest
 
 from tests.rules import generators
 from tests.rules.conformance import check
-from tests.rules.kernel_pairs import GroupMaker, PairMaker, plan_of
-from tests.rules.test_kernel import hold_to_the_oracle, plain
+from tests.rules.kernel_pairs import GroupMaker, NarrowMaker, PairMaker, plan_of
+from tests.rules.test_kernel import hold_to_the_oracle, lower_limits, plain
 from tests.rules.test_machine_code import hold_rule, pattern
 from unerring.model import RuleError
+from unerring.rules.interpreter import Interpreter
 from unerring.rules.kernel import programs, why_interpreted
 
 FIRST = 1_000_000
@@ -42,6 +43,29 @@ def test_generated_source(chunk: int) -> None:
                     hold_to_the_oracle(plan, rows, maker.through(rows), Random(seed + stream))
 
 
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_narrow_kernels(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if chunk % 2:
+        lower_limits(monkeypatch)
+    for seed in range(FIRST + chunk, FIRST + PLANS, CHUNKS):
+        maker, plan = plan_of(seed, NarrowMaker)
+        for stream in range(20):
+            rows = maker.rows(maker.random.randrange(30))
+            with _named(seed, stream):
+                hold_to_the_oracle(plan, rows, maker.through(rows), Random(seed + stream))
+
+
+@pytest.mark.parametrize("low", [False, True])
+def test_keys_of_every_kind(low: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if low:
+        lower_limits(monkeypatch)
+    for seed in range(FIRST + low, FIRST + 100_000, 2):
+        pair = generators.rekeyed(generators.pair(seed, "pqwwjj"))
+        check(Interpreter, pair)
+        if why_interpreted(pair.plan) is None:
+            check(plain, pair)
+
+
 @pytest.mark.parametrize("kinds", ["p", "w", "j"])
 def test_pairs_of_all_engines(kinds: str) -> None:
     for seed in range(FIRST, FIRST + 50_000):
@@ -65,9 +89,9 @@ def test_generated_source_of_groups(chunk: int, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_machine_code(chunk: int) -> None:
-    """Two hundred rules of each kind, compiled, on a thousand streams: 400 000 pairs."""
+    """Two hundred rules of each kind, compiled, on a thousand streams: 600 000 pairs."""
     for seed in range(FIRST + chunk, FIRST + 200, CHUNKS):
-        for kind in (PairMaker, GroupMaker):
+        for kind in (PairMaker, GroupMaker, NarrowMaker):
             plan, draw = pattern(seed, kind)
             if why_interpreted(plan) is None:
                 with _named(seed), contextlib.suppress(RuleError):

@@ -7,7 +7,7 @@ Every back end is held to the oracle on the same pairs: `oracle.run(plan, events
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from unerring.model import TIME_MAX, Column, ColumnType, Event, RuleError, Stamp, StreamSchema
@@ -23,6 +23,7 @@ COLUMNS = (
     Column("v", INT, True),
     Column("x", FLOAT),
 )
+COLUMN_TYPES = {column.name: column.type for column in COLUMNS}
 S = StreamSchema("S", COLUMNS, ("k",))
 T = StreamSchema("T", COLUMNS, ("k",), ordinals=True)
 RANKS = {"S": 1, "T": 0}
@@ -82,7 +83,7 @@ def stream_events(random: Random, events_max: int) -> list[Event]:
 
 
 def attribute(name: str, at: ex.At = ex.HERE) -> ex.Expr:
-    return ex.Attribute(name, next(column.type for column in COLUMNS if column.name == name), at)
+    return ex.Attribute(name, COLUMN_TYPES[name], at)
 
 
 def kind_is(kind: str) -> ex.Expr:
@@ -334,3 +335,18 @@ def join_plan(random: Random) -> pl.JoinPlan:
         found.append(pl.Measure(f"{alias}_v", of(alias, "v")))
     unmatched = tuple(alias for alias in aliases if random.random() < 0.4)
     return pl.JoinPlan("found", inputs, random.randrange(4), tuple(found), on, unmatched)
+
+
+def rekeyed(made: Pair) -> Pair:
+    """The same rule under another key: a FLOAT with NaN and two zeros, a TEXT, several columns, or none."""
+    key = Random(made.seed).choice(((), ("x",), ("x",), ("kind",), ("kind", "k"), ("k", "x"), ("x", "kind", "k")))
+    value = ex.KeyValue(len(key) - 1, key[-1], COLUMN_TYPES[key[-1]]) if key else ex.literal(0)
+
+    def over(found: tuple[pl.Measure, ...]) -> tuple[pl.Measure, ...]:
+        return tuple(replace(one, expr=value) if one.name == "k" else one for one in found)
+
+    plan = replace(made.plan, inputs=tuple(replace(source, key=key) for source in made.plan.inputs))
+    plan = replace(plan, measures=over(plan.measures))
+    if isinstance(plan, pl.PatternPlan) and plan.timed_out is not None:
+        plan = replace(plan, timed_out=replace(plan.timed_out, measures=over(plan.timed_out.measures)))
+    return replace(made, plan=plan)

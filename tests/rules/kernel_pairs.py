@@ -186,7 +186,7 @@ class PairMaker:
 
     def measures(self, key: tuple[str, ...], variables: tuple[Variable, ...]) -> tuple[Measure, ...]:
         bound = [variable.name for variable in variables if variable.name.startswith("s")]
-        found = [Measure("key", ex.KeyValue(0, key[0], TYPES[key[0]]))] if key else []
+        found = [Measure("key", ex.KeyValue(len(key) - 1, key[-1], TYPES[key[-1]]))] if key else []
         for number in range(self.random.randrange(1, 5)):
             which = self.random.choice((ex.Which.LAST, ex.Which.FIRST))
             over = self.random.choice(((), (self.random.choice(bound),)))
@@ -310,6 +310,104 @@ class GroupMaker(PairMaker):
             gap = self.gap()
             chain += [one] if gap is None else [gap, one]
         return pt.Sequence(tuple(chain))
+
+
+class NarrowMaker(PairMaker):
+    """Patterns at the border of what the narrow kernels take, on either side: two steps of which the latest wins, one
+    step that nothing follows, contiguous steps that ask one column for different values. Keys of every kind."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.shape = self.random.choice(("latest", "absence", "single run"))
+        self.text_key = self.text_key and self.shape != "single run"
+        self.last_kinds: dict[object, int] = {}
+
+    def inputs(self) -> tuple[Input, ...]:
+        made = super().inputs()
+        if self.shape == "single run" and self.random.random() < 0.9:
+            made = tuple(replace(source, where=None) for source in made)
+        if self.random.random() < 0.6:
+            return made
+        keys: tuple[tuple[str, ...], ...] = (("v",), ("k", "v"))
+        if self.shape != "single run":
+            keys += (("kind", "k"), ("v", "kind"), ("k", "kind", "v"))
+        if not self.two_streams:
+            keys += (("on",), ("k", "on"))
+        key = self.random.choice(keys)
+        return tuple(replace(source, key=key) for source in made)
+
+    def plan(self) -> PatternPlan:
+        made = super().plan()
+        if self.random.random() < 0.1:
+            return made
+        if self.shape == "latest":
+            return replace(made, selection=Selection.RECENT, skip=Skip())
+        if self.shape == "single run":
+            return replace(made, selection=Selection.PREFERRED, within_us=self.random.choice((None, 2, 8, 16, 30)))
+        return made
+
+    def pattern(self, plain: bool) -> tuple[pt.Pattern, tuple[Variable, ...]]:
+        streams = (None, None, None, "Left", "Right") if self.two_streams else (None, None, None, "Left")
+        if self.shape == "single run":
+            return self.contiguous(streams)
+        names = ("s0", "s1") if self.shape == "latest" else ("s0", "n1")
+        variables = tuple(Variable(name, self.alone(name, names[0]), self.random.choice(streams)) for name in names)
+        if self.shape == "latest":
+            gap = pt.Gap(pt.Contiguity.RELAXED, *self.seldom_ended()) if self.random.random() < 0.9 else self.gap()
+            between = () if gap is None else (gap,)
+            return pt.Sequence((pt.Step("s0"), *between, pt.Step("s1"))), variables
+        kind = pt.AbsenceKind.FOLLOWED if self.random.random() < 0.9 else pt.AbsenceKind.NEXT
+        return pt.Sequence((pt.Step("s0"), pt.Absence("n1", kind, self.random.choice((0, 1, 2, 4, 8))))), variables
+
+    def alone(self, name: str, first: str) -> ex.Expr | None:
+        """Of one row alone, most of the time."""
+        if self.random.random() < 0.07:
+            return self.condition(name, [first], False)
+        parts = [self.kind_is()] if self.random.random() < 0.8 else []
+        parts += [self.of_row()] if self.random.random() < 0.4 else []
+        if not parts:
+            return None
+        return parts[0] if len(parts) == 1 else self.random.choice((ex.And, ex.Or))(tuple(parts))
+
+    def seldom_ended(self) -> tuple[int | None, ex.Expr | None]:
+        within = self.random.randrange(6) if self.random.random() < 0.3 else None
+        return within, self.kind_is() if self.random.random() < 0.1 else None
+
+    def contiguous(self, streams: tuple[str | None, ...]) -> tuple[pt.Pattern, tuple[Variable, ...]]:
+        first = self.random.randrange(4)
+        kinds = [KINDS[(first + number) % 4] for number in range(self.random.choice((2, 2, 3, 3, 4)))]
+        if self.random.random() < 0.1:
+            kinds[-1] = kinds[0]
+        parts: list[pt.Pattern] = []
+        variables: list[Variable] = []
+        for number, kind in enumerate(kinds):
+            name, earlier = f"s{number}", [variable.name for variable in variables]
+            asked: list[ex.Expr] = [ex.Comparison("=", column("kind"), ex.literal(kind))]
+            asked += [self.of_row()] if self.random.random() < 0.1 else []
+            asked += [self.of_match(name, earlier, strict=bool(number))] if self.random.random() < 0.3 else []
+            held = asked[0] if len(asked) == 1 else ex.And(tuple(asked))
+            variables.append(Variable(name, held, self.random.choice(streams)))
+            node: pt.Pattern = pt.Step(name)
+            edge = number in (0, len(kinds) - 1)
+            if self.random.random() < (0.05 if edge else 0.6):
+                least = self.random.choice((1, 1, 2))
+                most = self.random.choice((None, least, least + 1))
+                node = pt.Quantified(node, least, most, self.random.random() < 0.6)
+            parts.append(node)
+        return pt.Sequence(tuple(parts)), tuple(variables)
+
+    def rows(self, count: int) -> list[Row]:
+        return super().rows(2 * count if self.shape == "single run" else count)
+
+    def event(self, rank: int, stamp: Stamp) -> Event:
+        """The kinds of a key follow each other, most of the time, so that contiguous steps are met."""
+        made = super().event(rank, stamp)
+        if self.shape == "single run":
+            made.payload["v"] = self.random.choice((made.payload["v"], 0.0, -0.0))
+            key = made.payload["k"] = self.random.choice((0, 0, 0, 1, 5))
+            self.last_kinds[key] = (self.last_kinds.get(key, 0) + self.random.choice((0, 1, 1, 1, 2))) % 4
+            made.payload["kind"] = KINDS[self.last_kinds[key]]
+        return made
 
 
 def plan_of(seed: int, kind: type[PairMaker] = PairMaker) -> tuple[PairMaker, Plan]:

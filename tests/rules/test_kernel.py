@@ -9,16 +9,27 @@ import pytest
 
 from unerring.model import TIME_MAX, Event, RuleError
 from unerring.rules.engine import Engine, schemas_of
-from unerring.rules.kernel import KernelEngine, explain, programs, why_interpreted
+from unerring.rules.interpreter import Interpreter
+from unerring.rules.kernel import (
+    KernelEngine,
+    explain,
+    keys,
+    latest,
+    programs,
+    run_lists,
+    single,
+    why_interpreted,
+)
 from unerring.rules.kernel import engine as kernel_engine
 from unerring.rules.kernel.programs import Program, program_of
+from unerring.rules.kernel.registers import UNBOUND
 from unerring.rules.oracle import outputs_of
 from unerring.rules.outputs import Output, Row, number
 from unerring.rules.plan import Plan
 
 from . import generators
 from .conformance import check
-from .kernel_pairs import GroupMaker, plan_of, splits
+from .kernel_pairs import GroupMaker, NarrowMaker, PairMaker, plan_of, splits
 
 SHARDS = 8
 PLANS = 60
@@ -88,6 +99,47 @@ def test_a_plan_that_was_once_compiled_wrongly(seed: int) -> None:
         hold_to_the_oracle(plan, rows, maker.through(rows), Random(seed + stream))
 
 
+def lower_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What happens to many keys and to large batches, with a few."""
+    monkeypatch.setattr(kernel_engine, "IDLE_MIN", 2)
+    monkeypatch.setattr(keys, "DIRECT_MAX", 2)
+    monkeypatch.setattr(latest, "KEYS_CACHED", 1)
+    monkeypatch.setattr(latest, "BLOCK", 2)
+    monkeypatch.setattr(single, "OUTPUTS_MIN", 1)
+    monkeypatch.setattr(run_lists, "OUTPUTS_MIN", 1)
+
+
+@pytest.mark.parametrize("shard", range(4))
+def test_narrow_kernels_are_the_oracle(shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shard % 2:
+        lower_limits(monkeypatch)
+    found: dict[str, int] = {}
+    for seed in range(shard * PLANS, (shard + 1) * PLANS):
+        maker, plan = plan_of(seed, NarrowMaker)
+        for stream in range(STREAMS):
+            rows = maker.rows(maker.random.randrange(24))
+            try:
+                outputs = hold_to_the_oracle(plan, rows, maker.through(rows), Random(seed * STREAMS + stream))
+            except AssertionError as difference:
+                raise AssertionError(f"narrow {seed}, stream {stream}, {explain(plan)}") from difference
+            found[program_of(plan).kernel] = found.get(program_of(plan).kernel, 0) + outputs
+    assert all(found[kernel] > PLANS / 6 for kernel in ("latest", "absence", "single run")), found
+
+
+@pytest.mark.parametrize("low", [False, True])
+def test_keys_of_every_kind(low: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if low:
+        lower_limits(monkeypatch)
+    compiled = 0
+    for seed in range(500 * low, 500 * (low + 1)):
+        pair = generators.rekeyed(generators.pair(seed, "pqwwjj"))
+        check(Interpreter, pair)
+        if why_interpreted(pair.plan) is None:
+            check(plain, pair)
+            compiled += 1
+    assert compiled > 100
+
+
 @pytest.mark.parametrize("shard", range(2))
 def test_groups_are_the_oracle(shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups, permutations and alternatives within each other; where too many ways are open, both may give up."""
@@ -130,28 +182,35 @@ def test_pairs_of_all_engines(kinds: str) -> None:
 
 
 CANARIES = [
-    ("a deadline that does not count", "if t > I[s, 7]:", "if t >= I[s, 7]:"),
-    ("a run that is not copied", "I[o, 4] = I[b, 4]", "pass"),
-    ("a match that ends too little", "I[s, 3] <= bar", "I[s, 3] < bar"),
-    ("a time that is over too late", "HT[0] <= through", "HT[0] < through"),
+    ("a deadline that does not count", "if t > I[s, 7]:", "if t >= I[s, 7]:", PairMaker),
+    ("a run that is not copied", "I[o, 4] = I[b, 4]", "pass", PairMaker),
+    ("a match that ends too little", "I[s, 3] <= bar", "I[s, 3] < bar", PairMaker),
+    ("a time that is over too late", "HT[0] <= through", "HT[0] < through", PairMaker),
+    ("the latest, at its deadline", "(t <= d)", "(t < d)", NarrowMaker),
+    ("an absence, at its deadline", "(x > d)", "(x >= d)", NarrowMaker),
+    ("an absence of an earlier batch", "LB[k] = rows_before", "pass", NarrowMaker),
+    ("a single run, at its deadline", "if t <= I[k, 2]:", "if t < I[k, 2]:", NarrowMaker),
+    ("what a run before has left", f"N[k, 0] = {UNBOUND}", "pass", NarrowMaker),
 ]
 
 
-@pytest.mark.parametrize(("what", "right", "wrong"), CANARIES, ids=[what for what, _, _ in CANARIES])
-def test_broken_kernels_are_caught(what: str, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("what", "right", "wrong", "kind"), CANARIES, ids=[what for what, *_ in CANARIES])
+def test_broken_kernels_are_caught(
+    what: str, right: str, wrong: str, kind: type[PairMaker], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(plan: Plan) -> Program:
         program = program_of(plan)
         return replace(program, source=program.source.replace(right, wrong))
 
     monkeypatch.setattr(kernel_engine, "program_of", broken)
     with pytest.raises((AssertionError, IndexError)):
-        hold_plans_to_the_oracle(right, 200)
+        hold_plans_to_the_oracle(right, 200, kind)
 
 
-def hold_plans_to_the_oracle(source: str, plans: int) -> None:
+def hold_plans_to_the_oracle(source: str, plans: int, kind: type[PairMaker]) -> None:
     """Those whose source has this in it."""
     for seed in range(plans):
-        maker, plan = plan_of(seed)
+        maker, plan = plan_of(seed, kind)
         if why_interpreted(plan) is None and source in program_of(plan).source:
             for stream in range(STREAMS):
                 rows = maker.rows(16)

@@ -381,6 +381,40 @@ def test_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         KernelEngine(plan, compile_after=None).feed(rows, TIME_MAX)
 
 
-def row(time: int, kind: str) -> Row:
-    payload = {"k": 0, "kind": kind, "x": 1, "v": 1.0, "note": None, "on": True}
+def row(time: int, kind: str, v: float = 1.0) -> Row:
+    payload = {"k": 0, "kind": kind, "x": 1, "v": v, "note": None, "on": True}
     return Row(0, Event("Left", Stamp(time, 0), (0,), payload))
+
+
+@pytest.mark.parametrize("compile_after", [None, 0])
+def test_a_first_step_that_asks_for_its_own_match_does_not_see_the_run_before(compile_after: int | None) -> None:
+    first = ex.And((KIND["A"], ex.IsNull(column("v", last("a", 1)))))
+    plan = PatternPlan(
+        "Own",
+        (Input(LEFT, ("k",)),),
+        (Variable("a", first), Variable("b", KIND["B"])),
+        pt.Sequence((pt.Step("a"), pt.Step("b"))),
+        (Measure("v", column("v", last("a"))),),
+        within_us=10,
+    )
+    assert explain(plan) == "compiled (single run)"
+    rows = [row(time, kind) for time, kind in enumerate("ABAAB")]
+    outputs = KernelEngine(plan, compile_after=compile_after).feed(rows, 9)
+    assert outputs == outputs_of(plan, rows, 9)
+    assert len(outputs) == 2
+
+
+@pytest.mark.parametrize("make", [Interpreter, KernelEngine])
+def test_a_key_that_is_nan_is_the_same_after_a_restore(make: type[Interpreter] | type[KernelEngine]) -> None:
+    plan = PatternPlan(
+        "ByValue",
+        (Input(LEFT, ("v",)),),
+        (Variable("a", KIND["A"]), Variable("b", KIND["B"])),
+        pt.Sequence((pt.Step("a"), pt.Gap(pt.Contiguity.RELAXED), pt.Step("b"))),
+        (Measure("since", ex.EventTime(last("a"))),),
+        within_us=10,
+    )
+    engine, restored = make(plan), make(plan)
+    assert engine.feed([row(0, "A", v=float("nan"))], 0) == []
+    restored.restore(engine.snapshot())
+    assert len(restored.feed([row(1, "B", v=float("nan"))], 1)) == 1

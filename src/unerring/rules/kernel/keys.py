@@ -97,12 +97,13 @@ class KeyIndex:
     def give(self, keys: Sequence[Key]) -> list[int]:
         """The numbers of some keys, new or known."""
         if not self._integers:
-            return [self._add(key) for key in keys]
+            return [self._add(canonical_key(key)) for key in keys]
         values = np.array([key[0] for key in keys], np.int64)
         if self.direct:
             self._bound = max(self._bound, int(values.max(initial=-1)) + 1)
             return [int(value) for value in values]
-        return [int(number) for number in self._table.numbers(values, self.look_up)]
+        with np.errstate(over="ignore"):  # a hash may wrap
+            return [int(number) for number in self._table.numbers(values, self.look_up)]
 
     def fits(self, batch: Columns, names: tuple[str, ...]) -> bool:
         """Whether all keys of a batch can be their own numbers, if the index works like that."""

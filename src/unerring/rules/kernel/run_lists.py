@@ -20,6 +20,9 @@ RUNS_MAX = 1_000_000
 MERGED_RUNS_MAX = 5_000
 """The same where each new way is compared with all that are open."""
 
+OUTPUTS_MIN = 256
+"""Room for so many outputs at least before a batch is interrupted to make more."""
+
 FREE, TIMERS, FOUND, LIMIT, WRONG = range(5)
 """Places in `M`: how many slots are free, timers are set, outputs were found; how long a list may become; what is wrong
 with a skip."""
@@ -77,7 +80,7 @@ class RunLists:
     def step(
         self, functions: Functions, batch: Columns, key: Array, arguments: Sequence[Any], through: int, rows_before: int
     ) -> Found:
-        room = max(256, len(batch) // 4)
+        room = max(OUTPUTS_MIN, len(batch) // 4)
         parts: list[Found] = []
         row, run = 0, functions["step"]
         while row <= len(batch):

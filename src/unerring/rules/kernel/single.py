@@ -13,7 +13,6 @@ import numpy as np
 
 from unerring.model import TIME_MAX
 from unerring.rules import expressions as ex
-from unerring.rules import patterns as pt
 from unerring.rules.kernel.columns import Array, Columns
 from unerring.rules.kernel.compilation import Functions
 from unerring.rules.kernel.lists import LONG
@@ -24,10 +23,13 @@ from unerring.rules.kernel.registers import UNBOUND, Bank, Register, View, decla
 from unerring.rules.kernel.scalar import Lines, Uncompiled, emit, hold
 from unerring.rules.kernel.state import Entries
 from unerring.rules.plan import PatternPlan, Selection
+from unerring.rules.reading import of_row_alone
 
 PLACE, COUNT, DEADLINE = range(3)
 """Columns of `I`: the element whose row was bound last, plus one (0: no run), how often, until when."""
 BASE = 3
+OUTPUTS_MIN = 64
+"""Room for so many outputs at least before a batch is interrupted to make more."""
 
 
 class SingleSource:
@@ -112,22 +114,30 @@ class SingleSource:
 
     def _write_start(self) -> None:
         lines = self.lines
-        element = self.line.elements[0]
-        with lines.block(f"if {self._accepts(element.variables[0])}:"):
+        first = self.line.elements[0].variables[0]
+        condition = self.plan.variable(first).condition
+        early = condition is not None and not of_row_alone(condition)
+        if early:  # what it asks of the match is asked of this one, not of the key's run before
+            self._write_blank()
+        with lines.block(f"if {self._accepts(first)}:"):
             within = self.plan.within_us
             deadline = TIME_MAX if within is None else f"min(t + {min(within, LONG)}, {TIME_MAX})"
             lines("I[k, 0] = 1")
             lines(f"I[k, {COUNT}] = 1")
             lines(f"I[k, {DEADLINE}] = {deadline}")
-            integers, floats, states = self.bank.widths()
-            blank = self.bank.texts()
-            for column in range(integers):
-                lines(f"I[k, {BASE + column}] = {-1 if column in blank else 0}")
-            for column in range(floats):
-                lines(f"F[k, {column}] = 0.0")
-            for column in range(states):
-                lines(f"N[k, {column}] = {UNBOUND}")
-            self._fold(element.variables[0])
+            if not early:
+                self._write_blank()
+            self._fold(first)
+
+    def _write_blank(self) -> None:
+        integers, floats, states = self.bank.widths()
+        blank = self.bank.texts()
+        for column in range(integers):
+            self.lines(f"I[k, {BASE + column}] = {-1 if column in blank else 0}")
+        for column in range(floats):
+            self.lines(f"F[k, {column}] = 0.0")
+        for column in range(states):
+            self.lines(f"N[k, {column}] = {UNBOUND}")
 
     def _accepts(self, variable: str) -> str:
         defined = self.plan.variable(variable)
@@ -201,10 +211,6 @@ def _asked(condition: ex.Expr | None) -> list[tuple[str, str]]:
     return []
 
 
-def strict_only(gap: pt.Gap | None) -> bool:
-    return gap is None or gap == STRICT
-
-
 class SingleMemory:
     """A row of each array for each key."""
 
@@ -224,7 +230,7 @@ class SingleMemory:
     def step(
         self, functions: Functions, batch: Columns, key: Array, arguments: Sequence[Any], through: int, rows_before: int
     ) -> Found:
-        room = len(batch) // 8 + 64
+        room = max(OUTPUTS_MIN, len(batch) // 8)
         parts: list[Found] = []
         row, found = 0, np.zeros(1, np.int64)
         while row <= len(batch):
