@@ -10,9 +10,10 @@ import pytest
 
 from tests.rules import generators
 from tests.rules.conformance import check
+from tests.rules.expression_pairs import expressions_of
 from tests.rules.kernel_pairs import GroupMaker, NarrowMaker, PairMaker, plan_of
-from tests.rules.test_kernel import hold_to_the_oracle, lower_limits, plain
-from tests.rules.test_machine_code import hold_rule, pattern
+from tests.rules.test_kernel import hold_expressions, hold_to_the_oracle, lower_limits, plain
+from tests.rules.test_machine_code import expressions, hold_rule, pattern
 from unerring.model import RuleError
 from unerring.rules.interpreter import Interpreter
 from unerring.rules.kernel import programs, why_interpreted
@@ -55,6 +56,16 @@ def test_narrow_kernels(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
                 hold_to_the_oracle(plan, rows, maker.through(rows), Random(seed + stream))
 
 
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_expressions_of_every_type(chunk: int) -> None:
+    for seed in range(FIRST + chunk, FIRST + PLANS, CHUNKS):
+        maker, plan = expressions_of(seed)
+        for stream in range(8):
+            rows = maker.rows(maker.random.randrange(12))
+            with _named(seed, stream):
+                hold_expressions(plan, rows, maker.through(rows), Random(seed + stream))
+
+
 @pytest.mark.parametrize("low", [False, True])
 def test_keys_of_every_kind(low: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if low:
@@ -89,10 +100,10 @@ def test_generated_source_of_groups(chunk: int, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_machine_code(chunk: int) -> None:
-    """Two hundred rules of each kind, compiled, on a thousand streams: 600 000 pairs."""
+    """Two hundred rules of each kind, compiled, on a thousand streams: 700 000 pairs."""
     for seed in range(FIRST + chunk, FIRST + 200, CHUNKS):
-        for kind in (PairMaker, GroupMaker, NarrowMaker):
-            plan, draw = pattern(seed, kind)
+        drawn = [pattern(seed, kind) for kind in (PairMaker, GroupMaker, NarrowMaker)]
+        for plan, draw in (*drawn, expressions(seed)):
             if why_interpreted(plan) is None:
                 with _named(seed), contextlib.suppress(RuleError):
                     hold_rule(plan, draw, 1000, seed)

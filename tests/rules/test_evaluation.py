@@ -125,6 +125,8 @@ def test_not_in_like_case() -> None:
         ("1970-01-01T00:00:01Z", TIME, 1_000_000),
         ("1970-01-01T00:00:01", TIME, 1_000_000),
         ("soon", TIME, None),
+        (True, TIME, None),
+        (ex.Literal(2**62, TIME), TEXT, None),
     ],
 )
 def test_casts(given: object, to: ColumnType, expected: object) -> None:
@@ -165,6 +167,12 @@ def test_float_aggregates(name: str, values: list[float], expected: object) -> N
     rows = [Event("S", Stamp(n), (), {"x": one}) for n, one in enumerate(values)]
     got = evaluate(ex.Aggregate(name, (ex.Attribute("x", FLOAT),)), WindowScope(rows, (), (0, 1)))
     assert repr(got) == repr(expected)
+
+
+def test_all_nans_are_one_to_distinct() -> None:
+    rows = [Event("S", Stamp(n), (), {"x": float(one)}) for n, one in enumerate(("nan", "nan", "0.0", "-0.0"))]
+    counted = ex.Aggregate("count", (ex.Attribute("x", FLOAT),), distinct=True)
+    assert evaluate(counted, WindowScope(rows, (), (0, 1))) == 2
 
 
 def test_times() -> None:

@@ -29,6 +29,7 @@ from unerring.rules.plan import Plan
 
 from . import generators
 from .conformance import check
+from .expression_pairs import expressions_of
 from .kernel_pairs import GroupMaker, NarrowMaker, PairMaker, plan_of, splits
 
 SHARDS = 8
@@ -124,6 +125,31 @@ def test_narrow_kernels_are_the_oracle(shard: int, monkeypatch: pytest.MonkeyPat
                 raise AssertionError(f"narrow {seed}, stream {stream}, {explain(plan)}") from difference
             found[program_of(plan).kernel] = found.get(program_of(plan).kernel, 0) + outputs
     assert all(found[kernel] > PLANS / 6 for kernel in ("latest", "absence", "single run")), found
+
+
+@pytest.mark.parametrize("shard", range(4))
+def test_expressions_of_every_type_are_the_oracle(shard: int) -> None:
+    found = compiled = 0
+    for seed in range(shard * PLANS, (shard + 1) * PLANS):
+        maker, plan = expressions_of(seed)
+        for stream in range(STREAMS):
+            rows = maker.rows(maker.random.randrange(12))
+            try:
+                found += hold_expressions(plan, rows, maker.through(rows), Random(stream))
+            except AssertionError as difference:
+                raise AssertionError(f"expressions {seed}, stream {stream}, {explain(plan)}") from difference
+        compiled += why_interpreted(plan) is None
+    assert compiled > 0.4 * PLANS
+    assert found > PLANS * STREAMS / 4
+
+
+def hold_expressions(plan: Plan, rows: list[Row], through: int, random: Random) -> int:
+    """Interpreted, and compiled where that can be."""
+    expected = outputs_of(plan, rows, through)
+    assert texts(plan, Interpreter(plan).feed(rows, through)) == texts(plan, expected)
+    if why_interpreted(plan) is None:
+        hold_to_the_oracle(plan, rows, through, random)
+    return len(expected)
 
 
 @pytest.mark.parametrize("low", [False, True])

@@ -23,6 +23,7 @@ from unerring.rules.plan import Input, Measure, PatternPlan, Plan, Variable
 
 from . import generators
 from .conformance import check_stamps
+from .expression_pairs import expressions_of
 from .kernel_pairs import LEFT, GroupMaker, PairMaker, column, last, plan_of, splits
 from .test_kernel import texts
 
@@ -39,6 +40,17 @@ def pattern(seed: int, kind: type[PairMaker] = PairMaker) -> tuple[Plan, Draw]:
     def draw(random: Random) -> tuple[list[Row], int]:
         maker.random = random
         rows = maker.rows(random.randrange(18))
+        return rows, maker.through(rows)
+
+    return plan, draw
+
+
+def expressions(seed: int) -> tuple[Plan, Draw]:
+    maker, plan = expressions_of(seed)
+
+    def draw(random: Random) -> tuple[list[Row], int]:
+        maker.random = random
+        rows = maker.rows(random.randrange(14))
         return rows, maker.through(rows)
 
     return plan, draw

@@ -19,9 +19,10 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-from unerring.model import ColumnType, Event, Key, RuleError, Value, to_datetime, to_time_us
+from unerring.model import ColumnType, Event, Key, RuleError, SchemaError, Value, to_datetime, to_time_us
 from unerring.rules import expressions as ex
 from unerring.rules.functions import AGGREGATES, FUNCTIONS, INT_MAX, INT_MIN, fit
+from unerring.rules.outputs import canonical_key
 
 
 class NotYet(Exception):
@@ -362,7 +363,7 @@ def cast(value: Any, source: ex.Type, to: ColumnType) -> Any:
         return value
     try:
         return _CASTS[to](value, source)
-    except (ValueError, OverflowError, UnicodeDecodeError, RuleError):
+    except (ValueError, OverflowError, RuleError, SchemaError):
         return None
 
 
@@ -439,9 +440,9 @@ def _aggregate(expr: ex.Aggregate) -> Prepared:
             if None in values and not function.nulls:
                 continue
             if distinct:
-                if values in seen:
+                if (same := canonical_key(values)) in seen:
                     continue
-                seen.add(values)
+                seen.add(same)
             state = function.step(state, *values)
         return function.finish(state)
 

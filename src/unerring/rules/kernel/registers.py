@@ -113,7 +113,7 @@ def _aggregate(expr: ex.Aggregate) -> Register:
         raise Uncompiled(f"the aggregate {expr} of several values")
     argument = expr.arguments[0] if expr.arguments else None
     if expr.name in ("min", "max") and argument is not None and argument.type in (*CODED, ColumnType.BOOL):
-        raise Uncompiled(f"{expr} orders texts")
+        raise Uncompiled(f"{expr} orders what are no numbers")
     return Register(expr.name, expr.variables, argument, folded=True)
 
 

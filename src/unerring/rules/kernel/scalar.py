@@ -254,7 +254,7 @@ def _cast(expr: ex.Cast, operand: Operand, lines: Lines) -> Operand:
         return Operand(zero(expr.to), "True")
     if expr.to is FLOAT and source in (INT, TIME, BOOL):
         return Operand(f"float({operand.value})", operand.null)
-    if expr.to in (INT, TIME) and source in (INT, TIME, BOOL):
+    if (source, expr.to) in ((INT, TIME), (TIME, INT), (BOOL, INT)):
         return Operand(f"int({operand.value})", operand.null) if source is BOOL else operand
     if expr.to in (INT, TIME) and source is FLOAT:
         value, lost = lines.name(), lines.name("n")

@@ -15,6 +15,7 @@ from unerring.model import ColumnType, Event, Key
 from unerring.rules import expressions as ex
 from unerring.rules.evaluation import NotYet, Prepared, prepare
 from unerring.rules.functions import AGGREGATES, AggregateFunction
+from unerring.rules.outputs import canonical_key
 from unerring.rules.reading import walk
 
 Pairs = tuple[tuple[int, int], ...]
@@ -74,9 +75,13 @@ class Fold:
         state, seen = held
         self._scope.look_at(row, variable)
         values = tuple(argument(self._scope) for argument in self._arguments)
-        if (None in values and not self._function.nulls) or (seen is not None and values in seen):
+        if None in values and not self._function.nulls:
             return held
-        return self._function.step(state, *values), (None if seen is None else seen | {values})
+        if seen is not None:
+            if (same := canonical_key(values)) in seen:
+                return held
+            seen |= {same}
+        return self._function.step(state, *values), seen
 
     def value(self, held: Any) -> Any:
         return self._function.finish(held[0])
