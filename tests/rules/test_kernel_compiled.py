@@ -418,3 +418,21 @@ def test_a_key_that_is_nan_is_the_same_after_a_restore(make: type[Interpreter] |
     assert engine.feed([row(0, "A", v=float("nan"))], 0) == []
     restored.restore(engine.snapshot())
     assert len(restored.feed([row(1, "B", v=float("nan"))], 1)) == 1
+
+
+def test_rows_that_can_be_bound_in_two_ways_are_one_match() -> None:
+    """Two rows in one round or in two: the same rows for the same step. No run says which way it came."""
+    rounds = pt.Quantified(pt.Quantified(pt.Step("a"), 1, None, greedy=False), 1, None, greedy=False)
+    plan = PatternPlan(
+        "Rounds",
+        (Input(LEFT, ("k",)),),
+        (Variable("a", KIND["A"]),),
+        rounds,
+        (Measure("n", ex.Aggregate("count")),),
+        within_us=3,
+        selection=Selection.ALL,
+    )
+    assert explain(plan) == "interpreted: two ways lead on by one variable: one match could be found twice"
+    assert why_interpreted(replace(plan, selection=Selection.PREFERRED)) is None
+    outputs = Interpreter(plan).feed([row(time, "A") for time in range(2)], 2)
+    assert sorted(output.payload["n"] for output in outputs) == [1, 1, 2]

@@ -129,6 +129,15 @@ class Net:
             and not any(isinstance(o, Wait) and o.gap.contiguity is pt.Contiguity.ANY for one in options for o in one)
         )
 
+    def one_way(self) -> bool:
+        """Whether what a run binds next says which way it went: two runs of one start then differ in their rows."""
+        inside_and_beyond = [self.bound(place)[:2] for place in range(len(self.elements))]
+        for options in (self.starts, *(again + leave for again, leave in inside_and_beyond)):
+            names = [option.variable if isinstance(option, Wait) else None for option in options]
+            if len(set(names)) < len(names):
+                return False
+        return True
+
     # --- whether runs could multiply ---
 
     def multiplies(self) -> bool:

@@ -75,6 +75,8 @@ class RunsSource(ListSource):
         names = [name for element in self.net.elements for name in element.variables]
         if not self.cuts and len(set(names)) < len(names) and not self.net.one_path():
             raise Uncompiled("a variable stands at two places: one match could be found twice")
+        if not self.cuts and not self.net.one_way():
+            raise Uncompiled("two ways lead on by one variable: one match could be found twice")
         waits = [option for place in range(len(self.net.elements)) for option in self.net.bound(place)[1]]
         for final in (option for option in waits if isinstance(option, Final)):
             if self.plan.within_us is None and any(absence.within_us is None for absence in final.absences):
