@@ -136,6 +136,24 @@ def test_casts(given: object, to: ColumnType, expected: object) -> None:
 @pytest.mark.parametrize(
     ("name", "values", "expected"),
     [
+        ("round", [-(2**63), -1], None),
+        ("round", [2**61 + 7, -1], 2305843009213693960),
+        ("round", [-(2**61), -1], -2305843009213693950),
+        ("round", [2.5], 3.0),
+        ("round", [-2.5], -3.0),
+        ("replace", ["ab", "", "x"], "ab"),
+        ("replace", ["aba", "a", "x"], "xbx"),
+        ("sqrt", [-1.0], None),
+        ("substring", ["abc", 0, 2], "a"),
+    ],
+)
+def test_functions(name: str, values: list[object], expected: object) -> None:
+    assert repr(value(ex.Call(name, tuple(map(of, values))))) == repr(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "expected"),
+    [
         ("sum", [1, None, 2], 3),
         ("sum", [], None),
         ("sum", [BIG, 1], None),

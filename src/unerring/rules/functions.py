@@ -154,7 +154,8 @@ def _round(value: float, digits: int = 0) -> float | int | None:
         if digits >= 0:
             return value
         unit = 10 ** min(-digits, 40)
-        return fit(int(math.copysign((abs(value) + unit // 2) // unit * unit, value)))
+        rounded = (abs(value) + unit // 2) // unit * unit
+        return fit(-rounded if value < 0 else rounded)
     if not math.isfinite(value):
         return value
     from decimal import ROUND_HALF_UP, Decimal
@@ -170,6 +171,11 @@ def _substring(text: str, start: int, length: int | None = None) -> str:
     """SQL's: positions start at 1, and what lies before 1 counts into the length."""
     end = len(text) + 1 if length is None else start + max(length, 0)
     return text[max(start, 1) - 1 : max(end, 1) - 1]
+
+
+def _replace(text: str, part: str, by: str) -> str:
+    """Nothing is replaced where nothing is looked for."""
+    return text.replace(part, by) if part else text
 
 
 def _extreme(pick: Callable[..., Any]) -> Callable[..., Any]:
@@ -208,7 +214,7 @@ def _fill() -> None:
     register("ltrim", Function(text, lambda x: x.lstrip(" ")))
     register("rtrim", Function(text, lambda x: x.rstrip(" ")))
     register("reverse", Function(text, lambda x: x[::-1]))
-    register("replace", Function(signature(TEXT, TEXT, TEXT, TEXT), str.replace))
+    register("replace", Function(signature(TEXT, TEXT, TEXT, TEXT), _replace))
     register("position", Function(signature(INT, TEXT, TEXT), lambda text, part: text.find(part) + 1))
     for name in ("sin", "cos", "tan", "asin", "acos", "atan", "log2", "degrees", "radians"):
         register(name, Function(number_to_float, _guarded(getattr(math, name))))
