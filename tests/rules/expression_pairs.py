@@ -164,8 +164,9 @@ class ExpressionMaker:
         inputs = (pl.Input(WIDE, ("k",), self.of(BOOL, depth) if self.random.random() < 0.2 else None),)
         if self.random.random() < 0.2:
             self.ats, self.over = (), ((),)
-            window = self.random.choice((pl.Tumbling(4), pl.Session(2), pl.Counted(3, 1)))
-            return pl.WindowPlan("Random", inputs, window, self.folded(depth))
+            windows = (pl.Tumbling(4), pl.Sliding(3, 2), pl.Session(2), pl.Counted(3, 1), pl.Trailing(3))
+            emit = self.random.choice(tuple(pl.Emit))
+            return pl.WindowPlan("Random", inputs, self.random.choice(windows), self.folded(depth), emit)
         first = self.of(BOOL, depth)
         self.ats, self.over = (ex.HERE, ex.HERE, last("a"), ex.At(("a",), ex.Which.FIRST)), (("a",), ("b",), ())
         second = self.of(BOOL, depth)

@@ -25,7 +25,7 @@ from unerring.rules.kernel.programs import Program, program_of
 from unerring.rules.kernel.registers import UNBOUND
 from unerring.rules.oracle import outputs_of
 from unerring.rules.outputs import Output, Row, number
-from unerring.rules.plan import Plan
+from unerring.rules.plan import Plan, Sliding
 
 from . import generators
 from .conformance import check
@@ -207,6 +207,15 @@ def test_pairs_of_all_engines(kinds: str) -> None:
     assert found > compiled / 4
 
 
+@pytest.mark.parametrize("overlap", [62, 63, 64])
+def test_as_many_windows_as_can_overlap(overlap: int) -> None:
+    """More than a fresh pool has slots for: the first row asks for a larger one."""
+    pair = generators.pair(10, "w")
+    plan = replace(pair.plan, window=Sliding(overlap, 1))
+    assert why_interpreted(plan) is None
+    assert check(plain, replace(pair, plan=plan, through=TIME_MAX)) > overlap
+
+
 CANARIES = [
     ("a deadline that does not count", "if t > I[s, 7]:", "if t >= I[s, 7]:", PairMaker),
     ("a run that is not copied", "I[o, 4] = I[b, 4]", "pass", PairMaker),
@@ -217,12 +226,16 @@ CANARIES = [
     ("an absence of an earlier batch", "LB[k] = rows_before", "pass", NarrowMaker),
     ("a single run, at its deadline", "if t <= I[k, 2]:", "if t < I[k, 2]:", NarrowMaker),
     ("what a run before has left", f"N[k, 0] = {UNBOUND}", "pass", NarrowMaker),
+    ("what was given is forgotten", "is_empty = False", "pass", None),
+    ("a row counts that has left", "> now - ", ">= now - ", None),
+    ("a window that has become empty is passed over", "if I[s, 1] > 0 and", "if False and", None),
 ]
+"""None: windows."""
 
 
 @pytest.mark.parametrize(("what", "right", "wrong", "kind"), CANARIES, ids=[what for what, *_ in CANARIES])
 def test_broken_kernels_are_caught(
-    what: str, right: str, wrong: str, kind: type[PairMaker], monkeypatch: pytest.MonkeyPatch
+    what: str, right: str, wrong: str, kind: type[PairMaker] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(plan: Plan) -> Program:
         program = program_of(plan)
@@ -233,9 +246,12 @@ def test_broken_kernels_are_caught(
         hold_plans_to_the_oracle(right, 200, kind)
 
 
-def hold_plans_to_the_oracle(source: str, plans: int, kind: type[PairMaker]) -> None:
+def hold_plans_to_the_oracle(source: str, plans: int, kind: type[PairMaker] | None) -> None:
     """Those whose source has this in it."""
     for seed in range(plans):
+        if kind is None:
+            check(plain, generators.pair(seed, "w"))
+            continue
         maker, plan = plan_of(seed, kind)
         if why_interpreted(plan) is None and source in program_of(plan).source:
             for stream in range(STREAMS):

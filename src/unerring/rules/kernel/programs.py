@@ -19,8 +19,9 @@ from unerring.rules.kernel.runs import RunsSource
 from unerring.rules.kernel.scalar import Uncompiled
 from unerring.rules.kernel.single import SingleMemory, SingleSource
 from unerring.rules.kernel.state import Memory
+from unerring.rules.kernel.trailing import TrailingSource
 from unerring.rules.kernel.windows import WindowSource
-from unerring.rules.plan import JoinPlan, PatternPlan, Plan, SkipKind, WindowPlan
+from unerring.rules.plan import JoinPlan, PatternPlan, Plan, SkipKind, Trailing, WindowPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +127,14 @@ def _window(plan: WindowPlan) -> Program:
         raise Uncompiled("it reads one stream twice")
     reader, bank = RowReader(plan.inputs), Bank([])
     measures, wanted = measure_sources(plan.measures)
-    source = WindowSource(plan, reader, bank).write(wanted)
-    return _program("windows", source, reader, bank, measures, lambda: RunLists(bank, [windows.OPEN]), lists.BASE)
+    trails = isinstance(plan.window, Trailing)
+    writer = (TrailingSource if trails else WindowSource)(plan, reader, bank)
+    source = writer.write(wanted)
+
+    def memory() -> Memory:
+        return RunLists(bank, [windows.OPEN], fan=writer.slots)
+
+    return _program("trailing windows" if trails else "windows", source, reader, bank, measures, memory, lists.BASE)
 
 
 def _join(plan: JoinPlan) -> Program:

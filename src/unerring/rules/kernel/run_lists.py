@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from unerring.model import TIME_MIN, RuleError
+from unerring.model import TIME_MIN, RuleError, invariant
 from unerring.rules.kernel.columns import Array, Columns
 from unerring.rules.kernel.compilation import Functions
 from unerring.rules.kernel.lists import BASE, DEADLINE, NEVER
@@ -94,7 +94,10 @@ class RunLists:
             found = int(self.M[FOUND])
             parts.append(Found(*(array[:found] for array in out)))
             if row <= len(batch):
+                before = room, len(self.I), len(self.HT)
                 room = max(room, 2 * self._enlarge())
+                larger = (room, len(self.I), len(self.HT)) != before
+                invariant(larger or found > 0, "a kernel that stops gets more room, or has made room by its outputs")
         return parts[0] if len(parts) == 1 else joined(parts, [0] * len(parts))
 
     def _out(self, room: int) -> tuple[Array, ...]:
