@@ -1,4 +1,7 @@
-"""The kernel of a join of two streams: a key's recent events are a list, and each row meets those of the other side."""
+"""The kernel of a join of two inputs: a key's recent events are a list, and each row meets those of the other side.
+
+Where both inputs are one stream, a row may be on both sides: it meets the earlier events of each before it joins them.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,9 @@ class JoinSource(ListSource):
         self.lines = Lines()
         if len(plan.inputs) != 2:
             raise Uncompiled(f"it joins {len(plan.inputs)} inputs")
-        if plan.inputs[0].schema.name == plan.inputs[1].schema.name:
-            raise Uncompiled("it joins a stream with itself")
+        self.itself = plan.inputs[0].schema.name == plan.inputs[1].schema.name
+        if self.itself and plan.inputs[0].key != plan.inputs[1].key:
+            raise Uncompiled("it joins a stream with itself by different keys")
         self.sides = tuple(source.name for source in plan.inputs)
         self.within = min(plan.within_us, LONG)
 
@@ -60,24 +64,56 @@ class JoinSource(ListSource):
             with lines.block("while M[1] > 0 and HT[0] < t:"):
                 with lines.block(f"if not fire({STATE}, {OUT}):"):
                     lines("return i")
-        admitted = self.reader.admitted(lines)
-        if admitted != "True":
-            with lines.block(f"if not {admitted}:"):
+        if self.itself:
+            for number, source in enumerate(self.plan.inputs):
+                lines(f"taken{number} = {self.reader.condition(source.where, lines)}")
+            passed_over = "not (taken0 or taken1)"
+        else:
+            admitted = self.reader.admitted(lines)
+            passed_over = "False" if admitted == "True" else f"not {admitted}"
+        if passed_over != "False":
+            with lines.block(f"if {passed_over}:"):
                 lines("continue")
         lines("k = key[i]")
-        with lines.block("if M[0] < 2 or M[2] + count[k] > len(OT) or M[1] + 2 > len(HT):"):
+        with lines.block("if M[0] < 3 or M[2] + 2 * count[k] > len(OT) or M[1] + 2 > len(HT):"):
             lines("return i")
-        for number in (0, 1):
-            with lines.block(f"if {self.reader.of_stream(number)}:"):
-                self._write_side(number)
-
-    def _write_side(self, number: int) -> None:
-        """The row meets the other side's events, in their order, and then joins its own."""
-        lines = self.lines
-        lines("joined = 0")
         lines("x = 0")
         lines("stamp = t")
         lines("position = i")
+        if self.itself:
+            self._write_both()
+        else:
+            for number in (0, 1):
+                with lines.block(f"if {self.reader.of_stream(number)}:"):
+                    self._write_met(number, "True")
+                    self._write_joins(number)
+        lines("following[last] = -1")
+        lines("head[k] = first")
+        lines("count[k] = size")
+        if self.plan.unmatched:
+            self._write_timer()
+
+    def _write_both(self) -> None:
+        """What the row finds as the first side comes before what it finds as the second."""
+        lines = self.lines
+        self._write_met(0, "taken0")
+        with lines.block("if last != -1:"):
+            lines("following[last] = -1")
+        lines("joined1 = 0")
+        with lines.block("if taken1:"):
+            lines("s = first")
+            with lines.block("while s != -1:"):
+                with lines.block("if I[s, 0] == 1:"):
+                    self._write_meeting(1)
+                lines("s = following[s]")
+        for number in (0, 1):
+            with lines.block(f"if taken{number}:"):
+                self._write_joins(number)
+
+    def _write_met(self, number: int, taken: str) -> None:
+        """The row meets the other side's events, in their order; those whose time is over leave the list."""
+        lines = self.lines
+        lines(f"joined{number} = 0")
         lines("first = -1")
         lines("last = -1")
         lines("size = 0")
@@ -87,21 +123,20 @@ class JoinSource(ListSource):
             with lines.block(f"if t > I[s, {DEADLINE}]:"):
                 self._free("s")
             with lines.block("else:"):
-                with lines.block(f"if I[s, 0] == {2 - number}:"):
+                with lines.block(f"if {taken} and I[s, 0] == {2 - number}:"):
                     self._write_meeting(number)
                 self._append("s")
             lines("s = following_s")
+
+    def _write_joins(self, number: int) -> None:
+        """The row joins its own side."""
+        lines = self.lines
         self._allocate("s", "0")
         lines(f"I[s, 0] = {number + 1}")
-        lines(f"I[s, {COUNT}] = joined")
+        lines(f"I[s, {COUNT}] = joined{number}")
         lines(f"I[s, {DEADLINE}] = t + {self.within}")
         self._fold("s", number)
         self._append("s")
-        lines("following[last] = -1")
-        lines("head[k] = first")
-        lines("count[k] = size")
-        if self.plan.unmatched:
-            self._write_timer()
 
     def _write_meeting(self, number: int) -> None:
         lines = self.lines
@@ -112,7 +147,7 @@ class JoinSource(ListSource):
             leaf = leaf_in_condition(self.bank, own, view, self.reader.leaf, lines, False)
             held = hold(emit(self.plan.condition, lines, leaf))
         with lines.block(f"if {held}:"):
-            lines("joined = 1")
+            lines(f"joined{number} = 1")
             lines(f"I[s, {COUNT}] = 1")
             self._allocate("b", "s")
             self._fold("b", number)
