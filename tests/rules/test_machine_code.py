@@ -146,6 +146,13 @@ def test_machine_code_is_the_oracle(name: str) -> None:
     assert hold_rule(plan, draw, STREAMS) > STREAMS / 100
 
 
+@pytest.mark.parametrize("seed", [1_000_069])
+def test_expressions_that_once_did_not_compile(seed: int) -> None:
+    """1 000 069: a truth value that is a constant, as a number."""
+    plan, draw = expressions(seed)
+    assert hold_rule(plan, draw, 50) > 10
+
+
 EDGES = (0, 1, -1, 2, -2, 3, 7, -7, 2**31, 2**32 + 1, 2**62, -(2**62), 2**63 - 1, -(2**63), -(2**63) + 1)
 
 

@@ -252,10 +252,13 @@ def _cast(expr: ex.Cast, operand: Operand, lines: Lines) -> Operand:
         return operand
     if source is None:
         return Operand(zero(expr.to), "True")
-    if expr.to is FLOAT and source in (INT, TIME, BOOL):
+    if source is BOOL and expr.to in (INT, FLOAT):
+        one, none = ("1.0", "0.0") if expr.to is FLOAT else ("1", "0")
+        return Operand(f"({one} if {operand.value} else {none})", operand.null)
+    if expr.to is FLOAT and source in (INT, TIME):
         return Operand(f"float({operand.value})", operand.null)
-    if (source, expr.to) in ((INT, TIME), (TIME, INT), (BOOL, INT)):
-        return Operand(f"int({operand.value})", operand.null) if source is BOOL else operand
+    if (source, expr.to) in ((INT, TIME), (TIME, INT)):
+        return operand
     if expr.to in (INT, TIME) and source is FLOAT:
         value, lost = lines.name(), lines.name("n")
         lines(f"{value}, {lost} = truncate({operand.value})")
