@@ -1,6 +1,6 @@
 """The interpreter gives what the oracle gives: 6000 random rules of every kind here, millions in the campaign.
 
-Those that compile are held together with machine code, in `test_machine_code.py`: 20 000 more pairs."""
+Those that compile are held together with machine code, in `test_machine_code.py`: 20 400 more pairs."""
 
 from __future__ import annotations
 
