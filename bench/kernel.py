@@ -19,9 +19,13 @@ from typing import Any
 
 import numpy as np
 
+from unerring.model import Event, Stamp
+from unerring.rules import expressions as ex
 from unerring.rules import workloads as rules
+from unerring.rules.interpreter import Interpreter
 from unerring.rules.kernel import Columns, KernelEngine, Numbers, Texts
-from unerring.rules.plan import Plan
+from unerring.rules.outputs import Row
+from unerring.rules.plan import Emit, Measure, Plan, Trailing, WindowPlan
 
 W1, W2, W3 = rules.W1.plan, rules.W2.plan, rules.W3.plan
 EVENTS = 20_000_000
@@ -123,6 +127,28 @@ def linear(batch: Columns, sizes: tuple[int, ...]) -> Iterator[dict[str, Any]]:
         yield figure(f"{plan.name}.last_over_first", cost[sizes[-1]] / cost[sizes[0]], "x", 1.5)
 
 
+def trailing(batch: Columns) -> Iterator[dict[str, Any]]:
+    """A rate on change, of ten keys, with so many events in each window: compiled, and over the interpreter."""
+    key = np.asarray(batch.columns["key"].values) % 10
+    batch = columns(batch.time, key, batch.columns["type"].codes, batch.columns["v"].values)
+    first = batch.part(0, 12_000)
+    event_us = int(first.time[-1]) * 10 // len(first)
+    rows = [
+        Row(0, Event("Typed", Stamp(int(time_us)), (int(k),), {"key": int(k), "type": "A", "v": 0.5}))
+        for time_us, k in zip(first.time, first.columns["key"].values, strict=True)
+    ]
+    for held in (10, 100, 1000):
+        window = Trailing(held * event_us)
+        plan = WindowPlan("Rate", W1.inputs, window, (Measure("n", ex.Aggregate("count")),), Emit.CHANGE)
+        seconds = timed(plan, batch, 1)[0] / len(batch)
+        began = time.process_time()
+        few = rows[: 12 * max(held, 100)]  # enough to fill the windows
+        Interpreter(plan).feed(few, few[-1].event.stamp.time)
+        interpreted = (time.process_time() - began) / len(few)
+        yield figure(f"trailing.{held}.events_per_s", 1 / seconds, "1/s")
+        yield figure(f"trailing.{held}.over_interpreter", interpreted / seconds, "x")
+
+
 _FIRST = """
 import sys, time
 began = time.perf_counter()
@@ -153,6 +179,7 @@ def run(quick: bool = False) -> Iterator[dict[str, Any]]:
     batch = drawn(events)
     yield from workloads(batch)
     yield from linear(batch, (500_000, 1_000_000, 2_000_000) if quick else tuple(n * 1_000_000 for n in LINEAR))
+    yield from trailing(batch.part(0, 200_000))
     yield from first_results()
 
 
