@@ -10,16 +10,11 @@ from unerring.rules import expressions as ex
 from unerring.rules import patterns as pt
 from unerring.rules import plan as pl
 from unerring.rules.calendar import FIELDS
+from unerring.rules.expressions import BOOL, BYTES, FLOAT, INT, TEXT, TIME
 from unerring.rules.outputs import Row
 
-BOOL, INT, FLOAT, TEXT, BYTES, TIME = (
-    ColumnType.BOOL,
-    ColumnType.INT,
-    ColumnType.FLOAT,
-    ColumnType.TEXT,
-    ColumnType.BYTES,
-    ColumnType.TIME,
-)
+from .kernel_pairs import last
+
 DAY = 86_400_000_000
 VALUES: dict[ColumnType, tuple[object, ...]] = {
     BOOL: (False, True),
@@ -89,12 +84,9 @@ class ExpressionMaker:
             FLOAT: self.float,
             TEXT: self.text,
             TIME: self.time,
-            BYTES: self.leaf_at,
+            BYTES: lambda _: self.leaf(BYTES),
         }
         return make[kind](depth - 1)
-
-    def leaf_at(self, depth: int) -> ex.Expr:
-        return self.leaf(BYTES)
 
     def truth(self, depth: int) -> ex.Expr:
         roll = self.random.randrange(10)
@@ -211,10 +203,6 @@ class ExpressionMaker:
     def through(self, rows: list[Row]) -> int:
         end = rows[-1].event.stamp.time if rows else 0
         return self.random.choice((end, end + 3, TIME_MAX))
-
-
-def last(variable: str) -> ex.At:
-    return ex.At((variable,), ex.Which.LAST)
 
 
 def expressions_of(seed: int) -> tuple[ExpressionMaker, pl.PatternPlan | pl.WindowPlan]:

@@ -6,19 +6,13 @@ import math
 from dataclasses import replace
 from random import Random
 
-from unerring.model import TIME_MAX, Column, ColumnType, Event, RuleError, Stamp, StreamSchema
+from unerring.model import TIME_MAX, Column, Event, RuleError, Stamp, StreamSchema
 from unerring.rules import expressions as ex
 from unerring.rules import patterns as pt
+from unerring.rules.expressions import BOOL, FLOAT, INT, TEXT
 from unerring.rules.outputs import Row, merge_order
 from unerring.rules.plan import Input, Measure, PatternPlan, Plan, Selection, Skip, SkipKind, Variable
 
-INT, FLOAT, TEXT, BOOL, TIME = (
-    ColumnType.INT,
-    ColumnType.FLOAT,
-    ColumnType.TEXT,
-    ColumnType.BOOL,
-    ColumnType.TIME,
-)
 LEFT = StreamSchema(
     "Left",
     (

@@ -7,7 +7,7 @@ whose windows have become empty is forgotten.
 from __future__ import annotations
 
 from unerring.rules import expressions as ex
-from unerring.rules.kernel.lists import COUNT, DEADLINE, NEVER, ListSource
+from unerring.rules.kernel.lists import BASE, COUNT, DEADLINE, NEVER, ListSource
 from unerring.rules.kernel.registers import Bank, Register, View, declare, register_of
 from unerring.rules.kernel.scalar import CODED, FLOAT, Lines, Operand, Uncompiled, emit, zero
 from unerring.rules.plan import WindowPlan
@@ -17,39 +17,32 @@ GIVEN = 2
 """The PC of the slot that holds what was given last."""
 
 
-def window_leaf(bank: Bank, view: View, expr: ex.Expr) -> Operand | None:
+def window_leaf(view: View, expr: ex.Expr) -> Operand | None:
     """What a leaf of a measure reads in the registers of a window."""
     if isinstance(expr, ex.KeyValue):
         raise Uncompiled(f"a condition on the window looks at {expr}")
     register = register_of(expr)
     if register is None:
         return None
-    declare(bank, register)
+    declare(view.bank, register)
     return view.read(register)
 
 
 class Changes(ListSource):
     """Writes the comparison of a window with what its key gave last."""
 
-    def __init__(self, plan: WindowPlan, bank: Bank, base: int) -> None:
+    def __init__(self, plan: WindowPlan, bank: Bank) -> None:
         names = watched(plan)
+        exprs = [measure.expr for measure in plan.measures if measure.name in names]
         self.bank = bank
-        self._base = base
-        self._watched = [
-            (Register(f"window given {number}", (), measure.expr), measure.expr)
-            for number, measure in enumerate(measure for measure in plan.measures if measure.name in names)
-        ]
-
-    def write_given(self, lines: Lines) -> None:
-        """`w`: the slot of what the key `k` gave last, or -1."""
-        lines("w = head[k]")
-        with lines.block(f"if w != -1 and I[w, 0] != {GIVEN}:"):
-            lines("w = -1")
+        self._watched = [(Register(f"window given {n}", (), expr), expr) for n, expr in enumerate(exprs)]
 
     def write_changed(self, lines: Lines, slot: str) -> None:
         """`changed`: whether the window in `slot` differs from what was given last, which it then is itself."""
         self.lines = lines
-        self.write_given(lines)
+        lines("w = head[k]")
+        with lines.block(f"if w != -1 and I[w, 0] != {GIVEN}:"):
+            lines("w = -1")
         lines("changed = False")
         lines("is_empty = True")
         now = []
@@ -60,7 +53,7 @@ class Changes(ListSource):
             lines(f"{before} = {empty.value}")
             lines(f"{before_null} = {empty.null}")
             with lines.block("if w != -1:"):
-                given = View(self.bank, "w", self._base)
+                given = View(self.bank, "w", BASE)
                 lines(f"{before} = {given.read(register).value}")
                 lines(f"{before_null} = {given.state(register)} != 0")
             with lines.block(f"if not {_same(new, Operand(before, before_null), register)}:"):
@@ -87,8 +80,8 @@ class Changes(ListSource):
 
     def _values(self, expr: ex.Expr, slot: str) -> Operand:
         """The value of a measure over the registers of a slot, in names of its own."""
-        lines, view = self.lines, View(self.bank, slot, self._base)
-        operand = emit(expr, lines, lambda leaf: window_leaf(self.bank, view, leaf))
+        lines, view = self.lines, View(self.bank, slot, BASE)
+        operand = emit(expr, lines, lambda leaf: window_leaf(view, leaf))
         value, null = lines.name(), lines.name("n")
         lines(f"{null} = {operand.null}")
         blank = "-1" if expr.type in CODED else zero(expr.type)
@@ -97,7 +90,7 @@ class Changes(ListSource):
 
     def _keep(self, register: Register, new: Operand) -> None:
         """One NaN only: equal states have equal bytes."""
-        view = View(self.bank, "w", self._base)
+        view = View(self.bank, "w", BASE)
         value = f"NAN if {new.value} != {new.value} else {new.value}" if register.type is FLOAT else f"int({new.value})"
         self.lines(f"{view.value(register)} = {value}")
         self.lines(f"{view.state(register)} = 1 if {new.null} else 0")

@@ -10,6 +10,9 @@ import numpy as np
 from unerring.rules.kernel.columns import Array, Column, Columns, Numbers, Texts
 from unerring.rules.outputs import RANK_DEADLINE, Output
 
+OUTPUTS_MIN = 256
+"""Room for so many outputs at least before a batch is interrupted to make more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Found:

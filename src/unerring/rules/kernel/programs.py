@@ -132,7 +132,7 @@ def _window(plan: WindowPlan) -> Program:
     source = writer.write(wanted)
 
     def memory() -> Memory:
-        return RunLists(bank, [windows.OPEN], fan=writer.slots)
+        return RunLists(bank, [windows.OPEN], fan=writer.slots, by_length=False)
 
     return _program("trailing windows" if trails else "windows", source, reader, bank, measures, memory, lists.BASE)
 

@@ -11,7 +11,7 @@ from unerring.model import TIME_MIN, RuleError, invariant
 from unerring.rules.kernel.columns import Array, Columns
 from unerring.rules.kernel.compilation import Functions
 from unerring.rules.kernel.lists import BASE, DEADLINE, NEVER
-from unerring.rules.kernel.outputs import Found, joined
+from unerring.rules.kernel.outputs import OUTPUTS_MIN, Found, joined
 from unerring.rules.kernel.registers import UNBOUND, Bank
 from unerring.rules.kernel.state import Entries
 
@@ -19,9 +19,6 @@ RUNS_MAX = 1_000_000
 """Open ways to match of one key. Above, memory and time would grow without end: the rule stops with a sentence."""
 MERGED_RUNS_MAX = 5_000
 """The same where each new way is compared with all that are open."""
-
-OUTPUTS_MIN = 256
-"""Room for so many outputs at least before a batch is interrupted to make more."""
 
 FREE, TIMERS, FOUND, LIMIT, WRONG = range(5)
 """Places in `M`: how many slots are free, timers are set, outputs were found; how long a list may become; what is wrong
@@ -32,10 +29,18 @@ class RunLists:
     """Slot 0 is the blank that new runs are copied from; it is never in a list."""
 
     def __init__(
-        self, bank: Bank, pending: Sequence[int], runs_max: int | None = None, fan: int = 8, slots: int = 64
+        self,
+        bank: Bank,
+        pending: Sequence[int],
+        runs_max: int | None = None,
+        fan: int = 8,
+        by_length: bool = True,
+        slots: int = 64,
     ) -> None:
-        """`fan`: how many slots and outputs a row may need for each that is in a list, and for one more."""
+        """`fan`: how many slots and outputs a row may need for each that is in a list, and for one more; in all, where
+        that does not depend on how long the list is."""
         self._fan = fan
+        self._by_length = by_length
         self.wrong_skip: dict[int, str] = {}
         """What to say of a skip that leads nowhere."""
         integers, floats, states = bank.widths()
@@ -117,7 +122,7 @@ class RunLists:
                 f"more than {self.M[LIMIT]} ways to match are open for one key; make the pattern less ambiguous "
                 "(fewer nested repetitions, then instead of then_any), or its within shorter"
             )
-        wanted = 2 * self._fan * longest
+        wanted = 2 * self._fan * (longest if self._by_length else 1)
         if self.M[FREE] < wanted:
             self._grow_slots(2 * len(self.I) + wanted)
         if self.M[TIMERS] + 2 > len(self.HT) // 2:

@@ -17,7 +17,7 @@ from unerring.rules.kernel.columns import Array, Columns
 from unerring.rules.kernel.compilation import Functions
 from unerring.rules.kernel.lists import LONG
 from unerring.rules.kernel.lowering import STRICT, Line, Wait, bound
-from unerring.rules.kernel.outputs import Found, constant, joined
+from unerring.rules.kernel.outputs import OUTPUTS_MIN, Found, constant, joined
 from unerring.rules.kernel.reading import RowReader, settled
 from unerring.rules.kernel.registers import UNBOUND, Bank, Register, View, declare, fold, leaf_in_condition
 from unerring.rules.kernel.scalar import Lines, Uncompiled, emit, hold
@@ -28,8 +28,6 @@ from unerring.rules.reading import of_row_alone
 PLACE, COUNT, DEADLINE = range(3)
 """Columns of `I`: the element whose row was bound last, plus one (0: no run), how often, until when."""
 BASE = 3
-OUTPUTS_MIN = 64
-"""Room for so many outputs at least before a batch is interrupted to make more."""
 
 
 class SingleSource:

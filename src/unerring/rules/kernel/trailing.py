@@ -69,10 +69,7 @@ class TrailingSource(WindowSource):
             with lines.block("if r == -1:"):
                 with lines.block("if fresh == -1:"):
                     lines("break")
-                with lines.block("if last == -1:"):
-                    lines("head[k] = fresh")
-                with lines.block("else:"):
-                    lines("following[last] = fresh")
+                self._write_link("fresh")
                 lines("r = fresh")
                 lines("fresh = -1")
             with lines.block(f"if I[r, {START_TIME}] > now - {self.size}:"):

@@ -38,7 +38,7 @@ class WindowSource(ListSource):
     def __init__(self, plan: WindowPlan, reader: RowReader, bank: Bank) -> None:
         self.plan, self.reader, self.bank = plan, reader, bank
         self.lines = Lines()
-        self.changes = Changes(plan, bank, BASE) if plan.emit is Emit.CHANGE else None
+        self.changes = Changes(plan, bank) if plan.emit is Emit.CHANGE else None
         window = plan.window
         if isinstance(window, Tumbling):
             self.aligned = window.size_us, window.size_us, window.offset_us
@@ -183,18 +183,23 @@ class WindowSource(ListSource):
         lines(f"I[s, 0] = {OPEN}")
         lines(f"I[s, {START_TIME}] = {start}")
         lines(f"I[s, {DEADLINE}] = {deadline}")
-        with lines.block("if last == -1:"):
-            lines("head[k] = s")
-        with lines.block("else:"):
-            lines("following[last] = s")
+        self._write_link("s")
         lines("following[s] = -1")
         lines("last = s")
         lines("count[k] += 1")
 
+    def _write_link(self, slot: str) -> None:
+        """Append to the key's list, after `last`."""
+        with self.lines.block("if last == -1:"):
+            self.lines(f"head[k] = {slot}")
+        with self.lines.block("else:"):
+            self.lines(f"following[last] = {slot}")
+
     def _fold(self) -> None:
-        """The row at hand into the window `s`; how many it holds."""
+        """The row at hand into the window `s`; how many it holds, where that matters."""
         view = View(self.bank, "s", BASE)
-        self.lines(f"I[s, {COUNT}] += 1")
+        if self.changes is not None or isinstance(self.plan.window, Counted):
+            self.lines(f"I[s, {COUNT}] += 1")
         for register in list(self.bank.registers):
             if register.takes(""):
                 fold(register, view, self.lines, self.reader.leaf)
@@ -214,7 +219,7 @@ class WindowSource(ListSource):
             self.changes.write_changed(lines, slot)
             wanted.append("changed")
         if self.plan.having is not None:
-            wanted.append(hold(emit(self.plan.having, lines, lambda expr: window_leaf(self.bank, view, expr))))
+            wanted.append(hold(emit(self.plan.having, lines, lambda expr: window_leaf(view, expr))))
         with lines.block(f"if {' and '.join(wanted) or 'True'}:"):
             self._write_output(slot)
 
