@@ -29,6 +29,16 @@ def test_a_node_for_each_rule_unless_the_app_says_otherwise() -> None:
     }
 
 
+def test_an_app_takes_in_the_rules_below_those_that_it_names() -> None:
+    """Without them the top would wait for ever for a stream that nobody makes."""
+    app = App("tree", rules=[Peaks])
+    assert [plan.name for plan in app.plans] == ["Rate", "Steps", "Peaks"]
+    assert [schema.name for schema in app.streams] == ["Reading"]
+    assert [plan.name for plan in App("tree", rules=[Peaks, Rate]).plans] == ["Steps", "Peaks", "Rate"]
+    upper = App("upper", rules=[Peaks], streams=[Steps.schema])
+    assert [plan.name for plan in upper.plans] == ["Peaks"], "what another app makes comes in as a stream"
+
+
 def test_what_cannot_be_placed_is_said_at_once() -> None:
     with pytest.raises(ConfigError, match="node low hosts Steps and what makes its input Rate"):
         App("tree", rules=[Rate, Steps], nodes={"low": [Rate, Steps]})

@@ -6,7 +6,7 @@ app = App("factory", rules=[overheating, storage], channels={Reading: "tcp://127
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,7 +43,8 @@ class App:
     ) -> None:
         """What is put together.
 
-        - `rules`: built rules or plans.
+        - `rules`: built rules or plans. The rules that a built rule reads are taken in, unless `streams` names what
+          they make: then another app makes it.
         - `streams`: declared classes; those that rules read and nobody names follow.
         - `channels`: for each stream that comes over a channel, the address of its producer.
         - `processes`: what situations start; see `on`. Several versions of one run side by side: the last is for new
@@ -58,11 +59,11 @@ class App:
         from unerring.log import BUCKETS
 
         self.name = name
-        self.plans: tuple[Plan, ...] = tuple(getattr(rule, "plan", rule) for rule in rules)
+        found = {schema.name: schema for schema in map(schema_of, streams)}
+        self.plans: tuple[Plan, ...] = with_lower(rules, found)
         if not self.plans:
             raise ConfigError(f"app {name} has no rules; give it at least one")
         made = {schema.name for plan in self.plans for schema in plan.outputs}
-        found = {schema.name: schema for schema in map(schema_of, streams)}
         for plan in self.plans:
             for source in plan.inputs:
                 if source.schema.name not in made:
@@ -123,6 +124,27 @@ class App:
 
     def __repr__(self) -> str:
         return f"<app {self.name}: {', '.join(plan.name for plan in self.plans)}>"
+
+
+def with_lower(rules: Sequence[Any], streams: Collection[str]) -> tuple[Plan, ...]:
+    """The rules in their order; those below them that the app does not name stand before the first that reads them."""
+    from unerring.rules.api import Rule
+
+    named = {getattr(rule, "plan", rule).name for rule in rules}
+    found: list[Plan] = []
+
+    def take_in(rule: Rule) -> None:
+        for read in rule.reads:
+            if isinstance(read, Rule) and read.name not in named and read.schema.name not in streams:
+                named.add(read.name)
+                take_in(read)
+                found.append(read.plan)
+
+    for rule in rules:
+        if isinstance(rule, Rule):
+            take_in(rule)
+        found.append(getattr(rule, "plan", rule))
+    return tuple(found)
 
 
 def placement(app: str, plans: Sequence[Plan], nodes: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Plan, ...]]:
