@@ -1,5 +1,15 @@
 """The words every room uses: stamps, events, streams, effects, ports, configuration, errors."""
 
+from unerring.model.checked import (
+    digest_of,
+    is_protected,
+    protect,
+    protect_json,
+    protect_line,
+    verified,
+    verified_json,
+    verified_line,
+)
 from unerring.model.config import ClusterConfig, ProcessConfig, check
 from unerring.model.effects import (
     Address,
@@ -105,11 +115,19 @@ __all__ = [
     "WorldError",
     "breach",
     "check",
+    "digest_of",
     "event_of",
     "invariant",
+    "is_protected",
+    "protect",
+    "protect_json",
+    "protect_line",
     "schema_of",
     "stream",
     "to_datetime",
     "to_duration_us",
     "to_time_us",
+    "verified",
+    "verified_json",
+    "verified_line",
 ]
