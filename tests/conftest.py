@@ -30,6 +30,7 @@ SCRATCH = "UNERRING_TEST_SCRATCH"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "xdist_group(name): pytest-xdist's; without it one process runs everything")
     # Before any test module is imported: numba and Spark read these when they load.
     if SCRATCH in os.environ:
         return

@@ -17,7 +17,7 @@ from unerring.log import Base, Chain, EventLog, LocalStore, MemoryStore, Store, 
 from unerring.log.segments import segment_name, segment_start
 from unerring.model import TIME_MAX, TIME_MIN, DiskError, LogError, SchemaError, schema_of, stream
 
-from .worlds import READING, table, times_in
+from .worlds import READING, ForgetfulStore, table, times_in
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -103,6 +103,15 @@ def test_the_second_to_seal_gets_the_firsts_segment(store: Store) -> None:
     assert not lost.won
     assert lost.footer.through_us == 10
     assert two.through_us == 10
+    assert two.seal(12, table([11])).won
+    assert times_in(one) == [3, 11]
+
+
+def test_a_segment_that_was_ours_all_along_is_won() -> None:
+    store = ForgetfulStore()
+    one, two = EventLog(store).create(READING), EventLog(store).create(READING)
+    assert one.seal(10, table([3])).won, "the store said that it exists, and it is what we sealed"
+    assert not two.seal(12, table([3, 11])).won
     assert two.seal(12, table([11])).won
     assert times_in(one) == [3, 11]
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unerring.log import EventLog, IngestConfig, MemoryStore, Quarantine, ingest
+from unerring.log import Chain, EventLog, IngestConfig, MemoryStore, Quarantine, ingest
 from unerring.log.files import Times, guess_schema
 from unerring.model import TIME_MAX, CallerError, ConfigError, SchemaError
 
-from .worlds import BURST, READING, Crash, CrashingStore, table, times_in
+from .worlds import BURST, READING, Crash, CrashingStore, ForgetfulStore, table, times_in
 
 T = Times("ts")
 
@@ -142,6 +142,32 @@ def test_what_the_stream_has_passed_is_late(tmp_path: Path) -> None:
     all_late = ingest(log, write(tmp_path / "old.csv", rows([1, 2])), READING, T)
     assert (all_late.added, all_late.quarantined, all_late.through_us) == (0, {"late": 2}, 7)
     assert ingest(log, tmp_path / "old.csv", READING, T).already
+
+
+def test_a_file_is_added_though_every_reply_of_the_store_is_lost(tmp_path: Path) -> None:
+    log = EventLog(ForgetfulStore())
+    path = write(tmp_path / "a.csv", rows(list(range(1, 8))))
+    result = ingest(log, path, READING, T, IngestConfig(rows_per_segment=3), end=True)
+    assert (result.added, result.quarantined, result.through_us) == (7, {}, TIME_MAX)
+    assert times_in(log.chain(READING.name)) == list(range(1, 8))
+
+
+def test_a_stream_ends_though_another_writer_sealed_meanwhile(tmp_path: Path) -> None:
+    class Busy(MemoryStore):
+        """Another writer is faster, once, when the end is to be sealed."""
+
+        def create(self, name: str, data: bytes) -> bool:
+            if "/segments/" in name and chains and chains[0].refresh() == 2:
+                chain = chains.pop()
+                chain.seal(9, table([9]))
+            return MemoryStore.create(self, name, data)
+
+    chains: list[Chain] = []
+    log = EventLog(Busy())
+    chains.append(log.create(READING))
+    result = ingest(log, write(tmp_path / "a.csv", rows([1, 2])), READING, T, end=True)
+    assert result.through_us == TIME_MAX
+    assert times_in(log.chain(READING.name)) == [1, 2, 9]
 
 
 def test_a_stream_that_is_complete_ends(tmp_path: Path) -> None:

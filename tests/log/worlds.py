@@ -78,3 +78,11 @@ class CrashingStore(MemoryStore):
                 effect()
             raise Crash
         return effect()
+
+
+class ForgetfulStore(MemoryStore):
+    """The reply to every create is lost, and the client's second try is answered "it exists"."""
+
+    def create(self, name: str, data: bytes) -> bool:
+        MemoryStore.create(self, name, data)
+        return False

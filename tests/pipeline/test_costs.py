@@ -10,15 +10,15 @@ import msgspec
 import pytest
 
 from unerring import Embedded
-from unerring.log import EventLog
-from unerring.model import CallerError
+from unerring.log import EventLog, MemoryStore
+from unerring.model import TIME_MAX, CallerError
 from unerring.pipeline.costs import learn
 from unerring.processes.build import Process
 from unerring.processes.costs import with_costs
 from unerring.processes.explain import explain
 from unerring.processes.graph import Service
 from unerring.runtime.learned import COSTS_KEPT_MAX, keep, kept_in, priced
-from unerring.runtime.process_export import Cost, export
+from unerring.runtime.process_export import STREAM, Cost, export
 
 HOUR_US = 3_600_000_000
 
@@ -48,6 +48,20 @@ def test_histories_are_exported_once_and_recent_ones_weigh_more(tmp_path: Path, 
     assert cost == Cost("trip", "book", 40, 9_000, 9_000, 3, 500)
     [flat] = learn(spark, tmp_path, half_life_s=1e9)
     assert (flat.p50_us, flat.p95_us) == (1_000, 9_000)
+
+
+def test_an_export_that_another_one_overtook_brings_what_is_missing() -> None:
+    class Overtaken(MemoryStore):
+        def create(self, name: str, data: bytes) -> bool:
+            if "/segments/" in name and others:
+                export([others.pop()], EventLog(self))
+            return MemoryStore.create(self, name, data)
+
+    others = [told(1, HOUR_US, 1_000)]
+    log = EventLog(Overtaken())
+    assert export([told(1, HOUR_US, 1_000), told(2, HOUR_US, 2_000)], log) == 1
+    chain = log.chain(STREAM)
+    assert chain.read(chain.base.from_us, TIME_MAX).column("instance").to_pylist() == ["i1", "i2"]
 
 
 def test_a_write_stays_passive_whatever_its_learned_cost() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
-from unerring.log import EventLog, Positions, Quarantine
+from unerring.log import EventLog, LocalStore, Positions, Quarantine
 from unerring.model import TIME_MAX
 from unerring.pipeline.session import own_sentence
+from unerring.pipeline.sink import LogSink
 
 from .worlds import TYPED, random_events, sealed, write
 
@@ -63,6 +66,53 @@ def test_a_stream_of_the_log_is_read_in_bounded_batches_and_written_to_another_o
     assert sealed(data, "Filtered") == found
     assert Quarantine(EventLog(data / "log").store, "Filtered").counts() == {"late": len(wanted)}
     assert EventLog(data / "log").chain("Filtered").read(-1, TIME_MAX).num_rows == len(wanted)
+
+
+class Committing:
+    """A sink of one column, committed as Spark's driver does."""
+
+    def __init__(self, data: Path, checkpoint: str) -> None:
+        kinds = StructType([StructField("time", TimestampType()), StructField("v", LongType())])
+        self.sink = LogSink(str(data / "log"), "Out", kinds, (), 1, checkpoint)
+
+    def commit(self, times: list[int], batch: int) -> None:
+        moments = pa.array(times, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+        table = pa.table([moments, pa.array(times, pa.int64())], names=["time", "v"])
+        self.sink.commit([self.sink.write(iter(table.to_batches()))], batch)
+
+
+def test_a_commit_that_was_ours_all_along_quarantines_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = Committing(tmp_path, "a"), Committing(tmp_path, "b")
+    create = LocalStore.create
+
+    def with_lost_reply(store: LocalStore, name: str, data: bytes) -> bool:
+        create(store, name, data)
+        return False  # the second try of the client finds the first one's
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "create", with_lost_reply)
+        ours.commit(list(range(1, 11)), 0)
+    ours.commit(list(range(1, 11)), 0)  # and the driver tries the whole batch again
+    quarantine = Quarantine(LocalStore(tmp_path / "log"), "Out")
+    assert quarantine.counts() == {}
+    assert [event.stamp.time for event in sealed(tmp_path, "Out")] == list(range(1, 11))
+
+    batch = [9, 11, 13, 15, 17]
+    between = [lambda: ours.commit(batch, 1), lambda: theirs.commit([12], 0)]  # the last one first
+
+    def slower(store: LocalStore, name: str, data: bytes) -> bool:
+        if "/segments/" in name and between:
+            faster = between.pop()
+            monkeypatch.setattr(LocalStore, "create", create)
+            faster()
+            monkeypatch.setattr(LocalStore, "create", slower)
+        return create(store, name, data)
+
+    monkeypatch.setattr(LocalStore, "create", slower)
+    ours.commit(batch, 1)  # and meanwhile a driver that was thought dead seals the same batch
+    assert [event.stamp.time for event in sealed(tmp_path, "Out")][10:] == [12, 13, 15, 17]
+    late = [(event.sequence, event.reason) for event in quarantine.events()]
+    assert late == [(0, "late"), (1, "late")], "each row of the batch under a number of its own"
 
 
 def test_wrong_options_get_a_sentence(spark: SparkSession, data: Path) -> None:

@@ -42,7 +42,7 @@ class Span(msgspec.Struct, frozen=True, order=True):
 
 
 class Sealed(msgspec.Struct, frozen=True):
-    """How a sealing ended: `won` is False when another writer's segment was there first."""
+    """How a sealing ended: `won` is False when there is another segment than the one that was to be sealed."""
 
     footer: Footer
     won: bool
@@ -154,7 +154,7 @@ class Chain:
         said.setdefault("producers", self.producers())
         draft = Footer(stream=self.name, from_us=from_us, through_us=through_us, rows=0, groups=(), **said)
         data, footer = encode_segment(table, self.schema, self.buckets, draft)
-        won = self.store.create(f"{self.folder}/{SEGMENTS}/{segment_name(from_us)}", data)
+        won = self._create(f"{self.folder}/{SEGMENTS}/{segment_name(from_us)}", data)
         if won:
             self._remember(footer)
         else:
@@ -166,6 +166,11 @@ class Chain:
             footer = found
         self._spans.append(Span(footer.from_us, footer.through_us))
         return Sealed(footer, won)
+
+    def _create(self, name: str, data: bytes) -> bool:
+        """Whether the segment of this name is ours. "It exists" may be said of our own, tried again by the store's
+        client after a lost reply; so what is there tells."""
+        return self.store.create(name, data) or self.store.read(name) == data
 
     def cut(self, base: Base) -> int:
         """Remove the segments that end at or before `base`, which becomes the beginning; how many went."""

@@ -82,7 +82,7 @@ def ingest(
             work.take(block.table, block.bad)
             show(work.rows)
         done = work.finish()
-    if end and chain.refresh() < TIME_MAX:
+    while end and chain.refresh() < TIME_MAX:  # again after another writer's segment
         chain.seal(TIME_MAX, with_origin(_no_rows(chain.schema), chain.schema))
     return msgspec.structs.replace(done, through_us=chain.through_us)
 

@@ -62,20 +62,24 @@ class LogSink(DataSourceStreamArrowWriter):
         log = EventLog(self._folder)
         chain = log.create(schema, self._buckets)
         parts = [unstage(message.rows) for message in messages if message is not None and message.rows]
-        chain.refresh()
-        if chain.producers().get(self._writer, (0, -1)) >= (0, batchId) or not parts:
+        if not parts:
             return
-        rows = _ordered(pa.concat_tables(parts), schema)
-        while len(rows):
+        whole = rows = _ordered(pa.concat_tables(parts), schema)
+        # The chain says whether this batch is in it, never the answer of a sealing: a segment that was there first
+        # may be our own, sealed by an earlier try.
+        while len(rows) and not self._has(chain, batchId):
             late = _count_late(rows, chain)
             if late:
-                self._quarantine(log, rows.slice(0, late), batchId)
+                self._quarantine(log, rows.slice(0, late), batchId, len(whole) - len(rows))
                 rows = rows.slice(late)
                 continue
             marks = {**chain.producers(), self._writer: (0, batchId)}
             through_us = rows.column("time")[-1].as_py()
-            if chain.seal(through_us, with_origin(rows, schema), producers=marks).won:
-                return
+            chain.seal(through_us, with_origin(rows, schema), producers=marks)
+
+    def _has(self, chain: Chain, batch: int) -> bool:
+        chain.refresh()
+        return chain.producers().get(self._writer, (0, -1)) >= (0, batch)
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         """What was staged is read by nobody; it goes now."""
@@ -83,10 +87,11 @@ class LogSink(DataSourceStreamArrowWriter):
             if message is not None and message.rows:
                 unstage(message.rows)
 
-    def _quarantine(self, log: EventLog, rows: pa.Table, batch: int) -> None:
+    def _quarantine(self, log: EventLog, rows: pa.Table, batch: int, first: int) -> None:
+        """`first`: the number of the first of these rows in its batch."""
         bad = [
             BadEvent(self._writer, batch, number, Reason.LATE, "at or before what was sealed", repr(row).encode())
-            for number, row in enumerate(rows.to_pylist())
+            for number, row in enumerate(rows.to_pylist(), start=first)
         ]
         Quarantine(log.store, self._stream).add(bad)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from unerring.log import EventLog, with_origin
+from unerring.log import Chain, EventLog, with_origin
 from unerring.model import CallerError, schema_of, stream
 
 if TYPE_CHECKING:
@@ -44,18 +44,25 @@ def export(histories: Iterable[Mapping[str, Any]], log: EventLog) -> int:
     """Append what is not there yet, of instances that have ended and did something; how many instances. An event's
     time is its instance's end, or just after the last one that was exported."""
     chain = log.create(schema_of(ProcessAction), 1)
-    chain.refresh()
-    there = set(chain.read(chain.base.from_us, chain.through_us, columns=["instance"]).column("instance").to_pylist())
-    fresh = [told for told in histories if told["status"] in ENDED and told["instance"] not in there and _did(told)]
-    fresh.sort(key=lambda told: (_ended_us(told), told["instance"]))
+    ended = [told for told in histories if told["status"] in ENDED and _did(told)]
+    while True:
+        chain.refresh()
+        there = set(
+            chain.read(chain.base.from_us, chain.through_us, columns=["instance"]).column("instance").to_pylist()
+        )
+        fresh = [told for told in ended if told["instance"] not in there]
+        if not fresh or _append(chain, fresh):
+            return len(fresh)
+
+
+def _append(chain: Chain, fresh: list[Mapping[str, Any]]) -> bool:
+    """False: another export was faster, and may have brought some of these."""
     rows: list[dict[str, Any]] = []
     last_us = chain.through_us
-    for told in fresh:
+    for told in sorted(fresh, key=lambda told: (_ended_us(told), told["instance"])):
         last_us = max(last_us + 1, _ended_us(told))
         rows += [{"time": last_us, "ordinal": number} | row for number, row in enumerate(_rows(told))]
-    if rows:
-        chain.seal(last_us, with_origin(_table(rows), chain.schema))
-    return len(fresh)
+    return chain.seal(last_us, with_origin(_table(rows), chain.schema)).won
 
 
 def _did(told: Mapping[str, Any]) -> bool:
