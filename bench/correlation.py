@@ -4,6 +4,7 @@ One W1 node with f = 0, 1 and 2. Throughput and CPU: the log is full from the be
 as receivers take it; figures are of the middle part of a run, when all is warm, over all processes. Latency: from the
 moment at which the source is handed an event to the moment at which the application has committed the situation that it
 decides. Failover: from kill -9 of the leader to the commit of a situation decided by an event published after it.
+Bursts: the stream is quiet for half a second between two; without a failure nothing may be sent twice.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,10 @@ def run(quick: bool = False) -> Iterator[dict[str, Any]]:
         yield _figure(f"latency.p50_ms.f{f}", statistics.median(half for half, _ in found), "ms")
         yield _figure(f"latency.p99_ms.f{f}", p99[f], "ms")
     yield _figure("latency.p99.f1_over_f0", p99[1] / p99[0], "ratio", 2.0)
+    for f in (0, 1, 2, 3):
+        with tempfile.TemporaryDirectory() as folder:
+            twice = asyncio.run(_sent_twice(Path(folder), f, 3 if quick else 20))
+        yield _figure(f"bursts.sent_twice.f{f}", twice, "ratio", 0.001)
     with tempfile.TemporaryDirectory() as folder:
         times = asyncio.run(_failovers(Path(folder), kills))
     yield _figure("failover.kills", len(times), "kills")
@@ -225,8 +231,8 @@ def _expected(drawn: workloads.Columns) -> int:
 # ---- latency and failover --------------------------------------------------------------------------------------
 
 
-def _paced(data: Path, rate: float) -> Callable[[str], list[str]]:
-    return lambda name: [sys.executable, str(Path(live_w1.__file__)), str(data), name, str(rate)]
+def _paced(data: Path, rate: float, pause_s: float = 0.0) -> Callable[[str], list[str]]:
+    return lambda name: [sys.executable, str(Path(live_w1.__file__)), str(data), name, str(rate), str(pause_s)]
 
 
 def _delivered(data: Path) -> Any:
@@ -262,6 +268,31 @@ async def _latency(data: Path, f: int, rate: float, seconds: float) -> tuple[flo
     rows = _delivered(data)[first:]
     passed_ms = (rows[:, 1] - rows[:, 0]) * 1e3
     return float(np.percentile(passed_ms, 50)), float(np.percentile(passed_ms, 99))
+
+
+async def _sent_twice(data: Path, f: int, bursts: int) -> float:
+    """Of the situations of some bursts: how many were sent more than once, as a share of all. Nothing fails."""
+    pause_s, rate = 0.5, 400.0
+    async with _Run(data, f, _paced(data, rate, pause_s)) as run:
+
+        def reported(since_s: float) -> bool:
+            return all(run.told(name).get("at", 0.0) > since_s for name in run.replicas)
+
+        async def settled() -> tuple[int, int]:
+            """Between two bursts: situations delivered, and sent by all replicas."""
+            while True:
+                count = len(_delivered(data))
+                await run.until(partial(reported, time.time()))
+                sent = sum(run.told(name).get("transmissions", 0) for name in run.replicas)
+                if len(_delivered(data)) == count:
+                    return count, sent
+
+        burst = int(rate * pause_s) // 2
+        await run.until(lambda: all(run.member(name) for name in run.replicas) and len(_delivered(data)) >= 2 * burst)
+        first_count, first_sent = await settled()
+        await run.until(lambda: len(_delivered(data)) >= first_count + bursts * burst)
+        last_count, last_sent = await settled()
+    return (last_sent - first_sent) / (last_count - first_count) - 1.0
 
 
 async def _failovers(data: Path, kills: int) -> list[float]:

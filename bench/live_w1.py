@@ -1,8 +1,8 @@
 """W1 in the live gear, for the benchmark of correlation: the app, and processes that pace events and record situations.
 
-Called as a program it is one process of such a run, `python live_w1.py DATA NAME EVENTS_PER_S`. The source publishes so
-many a second, one by one, each with the moment at which it did so in `v`; the application writes down that moment and
-the one at which it had committed the situation.
+Called as a program it is one process of such a run, `python live_w1.py DATA NAME EVENTS_PER_S PAUSE_S`. The source
+publishes so many a second, one by one, or in bursts with so long a pause between two, each with the moment at which it
+did so in `v`; the application writes down that moment and the one at which it had committed the situation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DELIVERED = struct.Struct("<dd")
 """When the deciding event was published, and when the situation was committed: seconds of the machine's clock."""
 
 
-async def run_node(data: Path, name: str, rate: float) -> None:
+async def run_node(data: Path, name: str, rate: float, pause_s: float) -> None:
     cluster = clusters.read(data / live.LIVE)
     role = cluster.topology.node(node_of(name)).role
     if role is Role.CORRELATION:
@@ -43,7 +43,7 @@ async def run_node(data: Path, name: str, rate: float) -> None:
     machine: Any
     if role is Role.SOURCE:
         machine = Source(storage.load(), name, cluster.topology, cluster.config, follows=True)
-        beside = lambda: _pace(host, machine, rate)  # noqa: E731
+        beside = lambda: _pace(host, machine, rate, pause_s)  # noqa: E731
     else:
         machine = Application(storage.load(), name, cluster.topology, cluster.config)
         record = (data / "delivered").open("ab", buffering=0)
@@ -55,11 +55,12 @@ async def run_node(data: Path, name: str, rate: float) -> None:
     await host.run(data / live.LIVE / "status" / f"{dotted(name)}.json", beside)
 
 
-async def _pace(host: Host, source: Any, rate: float) -> None:
+async def _pace(host: Host, source: Any, rate: float, pause_s: float) -> None:
     """A, B, A, B, two of a key at a time: every second event decides a situation."""
     began_s, number = time.monotonic(), 0
+    burst = max(1, int(rate * pause_s))
     while True:
-        due = int((time.monotonic() - began_s) * rate)
+        due = int((time.monotonic() - began_s) * rate) // burst * burst
         while number < due and not source.full:
             kind = "A" if number % 2 == 0 else "B"
             key = number // 2 % 1000
@@ -67,8 +68,8 @@ async def _pace(host: Host, source: Any, rate: float) -> None:
             event = Event("Typed", stamp, (key,), {"key": key, "type": kind, "v": time.monotonic()})
             host.driver.offer(PRODUCER, Publish("Typed", (event,), TIME_MIN))
             number += 1
-        await asyncio.sleep(max(0.0, began_s + (number + 1) / rate - time.monotonic()))
+        await asyncio.sleep(max(0.0, began_s + (number + burst) / rate - time.monotonic()))
 
 
 if __name__ == "__main__":
-    asyncio.run(run_node(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])))
+    asyncio.run(run_node(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), float(sys.argv[4])))

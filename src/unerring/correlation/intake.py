@@ -108,7 +108,8 @@ class Intake:
         """Send me what follows: to whoever sent something later, or, for want of patience, to all upstream replicas."""
         incoming = self.streams[stream]
         self._announced[stream] = self.credit(stream)
-        message = Resume(stream, incoming.last, incoming.count, self.incarnation, self._announced[stream])
+        credit = self._announced[stream]
+        message = Resume(stream, incoming.last, incoming.count, self.incarnation, credit, incoming.progress)
         return [Send(name, message) for name in (self._upstream[stream] if sender is None else (sender,))]
 
     def begin(self, now: int) -> Effects:

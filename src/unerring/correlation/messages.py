@@ -34,13 +34,14 @@ class Ack(Message, frozen=True):
 
 
 class Resume(Message, frozen=True):
-    """An ack that asks for everything after `last`: a gap was seen, or nothing moves."""
+    """An ack that asks for everything after `last` and `progress`: a gap was seen, or nothing moves."""
 
     stream: str
     last: Stamp
     count: int
     incarnation: int
     credit: int
+    progress: int
 
 
 class Pruned(Message, frozen=True):

@@ -240,7 +240,11 @@ class Outgoing:
             self.acked = True
 
     def resume(self, sender: str, resume: Resume, now: int) -> Effects:
-        """A receiver misses something, or does not advance: serve it for a while, whoever leads."""
+        """A receiver misses something, or does not advance: whoever has more than it serves it for a while.
+
+        Who has no more does not begin to serve: the stream is quiet, and its leader alone will send what comes. Should
+        that not arrive, the receiver asks again.
+        """
         stranger = self.ack(sender, resume)
         if stranger is not None:
             return [Send(sender, stranger)]
@@ -251,7 +255,8 @@ class Outgoing:
         if resume.count < queue.mark_count:
             return [Send(sender, Pruned(resume.stream, queue.mark, self.incarnation))]
         held.again()
-        held.served_until_us = now + self.config.lease_us
+        if resume.count < queue.count or resume.progress < queue.progress:
+            held.served_until_us = now + self.config.lease_us
         return []
 
     def prune(self) -> None:
