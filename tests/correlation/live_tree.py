@@ -155,7 +155,7 @@ def complete(data: Path, streams: list[str]) -> bool:
 
 def violations(data: Path, app: Any, events: list[Event]) -> list[Any]:
     """Against the reference system: the same rules in one process, without failures."""
-    tree = QueryTree(app.plans, {schema.name: rank for rank, schema in enumerate((*app.streams, *app.outputs))})
+    tree = QueryTree(app.plans, app.ranks)
     for event in events:
         tree.push(event)
     tree.progress(schema_of(Reading).name, TIME_MAX)

@@ -25,7 +25,7 @@ DATA: Final = "unerring-data"
 
 
 class App:
-    """Streams and rules put together. Their order here, streams first, is their rank among events of one time."""
+    """Streams and rules put together. The order in which they are listed does not change what they mean."""
 
     def __init__(
         self,
@@ -98,6 +98,13 @@ class App:
     def processes(self) -> dict[str, Process]:
         """By name, the version that new instances get."""
         return {process.name: process for process in self.versions}
+
+    @property
+    def ranks(self) -> dict[str, int]:
+        """Of every stream, its place among events of one time."""
+        from unerring.rules.tree import ranks_of
+
+        return ranks_of(self.plans, self.streams)
 
     @property
     def outputs(self) -> tuple[StreamSchema, ...]:

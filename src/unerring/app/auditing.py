@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.app.application import App
-from unerring.app.deliveries import as_chain, ran_live
+from unerring.app.deliveries import as_chain, ran_live, ranked_otherwise_live
 from unerring.app.folder import LOG, check_run
 from unerring.audit.moments import moment
 from unerring.audit.report import Report, RuleVerdict
@@ -20,6 +20,7 @@ from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level, levels_of
 from unerring.pipeline.reference import Judged, Reference, delivered_chain, made_by_another
 from unerring.pipeline.session import told_plainly
+from unerring.pipeline.versions import ranked_otherwise
 from unerring.rules import Plan
 
 if TYPE_CHECKING:
@@ -51,6 +52,12 @@ class Audit:
             for _ in range(reached < through_us < TIME_MAX)
         ]
         self.levels = levels_of(app.plans, app.streams, str(self.data), self._buckets())
+        ties = any(len({source.schema.name for source in plan.inputs}) > 1 for plan in app.plans)
+        if ties and (any(map(ranked_otherwise, self.levels)) or ranked_otherwise_live(self.data, app.ranks)):
+            self.notes.append(
+                "the run ranked its streams otherwise than this release does (by height, then by name), so where "
+                "events of two streams have one time its situations may differ from those that are computed here"
+            )
 
     def run(self, spark: SparkSession, say: Say = lambda text: None, rows: int = ROWS_AT_ONCE) -> Report:
         """The verdict. What it needs on disk meanwhile (the perfect situations) lies in the run's folder."""

@@ -3,7 +3,7 @@ the application's own file yet."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +32,15 @@ def ran_live(data: Path, stream: str) -> bool:
         return False
     nodes = cluster.read(data / FOLDER).topology.nodes
     return any(node.role is Role.APPLICATION and stream in node.inputs for node in nodes)
+
+
+def ranked_otherwise_live(data: Path, ranks: Mapping[str, int]) -> bool:
+    """Whether live nodes merged their inputs in another order of equal times than these ranks give."""
+    if not (data / FOLDER / cluster.FILE).exists():
+        return False
+    streams = cluster.read(data / FOLDER).topology.streams
+    there = [ranks[schema.name] for schema in streams if schema.name in ranks]
+    return there != sorted(there)
 
 
 def as_chain(data: Path, schema: StreamSchema, log: EventLog, buckets: int) -> tuple[Chain, Stretch]:

@@ -68,7 +68,9 @@ def topology_of(app: App, f: int, on_spark: Sequence[str] = ()) -> Topology:
         delivered = tuple(schema.name for plan in live for schema in plan.outputs)
         nodes.append(NodeSpec("situations", Role.APPLICATION, delivered))
     rules = " ".join(plan.version for plan in app.plans)
-    return Topology((*sources, *nodes), (*app.streams, *app.outputs), rules)
+    ranks = app.ranks
+    ranked = sorted((*app.streams, *app.outputs), key=lambda schema: ranks[schema.name])
+    return Topology((*sources, *nodes), tuple(ranked), rules)
 
 
 def make_cluster(
@@ -91,7 +93,8 @@ def make_cluster(
         found = clusters.read(folder)
         if found.topology.fingerprint() != topology.fingerprint():
             raise ConfigError(
-                f"{folder} belongs to a run with other rules, another f or another engine; choose another --data"
+                f"{folder} belongs to a run with other rules, another f, another engine or an older release's order of "
+                "streams at equal times; choose another --data"
             )
         if (found.durable, bool(found.tls), found.etcd) != (durable, bool(tls), tuple(etcd)):
             raise ConfigError(f"{folder} belongs to a run with other --durable, --tls or --etcd; choose another --data")

@@ -9,6 +9,7 @@ from pathlib import Path
 from unerring.log import Chain, EventLog
 from unerring.model import RuleError, StreamSchema
 from unerring.rules import Plan
+from unerring.rules.tree import heights_of, ranks_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,34 +63,18 @@ class Level:
 
 def levels_of(plans: tuple[Plan, ...], sources: tuple[StreamSchema, ...], data: str, buckets: int) -> tuple[Level, ...]:
     """The query tree, cut into levels: a rule stands one above the highest rule that it reads."""
-    maker = {schema.name: plan for plan in plans for schema in plan.outputs}
-    names = [schema.name for schema in sources] + [schema.name for plan in plans for schema in plan.outputs]
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    if doubled:
-        raise RuleError(f"two streams are called {doubled[0]!r}; give each stream and each rule's output its own name")
-    heights: dict[str, int] = {}
-
-    def height(plan: Plan, below: tuple[str, ...]) -> int:
-        if plan.name in below:
-            raise RuleError(f"rule {plan.name} reads its own output, through {' → '.join([*below, plan.name])}")
-        if plan.name not in heights:
-            highest = 0
-            for source in plan.inputs:
-                if source.schema.name in maker:
-                    highest = max(highest, height(maker[source.schema.name], (*below, plan.name)))
-                elif source.schema.name not in names:
-                    known = ", ".join(names)
-                    raise RuleError(
-                        f"rule {plan.name} reads stream {source.schema.name!r}, which the app lacks: {known}"
-                    )
-            heights[plan.name] = highest + 1
-        return heights[plan.name]
-
-    ranks = {name: rank for rank, name in enumerate(names)}
-    tops = max((height(plan, ()) for plan in plans), default=0)
+    heights = heights_of(plans, sources)
+    ranks = ranks_of(plans, sources)
+    known = [schema.name for schema in sources] + [schema.name for plan in plans for schema in plan.outputs]
+    for plan in plans:
+        for source in plan.inputs:
+            if source.schema.name not in known:
+                raise RuleError(
+                    f"rule {plan.name} reads stream {source.schema.name!r}, which the app lacks: {', '.join(known)}"
+                )
     found = []
-    for number in range(1, tops + 1):
-        members = tuple(plan for plan in plans if heights[plan.name] == number)
+    for number in range(1, max(heights.values(), default=0) + 1):
+        members = tuple(plan for plan in plans if heights[plan.output.name] == number)
         read = sorted({source.schema.name for plan in members for source in plan.inputs})
         found.append(Level(number, data, members, tuple((name, ranks[name]) for name in read), buckets))
     return tuple(found)

@@ -29,6 +29,9 @@ class Version(msgspec.Struct, frozen=True, order=True):
     buckets: int
     rules: tuple[tuple[str, str], ...]
 
+    def made_by(self, rules: tuple[tuple[str, str], ...], buckets: int) -> bool:
+        return (sorted(self.rules), self.buckets) == (sorted(rules), buckets)
+
     def __str__(self) -> str:
         return ", ".join(f"{name} {version}" for name, version in self.rules) + f", {self.buckets} buckets"
 
@@ -40,10 +43,23 @@ def enter(level: Level) -> None:
         _write(level, TIME_MIN)
         agreed = versions(level.log, level.number)
     if not any(known.version == level.version for known in agreed):
+        if ranked_otherwise(level):
+            raise ConfigError(
+                f"{level.data} was made by these rules, but with other ranks of streams on level {level.number} (an "
+                "older release ranked them as the app lists them); go on with that release, let these take over at an "
+                "agreed time, or use a new --data folder"
+            )
         raise ConfigError(
             f"{level.data} was made by other rules on level {level.number} ({agreed[-1]}) than these "
             f"({_told(level, 0)}); let the new ones take over at an agreed time, or use a new --data folder"
         )
+
+
+def ranked_otherwise(level: Level) -> bool:
+    """Whether these very rules made the outputs there are, but with other ranks: another order of equal times."""
+    agreed = versions(level.log, level.number)
+    told = _told(level, 0)
+    return bool(agreed) and agreed[-1].version != told.version and agreed[-1].made_by(told.rules, told.buckets)
 
 
 def agree(level: Level, after_us: int) -> None:
