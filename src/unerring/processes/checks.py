@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from unerring.model import ProcessError
-from unerring.processes.graph import ACTIONS, Graph, Kind, Vertex
+from unerring.processes.graph import ACTIONS, BAD_IN_NAMES, Graph, Kind, Vertex
 
 NOT_DETERMINISTIC: Final = frozenset(
     [
@@ -51,10 +51,14 @@ def _wrong(graph: Graph, sentence: str) -> ProcessError:
 
 
 def _names(graph: Graph) -> None:
+    if not graph.name.isprintable() or any(c in graph.name for c in BAD_IN_NAMES):
+        raise _wrong(
+            graph, f"{graph.name!r} is no name for a process; leave out {BAD_IN_NAMES} and what is not printable"
+        )
     seen: dict[str, Vertex] = {}
     for vertex in graph.vertices:
-        if not vertex.name or any(c in vertex.name for c in "/@~+ "):
-            raise _wrong(graph, f"{vertex.name!r} is not a name for a vertex; leave out '/', '@', '~', '+' and spaces")
+        if not vertex.name or not vertex.name.isprintable() or any(c in vertex.name for c in f"{BAD_IN_NAMES} "):
+            raise _wrong(graph, f"{vertex.name!r} is not a name for a vertex; leave out {BAD_IN_NAMES} and spaces")
         if vertex.name in seen:
             raise _wrong(graph, f"two vertices are called {vertex.name!r}; give one of them another name")
         seen[vertex.name] = vertex

@@ -2,8 +2,8 @@
 state. It knows nothing of views and votes.
 
 Rules: the intent of a write is on disk before its request is sent; a timeout is an unknown outcome, never an abort; a
-refusal counts only if the service recorded it; every reply is on disk before the next write's intent, so that a
-restarted master resumes with the very replies it had.
+refusal counts if the service recorded it, or if no other attempt of the occurrence can have had the effect; every reply
+is on disk before the next write's intent, so that a restarted master resumes with the very replies it had.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from unerring.processes.messages import (
 class Attempt:
     """One request under way."""
 
-    __slots__ = ("asked_us", "count", "due_us", "request", "vertex", "why")
+    __slots__ = ("answered", "asked_us", "count", "doubtful", "due_us", "request", "vertex", "why")
 
     def __init__(self, request: Request, vertex: Vertex, now: int) -> None:
         self.request = request
@@ -43,6 +43,10 @@ class Attempt:
         self.count = 0
         self.due_us = now
         self.why = "no answer came"
+        self.answered = False
+        """The last attempt was."""
+        self.doubtful = False
+        """An earlier attempt may have had the effect."""
 
 
 class Execution:
@@ -230,6 +234,7 @@ class Execution:
         request = self._request(vertex)
         if not self._fits(vertex, request):
             return
+        before = self.intents.get(vertex.name)
         self.intents[vertex.name] = Intent(vertex.name, occurrence, request)
         self.dirty = True
         asked = Request(
@@ -244,6 +249,10 @@ class Execution:
             version=self.input.version,
         )
         self.open[asked.iid] = self._attempt(asked, vertex, now)
+        # A master may have asked before it died: this one, whose intent was on disk, or one of an older view, where the
+        # IID is the same in all views.
+        resumed = before is not None and before.occurrence == occurrence
+        self.open[asked.iid].doubtful = resumed or (vertex.final and self.input.executed_in != self.view)
         started.append(asked)
 
     def _attempt(self, asked: Request, vertex: Vertex, now: int) -> Attempt:
@@ -257,9 +266,12 @@ class Execution:
         attempt = self.open.get(reply.iid)
         if attempt is None or reply.mode != "do":
             return []
-        if reply.answer == Answer.UNKNOWN:
+        unsure = attempt.doubtful and not reply.recorded
+        if unsure or reply.answer in (Answer.UNKNOWN, Answer.UNREACHED):
             attempt.due_us = min(attempt.due_us, now + _pause_us(attempt))
             attempt.why = str(reply.value)[:200]
+            attempt.answered = True
+            attempt.doubtful = attempt.doubtful or reply.answer == Answer.UNKNOWN
             return []
         del self.open[reply.iid]
         occurrence = self.intents[attempt.vertex.name].occurrence
@@ -281,20 +293,33 @@ class Execution:
         return True
 
     def tick(self, now: int) -> list[Request]:
-        """Repeat what got no answer, under the same IID. Patience ends in an abort with an unknown outcome."""
+        """Repeat what got no answer, under the same IID. Patience ends in an abort: the outcome is unknown, unless no
+        attempt got there."""
         again: list[Request] = []
         for attempt in list(self.open.values()):
             if now < attempt.due_us:
                 continue
             retry = attempt.vertex.retry
+            attempt.doubtful = attempt.doubtful or not attempt.answered
             if attempt.count >= retry.attempts_max and not attempt.vertex.final:
-                self.aborted = f"what became of {attempt.vertex.name} is unknown: {attempt.why}"
-                self.dirty = True
+                self._give_up(attempt, now)
                 return []
             attempt.count += 1
+            attempt.answered = False
             attempt.due_us = now + retry.attempt_us + _pause_us(attempt)
             again.append(attempt.request)
         return again
+
+    def _give_up(self, attempt: Attempt, now: int) -> None:
+        vertex = attempt.vertex
+        self.dirty = True
+        if attempt.doubtful:
+            self.aborted = f"what became of {vertex.name} is unknown: {attempt.why}"
+            return
+        occurrence = self.intents[vertex.name].occurrence
+        outcome = Outcome(vertex.name, occurrence, Answer.UNREACHED, attempt.why, now - attempt.asked_us)
+        self.outcomes.append(outcome)
+        self.aborted = f"{vertex.service} was not reached for {vertex.name}: {attempt.why}"
 
     def next_state(self, master: str, wall_us: int) -> State:
         """The state after the group."""

@@ -19,6 +19,9 @@ from unerring.model import ProcessError, invariant
 Cut = tuple[int, ...]
 """Numbers of marked edges, ascending."""
 
+BAD_IN_NAMES: Final = "/|@~+'!"
+"""Characters that ids are put together with: no name has one."""
+
 LOCAL: Final = "local"
 """The service of actions that are async functions inside the node itself."""
 

@@ -341,6 +341,8 @@ class Request(Message, frozen=True):
     """The lineage this request builds on: what an audit needs to judge the order of compensations."""
     version: str = ""
     """Of the process: several may have a local function of one name."""
+    settle: bool = False
+    """Only what was recorded is wanted: a service that has not seen this IID does nothing, and never will under it."""
 
 
 class Answer:
@@ -351,6 +353,7 @@ class Answer:
     FINAL: Final = "final"  # recorded, and any later occurrence would be refused as well
     FENCED: Final = "fenced"  # a higher view is at work, or this IID was cancelled
     UNKNOWN: Final = "unknown"  # it failed and recorded nothing
+    UNREACHED: Final = "unreached"  # the request did not get there: this attempt did nothing
 
 
 class Reply(Message, frozen=True):
@@ -359,6 +362,8 @@ class Reply(Message, frozen=True):
     mode: str
     answer: str
     value: Any = None
+    recorded: bool = True
+    """Of a refusal: the same IID will be refused again. False: this attempt did nothing, and no more is known."""
 
 
 # ---- on disk ---------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import msgspec
 
 from unerring.model import ProcessError, to_datetime
 from unerring.processes.config import ProcessesConfig
+from unerring.processes.graph import BAD_IN_NAMES
 from unerring.processes.messages import Start
 from unerring.processes.out import Out
 
@@ -35,8 +36,9 @@ class Schedule(msgspec.Struct, frozen=True):
             raise ProcessError(
                 f"schedule {self.name}: a period of {self.period_us} µs is too short; give a second or more"
             )
-        if self.period_us < 1 or not self.name or any(c in self.name for c in "/|@~+!"):
-            raise ProcessError(f"schedule {self.name!r}: give it a period, and a name without / | @ ~ + and !")
+        bad = not self.name or not self.name.isprintable() or any(c in self.name for c in BAD_IN_NAMES)
+        if self.period_us < 1 or bad:
+            raise ProcessError(f"schedule {self.name!r}: give it a period, and a printable name without {BAD_IN_NAMES}")
 
     def due_after(self, mark_us: int) -> int | None:
         """The first due time after a moment, if there is one."""

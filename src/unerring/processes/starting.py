@@ -9,7 +9,7 @@ import msgspec
 from unerring.model import MILLISECOND_US, Address, CallerError, Effects, ProcessError, invariant
 from unerring.processes.children import end_of
 from unerring.processes.errands import Errands, end_of_state, replica_set
-from unerring.processes.graph import Kind
+from unerring.processes.graph import BAD_IN_NAMES, Kind
 from unerring.processes.messages import Outline, Start, Started, State, Status
 from unerring.processes.replica import Replica, digest_of
 from unerring.processes.replica_steers import sleep_until
@@ -19,12 +19,30 @@ FORWARD_US = 500 * MILLISECOND_US
 """How often a start that is not yet decided is handed on again."""
 
 
+ID_MAX = 500
+"""Characters of an id that somebody chose: ids travel in headers of requests, whose length has bounds."""
+
+
 def check_id(start: Start) -> None:
     """An id that somebody chose; those of children are made by their parents."""
     id = start.instance if not start.parent else start.instance.removeprefix(start.parent)
-    bad = "/|@" if start.parent else "/|@~+'!"
-    if not id or any(c in id for c in bad):
-        raise ProcessError(f"{start.instance!r} is no instance id; leave out '/', '|', '@', '~', '+', '!' and \"'\"")
+    bad = "/|@" if start.parent else BAD_IN_NAMES
+    if not id or not id.isprintable() or any(c in id for c in bad):
+        said = "leave out '/', '|', '@', '~', '+', '!', \"'\" and what cannot be printed"
+        raise ProcessError(f"{start.instance!r} is no instance id; {said}")
+    _check_length(id, "an instance id")
+
+
+def check_message_id(id: str) -> None:
+    """The id that a partner gave to a message: it is part of a key on disk."""
+    if not id.isprintable() or "|" in id:
+        raise ProcessError(f"{id!r} is no id for a message; leave out '|' and what cannot be printed")
+    _check_length(id, "the id of a message")
+
+
+def _check_length(id: str, what: str) -> None:
+    if len(id) > ID_MAX:
+        raise ProcessError(f"{id[:40]!r}… has {len(id)} characters; {what} may have {ID_MAX}")
 
 
 class Starts(Errands):

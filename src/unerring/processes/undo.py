@@ -28,8 +28,8 @@ class UndoStep(msgspec.Struct, frozen=True):
 
 
 def steps_of_log(graph: Graph, instance: str, log: GroupLog) -> list[UndoStep]:
-    """What a master may have to undo of its group: all writes it meant to make, the last first. Refused ones had no
-    effect; those without an answer may have had one."""
+    """What a master may have to undo of its group: all writes it meant to make, the last first. Those that were
+    refused, or did not get there, had no effect; those without an answer may have had one."""
     steps = []
     for intent in reversed(log.intents):
         vertex = graph.by_name[intent.vertex]
@@ -37,7 +37,7 @@ def steps_of_log(graph: Graph, instance: str, log: GroupLog) -> list[UndoStep]:
             continue
         answers = {o.occurrence: o for o in log.outcomes if o.vertex == intent.vertex}
         answered = answers.get(intent.occurrence)
-        if answered is not None and answered.answer in (Answer.REFUSED, Answer.FINAL):
+        if answered is not None and answered.answer in (Answer.REFUSED, Answer.FINAL, Answer.UNREACHED):
             continue
         done = answered is not None and answered.answer == Answer.DONE
         iid = iid_of(instance, intent.vertex, intent.occurrence, log.view)
@@ -140,10 +140,11 @@ class Undo:
             payload = {"start": msgspec.to_builtins(step.request), "vertex": step.vertex, "value": step.reply}
             base = msgspec.structs.replace(base, service=CHILD, payload=payload)
             return base if step.unknown else msgspec.structs.replace(base, iid=step.iid + UNDO, mode="undo")
-        if self.graph.service_by_name[vertex.service].cancels:
+        service = self.graph.service_by_name[vertex.service]
+        if service.cancels:
             return msgspec.structs.replace(base, mode="cancel", view=self.view)
-        if step.unknown:  # what happened must be known first; the filter answers a repeated IID without a second effect
-            return base
+        if step.unknown and service.filters:  # what happened must be known first, and nothing done only to be undone
+            return msgspec.structs.replace(base, settle=True)
         payload = {"request": step.request, "reply": step.reply}
         undo = msgspec.structs.replace(base, iid=iid_of_undo(step.iid), operation=vertex.compensation, payload=payload)
         return msgspec.structs.replace(undo, mode="undo")
@@ -152,7 +153,9 @@ class Undo:
         """Whether this answered the request under way, so that there is progress to keep."""
         if self.asked is None or reply.iid != self.asked.iid or reply.mode != self.asked.mode:
             return False
-        if reply.answer == Answer.UNKNOWN or (reply.answer != Answer.DONE and reply.mode != "do"):
+        if reply.answer in (Answer.UNKNOWN, Answer.UNREACHED) or not reply.recorded:
+            return False
+        if reply.answer != Answer.DONE and reply.mode != "do":
             return False
         step = self.steps[0]
         self.asked = None

@@ -45,6 +45,7 @@ from unerring.processes.moving import moved
 from unerring.processes.node import HISTORY, ProcessNode, family
 from unerring.processes.replica import Ended
 from unerring.processes.replica_steers import key_of
+from unerring.processes.starting import check_message_id
 from unerring.processes.steering import back
 from unerring.runtime.greeting import Identity
 from unerring.runtime.links import Links, LinksConfig
@@ -288,6 +289,7 @@ class RunningNode:
             raise CallerError(
                 f"{channel!r} is no channel for signals; operators use cancel(), park(), resume() and so on"
             )
+        check_message_id(id)
         if id and self._has_consumed(instance, id):
             return  # whoever did not hear that it came sends it again
         self.check_open(instance, "signalled")
@@ -298,6 +300,7 @@ class RunningNode:
     async def publish(self, channel: str, key: Any, payload: Any, id: str = "") -> None:
         """A message for every instance that waits, now or within an hour, for this key on this channel; each gets it
         once. When this returns, so many nodes have it that it is not lost."""
+        check_message_id(id)
         told = self._message(payload)
         self._check_published(channel, told)
         message = Publish(id or uuid.uuid4().hex, channel, key_of(msgspec.to_builtins(key)), told)

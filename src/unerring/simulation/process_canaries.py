@@ -142,6 +142,17 @@ class CountsUnrecordedRefusals(Replica):
     executes = _TakesFailureForRefusal
 
 
+class _TrustsEveryRefusal(Execution):
+    def reply(self, reply: Reply, now: int) -> list[Request]:
+        return super().reply(msgspec.structs.replace(reply, recorded=True), now)
+
+
+class CountsDoubtfulRefusals(Replica):
+    """Takes a refusal that was not recorded for one of all attempts, though an earlier one had no answer."""
+
+    executes = _TrustsEveryRefusal
+
+
 class _TakesTimeoutForRefusal(Execution):
     def tick(self, now: int) -> list[Request]:
         for attempt in list(self.open.values()):

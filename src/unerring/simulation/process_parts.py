@@ -27,7 +27,7 @@ class Temper(msgspec.Struct, frozen=True):
     refuses_for_good: float
     undo_fails: float
     muddled: float
-    """Does it, and answers that it failed."""
+    """Does it, and answers that it failed; to a repetition, that it is there already: a refusal it did not record."""
 
 
 class SimService:
@@ -80,12 +80,14 @@ class SimService:
     def timer(self, name: str, now: int) -> Effects:
         sender, request = self.waiting.pop(name)
         self.kept: list[tuple[str, Any]] = []
+        again = request.mode == "do" and request.iid in self.replies
         reply = self._do(request) if request.mode == "do" else self._undo(request)
         effects: Effects = []
         if self.kept:
             effects.append(Persist(tuple((key, msgspec.msgpack.encode(record)) for key, record in self.kept)))
         if self.entropy.random() < self.temper.muddled:
-            reply = msgspec.structs.replace(reply, answer=Answer.UNKNOWN, value="something went wrong")
+            muddle = Answer.REFUSED if again else Answer.UNKNOWN
+            reply = msgspec.structs.replace(reply, answer=muddle, value="something went wrong", recorded=not again)
         if self.entropy.random() >= self.temper.silent:
             effects.append(Send(sender, reply))
             if self.entropy.random() < self.temper.twice:
@@ -109,6 +111,10 @@ class SimService:
             return known
         if self.cancels and 0 <= request.view < self.fence.get(request.instance, 0):
             return self._answer(request, Answer.FENCED)
+        if request.settle:
+            never = self._answer(request, Answer.FENCED)
+            self._record(request.iid, never)
+            return never
         return self._execute(request)
 
     def _execute(self, request: Request) -> Reply:

@@ -1,8 +1,8 @@
 """How a process's requests reach services: local async functions, or HTTP with the interaction id as `Idempotency-Key`.
 
 A client only carries: it makes one attempt and says what came of it. Repetition, patience and what an answer means are
-the machine's. Whatever is not a clear answer (a timeout, a broken connection, an answer that cannot be read) is
-`unknown`.
+the machine's. A 4xx says that this attempt did nothing, and no connection that it did not get there; whatever else is
+not a clear answer (a timeout, a broken connection, 5xx, an answer that cannot be read) is `unknown`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from contextlib import aclosing
+from typing import Any, Final, Protocol
 
 import httpx
 import msgspec
@@ -19,6 +20,14 @@ from unerring.model import Address, FrameError
 from unerring.processes.messages import Answer, Reply, Request
 from unerring.runtime.loop import Carrier
 from unerring.runtime.reports import Reports
+from unerring.runtime.services.headers import written
+
+GONE: Final = 410
+"""The status of a refusal for good."""
+NO_REFUSALS: Final = (408, 425, 429)
+"""These 4xx say "not now": a timeout, too early, too many requests. What became of the request is unknown."""
+NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+"""No connection came about, so that no byte of the request got there."""
 
 
 class Refused(Exception):
@@ -35,8 +44,8 @@ class Service(Protocol):
     async def close(self) -> None: ...
 
 
-def answer(request: Request, what: str, value: Any = None) -> Reply:
-    return Reply(request.instance, request.iid, request.mode, what, value)
+def answer(request: Request, what: str, value: Any = None, recorded: bool = True) -> Reply:
+    return Reply(request.instance, request.iid, request.mode, what, value, recorded)
 
 
 class LocalService:
@@ -52,7 +61,7 @@ class LocalService:
         name = name if name in self._functions else request.operation
         function = self._functions.get(name)
         if function is None:
-            return answer(request, Answer.UNKNOWN, f"there is no function {request.operation!r} here")
+            return answer(request, Answer.UNREACHED, f"there is no function {request.operation!r} here")
         try:
             given = dict(request.payload)
             if self._wants[name]:
@@ -85,26 +94,25 @@ class HttpService:
         self._most = reply_bytes_max
 
     async def ask(self, request: Request) -> Reply:
-        headers = {
-            "idempotency-key": request.iid,
-            "unerring-instance": request.instance,
-            "unerring-view": str(request.view),
-            "unerring-group": str(request.group),
-            "unerring-basis": ",".join(str(view) for view in request.basis),
-            "content-type": "application/json",
-        }
         method = "DELETE" if request.mode == "cancel" else "POST"
-        content = b"" if method == "DELETE" else msgspec.json.encode(request.payload)
         try:
-            async with self._client.stream(
-                method, f"/{request.operation}", content=content, headers=headers
-            ) as response:
+            content = b"" if method == "DELETE" else msgspec.json.encode(request.payload)
+            asked = self._client.build_request(
+                method, f"/{request.operation}", content=content, headers=written(request)
+            )
+        except (httpx.InvalidURL, ValueError, TypeError) as error:
+            return answer(request, Answer.UNREACHED, f"it cannot be sent: {error}")
+        try:
+            response = await self._client.send(asked, stream=True)
+            async with aclosing(response):
                 body = b""
                 async for part in response.aiter_bytes():
                     body += part
                     if len(body) > self._most:
                         return answer(request, Answer.UNKNOWN, f"it answered more than {self._most} bytes")
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        except NOT_SENT as error:
+            return answer(request, Answer.UNREACHED, f"{type(error).__name__}: {error}")
+        except (httpx.HTTPError, OSError) as error:
             return answer(request, Answer.UNKNOWN, f"{type(error).__name__}: {error}")
         return _read(request, response, body)
 
@@ -114,7 +122,7 @@ class HttpService:
 
 def _read(request: Request, response: httpx.Response, body: bytes) -> Reply:
     marked = response.headers.get("unerring-answer", "")
-    what = marked if marked else Answer.DONE if response.status_code < 300 else Answer.UNKNOWN
+    what = marked or _meaning(response.status_code)
     if what not in (Answer.DONE, Answer.REFUSED, Answer.FINAL, Answer.FENCED):
         return answer(request, Answer.UNKNOWN, body[:200].decode("utf-8", "replace"))
     try:
@@ -124,7 +132,16 @@ def _read(request: Request, response: httpx.Response, body: bytes) -> Reply:
             value = body[:200].decode("utf-8", "replace")
         else:  # it was done, and what it said cannot be used: the machine decides, as for a value of the wrong type
             value = {"garbage": body[:200].decode("utf-8", "replace")}
-    return answer(request, what, value)
+    return answer(request, what, value, recorded=bool(marked) or what == Answer.DONE)
+
+
+def _meaning(status: int) -> str:
+    """What a status says where no filter says it."""
+    if 200 <= status < 300:
+        return Answer.DONE
+    if 400 <= status < 500 and status not in NO_REFUSALS:
+        return Answer.FINAL if status == GONE else Answer.REFUSED
+    return Answer.UNKNOWN
 
 
 class ServiceCarrier:
@@ -165,7 +182,9 @@ class ServiceCarrier:
     def _ask(self, to: Address, request: Request) -> None:
         service = self._services.get(request.service)
         if service is None:
-            self._reports.note("process.no_service", f"this node has no service {request.service!r}; give it one")
+            why = f"this node has no service {request.service!r}; give it one"
+            self._reports.note("process.no_service", why)
+            asyncio.get_running_loop().call_soon(self.offer, to, answer(request, Answer.UNREACHED, why))
         elif len(self._asking) >= self._asking_max:
             self._reports.count("process.not_asked")  # the machine will ask again
         else:
@@ -175,8 +194,8 @@ class ServiceCarrier:
 
     async def _carry(self, service: Service, to: Address, request: Request) -> None:
         reply = await service.ask(request)
-        if reply.answer == Answer.UNKNOWN and reply.value:
-            self._reports.note("process.unknown_outcome", f"{request.iid}: {reply.value}")
+        if reply.answer in (Answer.UNKNOWN, Answer.UNREACHED) and reply.value:
+            self._reports.note(f"process.{reply.answer}_outcome", f"{request.iid}: {reply.value}")
         self.offer(to, reply)
 
     async def close(self) -> None:

@@ -6,8 +6,10 @@ its effect once, and every repetition gets the recorded answer.
 | a new IID | the application's; recorded in the same transaction as the application's effects |
 | an IID that was done or refused | the recorded answer again |
 | an IID that comes with another request | 422, nothing happens |
+| a new IID with `Unerring-Settle` | 409, `Unerring-Answer: fenced`; a tombstone, and the application is not asked |
 | DELETE of an IID that was done | the application undoes it (it sees the DELETE); recorded as cancelled |
 | DELETE of an IID that has not come yet | a tombstone: the late original will be refused |
+| a header that cannot be read | 400, nothing happens |
 | a cancelled IID, or a write of a lower view than was seen for the instance | 409, `Unerring-Answer: fenced` |
 
 The application finds the interaction in `scope["unerring"]`: its id, and the connection whose transaction it should
@@ -26,6 +28,7 @@ from typing import Any, Final
 
 import msgspec
 
+from unerring.runtime.services.headers import BadHeader, read
 from unerring.runtime.services.store import Line, Recorded, Store, Transaction
 
 Scope = MutableMapping[str, Any]
@@ -49,6 +52,8 @@ class Interaction(msgspec.Struct, frozen=True):
     answered: bytes = b""
     group: int = 0
     basis: tuple[int, ...] = ()
+    settle: bool = False
+    """Only what was recorded is wanted."""
 
 
 class _Response:
@@ -81,21 +86,26 @@ class Filter:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.lower(): value for name, value in scope.get("headers", ())}
-        iid = headers.get(b"idempotency-key", b"").decode("ascii", "replace")
-        if scope["type"] != "http" or not iid:
+        if scope["type"] != "http" or not headers.get(b"idempotency-key"):
             await self._app(scope, receive, send)
+            return
+        try:
+            known = read(headers)
+        except BadHeader as bad:
+            await _answer(send, 400, "", str(bad))
             return
         try:
             body = await self._read(receive)
         except ConnectionResetError:
             return  # nobody waits for an answer, and what was asked is not known to the end
         if body is None:
-            await _answer(send, 413, "unknown", f"the request has more than {self._most} bytes")
+            await _answer(send, 413, "final", f"the request has more than {self._most} bytes")
             return
-        interaction = _interaction(iid, headers)
+        of = (known.iid, known.instance, known.view, None)
+        interaction = Interaction(*of, group=known.group, basis=known.basis, settle=known.settle)
         answer: tuple[int, str, bytes]
         try:
-            async with self._store.transaction(iid) as transaction:
+            async with self._store.transaction(known.iid) as transaction:
                 if scope["method"] == "DELETE":
                     answer = await self._cancel(scope, transaction, interaction)
                 else:
@@ -127,6 +137,9 @@ class Filter:
             if known.digest != digest:
                 return 422, "unknown", b'{"why": "this Idempotency-Key came with another request before"}'
             return known.status, known.state, known.reply
+        if interaction.settle:
+            await transaction.record(interaction.iid, Recorded("cancelled", "", 409, b"", b""))
+            return 409, "fenced", b'{"why": "this interaction never came, and is cancelled"}'
         if 0 <= interaction.view < await transaction.fence(interaction.instance):
             return 409, "fenced", b'{"why": "a higher view of this instance is at work"}'
         await transaction.mark()
@@ -191,21 +204,8 @@ class _Unknown(Exception):
         self.body = body
 
 
-def _interaction(iid: str, headers: dict[bytes, bytes]) -> Interaction:
-    def number(name: bytes, otherwise: int) -> int:
-        text = headers.get(name, b"")
-        return int(text) if text.lstrip(b"-").isdigit() else otherwise
-
-    instance = headers.get(b"unerring-instance", b"").decode("ascii", "replace") or iid.split("/")[0]
-    basis = headers.get(b"unerring-basis", b"")
-    views = tuple(int(view) for view in basis.split(b",") if view.isdigit())
-    return Interaction(
-        iid, instance, number(b"unerring-view", -1), None, group=number(b"unerring-group", 0), basis=views
-    )
-
-
 async def _answer(send: Send, status: int, answer: str, body: bytes | str) -> None:
     data = body if isinstance(body, bytes) else msgspec.json.encode({"why": body})
-    headers = [(b"content-type", b"application/json"), (b"unerring-answer", answer.encode())]
+    headers = [(b"content-type", b"application/json"), *([(b"unerring-answer", answer.encode())] if answer else [])]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": data})

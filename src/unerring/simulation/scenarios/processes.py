@@ -455,6 +455,7 @@ canary(Processes, "continues before majority", replica=broken.ContinuesBeforeMaj
 canary(Processes, "fresh IID on retry", replica=broken.FreshIidOnRetry)
 canary(Processes, "writes actively", replica=broken.WritesActively)
 canary(Processes, "counts unrecorded refusals", replica=broken.CountsUnrecordedRefusals)
+canary(Processes, "counts doubtful refusals", replica=broken.CountsDoubtfulRefusals)
 canary(Processes, "a timeout is a refusal", replica=broken.TimeoutIsRefusal)
 canary(Processes, "forgets unknown outcomes", replica=broken.ForgetsUnknown)
 canary(Processes, "a service without a filter", service=broken.NoFilter)

@@ -1,0 +1,86 @@
+"""What of an interaction travels in HTTP headers, in ASCII: how a client writes it, and how the filter reads it.
+
+Ids may have any letters; those outside ASCII, spaces and `%` are percent-encoded UTF-8. Only our clients do that, and
+they name the instance: a key that comes without one is taken as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from unerring.processes.messages import Request
+
+_SAFE: Final = "!\"#$&'()*+,/:;<=>?@[\\]^`{|}"
+"""Printable ASCII that stays as it is, beside letters, digits and `_.-~`."""
+_VIEW_MAX: Final = (1 << 63) - 1
+_GROUP_MAX: Final = (1 << 31) - 1
+"""What the filter's tables hold."""
+
+
+class BadHeader(Exception):
+    """A header that cannot be read: a sentence."""
+
+
+class Headers(msgspec.Struct, frozen=True):
+    """What a request says of its interaction. `iid` is empty where there is none."""
+
+    iid: str = ""
+    instance: str = ""
+    view: int = -1
+    group: int = 0
+    basis: tuple[int, ...] = ()
+    settle: bool = False
+
+
+def written(request: Request) -> dict[str, str]:
+    """The headers of a process's request."""
+    headers = {
+        "idempotency-key": quote(request.iid, safe=_SAFE),
+        "unerring-instance": quote(request.instance, safe=_SAFE),
+        "unerring-view": str(request.view),
+        "unerring-group": str(request.group),
+        "unerring-basis": ",".join(str(view) for view in request.basis),
+        "content-type": "application/json",
+    }
+    if request.settle:
+        headers["unerring-settle"] = "1"
+    return headers
+
+
+def read(headers: dict[bytes, bytes]) -> Headers:
+    """What a request's headers say, by their names in lower case; BadHeader where they say nothing that can be."""
+    ours = b"unerring-instance" in headers
+    iid = _text(headers, b"idempotency-key", ours)
+    instance = _text(headers, b"unerring-instance", ours) or iid.split("/")[0]
+    view = _number(headers, b"unerring-view", -1, _VIEW_MAX, -1)
+    group = _number(headers, b"unerring-group", 0, _GROUP_MAX, 0)
+    parts = headers.get(b"unerring-basis", b"")
+    basis = tuple(_whole(b"unerring-basis", part, -1, _VIEW_MAX) for part in parts.split(b",")) if parts else ()
+    return Headers(iid, instance, view, group, basis, headers.get(b"unerring-settle", b"") == b"1")
+
+
+def _text(headers: dict[bytes, bytes], name: bytes, ours: bool) -> str:
+    data = headers.get(name, b"")
+    try:
+        text = data.decode("ascii")
+        return unquote(text, errors="strict") if ours else text
+    except UnicodeDecodeError:
+        raise BadHeader(f"the header {_shown(name)} is {data[:40]!r}; it must be ASCII, percent-encoded") from None
+
+
+def _number(headers: dict[bytes, bytes], name: bytes, least: int, most: int, otherwise: int) -> int:
+    return _whole(name, headers[name], least, most) if name in headers else otherwise
+
+
+def _whole(name: bytes, data: bytes, least: int, most: int) -> int:
+    digits = data.removeprefix(b"-") if least < 0 else data
+    if digits.isdigit() and len(digits) <= 19 and least <= int(data) <= most:
+        return int(data)
+    raise BadHeader(f"the header {_shown(name)} has {data[:40]!r}; it must be a whole number from {least} to {most}")
+
+
+def _shown(name: bytes) -> str:
+    return name.decode().title()
