@@ -22,9 +22,7 @@ from unerring.audit.strong_reliability import (
 )
 from unerring.model import Column, ColumnType, Event, Stamp, StreamSchema
 
-SCHEMA = StreamSchema(
-    "Alarm", (Column("k", ColumnType.INT), Column("v", ColumnType.FLOAT, True)), ("k",), ordinals=True
-)
+SCHEMA = StreamSchema("Alarm", (Column("k", ColumnType.INT), Column("v", ColumnType.FLOAT, True)), ("k",))
 Row = dict[str, Any]
 
 

@@ -17,7 +17,7 @@ from unerring.simulation.mixing import Mixing
 
 
 def schema(name: str) -> StreamSchema:
-    return StreamSchema(name, (Column("v", ColumnType.INT),), ordinals=True)
+    return StreamSchema(name, (Column("v", ColumnType.INT),))
 
 
 def line(levels: int = 1, f: int = 1) -> Topology:

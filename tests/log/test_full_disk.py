@@ -15,7 +15,7 @@ from pathlib import Path
 from unerring.log import EventLog, LogWriter
 from unerring.model import DiskError, Stamp, schema_of, stream
 
-@stream(key="machine")
+@stream(key="machine", strict=True)
 class Reading:
     machine: str
     celsius: float

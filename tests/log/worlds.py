@@ -11,14 +11,14 @@ from unerring.log import Chain, MemoryStore, with_origin
 from unerring.model import StreamSchema, schema_of, stream
 
 
-@stream(key="machine")
+@stream(key="machine", strict=True)
 class Reading:
     machine: str
     celsius: float
     note: str | None = None
 
 
-@stream(key="machine", ordinals=True, name="Burst")
+@stream(key="machine", name="Burst")
 class Burst:
     machine: str
     celsius: float

@@ -14,7 +14,7 @@ from unerring.model import Column, ColumnType, SchemaError, StreamSchema, schema
 from unerring.model.schema import RESERVED
 
 
-@stream(key=("plant", "machine"), ordinals=True, max_ahead=timedelta(seconds=5))
+@stream(key=("plant", "machine"), max_ahead=timedelta(seconds=5))
 class Reading:
     """A temperature."""
 
@@ -40,7 +40,7 @@ def test_the_schema_is_what_the_class_says() -> None:
     schema = schema_of(Reading)
     assert schema.name == "Reading"
     assert schema.key == ("plant", "machine")
-    assert schema.ordinals
+    assert not schema.strict
     assert schema.max_ahead_us == 5_000_000
     assert schema.columns == (
         Column("plant", ColumnType.TEXT),
@@ -157,10 +157,10 @@ columns = st.lists(
 
 @given(names, columns, st.booleans(), st.none() | st.integers(0, 2**40))
 def test_a_schema_survives_the_wire_and_gives_arrow(
-    name: str, parts: list[Column], ordinals: bool, max_ahead_us: int | None
+    name: str, parts: list[Column], strict: bool, max_ahead_us: int | None
 ) -> None:
     key = tuple(column.name for column in parts if not column.nullable)
-    schema = StreamSchema(name, tuple(parts), key, ordinals, max_ahead_us)
+    schema = StreamSchema(name, tuple(parts), key, strict, max_ahead_us)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(schema), type=StreamSchema) == schema
     assert [(field.name, field.nullable) for field in schema.arrow()] == [(c.name, c.nullable) for c in parts]
     for column in parts:
@@ -177,3 +177,22 @@ def test_any_names_are_taken_or_refused_by_a_schema_error(stream_name: str, colu
     assert schema.name.isidentifier()
     assert column_name.isidentifier()
     assert column_name not in RESERVED
+
+
+def test_ordinals_is_an_old_word_for_the_default_and_its_absence_for_strict() -> None:
+    with pytest.warns(DeprecationWarning, match="is the default now"):
+
+        @stream(ordinals=True)
+        class Old:
+            n: int
+
+    with pytest.warns(DeprecationWarning, match="strict=True"):
+
+        @stream(ordinals=False)
+        class OldStrict:
+            n: int
+
+    assert not schema_of(Old).strict
+    assert schema_of(OldStrict).strict
+    told = b'{"name": "Old", "columns": [], "ordinals": false}'
+    assert not msgspec.json.decode(told, type=StreamSchema).strict, "a stream declared before may have equal times now"

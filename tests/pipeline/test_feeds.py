@@ -8,7 +8,7 @@ from pathlib import Path
 
 from unerring.app import App
 from unerring.app.feeds import Feeds
-from unerring.log import EventLog
+from unerring.log import EventLog, Quarantine
 from unerring.model import TIME_MAX
 from unerring.pipeline.share import Share
 from unerring.pipeline.versions import enter
@@ -59,3 +59,32 @@ def test_a_quiet_channel_lets_absences_be_found(tmp_path: Path) -> None:
         finally:
             feeds.stop()
     assert feeds.error is None
+
+
+def test_events_of_one_time_come_into_the_log_and_the_last_time_does_not_wait_for_another(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "log")
+    with Publisher("tcp://127.0.0.1:0", Typed) as out:
+        feeds = Feeds(log, {"Typed": out.address}, {"Typed": App("ties", rules=[W3]).streams[0]}, 2)
+        try:
+            at = 0
+
+            def heard() -> bool:
+                nonlocal at
+                at += 1
+                out.publish(Typed(1, "A", 0.0), at=at)
+                return log.chain("Typed").through_us > 0
+
+            wait(heard, feeds)
+            tie = 5 * SECOND_US + 1
+            out.publish(Typed(1, "B", 0.0), at=tie)
+            out.publish(Typed(2, "B", 0.0), at=tie, ordinal=1)
+            out.publish_many([Typed(key, "B", 0.0) for key in (3, 4, 5)], at=[tie, tie, tie])
+            wait(lambda: log.chain("Typed").through_us == tie, feeds)
+            rows = log.chain("Typed").read(tie - 1, tie).to_pylist()
+            out.publish(Typed(6, "B", 0.0))  # by this publisher's own clock: over at once
+            wait(lambda: log.chain("Typed").through_us > tie, feeds)
+        finally:
+            feeds.stop()
+    assert [(row["key"], row["ordinal"]) for row in rows] == [(1, 0), (2, 1), (3, 2), (4, 3), (5, 4)]
+    assert log.chain("Typed").through_us > 1_000_000 * SECOND_US
+    assert Quarantine(log.store, "Typed").events() == []

@@ -23,14 +23,14 @@ from unerring.rules.patterns import Absence, Gap, Sequence, Step
 from unerring.rules.plan import Input, Measure, PatternPlan, Selection, Variable
 
 
-@stream(key="key")
+@stream(key="key", strict=True)
 class Typed:
     key: int
     type: str
     v: float
 
 
-@stream(key="name", ordinals=True)
+@stream(key="name")
 class Other:
     name: int
     type: str
@@ -94,7 +94,7 @@ def random_events(seed: int, count: int, keys: int, schema: StreamSchema = TYPED
     rng = random.Random(seed)
     time, ordinal, events = 0, 0, []
     for _ in range(count):
-        step = rng.choice([1, 1, 2, 5, 20]) if not schema.ordinals else rng.choice([0, 0, 1, 3, 9])
+        step = rng.choice([1, 1, 2, 5, 20]) if schema.strict else rng.choice([0, 0, 1, 3, 9])
         time, ordinal = time + step, ordinal + 1 if step == 0 and events else 0
         key = rng.randrange(keys)
         payload: dict[str, object] = {schema.key[0]: key, "type": rng.choice("ABCD")}

@@ -28,7 +28,6 @@ WIDE = StreamSchema(
     "Wide",
     (Column("k", INT), *(Column(f"{kind.value}_", kind, nullable=True) for kind in VALUES)),
     ("k",),
-    ordinals=True,
 )
 TO_NUMBER = ("abs", "sign")
 TO_FLOAT = ("sqrt", "exp", "ln", "log10", "sin", "atan", "degrees")

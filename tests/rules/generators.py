@@ -24,8 +24,8 @@ COLUMNS = (
     Column("x", FLOAT),
 )
 COLUMN_TYPES = {column.name: column.type for column in COLUMNS}
-S = StreamSchema("S", COLUMNS, ("k",))
-T = StreamSchema("T", COLUMNS, ("k",), ordinals=True)
+S = StreamSchema("S", COLUMNS, ("k",), strict=True)
+T = StreamSchema("T", COLUMNS, ("k",))
 RANKS = {"S": 1, "T": 0}
 KINDS = "ABC"
 NAMES = ("a", "b", "c", "d")
@@ -72,7 +72,7 @@ def stream_events(random: Random, events_max: int) -> list[Event]:
             }
             found.append(Event(schema.name, stamp, (key,), payload))
             step = random.choice((1, 1, 1, 2, 4))
-            if schema.ordinals and random.random() < 0.4:
+            if not schema.strict and random.random() < 0.4:
                 stamp = Stamp(stamp.time, stamp.ordinal + random.choice((1, 1, 2)))
             else:
                 stamp = Stamp(stamp.time + step, 0)

@@ -24,9 +24,8 @@ LEFT = StreamSchema(
         Column("on", BOOL),
     ),
     ("k",),
-    ordinals=True,
 )
-RIGHT = StreamSchema("Right", (Column("k", INT), Column("kind", TEXT), Column("v", FLOAT)), ("k",), ordinals=True)
+RIGHT = StreamSchema("Right", (Column("k", INT), Column("kind", TEXT), Column("v", FLOAT)), ("k",))
 KINDS = "ABCD"
 TYPES = {"k": INT, "kind": TEXT, "x": INT, "v": FLOAT, "note": TEXT, "on": BOOL}
 

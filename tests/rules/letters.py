@@ -13,7 +13,7 @@ from unerring.rules.outputs import number
 from unerring.rules.steps import Step
 
 
-@stream(ordinals=True)
+@stream()
 class Letter:
     """One partition for all."""
 

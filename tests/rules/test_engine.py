@@ -18,7 +18,7 @@ from .generators import pattern_plan, stream_events
 from .letters import Letter, a, letters
 
 
-@stream(key="k", ordinals=True)
+@stream(key="k")
 class Tick:
     k: int
     v: int

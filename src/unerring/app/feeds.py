@@ -140,6 +140,8 @@ class Feeds:
                     writer.append(producer, mark, Stamp(event.time, event.ordinal), payload, now)
                 else:
                     writer.undecodable(producer, mark, event.value, payload, now)
+            if not batch.more:
+                writer.progress(batch.times[-1], monotonic_us())
             await asyncio.sleep(0)
 
     def _decode(self, raw: bytes, schema: StreamSchema) -> dict[str, Any] | str:

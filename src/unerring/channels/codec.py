@@ -1,6 +1,7 @@
 """Bytes from and to channel messages.
 
 An event alone: 1 byte kind, 8 producer, 5 epoch, 6 sequence, 8 time, 4 ordinal = 32 bytes, then the payload.
+More events of its time may follow one of kind `SINGLE_MORE`.
 A batch shares one header: kind, producer, epoch, first sequence, count, flags; then times (one alone where they count
 on by a microsecond), ordinals where a stream has them, the payloads as one msgpack array, so that they are put together
 and taken apart in one call, and the producer's signature if it signs. Everything else is a msgspec message behind a
@@ -22,9 +23,11 @@ from unerring.model import Codec, FrameError, Message
 SINGLE: Final = 0xE1
 BATCH: Final = 0xE4
 CONTROL: Final = 0xE3
+SINGLE_MORE: Final = 0xE5
 ORDINALS: Final = 1
 SIGNED: Final = 2
 CONSECUTIVE: Final = 4
+MORE: Final = 8
 SIGNATURE_BYTES: Final = 64
 EVENT_BYTES: Final = 20
 """What an event in a batch takes besides its payload, at the most."""
@@ -70,13 +73,14 @@ class ChannelCodec:
         kind = data[0] if data else 0
         if kind == BATCH:
             return _decode_batch(data)
-        if kind == SINGLE:
+        if kind in (SINGLE, SINGLE_MORE):
             if len(data) < HEADER_BYTES:
                 raise FrameError(f"a truncated event: {len(data)} bytes, its header alone has {HEADER_BYTES}")
             _, producer, epoch, era, low, high, time, ordinal = _SINGLE.unpack_from(data)
             payload = data[HEADER_BYTES:]
             ordinals = (ordinal,) if ordinal else None
-            return Frames(producer, epoch | era << 32, low | high << 32, (time,), (payload,), ordinals, len(payload))
+            sequence, more = low | high << 32, kind == SINGLE_MORE
+            return Frames(producer, epoch | era << 32, sequence, (time,), (payload,), ordinals, len(payload), more=more)
         if kind == CONTROL:
             return self._control.decode(memoryview(data)[1:])
         raise FrameError("not a frame of a reliable channel (another program on this service?)")
@@ -88,10 +92,12 @@ def encode_frames(frames: Frames, body: bytes | None = None) -> bytes:
     first, ordinals = frames.first, frames.ordinals
     place = (frames.producer, frames.epoch & _LOW, frames.epoch >> 32, first & _LOW, first >> 32)
     if count == 1 and not frames.signature:
-        return _SINGLE.pack(SINGLE, *place, frames.times[0], ordinals[0] if ordinals else 0) + frames.payloads[0]
+        kind = SINGLE_MORE if frames.more else SINGLE
+        return _SINGLE.pack(kind, *place, frames.times[0], ordinals[0] if ordinals else 0) + frames.payloads[0]
     times = frames.times
     consecutive = type(times) is range and times.step == 1
     flags = (ORDINALS if ordinals else 0) | (SIGNED if frames.signature else 0) | (CONSECUTIVE if consecutive else 0)
+    flags |= MORE if frames.more else 0
     parts = [
         _BATCH.pack(BATCH, *place, count, flags),
         _TIME.pack(times[0]) if consecutive else struct.pack(f"<{count}q", *times),
@@ -115,7 +121,7 @@ def _decode_batch(data: bytes) -> Frames:
     if flags & SIGNED:
         size -= SIGNATURE_BYTES
         signature = data[size:]
-    if count < 1 or start + _PAYLOAD_BYTES_MIN * count > size or flags > ORDINALS | SIGNED | CONSECUTIVE:
+    if count < 1 or start + _PAYLOAD_BYTES_MIN * count > size or flags > ORDINALS | SIGNED | CONSECUTIVE | MORE:
         raise FrameError(f"a batch of {count} events does not fit its {len(data)} bytes")
     times: Sequence[int]
     if flags & CONSECUTIVE:
@@ -129,7 +135,8 @@ def _decode_batch(data: bytes) -> Frames:
         at += 8 * count
     ordinals = struct.unpack_from(f"<{count}I", data, at) if flags & ORDINALS else None
     payloads = _decode_payloads(data, start, size, count)
-    return Frames(producer, epoch | era << 32, low | high << 32, times, payloads, ordinals, size - start, signature)
+    sequence, more = low | high << 32, bool(flags & MORE)
+    return Frames(producer, epoch | era << 32, sequence, times, payloads, ordinals, size - start, signature, more)
 
 
 def _decode_payloads(data: bytes, start: int, end: int, count: int) -> list[bytes]:

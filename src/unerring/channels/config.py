@@ -47,7 +47,8 @@ class ProducerConfig(ProcessConfig, frozen=True):
     registered_max: int = 64
     """How many registered consumers at the most; another one is refused."""
     heartbeat_idle_us: int = 50 * MILLISECOND_US
-    """How long after a burst the first heartbeat follows."""
+    """How long after a burst the first heartbeat follows. It also says that nothing more of the last event's time will
+    come; after a time in whole seconds that takes a second, since more of it may come for so long."""
     heartbeat_pause_us_max: int = 5 * SECOND_US
     """Pauses between heartbeats double up to this and then go on: heartbeats get lost too."""
     strict_zero_overhead: bool = False

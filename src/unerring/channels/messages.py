@@ -28,6 +28,8 @@ Range = tuple[int, int]
 """First and last sequence, both included."""
 
 SEQUENCE_MAX: Final = (1 << 48) - 1
+ORDINAL_MAX: Final = (1 << 32) - 1
+"""Behind this nothing of a time follows."""
 
 
 def producer_id(name: str) -> int:
@@ -49,6 +51,8 @@ class Frames(msgspec.Struct, frozen=True, gc=False):
     counts the few bytes of their lengths too."""
     signature: bytes = b""
     """The producer's, on the batch as it was published; a part of a batch has none."""
+    more: bool = False
+    """More events of its last time may follow. Otherwise it is a watermark of that time."""
 
     @property
     def last(self) -> int:
@@ -68,6 +72,7 @@ class Frames(msgspec.Struct, frozen=True, gc=False):
             payloads,
             None if self.ordinals is None else self.ordinals[low:high],
             sum(map(len, payloads)),
+            more=self.more or high < len(self.payloads),
         )
 
 
@@ -95,6 +100,7 @@ def _join(run: Sequence[Frames]) -> Frames:
         [payload for frames in run for payload in frames.payloads],
         ordinals,
         sum(frames.size for frames in run),
+        more=run[-1].more,
     )
 
 

@@ -4,7 +4,7 @@ when it falls silent (paper, sections 3.1 and 3.2)."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import lt
+from operator import le, lt
 from typing import Any, Final
 
 from unerring.channels.buffer import ReplayBuffer
@@ -12,6 +12,7 @@ from unerring.channels.codec import EVENT_BYTES, ChannelCodec
 from unerring.channels.config import ChannelConfig, ProducerConfig
 from unerring.channels.heartbeat import HeartbeatPace
 from unerring.channels.messages import (
+    ORDINAL_MAX,
     Ack,
     Asked,
     Evicted,
@@ -40,6 +41,7 @@ from unerring.channels.records import (
 from unerring.channels.repair import MergedRepairs, RepairPace
 from unerring.channels.signature import Signer
 from unerring.model import (
+    SECOND_US,
     TIME_MIN,
     Address,
     Broadcast,
@@ -56,7 +58,6 @@ from unerring.model import (
 )
 
 HEARTBEAT: Final = "heartbeat"
-_ORDINAL_MAX: Final = (1 << 32) - 1
 
 
 class Producer:
@@ -90,6 +91,7 @@ class Producer:
         self._direct = direct
         self._last_stamp: tuple[int, int] | None = None
         self._promised_us: int | None = None
+        self._published_us = 0
         self._buffer = ReplayBuffer()
         self._registered: dict[str, int] = {}  # consumer → what it has accepted
         self._peers: dict[Address, None] = {}  # who keeps signed batches, oldest first
@@ -143,22 +145,27 @@ class Producer:
         ordinals: Sequence[int] | None,
         now: int,
         size: int | None = None,
+        more: bool = False,
     ) -> Effects | None:
         """Consecutive events, all or none. None: no room while a registered consumer is behind; try again later.
 
-        `size` is the bytes of all payloads, if the caller has counted them; the sequences are kept, not copied.
-        SchemaError: a stamp that does not increase or a payload too large; nothing was published.
+        Without `ordinals` events of one time are numbered in their order. `more`: others of the last time may follow;
+        otherwise that time is over with them. With the next later event, or once no more came for a while, it is over
+        all the same. `size` is the bytes of all payloads, if the caller has counted them; the sequences are kept, not
+        copied. SchemaError: a stamp that does not increase or a payload too large; nothing was published.
         """
         if self.closed:
             raise CallerError(f"producer {self.name!r} is closed: its last sequence is on record; open a new one")
         size = sum(map(len, payloads)) if size is None else size
         self._check(payloads, times, ordinals, size)
+        ordinals = self._ordinals(times) if ordinals is None else ordinals
         if not self._make_room(len(payloads), size, now):
             return None
-        frames = self._signed(Frames(self.id, self.epoch, self.last + 1, times, payloads, ordinals, size))
+        frames = self._signed(Frames(self.id, self.epoch, self.last + 1, times, payloads, ordinals, size, more=more))
         self._buffer.append(frames, now)
         self.last += len(payloads)
-        self._last_stamp = (times[-1], ordinals[-1] if ordinals else 0)
+        self._last_stamp = (times[-1], (ordinals[-1] if ordinals else 0) if more else ORDINAL_MAX)
+        self._published_us = now
         effects: Effects = [*self._kept(frames), Broadcast(frames)]
         timer = self._beat.published(now)
         if timer is not None:
@@ -172,17 +179,23 @@ class Producer:
         """
         if self.closed:
             raise CallerError(f"producer {self.name!r} is closed: it has nothing more to promise; open a new one")
-        if self._last_stamp is not None and time_us <= self._last_stamp[0]:
+        if self._last_stamp is not None and (time_us, ORDINAL_MAX) <= self._last_stamp:
             return []
-        self._last_stamp = (time_us, _ORDINAL_MAX)
+        self._last_stamp = (time_us, ORDINAL_MAX)
         self._promised_us = time_us
         kept = [Persist((last_put(self.last, self._last_stamp),), self._take_forgotten())]
         return [*(kept if self._config.durable else []), Broadcast(self._heartbeat())]
 
     def close(self, now: int) -> Effects:
-        """A durable mark closes the epoch, and the last heartbeat shows the tail to those who lost it."""
+        """A durable mark closes the epoch, and the last heartbeat shows the tail to those who lost it. Nothing more of
+        the last time will come."""
         self.closed = True
-        effects: Effects = [Persist((closed_put(self.last),), self._take_forgotten())]
+        puts = [closed_put(self.last)]
+        if self._last_stamp is not None and self._last_stamp[1] < ORDINAL_MAX:
+            self._promised_us = self._last_stamp[0]
+            self._last_stamp = (self._promised_us, ORDINAL_MAX)
+            puts += [last_put(self.last, self._last_stamp)] if self._config.durable else []
+        effects: Effects = [Persist(tuple(puts), self._take_forgotten())]
         if self._beat.on:
             effects.append(Broadcast(self._heartbeat()))
         return effects
@@ -229,7 +242,16 @@ class Producer:
 
     def timer(self, name: str, now: int) -> Effects:
         beat, again = self._beat.due(now)
-        return [Broadcast(self._heartbeat()), again] if beat else [again]
+        if not beat:
+            return [again]
+        # The heartbeat that follows a burst declares the burst's last time over: no message is added for that.
+        return [*(self._settled(now) or [Broadcast(self._heartbeat())]), again]
+
+    def _settled(self, now: int) -> Effects:
+        """The last time is over if nothing more of it came for a while; a clock that counts seconds takes a second."""
+        if self._last_stamp is None or (self._last_stamp[0] % SECOND_US == 0 and now - self._published_us < SECOND_US):
+            return []
+        return self.progress(self._last_stamp[0], now)
 
     def _on_nack(self, sender: Address, nack: Nack, now: int) -> Effects:
         if nack.producer != self.id:
@@ -261,6 +283,7 @@ class Producer:
         ordinals: list[int] = []
         payloads: list[bytes] = []
         size = weight = 0
+        more = True
         for frames in self._buffer.between(first, last):
             for at, payload in enumerate(frames.payloads):
                 if payloads and weight + len(payload) + EVENT_BYTES > budget:
@@ -271,11 +294,13 @@ class Producer:
                 ordinals.append(frames.ordinals[at] if frames.ordinals else 0)
                 payloads.append(payload)
             else:
+                more = frames.more
                 continue
+            more = True
             break
         if payloads:
             kept = ordinals if any(ordinals) else None
-            answer = self._signed(Frames(self.id, self.epoch, first, times, payloads, kept, size))
+            answer = self._signed(Frames(self.id, self.epoch, first, times, payloads, kept, size, more=more))
             effects.append(Broadcast(answer) if to is None else Send(to, answer))
             effects.append(Report("channel.replayed", count=len(payloads)))
             self._pace.spend(weight)
@@ -385,18 +410,39 @@ class Producer:
         if size + EVENT_BYTES * len(payloads) + 128 > self._channel.frame_bytes_max:
             raise SchemaError(f"a batch over frame_bytes_max={self._channel.frame_bytes_max}; publish fewer at once")
         if ordinals is None:
-            rising = times.step > 0 if isinstance(times, range) else all(map(lt, times, times[1:]))
-            first = (times[0], 0)
+            rising = times.step > 0 if isinstance(times, range) else all(map(le, times, times[1:]))
         else:
             stamps = list(zip(times, ordinals, strict=True))
             rising = all(map(lt, stamps, stamps[1:]))
-            first = stamps[0]
-        if not rising or (self._last_stamp is not None and first <= self._last_stamp):
+        if not rising:
+            raise SchemaError(f"producer {self.name!r}: stamps must increase within a batch too")
+        if self._last_stamp is None or times[0] > self._last_stamp[0]:
+            return
+        time_us, ordinal = self._last_stamp
+        if times[0] < time_us:
+            raise SchemaError(f"producer {self.name!r}: stamps must increase, but {times[0]} follows {time_us}")
+        if ordinal == ORDINAL_MAX:
             raise SchemaError(
-                f"producer {self.name!r}: stamps must strictly increase, but {first} follows {self._last_stamp}"
-                if rising
-                else f"producer {self.name!r}: stamps must strictly increase within a batch too"
+                f"producer {self.name!r}: time {time_us} is over: it was declared so, or nothing more of it came for a "
+                "while; publish events of one time together, or give this one a later time"
             )
+        if ordinals is not None and ordinals[0] <= ordinal:
+            raise SchemaError(
+                f"producer {self.name!r}: stamps must increase, but {(times[0], ordinals[0])} follows "
+                f"{self._last_stamp}; leave the ordinal out, and it is counted on"
+            )
+
+    def _ordinals(self, times: Sequence[int]) -> Sequence[int] | None:
+        """Events of one time are numbered in their order; None where each has a time of its own."""
+        time_us, ordinal = self._last_stamp or (TIME_MIN, 0)
+        if times[0] > time_us and (isinstance(times, range) or all(map(lt, times, times[1:]))):
+            return None
+        found: list[int] = []
+        for time in times:
+            ordinal = ordinal + 1 if time == time_us else 0
+            time_us = time
+            found.append(ordinal)
+        return found
 
     # --- heartbeat
 

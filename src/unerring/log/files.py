@@ -88,7 +88,7 @@ def guess_schema(path: Path, name: str, key: tuple[str, ...], times: Times) -> S
         columns.append(Column(field.name, kind, nullable=field.name not in key and not pa.types.is_null(field.type)))
     if times.column not in found.names:
         raise SchemaError(f"{path} has no column {times.column!r}; it has {', '.join(found.names)}")
-    return StreamSchema(name=name, columns=tuple(columns), key=key, ordinals=True)
+    return StreamSchema(name=name, columns=tuple(columns), key=key)
 
 
 def _sample(path: Path) -> pa.Schema:

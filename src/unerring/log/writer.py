@@ -66,6 +66,8 @@ class LogWriter:
         self._progress_us = TIME_MIN
         self._last = BEFORE_ALL
         self._since_us: int | None = None
+        self._waiting_us: int | None = None
+        """Since when events of the last time have waited for the watermark that makes it whole."""
         self._taken: dict[str, Mark] = self.chain.producers()
         self.repeated = 0
         """Events that came again after they were in the chain: counted, nothing else."""
@@ -87,8 +89,8 @@ class LogWriter:
             self.repeated += 1
             return
         if (
-            stamp <= self._last
-            or (not self.schema.ordinals and stamp.time <= self._last.time)
+            stamp.time < self._last.time
+            or (self.schema.strict and stamp.time == self._last.time)
             or stamp.time <= self.chain.through_us
         ):
             newest = max(self._last.time, self.chain.through_us)
@@ -103,6 +105,8 @@ class LogWriter:
         if size > self.config.event_bytes_max:
             self._refuse(producer, mark, Reason.TOO_LARGE, f"{size} bytes", _raw(payload), now)
             return
+        if stamp <= self._last:  # Another producer's event has this time too: they are numbered as they came.
+            stamp = Stamp(stamp.time, self._last.ordinal + 1)
         self._taken[producer] = mark
         self._last = stamp
         self._held.append(_Held(stamp, row, producer, mark))
@@ -124,7 +128,7 @@ class LogWriter:
         """The stream will send nothing at or before this time."""
         if time_us > max(self._progress_us, self.chain.through_us):
             self._progress_us = time_us
-            self._age(now)
+            self._age(now if self._waiting_us is None else self._waiting_us)
 
     def end(self, now: int) -> None:
         """The stream's producer is gone for good."""
@@ -144,7 +148,7 @@ class LogWriter:
         self.quarantine.add(self._bad)
         self._bad = []
         while True:
-            complete = max(self._progress_us, self._last.time - 1 if self.schema.ordinals else self._last.time)
+            complete = max(self._progress_us, self._last.time if self.schema.strict else self._last.time - 1)
             if complete <= self.chain.through_us:
                 break
             ready = [held for held in self._held if held.stamp.time <= complete]
@@ -154,6 +158,7 @@ class LogWriter:
                 self._held = rest
             else:
                 self._yield_to(sealed.footer)
+        self._waiting_us = self._since_us if self._held else None
         self._since_us = None
         return self._marks(self._held)
 

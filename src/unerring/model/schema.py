@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import types
 import typing
+import warnings
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -59,8 +60,9 @@ class StreamSchema(msgspec.Struct, frozen=True):
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
     """The columns that partition the stream; empty: one partition."""
-    ordinals: bool = False
-    """Several events may carry one time; their ordinals tell them apart."""
+    strict: bool = False
+    """Times strictly increase, so that an event at t is itself a watermark of t. Otherwise several events may carry one
+    time, their ordinals tell them apart, and an event at t is a watermark of t - 1."""
     max_ahead_us: int | None = None
     """A stamp further ahead of the producer's clock than this is refused at the source."""
 
@@ -127,16 +129,26 @@ def stream(
     *,
     key: str | tuple[str, ...] = (),
     name: str | None = None,
-    ordinals: bool = False,
+    strict: bool = False,
+    ordinals: bool | None = None,
     max_ahead: timedelta | int | None = None,
 ) -> Callable[[type[T]], type[T]]:
     """Declare a stream: the decorated class becomes a frozen, typed record, and `schema_of(cls)` its schema.
 
     - `key`: the columns that partition it.
     - `name`: the stream's, by default the class's.
-    - `ordinals`: whether several events may have one time; otherwise times strictly increase.
+    - `strict`: whether times strictly increase. Otherwise several events may have one time, in the producer's order.
+    - `ordinals`: deprecated; True is the default now, and False is `strict=True`.
     - `max_ahead`: how far a stamp may lie ahead of the producer's clock; beyond that it is refused at the source.
     """
+
+    if ordinals is not None:
+        warnings.warn(
+            "@stream(ordinals=True) is the default now: leave it out; write @stream(strict=True) for ordinals=False",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        strict = strict or not ordinals
 
     def declare(cls: type[T]) -> type[T]:
         columns, fields = _columns(cls)
@@ -144,7 +156,7 @@ def stream(
             name=name or cls.__name__,
             columns=columns,
             key=(key,) if isinstance(key, str) else tuple(key),
-            ordinals=ordinals,
+            strict=strict,
             max_ahead_us=None if max_ahead is None else to_duration_us(max_ahead),
         )
         own = {column.name for column in columns}

@@ -57,7 +57,9 @@ class ColumnFeed:
 def as_columns(table: pa.Table, schema: StreamSchema, rank: int, number: int, names: tuple[str, ...]) -> Columns:
     """One stream's rows, already in stamp order. Numbers are not copied where Arrow has them in one piece."""
     columns = {name: _column(table.column(name), schema.column(name).type) for name in names}
-    ordinal: Any = table.column("ordinal").to_numpy() if schema.ordinals else 0
+    ordinals = table.column("ordinal").to_numpy()
+    # Where no two events have one time, one number for all of them is quicker.
+    ordinal: Any = ordinals if ordinals.any() else 0
     return Columns(table.column("time").to_numpy(), columns, rank, ordinal, number)
 
 

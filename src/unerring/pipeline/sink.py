@@ -109,7 +109,7 @@ def _declared(stream: str, frame: Any, key: tuple[str, ...], known: StreamSchema
     columns = tuple(
         Column(name, kind, name not in key) for name, kind in kinds.items() if kind is not None and name not in _NAMED
     )
-    made = StreamSchema(stream, columns, key, ordinals=True)
+    made = StreamSchema(stream, columns, key)
     if known is None:
         return made
     if {column.name: column.type for column in known.columns} != {column.name: column.type for column in columns}:

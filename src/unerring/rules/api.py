@@ -175,7 +175,7 @@ class RuleStart(_Built):
             if "<locals>" in address:
                 raise RuleError(f"{operator.__qualname__} is made inside a function; put the class into a module")
             schema = schema_of(output)
-            renamed = StreamSchema(self.name, schema.columns, schema.key, True, schema.max_ahead_us)
+            renamed = StreamSchema(self.name, schema.columns, schema.key, max_ahead_us=schema.max_ahead_us)
             return pl.OperatorPlan(
                 self.name, self._inputs(self.sources), address, renamed, tuple(sorted(parameters.items())), version
             )

@@ -1,7 +1,8 @@
 """Merge: several streams become one order, `(time, stream rank, ordinal)`, released in whole times.
 
 A time t is released once every stream has progressed to t. An event of a stream with strictly increasing times is
-itself progress to its time; a stream with ordinals progresses by `progress` only, up to just before its last event. The
+itself progress to its time (a strict one); an event of any other is progress to just before its time, since more of
+that time may follow. The
 result depends on the streams alone, not on how they arrive.
 """
 
@@ -98,7 +99,7 @@ class Merge:
             )
         lane.last = event.stamp
         lane.waiting.append(event)
-        lane.progress = time - 1 if lane.schema.ordinals else time
+        lane.progress = time if lane.schema.strict else time - 1
 
     def push_all(self, stream: str, events: Sequence[Event]) -> None:
         """Several events of one stream, as if pushed one by one."""
@@ -114,7 +115,7 @@ class Merge:
             last = event.stamp
         lane.last = last
         lane.waiting.extend(events)
-        lane.progress = last.time - 1 if lane.schema.ordinals else last.time
+        lane.progress = last.time if lane.schema.strict else last.time - 1
 
     def progress(self, stream: str, time: int) -> None:
         """The stream will send nothing at or before `time`. An older promise changes nothing."""

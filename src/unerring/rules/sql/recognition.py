@@ -77,7 +77,7 @@ class Recognition:
     def batch_plan(self) -> PatternPlan:
         """The measures, partition and input row: what a query on a table computes."""
         fields = [Column(column.field, column.type or ColumnType.TEXT, True) for column in self.needed()]
-        schema = StreamSchema("input", (*fields, Column(PARTITION, ColumnType.INT)), ordinals=True)
+        schema = StreamSchema("input", (*fields, Column(PARTITION, ColumnType.INT)))
         row = Measure(ROW, ex.EventOrdinal(ex.HERE), of_row=True)
         measures = [
             replace(measure, expr=ex.EventOrdinal(measure.expr.at))
@@ -126,7 +126,6 @@ class _Compiler:
                 for column in names.columns
                 if column.type is not None and not column.event_time
             ),
-            ordinals=True,
         )
         if any(column.type is None for column in partition):
             # Only a query on a table can partition by such a column; the plan names what it can.

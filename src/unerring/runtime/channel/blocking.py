@@ -95,8 +95,11 @@ class Publisher(Generic[V]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def publish(self, value: V, *, at: datetime | int | None = None, ordinal: int = 0) -> int:
-        """One event; waits while there is no room. Returns its sequence. `at` is its event time, by default now."""
+    def publish(self, value: V, *, at: datetime | int | None = None, ordinal: int | None = None) -> int:
+        """One event; waits while there is no room. Returns its sequence. `at` is its event time, by default now.
+
+        Events of one time are numbered as they come; `ordinal` is a number of your own, higher than those before.
+        """
         return _LoopThread.run(self._inner.publish(value, at=at, ordinal=ordinal))
 
     def publish_many(self, values: Iterable[V], *, at: Sequence[datetime | int] | None = None) -> int:

@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from unerring.channels import Asked, ChannelCodec, ChannelConfig, Producer, ProducerConfig
 from unerring.channels.codec import EVENT_BYTES
+from unerring.channels.messages import ORDINAL_MAX
 from unerring.channels.signature import SEED_BYTES
 from unerring.model import (
     TIME_MAX,
@@ -96,7 +97,6 @@ class AsyncPublisher(Generic[V]):
         self._error: BaseException | None = None
         self._machine: Producer | None = None
         self._last_time = 0
-        self._last_ordinal = 0
         # Several tasks may publish at once; a batch must not be numbered while another one waits for room.
         self._turn = asyncio.Lock()
         self._behind: deque[Effect] = deque()
@@ -141,18 +141,26 @@ class AsyncPublisher(Generic[V]):
 
     # --- publishing
 
-    async def publish(self, value: V, *, at: datetime | int | None = None, ordinal: int = 0) -> int:
-        """One event; waits while there is no room. Returns its sequence. `at` is its event time, by default now."""
+    async def publish(self, value: V, *, at: datetime | int | None = None, ordinal: int | None = None) -> int:
+        """One event; waits while there is no room. Returns its sequence. `at` is its event time, by default now.
+
+        Events of one time are numbered as they come; `ordinal` is a number of your own, higher than those before.
+        """
         payload = self._records.encode(value)
+        self._check_ordinal(at, ordinal)
         async with self._turn:
-            stamp_time = self._stamp(at, ordinal)
-            return await self._publish([payload], [stamp_time], [ordinal] if ordinal else None, len(payload))
+            ordinals = None if ordinal is None else [ordinal]
+            return await self._publish([payload], [self._stamp(at)], ordinals, len(payload), self._more(at))
 
     async def publish_many(self, values: Iterable[V], *, at: Sequence[datetime | int] | None = None) -> int:
-        """Many events, in order; waits while there is no room. Returns the last sequence."""
+        """Many events, in order; waits while there is no room. Returns the last one's sequence.
+
+        Times in `at` may be equal: events of one time are numbered in their order."""
         payloads = self._records.encode_all(values)
         if at is not None and len(at) != len(payloads):
             raise SchemaError(f"{len(payloads)} events with {len(at)} times; give each its own, or none")
+        if at is not None and self._strict and len(set(at)) < len(at):
+            raise SchemaError(f"stream {self._name} is strict, and two of these events have one time; nudge them apart")
         async with self._turn:
             last = self._running().last
             first = 0
@@ -162,7 +170,7 @@ class AsyncPublisher(Generic[V]):
                 if at is not None:
                     times = [to_time_us(moment) for moment in at[first : first + len(chunk)]]
                 self._check_ahead(times[-1])
-                last = await self._publish(chunk, times, None, size)
+                last = await self._publish(chunk, times, None, size, self._more(at))
                 first += len(chunk)
             return last
 
@@ -172,7 +180,7 @@ class AsyncPublisher(Generic[V]):
         payload = self._records.encode(value)
         if self._turn.locked():
             return False
-        effects = machine.publish([payload], [self._stamp(at, 0)], None, monotonic_us())
+        effects = machine.publish([payload], [self._stamp(at)], None, monotonic_us(), more=self._more(at))
         if effects is None:
             return False
         self._carry_out(effects)
@@ -201,14 +209,15 @@ class AsyncPublisher(Generic[V]):
                 return
             await self.progress()
 
-    async def _publish(self, payloads: list[bytes], times: Sequence[int], ordinals: list[int] | None, size: int) -> int:
+    async def _publish(
+        self, payloads: list[bytes], times: Sequence[int], ordinals: list[int] | None, size: int, more: bool
+    ) -> int:
         while True:
             await self._outlet.ready()
             machine = self._running()
-            effects = machine.publish(payloads, times, ordinals, monotonic_us(), size)
+            effects = machine.publish(payloads, times, ordinals, monotonic_us(), size, more)
             if effects is not None:
                 self._last_time = times[-1]
-                self._last_ordinal = ordinals[-1] if ordinals else 0
                 last = machine.last
                 self._carry_out(effects)
                 await self._written()
@@ -242,7 +251,29 @@ class AsyncPublisher(Generic[V]):
         if first < len(payloads):
             yield payloads[first:], size
 
-    def _stamp(self, at: datetime | int | None, ordinal: int) -> int:
+    def _more(self, at: object) -> bool:
+        """Times by our own clock are all different, and those of a strict stream too; of a time that is given more may
+        follow."""
+        return at is not None and not self._strict
+
+    @property
+    def _strict(self) -> bool:
+        return self._records.schema is not None and self._records.schema.strict
+
+    def _check_ordinal(self, at: object, ordinal: int | None) -> None:
+        if ordinal is None:
+            return
+        if self._strict:
+            raise SchemaError(
+                f"stream {self._name} is strict: no two of its events have one time, so none has an ordinal; leave it "
+                "out, or declare the stream without strict=True"
+            )
+        if at is None:
+            raise SchemaError("an ordinal is a number among events of one time; give that time with at=...")
+        if not 0 <= ordinal < ORDINAL_MAX:
+            raise SchemaError(f"ordinal {ordinal} does not fit; take one from 0 to {ORDINAL_MAX - 1}")
+
+    def _stamp(self, at: datetime | int | None) -> int:
         if at is None:
             return self._now(1)[0]
         time_us = to_time_us(at)

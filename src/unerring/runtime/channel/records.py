@@ -54,6 +54,11 @@ class Batch(Sequence[Received[V]]):
         first = self._frames.first
         return [self._frames.times[sequence - first] for sequence in self.sequences]
 
+    @property
+    def more(self) -> bool:
+        """Whether more events of the last time may follow."""
+        return self._frames.more
+
     def __len__(self) -> int:
         return len(self.values)
 

@@ -54,7 +54,7 @@ def downstream(tiers: tuple[int, ...] = TIERS) -> tuple[tuple[int, ...], ...]:
 
 def _schema(name: str) -> StreamSchema:
     columns = tuple(Column(column, ColumnType.INT) for column in ("kind", "part", "v"))
-    return StreamSchema(name, columns, ordinals=True)
+    return StreamSchema(name, columns)
 
 
 @lru_cache

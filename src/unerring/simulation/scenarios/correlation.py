@@ -69,7 +69,7 @@ from unerring.simulation.node import State
 
 
 def schema(name: str) -> StreamSchema:
-    return StreamSchema(name, (Column("v", ColumnType.INT),), ordinals=True)
+    return StreamSchema(name, (Column("v", ColumnType.INT),))
 
 
 STREAMS = ("a", "b", "c", "x1", "x2", "v", "y", "z", "w")
