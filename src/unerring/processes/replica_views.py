@@ -303,15 +303,15 @@ class Views:
     def replicate(self, state: State, now: int) -> None:
         """Accept a state in this view and ask the others to (Fig. 5, I).
 
-        The next state of a master goes out while its own disk still writes it. Nothing rests on that but the acceptance
-        of others: this replica's own counts for what it sends later, and all of that waits for its disk. Should it
-        crash in between, it does not make that state anew in the same view (`ahead`, in the record of the one before).
+        The next state of a master goes out while its own disk still writes it. Its own acceptance counts once it is on
+        disk: what is decided here is shown to those who ask, without a wait. Should it crash in between, it does not
+        make that state anew in the same view (`ahead`, in the record of the one before).
         """
         before = self.accepted if self.accepted is not None and self.accepted.view == self.view else None
         follows = before is not None and extends(state, before.state)
         early = follows and before is not None and before.mine and before.ahead and not self.logged(state.group)
         self._accept(self.view, state, mine=True, ahead=bool(self.others) and self.goes_on(state))
-        self.replicating, self.acks = state, {self.me: None}
+        self.replicating, self.acks = state, {} if early else {self.me: None}
         self.follow("")
         self.resends, self.resend_us = 0, now + self.shared.config.resend_us
         send = self.out.send_ahead if early else self.out.send
@@ -319,7 +319,13 @@ class Views:
         rest = Replicate(self.view, added(state, before.state), before.state.group) if follows and before else whole
         for member in self.others:
             send(member, rest if self.reached.get(member, (-1, -1)) >= (self.view, state.group - 2) else whole)
+        self._ack_own(state)
         self._count_acks(now)
+
+    def _ack_own(self, state: State) -> None:
+        """To itself, behind its disk."""
+        if self.me not in self.acks:
+            self.out.send(self.me, Ack(self.instance, self.view, state.group))
 
     def logged(self, group: int) -> bool:
         """Whether a restarted master would resume this group of the view from its log."""
@@ -337,6 +343,7 @@ class Views:
         if self.replicating is not None:
             for member in members:
                 self.out.send(member, Replicate(self.view, self.replicating))
+            self._ack_own(self.replicating)
 
     def on_replicate(self, sender: Address, message: Replicate, now: int) -> None:
         """Accept what is not of a lower view, on disk before the ACK (II)."""
