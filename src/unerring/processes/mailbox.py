@@ -3,7 +3,7 @@ state; a message that came is never lost with the replica that stored it."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 
 import msgspec
 
@@ -45,13 +45,14 @@ class Mailbox:
                 return item
         return None
 
-    def first_of(self, channels: tuple[str, ...], consumed: Iterable[str]) -> Mail | None:
-        """The first message of several channels that no decided state has consumed."""
+    def all_of(self, channels: tuple[str, ...], consumed: Iterable[str]) -> Iterator[Mail]:
+        """The messages of several channels that no decided state has consumed."""
+        if not self._mail:
+            return
         gone = dict.fromkeys(consumed)
         for item in self._mail.values():
             if item.channel in channels and item.id not in gone:
-                return item
-        return None
+                yield item
 
     def drop(self, consumed: tuple[str, ...]) -> list[str]:
         """Forget what a decided state consumed; the ids that were here."""

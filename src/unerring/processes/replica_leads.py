@@ -34,9 +34,9 @@ from unerring.processes.messages import (
     Taken,
     iid_of,
 )
-from unerring.processes.replica_steers import Steers, key_of, keyed, promised
+from unerring.processes.replica_steers import Steers, key_of, keyed
 from unerring.processes.replica_views import Shared
-from unerring.processes.steering import CANCELLED, gone_back
+from unerring.processes.steering import CANCELLED, gone_back, promised
 from unerring.processes.undo import Undo, steps_of_taken
 
 _GROUPS_KEPT_MAX = 10_000

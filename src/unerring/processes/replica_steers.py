@@ -12,7 +12,7 @@ from unerring.processes.children import ended, family_of, starts, undoing
 from unerring.processes.graph import Cut, Graph, Kind, Vertex
 from unerring.processes.messages import CANCEL, CHILD, MOVE, WISHES, Answer, Mail, Reply, Request, Start, State, Status
 from unerring.processes.replica_views import Shared, Views
-from unerring.processes.steering import granted, overdue
+from unerring.processes.steering import granted, overdue, promised
 from unerring.processes.undo import Undo
 
 
@@ -59,8 +59,9 @@ class Steers(Views):
     def steered(self, process: Process, state: State, now: int) -> bool:
         """Whether something from outside decides what comes next."""
         wall_us = now + self.shared.wall_offset_us
-        wish = self.mailbox.first_of(WISHES, state.consumed)
-        if wish is not None and not self._must_wait(wish, process.graph, state):
+        wishes = self.mailbox.all_of(WISHES, state.consumed)
+        wish = next((wish for wish in wishes if not self._must_wait(wish, process.graph, state)), None)
+        if wish is not None:
             after = state
             try:
                 after = granted(wish, process, state, self.shared.processes.get, self.view, wall_us)
@@ -76,7 +77,7 @@ class Steers(Views):
 
     def _must_wait(self, wish: Mail, graph: Graph, state: State) -> bool:
         if wish.channel == CANCEL:
-            return promised(graph, state)
+            return bool(promised(graph, state))
         return wish.channel == MOVE and not self._all_undone()
 
     def _all_undone(self) -> bool:
@@ -85,7 +86,7 @@ class Steers(Views):
 
     def moving(self) -> bool:
         consumed = self.decided[1].consumed if self.decided else ()
-        return bool(self.mailbox.mail) and self.mailbox.first_of((MOVE,), consumed) is not None
+        return bool(self.mailbox.mail) and any(self.mailbox.all_of((MOVE,), consumed))
 
     def _given_up(self, process: Process, state: State, now: int) -> bool:
         group, count, why = self.aborts
@@ -190,11 +191,6 @@ def _attempt(asked: Request, ends: Mapping[str, Mapping[str, object]]) -> int:
     while f"{asked.iid}{attempt}" in ends and ends[f"{asked.iid}{attempt}"]["status"] != Status.COMPLETED:
         attempt += 1
     return attempt
-
-
-def promised(graph: Graph, state: State) -> bool:
-    """A child that cannot be undone may be under way: neither cancel nor deadline is decided before its end is."""
-    return any(vertex.final and vertex.waits for vertex in graph.enabled(state.cut))
 
 
 def keyed(channel: str, key: str) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from unerring.model import ProcessError
 from unerring.processes.build import Process
 from unerring.processes.execution import values_of
-from unerring.processes.graph import Cut, Kind
+from unerring.processes.graph import Cut, Graph, Kind
 from unerring.processes.messages import AGAIN, CANCEL, MOVE, PARK, Mail, State, Status
 from unerring.processes.moving import moved
 
@@ -39,8 +39,20 @@ def granted(
     return here(process, state) if wish.channel == AGAIN else msgspec.structs.replace(state, held="")
 
 
+def promised(graph: Graph, state: State) -> str:
+    """The child that cannot be undone and may be under way: nothing is decided before its end is that would undo it."""
+    return next((vertex.name for vertex in graph.enabled(state.cut) if vertex.final and vertex.waits), "")
+
+
+def _check_promises(process: Process, state: State) -> None:
+    child = promised(process.graph, state)
+    if child:
+        raise ProcessError(f"nothing can be tried again while child {child}, which cannot be undone, may be under way")
+
+
 def here(process: Process, state: State) -> State:
     """What comes next is tried again, whatever its services have recorded."""
+    _check_promises(process, state)
     if any(vertex.kind is Kind.CHILD for vertex in process.graph.enabled(state.cut)):
         # Children of this step may be under way, or have failed: they are undone, and others take their place.
         return msgspec.structs.replace(state, status=Status.UNDOING, rewind=state.group, held="")
@@ -66,6 +78,7 @@ def overdue(process: Process, state: State, wall_us: int) -> State | None:
 
 def back(process: Process, state: State, step: str) -> State:
     """Undo back to before a step, then go on from there."""
+    _check_promises(process, state)
     groups = [action.group for action in state.taken if action.vertex == step]
     if not groups and any(vertex.name == step for vertex in process.graph.enabled(state.cut)):
         return here(process, state)
