@@ -130,7 +130,8 @@ class Replica(Leads):
             return 0
         if state.final:
             return now + IDLE_US_MAX
-        ends = [us - self.shared.wall_offset_us for us in (*state.due.values(), state.deadline_us) if us]
+        ends = self.sleeps_until_us(state)
+        ends += [state.deadline_us - self.shared.wall_offset_us] if state.deadline_us else []
         asks = [self.asked_mail_us + self.mail_pause_us()]
         asks += [asked_us + self.shared.config.tend_us for asked_us in self.tended_us.values()]
         return min(*ends, *asks, now + IDLE_US_MAX)

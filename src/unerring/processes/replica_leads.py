@@ -155,7 +155,7 @@ class Leads(Steers):
         used: list[str] = []
         self.take_published(process, state)
         for vertex in process.graph.enabled(state.cut):
-            if vertex.kind is Kind.SLEEP and now + self.shared.wall_offset_us >= state.due.get(vertex.name, 0):
+            if vertex.kind is Kind.SLEEP and now >= self._sleeps_until_us(vertex, state):
                 ended[vertex.name] = None
             elif vertex.kind is Kind.RECEIVE:
                 mail = self._mail_for(vertex, state, used)
@@ -172,6 +172,18 @@ class Leads(Steers):
         for mail in state.returned:  # what it had received before an operator went back
             if mail.channel == vertex.channel and mail.id not in state.consumed and mail.id not in used:
                 return mail
+    def _sleeps_until_us(self, vertex: Vertex, state: State) -> int:
+        """On this node's clock. A sleep began before this planner had the state: whatever the clock of the node showed
+        that began it, a whole sleep from then on is enough."""
+        due_us = state.due.get(vertex.name, 0) - self.shared.wall_offset_us
+        return due_us if vertex.reads else min(due_us, self.decided_us + vertex.time_us)
+
+    def sleeps_until_us(self, state: State) -> list[int]:
+        """When the sleeps at this cut end."""
+        process = self.process_of(state)
+        here = process.graph.enabled(state.cut) if process is not None else ()
+        return [self._sleeps_until_us(vertex, state) for vertex in here if vertex.kind is Kind.SLEEP]
+
         found = self.mailbox.waiting(vertex.channel, state.consumed, used)
         if found is None and vertex.key:
             found = self.mailbox.waiting(
