@@ -122,6 +122,10 @@ class Leads(Steers):
         if (self.view, state.group + 1) in self.logs:  # the slot is in use: this group goes on or is given up
             self._begin(process, state, Group(()), {}, now)
             return
+        named = self.named(state.group + 1)
+        if named and named != self.me:  # before a restart: what comes next is that master's, wishes of operators too
+            self._hand_over(named, state, now)
+            return
         if not state.announced and self.steered(process, state, now):
             return
         if state.held and not state.announced:
@@ -168,10 +172,6 @@ class Leads(Steers):
                     ended[vertex.name] = mail
         return ended
 
-    def _mail_for(self, vertex: Vertex, state: State, used: list[str]) -> Mail | None:
-        for mail in state.returned:  # what it had received before an operator went back
-            if mail.channel == vertex.channel and mail.id not in state.consumed and mail.id not in used:
-                return mail
     def _sleeps_until_us(self, vertex: Vertex, state: State) -> int:
         """On this node's clock. A sleep began before this planner had the state: whatever the clock of the node showed
         that began it, a whole sleep from then on is enough."""
@@ -184,6 +184,10 @@ class Leads(Steers):
         here = process.graph.enabled(state.cut) if process is not None else ()
         return [self._sleeps_until_us(vertex, state) for vertex in here if vertex.kind is Kind.SLEEP]
 
+    def _mail_for(self, vertex: Vertex, state: State, used: list[str]) -> Mail | None:
+        for mail in state.returned:  # what it had received before an operator went back
+            if mail.channel == vertex.channel and mail.id not in state.consumed and mail.id not in used:
+                return mail
         found = self.mailbox.waiting(vertex.channel, state.consumed, used)
         if found is None and vertex.key:
             found = self.mailbox.waiting(
@@ -206,6 +210,10 @@ class Leads(Steers):
     def _slot_taken(self, group: int) -> bool:
         return self.naming is not None and (self.naming.view, self.naming.group) >= (self.view, group)
 
+    def named(self, group: int) -> Address:
+        """Who may use the slot; empty: nobody was named yet."""
+        return self.naming.master if self.naming is not None and self._slot_taken(group) else ""
+
     def _take_slot(self, group: int, master: Address) -> None:
         """On disk before another replica hears of it. A slot that this replica uses itself is closed on disk by what it
         writes there: the log before the first write's request, or the state."""
@@ -219,23 +227,16 @@ class Leads(Steers):
         group = state.group + 1
         if not self._slot_taken(group):
             self._take_slot(group, self.me)
-        elif self.naming != Naming(self.view, group, self.me):
-            return
         self.planning, self.undo = False, None
         step = self._step(state.cut, now)
         self.replicate(msgspec.structs.replace(state, group=group, lineage=(*state.lineage, step)), now)
 
     def _name(self, process: Process, state: State, group: Group, waits: Mapping[str, Mail | None], now: int) -> None:
         number = state.group + 1
-        if self._slot_taken(number):
-            invariant(self.naming is not None, "a taken slot has a naming")
-            if self.naming is not None and self.naming.master == self.me:
-                self._begin(process, state, group, waits, now)
-            elif self.naming is not None:
-                self._hand_over(self.naming.master, state, now)
-            return
-        master = self._choose_master(now)
-        self._take_slot(number, master)
+        master = self.me
+        if not self._slot_taken(number):
+            master = self._choose_master(now)
+            self._take_slot(number, master)
         if master == self.me:
             self._begin(process, state, group, waits, now)
         else:
