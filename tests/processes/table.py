@@ -55,12 +55,22 @@ def sequence(*actions: Vertex) -> Process:
 class Table:
     """`a` is the first replica of the instance, the others follow in the order of its set."""
 
-    def __init__(self, process: Process, replica: type[Replica] = Replica, f: int = 1, outbox: type[Out] = Out) -> None:
+    def __init__(
+        self,
+        process: Process,
+        replica: type[Replica] = Replica,
+        f: int = 1,
+        outbox: type[Out] = Out,
+        naming: str = "self",
+    ) -> None:
         names = tuple(f"node{number}" for number in range(2 * f + 1))
         self.members = replica_set(INSTANCE, names, f)
         self.process = process
         self.kind = type("Node", (ProcessNode,), {"replica": replica, "outbox": outbox})
         self.names, self.f = names, f
+        self.config = ProcessesConfig(sweep_patience_us=10**12, naming=naming)
+        self.ahead_us: dict[str, int] = {}
+        """By how much the wall clocks of some are ahead, from their next start on."""
         self.now = 1_000_000
         self.disks: dict[str, dict[str, bytes]] = {name: {} for name in names}
         self.nodes: dict[str, ProcessNode] = {}
@@ -82,8 +92,9 @@ class Table:
             Random(name),
             self.now,
             ClusterBounds(f=self.f),
-            ProcessesConfig(sweep_patience_us=10**12),
+            self.config,
             Grouping(),
+            self.ahead_us.get(name, 0),
         )
         self._carry(name, self.nodes[name].start(self.now))
 

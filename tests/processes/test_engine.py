@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.processes.shops import fakes, order
+from tests.processes.shops import Order, fakes, order, parcel
 from unerring.model import CallerError, ConfigError, ProcessError
 from unerring.processes.build import Process
 from unerring.processes.graph import Service
@@ -196,6 +196,47 @@ def test_going_back_before_a_receive_gives_its_message_again() -> None:
     assert end.history["rewound"]
     assert stage.effects("bank") == ["reserve", "close"]
     assert sum(line.what == "undo" for line in stage.journal("bank")) >= 1
+    stage.check()
+
+
+def mailed() -> Process:
+    """A parcel that nobody can fetch back, sent by a process of its own."""
+    process = Process("mailed", state=Order, services=[Service("bank"), Service("post")])
+
+    @process.action(service="bank", writes="receipt", write=True)
+    async def reserve(customer: str) -> str: ...
+
+    @process.action(service="bank", write=True)
+    async def close(note: str) -> None: ...
+
+    send = process.child("send", parcel(), {"item": "customer"}, returns="label", writes="note", compensable=False)
+    return process.flow(reserve, send, close)
+
+
+def test_nothing_is_tried_again_while_a_child_that_cannot_be_undone_is_under_way() -> None:
+    stage = Rehearsal(mailed(), fakes(close=lambda note: None))
+    stage.start("o1", customer="ann")
+    stage.pause("service:post", for_s=1.0)
+    stage.run_until(lambda: stage.query("o1").get("history") == ["reserve"])
+    stage.retry("o1", "reserve")
+    stage.run(seconds=0.5)
+    assert stage.finish("o1").status == "completed"
+    assert stage.effects("bank") == ["reserve", "close"]
+    assert stage.effects("post") == ["send"]
+    stage.check()
+
+
+def test_a_cancel_that_must_wait_does_not_keep_a_parked_instance_from_being_resumed() -> None:
+    stage = Rehearsal(mailed(), fakes(close=lambda note: None))
+    stage.start("o1", customer="ann")
+    stage.pause("service:post", for_s=1.0)
+    stage.run_until(lambda: stage.query("o1").get("history") == ["reserve"])
+    stage.park("o1")
+    stage.run_until(lambda: stage.query("o1")["status"] == "held")
+    stage.cancel("o1")
+    stage.run(seconds=2.0)
+    stage.resume("o1")
+    assert stage.finish("o1").status == "completed"  # too late: the child cannot be undone
     stage.check()
 
 

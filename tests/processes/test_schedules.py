@@ -8,7 +8,8 @@ import pytest
 
 from tests.processes.table import Lose, Table, action, one_write, sequence
 from unerring.model import InvariantBreach
-from unerring.processes.messages import CANCEL, Mail, Replicate, Reply, Request, RequestView
+from unerring.processes.graph import Kind, Vertex
+from unerring.processes.messages import CANCEL, Mail, Name, Replicate, Reply, Request, RequestView
 from unerring.processes.out import Out
 from unerring.processes.replica import Replica
 from unerring.simulation import process_canaries as broken
@@ -134,6 +135,31 @@ def cancelled_while_a_master_is_away(replica: type[Replica]) -> Table:
     return table
 
 
+def wished_after_another_was_named(replica: type[Replica], comes: bool = True) -> Table:
+    """A planner names another and restarts before that one hears of it, if it does; somebody wishes to cancel."""
+    table = Table(sequence(Vertex("rest", Kind.SLEEP), action("w", "", "x", write=True)), replica, naming="rotate")
+    a, b, c = table.members
+    table.start()
+    table.deliver([a, b, c])
+    table.tick(a, after_us=2_000)  # the sleep is over
+    named: list[tuple[str, str, Any]] = []
+
+    def late(to: str, message: Any) -> bool:
+        if isinstance(message, Name):
+            named.append((a, to, message))
+        return isinstance(message, Name)
+
+    table.deliver([a, b, c], lose=late)
+    assert [to for _, to, _ in named] == [b]
+    table.restart(a)
+    for name in (a, c):
+        table.post(name, Mail("m", CANCEL, None))
+    table.deliver([a, c], lose=states_of_group(2))  # they know of the wish, but what comes next is for b to say
+    table.lying = named if comes else []
+    table.deliver([a, b, c])
+    return table
+
+
 @pytest.mark.parametrize(
     ("schedule", "wrong"),
     [
@@ -143,6 +169,7 @@ def cancelled_while_a_master_is_away(replica: type[Replica]) -> Table:
         (restart_after_a_read, broken.ReadsAgain),
         (backup_of_another_input, broken.AdoptsAnyBackup),
         (cancelled_while_a_master_is_away, broken.UndoesAtOnce),
+        (wished_after_another_was_named, broken.UsesAGivenSlot),
     ],
 )
 def test_a_rule_is_needed(schedule: Any, wrong: type[Replica]) -> None:
@@ -209,6 +236,49 @@ def test_a_state_sent_before_it_was_on_disk_is_not_made_anew() -> None:
 def test_making_it_anew_gives_two_states_of_one_view_and_group() -> None:
     with pytest.raises(InvariantBreach, match="one state for each view and group"):
         sent_ahead(broken.MakesASentStateAnew)
+
+
+def test_who_named_another_and_restarts_hands_over_again_whatever_is_wished_since() -> None:
+    table = wished_after_another_was_named(Replica, comes=False)
+    a, b, c = table.members
+    for _ in range(5):
+        for name in (a, b, c):
+            table.tick(name, after_us=20_000)
+        table.deliver([a, b, c])
+    assert [table.nodes[name].query("i")["status"] for name in (a, b, c)] == ["completed"] * 3
+
+
+def test_a_state_that_the_disk_still_writes_is_shown_to_nobody() -> None:
+    """It was sent ahead, and one of two others has accepted it: without this disk that is no majority."""
+    table = Table(sequence(action("read", "", "r", cost=1, alone=True), action("w", "r", "x", write=True)))
+    a, b, c = table.members
+    table.start()
+    table.deliver([a, b, c], lose=lambda to, message: isinstance(message, Reply))
+    table.tick(a, after_us=3_000_000)
+    table.deliver([a, b], crash_at_persist=a)
+    accepted, shown = table.replica(b).accepted, table.replica(a).decided
+    assert accepted is not None
+    assert accepted.state.group == 1
+    assert shown is not None
+    assert shown[1].group == 0
+
+
+def test_a_sleep_that_began_on_a_clock_far_ahead_ends_in_time_elsewhere() -> None:
+    table = Table(sequence(action("w", "", "x", write=True), Vertex("rest", Kind.SLEEP, time_us=300_000)))
+    a, b, c = table.members
+    table.ahead_us[a] = 3_600 * 1_000_000
+    table.restart(a)
+    table.start()
+    table.deliver([a, b, c])
+    table.ask_view(b)
+    table.deliver([b, c])
+    assert table.replica(b).query()["status"] == "running"
+    table.tick(b, after_us=200_000)
+    table.deliver([b, c])
+    assert table.replica(b).query()["status"] == "running"
+    table.tick(b, after_us=100_000)
+    table.deliver([b, c])
+    assert table.replica(b).query()["status"] == "completed"
 
 
 def test_a_node_that_returns_after_weeks_undoes_its_part_and_everything_settles() -> None:

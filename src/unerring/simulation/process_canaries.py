@@ -10,6 +10,7 @@ from unerring.processes.execution import Execution
 from unerring.processes.graph import Kind, Vertex
 from unerring.processes.grouping import Group, group_at
 from unerring.processes.messages import (
+    AGAIN,
     Answer,
     BackupLog,
     GroupLog,
@@ -24,6 +25,7 @@ from unerring.processes.messages import (
 )
 from unerring.processes.out import Out
 from unerring.processes.replica import Replica
+from unerring.processes.steering import promised
 from unerring.processes.undo import Undo, UndoStep, steps_of_taken
 from unerring.simulation.process_parts import SimService
 
@@ -127,6 +129,35 @@ class NamesTwoMasters(Replica):
         if process is not None:
             waits = self._ended_waits(process, state, now)
             self._begin(process, state, self.group_at(process, state, tuple(waits)), waits, now)
+
+
+class UsesAGivenSlot(Replica):
+    """After a restart it does itself what it had named another for."""
+
+    def named(self, group: int) -> Address:
+        named = super().named(group)
+        return named if named == self.me else ""
+
+
+class CountsWhatIsNotOnDisk(Replica):
+    """Takes a state for decided with its own acceptance, which its disk still writes."""
+
+    def _ack_own(self, state: State) -> None:
+        self.acks[self.me] = None
+
+
+class GoesBackBeforeAChild(Replica):
+    """Tries again, and so undoes, what a child that cannot be undone may have done already."""
+
+    def steered(self, process: Process, state: State, now: int) -> bool:
+        wish = next(self.mailbox.all_of((AGAIN,), state.consumed), None)
+        if wish is None or not promised(process.graph, state):
+            return super().steered(process, state, now)
+        consumed = (*state.consumed, wish.id)
+        self.propose(
+            msgspec.structs.replace(state, status=Status.UNDOING, rewind=state.group, held="", consumed=consumed), now
+        )
+        return True
 
 
 class _TakesFailureForRefusal(Execution):
