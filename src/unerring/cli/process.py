@@ -68,6 +68,7 @@ def listing(
             where = f"  group {told['group']}, view {told['view']}" if "group" in told else ""
             stuck = f"  does not undo: {', '.join(told['parked'])}" if told.get("parked") else ""
             waits = f"  waits: {told['waits']}" if told.get("waits") else ""
+            waits += f"  waits for {', '.join(told['unanswered'])}" if told.get("unanswered") else ""
             typer.echo(f"{told['instance']}  {told['process']}  {told['status']}{where}{more}{stuck}{waits}")
     if len(found) > limit:
         typer.echo(f"{len(found) - limit} more; raise --limit", err=True)

@@ -119,6 +119,7 @@ def _promises(told: dict[str, Any], over: bool) -> Table:
     said = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items()))
     nodes = f"; {len(processes['nodes'])} nodes" if over else f"; {up} of {len(processes['nodes'])} nodes run"
     nodes = nodes if processes["nodes"] else ""
+    nodes = "".join(f"; {count:,} wait for {service}" for service, count in processes["waiting"].items()) + nodes
     table.add_row(
         "3 processes",
         f"{processes['instances']:,} instances{': ' if said else ''}{said}{nodes}",

@@ -397,7 +397,7 @@ class ProcessNode(Starts):
         for replica in self.instances.values():
             known = replica.query()
             kept = ("instance", "process", "version", "status", "reason", "role", "view", "group", "parked")
-            told.append({key: known[key] for key in kept} | {"waits": known["waits"], "parent": known["parent"]})
+            told.append({key: known[key] for key in (*kept, "waits", "parent", "unanswered")})
         told += [
             {"instance": instance, "process": done.process, "version": done.version, "status": done.status}
             | {"reason": done.reason, "ended_us": done.ended_us, "parent": done.parent}

@@ -12,6 +12,7 @@ import msgspec
 from unerring.model import SECOND_US, Address
 from unerring.processes.build import Process
 from unerring.processes.messages import (
+    CHILD,
     AskMail,
     Clean,
     GroupLog,
@@ -336,6 +337,13 @@ class Replica(Leads):
         self.tick(now, may_ask=False)
         return len(undoing)
 
+    def unanswered(self) -> list[str]:
+        """Services that were asked again because they had not answered, or were not there."""
+        asks = list(self.execution.open.values()) if self.execution is not None else []
+        named = [attempt.request.service for attempt in asks if attempt.count > 1]
+        named += [undo.asked.service for undo in self._undoing() if undo.asked is not None and undo.attempts > 1]
+        return sorted(dict.fromkeys(name for name in named if name != CHILD))
+
     def query(self) -> dict[str, Any]:
         """What is known here."""
         state = self.decided[1] if self.decided else self.accepted.state if self.accepted else None
@@ -359,6 +367,7 @@ class Replica(Leads):
                 f"{iid}: asked {attempt.count} times; {attempt.why}"
                 for iid, attempt in (self.execution.open.items() if self.execution is not None else ())
             ],
+            "unanswered": self.unanswered(),
             "compensating": [f"group {group} of view {view}" for view, group in self.undos],
             "parked": [undo.asked.iid for undo in self._undoing() if undo.parked and undo.asked is not None],
             "clean": self.is_clean(),

@@ -14,7 +14,7 @@ import msgspec
 
 from unerring.model import CallerError, NetworkError, ProcessError, UnerringError
 from unerring.processes.history import told_history
-from unerring.processes.messages import FINAL, State
+from unerring.processes.messages import FINAL, State, Status
 from unerring.runtime.live.processes import find
 from unerring.runtime.process_audit import states_in
 from unerring.runtime.process_cluster import PLACES, Places
@@ -144,12 +144,17 @@ class Instances:
 
 def _counts(known: dict[str, dict[str, Any]]) -> dict[str, Any]:
     by_process: dict[str, dict[str, int]] = {}
+    waiting: dict[str, int] = {}
     for told in known.values():
+        for service in told.get("unanswered", ()):
+            waiting[service] = waiting.get(service, 0) + 1
         counts = by_process.setdefault(told["process"], {})
         counts[told["status"]] = counts.get(told["status"], 0) + 1
     return {
         "instances": len(known),
         "open": sum(told["status"] not in FINAL for told in known.values()),
+        "held": sum(told["status"] == "held" for told in known.values()),
+        "waiting": dict(sorted(waiting.items())),
         "stuck": sum(bool(told.get("parked")) or told["status"] == "parked" for told in known.values()),
         "by_process": by_process,
     }
@@ -179,8 +184,8 @@ def _outline(state: State) -> dict[str, Any]:
         "instance": state.instance,
         "process": state.process,
         "version": state.version,
-        "status": state.status,
-        "reason": state.reason,
+        "status": "held" if state.held and state.status == Status.RUNNING else state.status,
+        "reason": state.reason or state.held,
         "view": state.executed_in,
         "group": state.group,
     }

@@ -20,6 +20,8 @@ HELP: Final = {
     "unerring_state_keys": "Keys that have state, by level.",
     "unerring_state_bytes": "Bytes of state, by level.",
     "unerring_instances": "Instances, by process and status.",
+    "unerring_instances_held": "Instances that could not go on, or were parked, and wait for an operator.",
+    "unerring_instances_waiting": "Instances that ask a service again because it has not answered, by service.",
     "unerring_instances_stuck": "Instances with something that does not undo.",
     "unerring_channel_published_total": "Events that a channel's consumer knows to be published.",
     "unerring_channel_delivered_total": "Of these, delivered.",
@@ -66,6 +68,9 @@ def _samples(told: dict[str, Any]) -> Iterator[Sample]:
     for process, counts in told["processes"]["by_process"].items():
         for status, count in counts.items():
             yield "unerring_instances", {"process": process, "status": status}, count
+    yield "unerring_instances_held", {}, told["processes"]["held"]
+    for service, count in told["processes"]["waiting"].items():
+        yield "unerring_instances_waiting", {"service": service}, count
     yield "unerring_instances_stuck", {}, told["processes"]["stuck"]
     for account in told["channels"]["accounts"]:
         labels = {"stream": account["stream"], "producer": account["producer"], "epoch": account["epoch"]}
