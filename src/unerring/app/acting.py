@@ -11,11 +11,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from unerring.app.parts import Parts
 from unerring.log import BadEvent, EventLog, Quarantine, Reason
 from unerring.model import ConfigError, Event, NetworkError, ProcessError
 from unerring.processes.errands import replica_set
@@ -36,10 +38,7 @@ AGAIN_MAX_S: Final = 5.0
 
 
 class Acting:
-    """An app's process nodes, and what starts instances on them, in threads of their own until `stop`.
-
-    `error` is what ended one of them before, if anything did.
-    """
+    """An app's process nodes, and what starts instances on them, in threads of their own until `stop`."""
 
     def __init__(
         self,
@@ -50,6 +49,7 @@ class Acting:
         say: Callable[[str], Any] = lambda text: None,
         tls: str = "",
         costs: Path | None = None,
+        parts: Parts | None = None,
     ) -> None:
         called = {service.name for process in app.versions for service in process.graph.services}
         missing = sorted(called - set(app.services))
@@ -61,7 +61,7 @@ class Acting:
         say(f"starting {2 * f + 1} process nodes for {', '.join(app.processes)}")
         self.app = app
         self.data = data
-        self.error: BaseException | None = None
+        self.parts = parts or Parts()
         self.started: dict[str, int] = {}
         """Instances started since this began, by process."""
         self.nodes = NodeCluster([address], data / PROCESSES, ClusterShape(f=f, tls=tls), app.services, say, costs)
@@ -71,12 +71,10 @@ class Acting:
         self._counting = threading.Lock()
         self._starters = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="unerring-start")
         self.nodes.start()
-        self._threads = [threading.Thread(target=self._guarded, args=(self.nodes.watch, self._stopping))]
+        self._threads: list[threading.Thread] = []
+        self._keep("process nodes", lambda: self.nodes.watch(self._stopping))
         for reaction in app.reactions:
-            self._threads.append(threading.Thread(target=self._guarded, args=(self._react, reaction)))
-        for thread in self._threads:
-            thread.daemon = True
-            thread.start()
+            self._keep(f"reaction to {reaction.situation}", partial(self._react, reaction))
 
     def stop(self) -> None:
         """Start nothing more; the nodes end in order, and their instances go on with the next run."""
@@ -86,11 +84,14 @@ class Acting:
         self._starters.shutdown()
         self.nodes.stop()
 
-    def _guarded(self, work: Callable[[Any], None], of: Any) -> None:
-        try:
-            work(of)
-        except BaseException as error:
-            self.error = self.error or error
+    @property
+    def error(self) -> BaseException | None:
+        """What ended the run, if anything did."""
+        return self.parts.error
+
+    def _keep(self, name: str, work: Callable[[], None]) -> None:
+        self._threads.append(threading.Thread(target=self.parts.keep, args=(name, work, self._stopping), daemon=True))
+        self._threads[-1].start()
 
     def _react(self, reaction: Reaction) -> None:
         while not self._stopping.wait(LOOK_S):

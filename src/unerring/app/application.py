@@ -70,6 +70,12 @@ class App:
                     found.setdefault(source.schema.name, source.schema)
         self.streams: tuple[StreamSchema, ...] = tuple(found.values())
         self.channels: dict[str, str] = {schema_of(declared).name: url for declared, url in (channels or {}).items()}
+        for stream, url in self.channels.items():
+            if not isinstance(url, str):
+                raise ConfigError(
+                    f"app {name}: the channel of {stream} is {url!r}, a {type(url).__name__}; write one address, such "
+                    'as "tcp://127.0.0.1:7101"'
+                )
         unknown = sorted(set(self.channels) - set(found))
         if unknown:
             raise ConfigError(f"app {name}: a channel feeds {unknown[0]}, which no rule reads; add it to streams")

@@ -17,24 +17,36 @@ import msgspec
 
 from unerring.app import ledgers
 from unerring.app.folder import LOG
+from unerring.app.parts import Parts
 from unerring.channels import ConsumerConfig, Start
 from unerring.log import EventLog, LogWriter, WriterConfig
-from unerring.model import MessageLoss, Stamp, StreamSchema
+from unerring.model import ConfigError, MessageLoss, Stamp, StreamSchema
 from unerring.runtime.channel import AsyncSubscriber
 from unerring.runtime.channel.timers import monotonic_us
+from unerring.runtime.transports import check_address
 
 if TYPE_CHECKING:
     from unerring.app.application import App
 
 
-def feeds_of(app: App, data: Path) -> Feeds:
+def check_channels(app: App) -> None:
+    """A sentence, if a channel's address cannot be right: before anything is started for it."""
+    for stream, url in app.channels.items():
+        try:
+            check_address(url)
+        except ConfigError as error:
+            raise ConfigError(f"app {app.name}: the channel of {stream}: {error}") from None
+
+
+def feeds_of(app: App, data: Path, parts: Parts) -> Feeds:
     """What the app's channels bring, into the log of a run's folder."""
+    check_channels(app)
     schemas = {schema.name: schema for schema in app.streams}
-    return Feeds(EventLog(data / LOG), app.channels, schemas, app.buckets, start=Start(app.start))
+    return Feeds(EventLog(data / LOG), app.channels, schemas, app.buckets, start=Start(app.start), parts=parts)
 
 
 class Feeds:
-    """Runs until `stop`, which seals what is held. `error` is what ended it before, if anything did."""
+    """Runs until `stop`, which seals what is held. A channel that fails is subscribed to again."""
 
     def __init__(
         self,
@@ -44,9 +56,10 @@ class Feeds:
         buckets: int,
         config: WriterConfig | None = None,
         start: Start = Start.LATEST,
+        parts: Parts | None = None,
     ) -> None:
         self.writers = {name: LogWriter(log, schemas[name], config, buckets) for name in channels}
-        self.error: BaseException | None = None
+        self._parts = parts or Parts()
         self._channels = channels
         self._log = log
         self._subscribers: dict[str, AsyncSubscriber[Any]] = {}
@@ -55,6 +68,11 @@ class Feeds:
         self._stopping = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="feeds", daemon=True)
         self._thread.start()
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended the run, if anything did."""
+        return self._parts.error
 
     def stop(self) -> None:
         """Take nothing more, seal what is held, end."""
@@ -66,14 +84,14 @@ class Feeds:
         try:
             self._loop.run_until_complete(self._all())
         except BaseException as error:
-            self.error = error
+            self._parts.end(error)
         finally:
             self._loop.close()
 
     async def _all(self) -> None:
         async with asyncio.TaskGroup() as group:
             for name, url in self._channels.items():
-                group.create_task(self._feed(url, self.writers[name]))
+                group.create_task(self._keep(name, url, self.writers[name]))
             group.create_task(self._tell())
 
     async def _tell(self) -> None:
@@ -82,6 +100,19 @@ class Feeds:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), ledgers.TELL_S)
             ledgers.write(self._log, self._channels, self._subscribers)
+
+    async def _keep(self, name: str, url: str, writer: LogWriter) -> None:
+        """One channel, subscribed to again and again if it fails."""
+        part = f"channel {name}"
+        while not self._stopping.is_set():
+            self._parts.began(part)
+            try:
+                writer.seal()  # what it held when it failed, before more is asked for
+                await self._feed(url, writer)
+            except Exception as error:
+                pause_s = self._parts.failed(part, error)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), pause_s)
 
     async def _feed(self, url: str, writer: LogWriter) -> None:
         positions = {int(known, 16): mark for known, mark in writer.chain.producers().items() if _is_id(known)}

@@ -25,12 +25,13 @@ from unerring.correlation import Application, CorrelationConfig, Hosting, NodeSp
 from unerring.correlation.messages import MEMBERSHIP
 from unerring.correlation.record import node_of
 from unerring.log import BadEvent, EventLog, Quarantine, Reason
-from unerring.model import TIME_MIN, ConfigError
+from unerring.model import TIME_MIN, CallerError, ConfigError, LogError, UnerringError, WorldError
 from unerring.rules.engine import Quarantined
 from unerring.runtime.live import Cluster, Host, addresses_on, free_addresses, place, process_names, processes
 from unerring.runtime.live import cluster as clusters
 from unerring.runtime.live.hosting import dotted
 from unerring.runtime.live.supervisor import WANTED
+from unerring.runtime.restarts import EXIT_FINAL
 from unerring.runtime.storage import SqliteStorage
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 LIVE = "live"
 """The folder of a run's processes inside the run's folder."""
+ASKED = "asked to"
+"""Why a process stops that was asked to."""
 SPARK = "spark"
 """The node of the rules that run on Spark, if some or all of a supervised run do."""
 
@@ -206,9 +209,11 @@ async def run_node(data: Path, name: str) -> None:
     elif node.role is Role.APPLICATION:
         beside = lambda: top.run(host)  # noqa: E731
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, host.driver.stop, "asked to")
+        asyncio.get_running_loop().add_signal_handler(number, host.driver.stop, ASKED)
     stopped = await host.run(folder / "status" / f"{dotted(name)}.json", beside)
-    sys.stderr.write(f"{name}: {stopped.why}\n")
+    if stopped.why != ASKED:
+        raise WorldError(stopped.why)
+    sys.stderr.write(f"{name}: {ASKED}\n")
 
 
 def _engine(plans: Sequence[Plan]) -> Hosting:
@@ -235,8 +240,12 @@ def _quarantine(data: Path) -> Any:
 def main() -> None:
     # Events are many and in no circles: looking for circles among them all the time would cost more than the events.
     gc.set_threshold(200_000, 50, 1000)
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(run_node(Path(sys.argv[1]), sys.argv[2]))
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(run_node(Path(sys.argv[1]), sys.argv[2]))
+    except UnerringError as error:
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(EXIT_FINAL if isinstance(error, CallerError | LogError) else 1) from None
 
 
 if __name__ == "__main__":

@@ -9,20 +9,22 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from unerring.app import batches
 from unerring.app.application import App
 from unerring.app.metrics import Metrics
+from unerring.app.parts import Parts
 from unerring.log import EventLog, LocalStore
-from unerring.model import NetworkError, UnerringError, WorldError
+from unerring.model import NetworkError, WorldError
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.session import SparkConfig, is_started, own_sentence, sentence_of, start
 from unerring.pipeline.versions import agree
 from unerring.runtime import happenings
 from unerring.runtime.happenings import What
 from unerring.runtime.live.processes import own_number
+from unerring.runtime.restarts import GivenUp
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,9 +54,14 @@ class LevelView:
     batch_s: float = 0.0
     lag_us: int = 0
     """How far the log of its inputs was ahead of it when it last sealed, in event time."""
-    restarts: int = 0
-    """Since it last sealed something."""
+    again_s: float | None = None
+    """When its query is started again, after Spark could not run it; by a monotonic clock."""
     _last_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def part(self) -> str:
+        """Its name among the parts of a run."""
+        return f"level {self.level.number}"
 
     def take(self, sealed: Sealed) -> None:
         now_s = time.monotonic()
@@ -72,8 +79,6 @@ class Share:
     levels: tuple[Level, ...]
     home: Path
     turn: Turn
-    restarts_max: int
-    """How often a query that Spark could not run is started again, before the driver as a whole is."""
 
 
 class Run:
@@ -87,6 +92,7 @@ class Run:
         bounds: Bounds | None = None,
         state: str = "files",
         share: Share | None = None,
+        parts: Parts | None = None,
     ) -> None:
         """`share`: this is one of several drivers, which somebody else supervises and feeds."""
         self.app = app
@@ -96,6 +102,7 @@ class Run:
         self.state = state
         self.metrics = Metrics()
         self.share = share
+        self.parts = parts or Parts(None if share else data)
         self.views = [LevelView(level) for level in (share.levels if share else app.levels(data))]
         self.acting: Acting | None = None
         """What is done about situations, if anything is."""
@@ -115,7 +122,7 @@ class Run:
             log.create(schema, self.app.buckets)
         if self.app.channels and self.share is None:
             say("subscribing to " + ", ".join(self.app.channels.values()))
-            self._feeds = feeds_of(self.app, self.data)
+            self._feeds = feeds_of(self.app, self.data, self.parts)
         if self.share is None:
             own_number(self.data, batches.DRIVER)
             happenings.note_start(self.data, batches.DRIVER, f"as process {os.getpid()}")
@@ -165,13 +172,11 @@ class Run:
             for name, writer in self._feeds.writers.items():
                 self.metrics.set("unerring_quarantined_total", writer.quarantined, stream=name)
                 self.metrics.set("unerring_repeated_total", writer.repeated, stream=name)
-            if self._feeds.error is not None:
-                raise as_sentence(self._feeds.error)
-        if self.acting is not None and self.acting.error is not None:
-            raise as_sentence(self.acting.error)
         for number, query in enumerate(self._queries):
             if not query.isActive and query.exception() is not None:
                 self._queries[number] = self._again(self.views[number], query)
+        self.parts.look()
+        self.parts.measure(self.metrics)
         LocalStore(self.share.home if self.share else self.data).replace(METRICS_FILE, self.metrics.text().encode())
 
     def stop(self) -> None:
@@ -193,21 +198,24 @@ class Run:
             agree(view.level, after_us)
 
     def _again(self, view: LevelView, query: StreamingQuery) -> StreamingQuery:
-        """Start a level again that Spark could not run; what is wrong with rules, log or disk is not tried twice."""
-        from unerring.pipeline.detect import RESTARTS_MAX
-
+        """Start a level again that Spark could not run, after a pause; what is wrong with rules, log or disk is not
+        tried twice."""
         error = query.exception()
-        view.restarts += 1
-        restarts_max = self.share.restarts_max if self.share else RESTARTS_MAX
-        if self._spark is None or own_sentence(error) is not None or view.restarts > restarts_max:
-            raise WorldError(f"{query.name} stopped: {sentence_of(error)}")
-        happenings.note(self.data, self.name, What.RESTARTED, f"{query.name}: {sentence_of(error)}")
+        if view.again_s is None:
+            stopped = f"{query.name} stopped: {sentence_of(error)}"
+            final = own_sentence(error) is not None
+            pause_s = self.parts.failed(view.part, GivenUp(stopped) if final else WorldError(stopped))
+            view.again_s = time.monotonic() + pause_s
+        if self._spark is None or time.monotonic() < view.again_s:
+            return query
+        view.again_s = None
         return self._detect(self._spark, view)
 
     def _detect(self, spark: SparkSession, view: LevelView) -> StreamingQuery:
         from unerring.pipeline.detect import StateIn, at_once, detect
 
         turn = self.share.turn if self.share else at_once
+        self.parts.began(view.part)
         return detect(spark, view.level, self.bounds, told=self._told(view), state=StateIn(self.state), turn=turn)
 
     def _told(self, view: LevelView) -> Callable[[Sealed], None]:
@@ -216,7 +224,7 @@ class Run:
 
         def told(sealed: Sealed) -> None:
             view.take(sealed)
-            view.restarts = 0
+            self.parts.well(view.part)
             self.metrics.add("unerring_events_total", sealed.rows, level=number)
             for name, count in sealed.situations.items():
                 self.metrics.add("unerring_situations_total", count, stream=name)
@@ -260,11 +268,3 @@ def check_master(master: str) -> None:
         except (OSError, ValueError) as error:
             last = error
     raise NetworkError(f"there is no Spark master at {master} ({last}); start it, or run with --master 'local[*]'")
-
-
-def as_sentence(error: BaseException) -> UnerringError:
-    """What ended a part of a run that works in a thread of its own."""
-    inner: Any = error
-    while isinstance(inner, BaseExceptionGroup) and inner.exceptions:
-        inner = inner.exceptions[0]
-    return inner if isinstance(inner, UnerringError) else WorldError(f"a channel failed: {inner}")

@@ -25,6 +25,7 @@ import msgspec
 from unerring.app.application import App, load
 from unerring.app.hand_over import Handing
 from unerring.app.live import LIVE, SPARK, topology_of
+from unerring.app.parts import Parts
 from unerring.app.running import Run, Share
 from unerring.correlation import HandOver, Replica
 from unerring.model import TIME_MIN, ConfigError, UnerringError
@@ -35,6 +36,7 @@ from unerring.pipeline.turns import Turns
 from unerring.runtime.live import Host
 from unerring.runtime.live import cluster as clusters
 from unerring.runtime.live.hosting import STATUS_S, dotted, note
+from unerring.runtime.restarts import RestartsConfig
 from unerring.runtime.storage import SqliteStorage
 
 if TYPE_CHECKING:
@@ -101,8 +103,9 @@ class Drive:
         self._jvm = 0
         self._ending = False
         config = SparkConfig(master=options.master, memory=options.memory, log=str(home / "spark.log"), more=_QUICK)
-        share = Share(levels_on_spark(app, data, rules, home), home, self.turns, RESTARTS_MAX)
-        self.run = Run(app, data, config, Bounds(rows_per_batch=options.rows), options.state, share)
+        share = Share(levels_on_spark(app, data, rules, home), home, self.turns)
+        parts = Parts(config=RestartsConfig(tries_max=RESTARTS_MAX + 1))
+        self.run = Run(app, data, config, Bounds(rows_per_batch=options.rows), options.state, share, parts)
 
     def leads(self) -> bool:
         replica = self.replica

@@ -8,25 +8,24 @@ import re
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from unerring.app import live
 from unerring.app.application import App, load
 from unerring.app.live import LIVE, SPARK
+from unerring.app.live_run import supervise
 from unerring.app.metrics import Metrics
-from unerring.app.running import METRICS_FILE, as_sentence, check_master
+from unerring.app.parts import Parts
+from unerring.app.running import METRICS_FILE, check_master
 from unerring.app.standby import SparkOptions, command
 from unerring.correlation.record import node_of
 from unerring.log import LocalStore
-from unerring.model import CallerError, ConfigError, UnerringError
+from unerring.model import CallerError, ConfigError
 from unerring.pipeline.session import SparkConfig
 from unerring.runtime.live import Cluster, Supervisor
 from unerring.runtime.live.status import processes
-
-if TYPE_CHECKING:
-    from unerring.app.acting import Acting
 
 LOOK_S: Final = 1.0
 BESIDE_MB: Final = 700
@@ -56,10 +55,11 @@ def run_standby(
     data: Path,
     say: Callable[[str], Any],
     metrics: Metrics,
-    acting: Acting | None = None,
+    parts: Parts | None = None,
 ) -> None:
     """Run until SIGINT or SIGTERM, or until channels or actions fail; a new run in the folder goes on from there."""
     data = data.absolute()
+    parts = parts or Parts(data, say)
     app = load(address)
     on_spark = _on_spark(app, options.live)
     check_master(options.spark.master)
@@ -70,10 +70,9 @@ def run_standby(
     if app.channels:
         from unerring.app.feeds import feeds_of
 
-        feeds = feeds_of(app, data)
+        feeds = feeds_of(app, data, parts)
     try:
-        beside = [part for part in (feeds, acting) if part is not None]
-        asyncio.run(_supervise(cluster, data, app, options, Watch(data, metrics, say, beside)))
+        asyncio.run(_supervise(cluster, data, app, options, Watch(data, metrics, say, parts)))
     finally:
         if feeds is not None:
             feeds.stop()
@@ -118,7 +117,7 @@ async def _supervise(cluster: Cluster, data: Path, app: App, options: StandbyOpt
     def how(name: str) -> list[str]:
         return command(data, name, options.spark) if node_of(name) == SPARK else live.command(data, name)
 
-    supervisor = Supervisor(cluster, data / LIVE, how)
+    supervisor = Supervisor(cluster, data / LIVE, how, say=watch.say)
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, supervisor.stop)
     others = len(supervisor.wanted) - options.f - 1
@@ -126,34 +125,24 @@ async def _supervise(cluster: Cluster, data: Path, app: App, options: StandbyOpt
     watch.say(
         f"{app.name} runs on Spark in {data} with {options.f + 1} drivers{beside}; Ctrl-C stops it, status shows it"
     )
-    looking = asyncio.create_task(watch.run(supervisor))
-    looking.add_done_callback(lambda _: supervisor.stop())
-    try:
-        await supervisor.run()
-    finally:
-        looking.cancel()
-        [ended] = await asyncio.gather(looking, return_exceptions=True)
-    if isinstance(ended, UnerringError):
-        raise ended
+    await supervise(supervisor, watch.run(supervisor))
 
 
 class Watch:
     """Says what changes among the drivers, and keeps the metrics."""
 
-    def __init__(self, data: Path, metrics: Metrics, say: Callable[[str], Any], beside: Sequence[Any] = ()) -> None:
-        """`beside`: what works in threads of this process; the `error` of one of them ends the run."""
+    def __init__(self, data: Path, metrics: Metrics, say: Callable[[str], Any], parts: Parts | None = None) -> None:
         self.say = say
         self._data = data
         self._metrics = metrics
-        self._beside = beside
+        self._parts = parts or Parts()
         self._said: dict[str, str] = {}
 
     async def run(self, supervisor: Supervisor) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            for part in self._beside:
-                if part.error is not None:
-                    raise as_sentence(part.error)
+            await asyncio.to_thread(self._parts.look)
+            self._parts.measure(self._metrics)
             found = await asyncio.to_thread(processes, self._data / LIVE)
             for told in found:
                 if node_of(told["name"]) == SPARK:

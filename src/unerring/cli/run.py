@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from unerring.app import App
     from unerring.app.live_run import LiveOptions
+    from unerring.app.parts import Parts
     from unerring.app.running import LevelView, Run
     from unerring.app.standby_run import StandbyOptions
 
@@ -91,8 +92,10 @@ def command(
 
     from unerring.app import load
     from unerring.app.acting import Acting
+    from unerring.app.feeds import check_channels
     from unerring.app.folder import remember
     from unerring.app.metrics import serve
+    from unerring.app.parts import Parts
     from unerring.app.running import Run
     from unerring.pipeline.intervals import Bounds
     from unerring.pipeline.session import SparkConfig
@@ -101,7 +104,10 @@ def command(
     if engine not in ("live", "spark"):
         raise CallerError(f"there is no engine {engine!r}; use spark or live")
     loaded = load(app)
+    if here in ("", *list(pairs(host))[:1]):
+        check_channels(loaded)
     remember(data, app)
+    parts = Parts(data.absolute(), console.print)
     certificates = str(Path(tls).absolute()) if tls else ""
     tolerated = 1 if f is None else f
     """Of process nodes, and of rules in the live gear."""
@@ -110,7 +116,7 @@ def command(
         from unerring.app.live_run import LiveOptions
 
         options = LiveOptions(tolerated, durable, certificates, pairs(host), here, tuple(etcd or ()))
-        _run_live(app, loaded, options, data, metrics_port, costs, console)
+        _run_live(app, loaded, options, data, metrics_port, costs, console, parts)
         return
     if state not in ("files", "rocksdb"):
         raise CallerError(f"there is no --state {state}; use files or rocksdb")
@@ -119,10 +125,10 @@ def command(
         from unerring.app.standby_run import options_of
 
         several = options_of(f or 0, live or (), certificates, master, memory, rows, state)
-        _run_standby(app, loaded, several, tolerated, data, metrics_port, console, costs)
+        _run_standby(app, loaded, several, tolerated, data, metrics_port, console, costs, parts)
         return
     config = SparkConfig(master=master or "local[*]", memory=memory or "2g", log=str(data / "spark.log"))
-    run = Run(loaded, data, config, Bounds(rows_per_batch=rows), state)
+    run = Run(loaded, data, config, Bounds(rows_per_batch=rows), state, parts=parts)
     if take_over is not None:
         run.take_over(take_over)
     server = None if metrics_port is None else serve(run.metrics, metrics_port)
@@ -135,7 +141,7 @@ def command(
             else:
                 run.start(say)
                 if loaded.processes:
-                    run.acting = Acting(app, loaded, tolerated, data, console.print, certificates, costs)
+                    run.acting = Acting(app, loaded, tolerated, data, console.print, certificates, costs, parts)
         if not once:
             # Only now: Spark takes SIGINT for itself when it starts, and would cancel its jobs under our feet.
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -180,6 +186,7 @@ def _run_live(
     port: int | None,
     costs: Path | None,
     console: Console,
+    parts: Parts,
 ) -> None:
     from unerring.app.acting import Acting
     from unerring.app.live_run import run_live
@@ -190,9 +197,9 @@ def _run_live(
     with_log = options.here in ("", *list(options.hosts)[:1])  # situations are read from it, so processes start there
     acting = None
     if with_log and app.processes:
-        acting = Acting(address, app, options.f, data, console.print, options.tls, costs)
+        acting = Acting(address, app, options.f, data, console.print, options.tls, costs, parts)
     try:
-        run_live(address, options, data, console.print)
+        run_live(address, options, data, console.print, parts)
     finally:
         if acting is not None:
             acting.stop()
@@ -221,6 +228,7 @@ def _run_standby(
     port: int | None,
     console: Console,
     costs: Path | None,
+    parts: Parts,
 ) -> None:
     from unerring.app.acting import Acting
     from unerring.app.metrics import Metrics, serve
@@ -230,9 +238,9 @@ def _run_standby(
     server = None if port is None else serve(metrics, port)
     acting = None
     if app.processes:
-        acting = Acting(address, app, tolerated, data, console.print, options.tls, costs)
+        acting = Acting(address, app, tolerated, data, console.print, options.tls, costs, parts)
     try:
-        run_standby(address, options, data, console.print, metrics, acting)
+        run_standby(address, options, data, console.print, metrics, parts)
     finally:
         if acting is not None:
             acting.stop()

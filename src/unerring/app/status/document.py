@@ -5,6 +5,7 @@
 | run | which folder and app, by which release, and whether anything of it runs |
 | tree | the query tree: sources, rules, and what is started for which situation |
 | live | the live gear's processes: leaders, incarnations, queues, lag; the membership record |
+| parts | what works in the run's own process (channels, reactions, levels), and what was started again |
 | spark | drivers, and each level's micro-batches: rate, lag, state |
 | streams | the event log: events, progress, quarantine, readers |
 | situations | how many, by stream |
@@ -17,6 +18,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +26,7 @@ import msgspec
 
 from unerring.app import ledgers
 from unerring.app.folder import LOG, run_in
+from unerring.app.parts import parts_in
 from unerring.app.status.happened import Happened
 from unerring.app.status.instances import Instances
 from unerring.app.status.levels import Levels
@@ -104,6 +107,7 @@ class RunStatus:
         found: dict[str, Any] = {
             "tree": tree,
             "live": live,
+            "parts": parts_in(self.data),
             "spark": self.levels.look(live["processes"], self._inputs(tree, streams)),
             "streams": streams,
             "situations": self.streams.situations(now_us),
@@ -135,7 +139,7 @@ class RunStatus:
             "alive": len(alive),
             "since_us": self.happened.first_us,
             "at_us": now_us if alive or last_us is None else last_us,
-            "notes": self.notes,
+            "notes": [*self.notes, *_health(found["parts"], len(alive))],
         }
 
     def _tree(self) -> dict[str, Any]:
@@ -173,3 +177,22 @@ class RunStatus:
             **{name: sum(account[name] for account in accounts) for name in sums},
             "accounts": accounts,
         }
+
+
+def _health(parts: dict[str, Any], alive: int) -> Iterator[str]:
+    """A sentence for everything of the run's own process that does not work."""
+    if alive and parts["state"] == "gone":
+        yield (
+            f"the run's own process {parts['pid']} is gone, and {alive} processes of it are left: nothing comes in "
+            "over channels, and who dies is not started again; start the same command again"
+        )
+    elif alive and parts["state"] == "silent":
+        yield (
+            f"the run's own process {parts['pid']} has written nothing for {parts['silent_s']:.0f} s: it is stuck, or "
+            f"its disk takes nothing"
+        )
+    for part in parts["parts"]:
+        if part["state"] == "waiting" and alive:
+            yield f"{part['name']} failed and is started again ({part['restarts']} times so far): {part['why']}"
+        elif part["state"] == "failed":
+            yield f"{part['name']} ended the run: {part['why']}"

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 HELP: Final = {
     "unerring_process_up": "Whether a process of the run is there: live ones, drivers of Spark, process nodes.",
+    "unerring_part_up": "Whether a part of the run's own process works (1), or failed and waits for its restart (0).",
+    "unerring_part_restarts_total": "How often a part of the run's own process was started again.",
     "unerring_leads": "Whether a replica or driver leads.",
     "unerring_elections_total": "Votes that a replica or driver started.",
     "unerring_queued": "Outgoing events that a process keeps until they are acknowledged.",
@@ -52,6 +54,7 @@ def prometheus(told: dict[str, Any]) -> str:
 
 def _samples(told: dict[str, Any]) -> Iterator[Sample]:
     yield from _processes(told)
+    yield from _parts(told["parts"])
     for stream, one in told["streams"].items():
         name = "unerring_situations_total" if one["kind"] == "situation" else "unerring_stream_events_total"
         yield name, {"stream": stream}, one["events"]
@@ -90,6 +93,15 @@ _ACCOUNT: Final = {
     "pending": "pending",
     "duplicates_total": "duplicates",
 }
+
+
+def _parts(told: dict[str, Any]) -> Iterator[Sample]:
+    runs = told["state"] == "running"
+    if told["state"] != "none":
+        yield "unerring_part_up", {"part": "run"}, runs
+    for part in told["parts"]:
+        yield "unerring_part_up", {"part": part["name"]}, runs and part["state"] == "running"
+        yield "unerring_part_restarts_total", {"part": part["name"]}, part["restarts"]
 
 
 def _processes(told: dict[str, Any]) -> Iterator[Sample]:

@@ -14,7 +14,18 @@ from typing import Any
 import msgspec
 
 from unerring.correlation.messages import MEMBERSHIP, codec
-from unerring.model import Address, Connected, Disconnected, Machine, Report, StableStorage, Stop
+from unerring.model import (
+    Address,
+    Connected,
+    Disconnected,
+    InvariantBreach,
+    Machine,
+    Report,
+    StableStorage,
+    Stop,
+    UnerringError,
+    WorldError,
+)
 from unerring.runtime import happenings
 from unerring.runtime.greeting import Identity
 from unerring.runtime.links import Links, LinksConfig
@@ -54,6 +65,7 @@ class Host:
         self.also: Callable[[], dict[str, Any]] = dict
         """What there is to see besides the machine."""
         self._said: dict[str, None] = {}
+        self._failure: BaseException | None = None
         self.links = Links(identity, codec(MESSAGE_BYTES_MAX), config, Reports(self._say))
         self._folder: Path | None = None
         """The live gear's folder, where it is told what happens."""
@@ -67,7 +79,7 @@ class Host:
         )
 
     async def run(self, status: Path | None = None, beside: Callable[[], Awaitable[None]] | None = None) -> Stop:
-        """Listen, join everybody, drive the machine. `beside` runs as long as it does."""
+        """Listen, join everybody, drive the machine. `beside` runs as long as it does; what it fails of is raised."""
         await self.links.open(self.cluster.addresses[self.name])
         self.links.attach("", self._receive)
         for name in self.cluster.peers(self.name):
@@ -80,12 +92,15 @@ class Host:
             tasks.append(asyncio.ensure_future(beside()))
             tasks[-1].add_done_callback(self._beside_ended)
         try:
-            return await self.driver.run()
+            stopped = await self.driver.run()
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.links.close()
+        if self._failure is not None:
+            raise self._failure
+        return stopped
 
     def _dials(self, peer: str) -> bool | None:
         """Spare places, which replicas may take later, are not dialled by those who are there: a newcomer dials."""
@@ -93,8 +108,12 @@ class Host:
         return None if spares[0] == spares[1] else spares[0]
 
     def _beside_ended(self, task: asyncio.Future[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            self.driver.stop(f"{self.name}: {task.exception()}")
+        failure = None if task.cancelled() else task.exception()
+        if failure is not None:
+            if not isinstance(failure, UnerringError | InvariantBreach):
+                failure = WorldError(f"{self.name}: {type(failure).__name__}: {failure}")
+            self._failure = failure
+            self.driver.stop(str(failure))
 
     # The machines' names have a '/', which links keep for machines of one node; and there is one keeper for each host,
     # of which a machine knows its own by the one name.

@@ -30,10 +30,14 @@ class Process:
         return self._began is not None and began_at(self.pid) == self._began
 
     @property
+    def code(self) -> int | None:
+        """Its exit code, if that can be told."""
+        return None if self._child is None else self._child.returncode
+
+    @property
     def ending(self) -> str:
         """How it ended, if that can be told."""
-        code = None if self._child is None else self._child.returncode
-        return "" if code is None else how_it_ended(code)
+        return "" if self.code is None else how_it_ended(self.code)
 
     async def wait(self) -> None:
         if self._child is not None:
@@ -61,7 +65,7 @@ async def start(folder: Path, name: str, command: Sequence[str]) -> Process:
     """Start a process, its words into a log file, its number into a file of its own."""
     for part in ("logs", "pids"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    with (folder / "logs" / f"{dotted(name)}.log").open("ab") as log:
+    with log_of(folder, name).open("ab") as log:
         child = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log, start_new_session=True)
     try:
         (folder / "pids" / dotted(name)).write_text(f"{child.pid} {began_at(child.pid)}")
@@ -70,6 +74,11 @@ async def start(folder: Path, name: str, command: Sequence[str]) -> Process:
         await child.wait()
         raise
     return Process(child.pid, child)
+
+
+def log_of(folder: Path, name: str) -> Path:
+    """What a process wrote on its way."""
+    return folder / "logs" / f"{dotted(name)}.log"
 
 
 def own_number(folder: Path, name: str) -> None:

@@ -23,11 +23,8 @@ from unerring.runtime.live.cluster import Cluster
 from unerring.runtime.live.control import Control
 from unerring.runtime.live.keeping import Keeping
 from unerring.runtime.live.processes import Process
+from unerring.runtime.restarts import EXIT_FINAL, GivenUp, Restarts, RestartsConfig, last_words
 
-RESTART_S_MIN = 0.05
-RESTART_S_MAX = 5.0
-ENOUGH_S = 5.0
-"""A process that ran this long is started again at once."""
 COMMAND_S = 60.0
 """How long an operator's command may take."""
 EVICTION_S = 5.0
@@ -44,7 +41,15 @@ class _Wanted(msgspec.Struct):
 class Supervisor:
     """`command(name)` is how to start that process. `host`: which part of the cluster is ours; all without a list."""
 
-    def __init__(self, cluster: Cluster, folder: Path, command: Callable[[str], Sequence[str]], host: str = "") -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        folder: Path,
+        command: Callable[[str], Sequence[str]],
+        host: str = "",
+        say: Callable[[str], Any] = lambda text: None,
+        config: RestartsConfig | None = None,
+    ) -> None:
         self.cluster = cluster
         self.folder = folder
         self.command = command
@@ -52,6 +57,9 @@ class Supervisor:
         self.keeping = Keeping(cluster, folder, host)
         self.processes: dict[str, Process] = {}
         self.restarts = 0
+        self._say = say
+        self._config = config
+        self._tries: dict[str, Restarts] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
         self._wanted = self._read_wanted()
@@ -106,7 +114,7 @@ class Supervisor:
 
     async def _keep(self, name: str) -> None:
         """One process, again and again; the pause grows while it dies young."""
-        pause_s = RESTART_S_MIN
+        tries = self._tries[name] = Restarts(self._config)
         loop = asyncio.get_running_loop()
         process = processes.find(self.folder, name)
         while True:
@@ -118,9 +126,24 @@ class Supervisor:
             await process.wait()
             happenings.note(self.folder, name, What.DIED, f"process {process.pid} {process.ending}".rstrip())
             self.restarts += 1
-            pause_s = RESTART_S_MIN if loop.time() - began_s > ENOUGH_S else min(2 * pause_s, RESTART_S_MAX)
+            pause_s = tries.failed(loop.time() - began_s)
+            if process.code == EXIT_FINAL:
+                tries.give_up()
+            if tries.used_up:
+                self._check_hope(name)
             await asyncio.sleep(pause_s)
             process = None
+
+    def _check_hope(self, name: str) -> None:
+        """One of several replicas may keep failing. When all of a node do, nobody waits for it: the run ends."""
+        words = last_words(log := processes.log_of(self.folder, name))
+        own = [other for other in self.wanted if node_of(other) == node_of(name)]
+        elsewhere = [
+            other for other in self.cluster.founding if node_of(other) == node_of(name) and other not in self.wanted
+        ]
+        if not elsewhere and all(other in self._tries and self._tries[other].used_up for other in own):
+            raise GivenUp(f"{' and '.join(own)} cannot go on: {words} (see {log})")
+        self._say(f"{name} keeps ending: {words}")
 
     async def _start(self, name: str) -> Process:
         starting = asyncio.create_task(processes.start(self.folder, name, self.command(name)))

@@ -14,7 +14,16 @@ from unerring.runtime.reports import Reports
 from unerring.runtime.transports.config import TransportConfig, TransportUrl, configured, parse_url
 from unerring.runtime.transports.lossy import Faults, LossyInlet, LossyOutlet
 
-__all__ = ["SCHEMES", "Faults", "TransportConfig", "lossy_inlet", "lossy_outlet", "open_inlet", "open_outlet"]
+__all__ = [
+    "SCHEMES",
+    "Faults",
+    "TransportConfig",
+    "check_address",
+    "lossy_inlet",
+    "lossy_outlet",
+    "open_inlet",
+    "open_outlet",
+]
 
 SCHEMES: Final[dict[str, str]] = {
     # scheme: its module, imported when first used
@@ -43,6 +52,16 @@ def open_inlet(url: str, config: TransportConfig | None = None, reports: Reports
     module, where, settled = _resolve(url, config)
     inlet: Inlet = module.make_inlet(where, settled, reports or Reports())
     return inlet
+
+
+def check_address(url: str) -> None:
+    """A sentence, if a consumer at `url` could not even begin. Nothing is opened."""
+    open_inlet(url)
+    _, _, settled = _resolve(url, None)
+    if settled.tls:
+        from unerring.runtime.certificates import client_context
+
+        client_context(settled.tls)
 
 
 def lossy_outlet(outlet: Outlet, faults: Faults, seed: int) -> LossyOutlet:

@@ -1,0 +1,187 @@
+"""The parts of a run that work in its own process: channels, reactions, Spark's queries, the watch over process nodes.
+
+One that fails is started again, at pauses that grow. One that cannot work (a wrong address, a damaged log), or has
+failed too often in a row, ends the run: `look` raises its sentence. What became of each is in `parts.json` of the run's
+folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from unerring.app.metrics import Metrics
+from unerring.model import CallerError, InvariantBreach, LogError, PeerError, UnerringError, WorldError
+from unerring.runtime import happenings
+from unerring.runtime.happenings import What
+from unerring.runtime.live.hosting import note
+from unerring.runtime.live.processes import began_at
+from unerring.runtime.restarts import GivenUp, Restarts, RestartsConfig
+
+FILE: Final = "parts.json"
+SILENT_S: Final = 10.0
+"""A run whose parts were not written down for so long is stuck, or its disk takes nothing."""
+LOOK_S: Final = 0.5
+
+
+class Part(msgspec.Struct):
+    """One part, as status and metrics tell it."""
+
+    name: str
+    state: str = "running"
+    """running; waiting: it failed and is started again soon; failed: it ended the run."""
+    restarts: int = 0
+    why: str = ""
+    """What it failed of last."""
+    since_us: int = 0
+    """Wall time since when it is in this state."""
+
+
+class Written(msgspec.Struct):
+    """What stands in `parts.json`."""
+
+    at: float
+    pid: int
+    began: str
+    parts: list[Part]
+
+
+class Parts:
+    """All parts of one run. `error` is what ends the run, if anything does; any thread may call."""
+
+    def __init__(
+        self,
+        data: Path | None = None,
+        say: Callable[[str], Any] = lambda text: None,
+        config: RestartsConfig | None = None,
+    ) -> None:
+        """Without `data` nothing is written down."""
+        self.error: BaseException | None = None
+        self._data = data
+        self._say = say
+        self._config = config
+        self._parts: dict[str, Part] = {}
+        self._restarts: dict[str, Restarts] = {}
+        self._began_s: dict[str, float] = {}
+        self._lock = threading.RLock()
+
+    def began(self, name: str) -> None:
+        """A part starts to work, for the first time or again."""
+        with self._lock:
+            part = self._parts.setdefault(name, Part(name))
+            part.state, part.since_us = "running", time.time_ns() // 1000
+            self._restarts.setdefault(name, Restarts(self._config))
+            self._began_s[name] = time.monotonic()
+
+    def well(self, name: str) -> None:
+        """A part has done something of use: its failures are counted anew."""
+        with self._lock:
+            self._restarts[name].in_row = 0
+
+    def failed(self, name: str, error: BaseException) -> float:
+        """A part failed: how long to pause before it begins again. Raises what ends the run."""
+        inner = innermost(error)
+        with self._lock:
+            part, restarts = self._parts[name], self._restarts[name]
+            first = restarts.total == 0
+            pause_s = restarts.failed(time.monotonic() - self._began_s[name])
+            part.why, part.since_us = said(inner), time.time_ns() // 1000
+            if _is_final(inner, first) or restarts.used_up:
+                part.state = "failed"
+                self.end(inner)
+                self._write()
+                raise inner
+            part.state, part.restarts = "waiting", restarts.total
+        self._say(f"{name} failed and is started again in {pause_s:.1f} s: {part.why}")
+        if self._data is not None:
+            with contextlib.suppress(OSError):
+                happenings.note(self._data, name, What.RESTARTED, part.why)
+        return pause_s
+
+    def end(self, error: BaseException) -> None:
+        """The run ends with this, if nothing else has ended it."""
+        with self._lock:
+            self.error = self.error or innermost(error)
+
+    def keep(self, name: str, work: Callable[[], None], stopping: threading.Event) -> None:
+        """In a thread: work until it is done, again and again if it fails, until the run ends."""
+        pause_s = 0.0
+        while not stopping.wait(pause_s):
+            self.began(name)
+            try:
+                work()
+                return
+            except BaseException as error:
+                try:
+                    pause_s = self.failed(name, error)
+                except BaseException:
+                    return  # `look` raises it
+
+    def look(self) -> None:
+        """Write down how the parts do; raise, as a sentence, what ends the run."""
+        with self._lock:
+            self._write()
+            if self.error is not None:
+                raise as_sentence(self.error)
+
+    def measure(self, metrics: Metrics) -> None:
+        """For Prometheus."""
+        with self._lock:
+            for part in self._parts.values():
+                metrics.set("unerring_part_up", part.state == "running", part=part.name)
+                metrics.set("unerring_part_restarts_total", part.restarts, part=part.name)
+
+    def _write(self) -> None:
+        if self._data is None or not self._data.is_dir():
+            return
+        note(self._data / FILE, "run", {"began": began_at(os.getpid()) or "", "parts": list(self._parts.values())})
+
+
+def parts_in(data: Path) -> dict[str, Any]:
+    """What a run's folder says of its parts. The run's own process is running, silent, gone, or there was none."""
+    try:
+        told = msgspec.json.decode((data / FILE).read_bytes(), type=Written)
+    except (OSError, msgspec.DecodeError):
+        return {"state": "none", "pid": None, "silent_s": 0.0, "parts": []}
+    silent_s = max(0.0, time.time() - told.at)
+    state = "running" if silent_s <= SILENT_S else "silent"
+    if began_at(told.pid) != told.began:
+        state = "gone"
+    return {
+        "state": state,
+        "pid": told.pid,
+        "silent_s": silent_s,
+        "parts": [msgspec.to_builtins(part) for part in told.parts],
+    }
+
+
+def innermost(error: BaseException) -> BaseException:
+    """Of a group of tasks, what the first one failed of."""
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    return error
+
+
+def as_sentence(error: BaseException) -> BaseException:
+    """What ended a part of a run. A broken invariant stays what it is."""
+    inner = innermost(error)
+    return inner if isinstance(inner, UnerringError | InvariantBreach) else WorldError(said(inner))
+
+
+def said(error: BaseException) -> str:
+    return str(error) if isinstance(error, UnerringError) else f"{type(error).__name__}: {error}"
+
+
+def _is_final(error: BaseException, first: bool) -> bool:
+    """Whether trying again is of no use. A peer that refuses us at once is a mistake, one that does so later may be in
+    the middle of a change."""
+    if not isinstance(error, Exception) or isinstance(error, CallerError | LogError | GivenUp):
+        return True
+    return first and isinstance(error, PeerError)
