@@ -36,6 +36,7 @@ from unerring.pipeline.turns import Turns
 from unerring.runtime.live import Host
 from unerring.runtime.live import cluster as clusters
 from unerring.runtime.live.hosting import STATUS_S, dotted, note
+from unerring.runtime.live.processes import end_all, marked
 from unerring.runtime.restarts import RestartsConfig
 from unerring.runtime.storage import SqliteStorage
 
@@ -307,17 +308,9 @@ async def _tell(status: Path, name: str, drive: Drive) -> None:
 
 def end_leftovers(home: Path) -> int:
     """End what an earlier driver of this home left behind: a JVM that sleeps would wake into a checkpoint in use."""
-    ended = 0
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            variables = (entry / "environ").read_bytes().split(b"\0")
-            mark = next((v for v in variables if v.startswith(f"{MARK}={home} ".encode())), None)
-            if mark is not None and not mark.endswith(f" {os.getpid()}".encode()):
-                os.kill(int(entry.name), signal.SIGKILL)
-                ended += 1
-        except OSError:
-            continue  # it is somebody else's, or gone
-    return ended
+    left = marked(f"{MARK}={home} ")
+    end_all(left, within_s=0)
+    return len(left)
 
 
 def _say(text: str) -> None:

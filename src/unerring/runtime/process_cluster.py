@@ -1,7 +1,13 @@
-"""2f+1 process nodes as operating-system processes of one machine; one that dies is started again."""
+"""2f+1 process nodes as operating-system processes of one machine; one that dies is started again.
+
+Nodes outlive a supervisor that was killed. The next one ends them before it starts its own: their disks hold all that
+they know, and what runs is then what lies on the disk now, with the addresses that were given now.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import socket
 import subprocess
 import sys
@@ -9,17 +15,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Event
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import msgspec
 
-from unerring.model import ConfigError, ProcessConfig, check
+from unerring.model import CallerError, ConfigError, ProcessConfig, check
 from unerring.runtime import happenings, learned
 from unerring.runtime.certificates import make_certificates
 from unerring.runtime.happenings import What
-from unerring.runtime.live.processes import began_at, how_it_ended
+from unerring.runtime.live.processes import began_at, end_all, how_it_ended, marked
+from unerring.runtime.restarts import GivenUp, Restarts, RestartsConfig, last_words
 
 LOOK_S: Final = 0.2
+END_S: Final = 10.0
+"""Patience with a node that was asked to end."""
+LOCK: Final = "supervisor.lock"
+MARK: Final = "UNERRING_NODE_IN"
+"""In the environment of every node: the folder that it works in, and its name."""
 PLACES: Final = "nodes.json"
 
 
@@ -48,8 +60,7 @@ class ClusterShape(ProcessConfig, frozen=True):
     f: int = 1
     tls: str = ""
     """A folder made by `unerring certs`: mutual TLS between the nodes, with certificates of its CA."""
-    pause_s_min: float = 0.2
-    pause_s_max: float = 10.0
+    restarts: RestartsConfig = RestartsConfig(pause_s_min=0.2, pause_s_max=10.0, well_s=50.0)
 
     def __post_init__(self) -> None:
         check(self, "f", 0, 16)
@@ -77,13 +88,16 @@ class NodeCluster:
         self._costs = costs
         """Learned costs that new instances are grouped by."""
         self._also_costs: list[Path] = []
-        self._pause_s: dict[str, float] = {}
+        self._tries = {name: Restarts(shape.restarts) for name in self.names}
+        self._began_s: dict[str, float] = {}
         self._due_s: dict[str, float] = {}
         self._ended: dict[str, int] = {}
+        self._lock: IO[bytes] | None = None
         self._ports: dict[str, int] = {}
 
     def start(self) -> None:
         self._data.mkdir(parents=True, exist_ok=True)
+        self._take_over()
         self._ports = self._places()
         before = learned.kept_in(self._data)
         self._costs = learned.keep(self._costs, self._data) if self._costs is not None else None
@@ -93,6 +107,21 @@ class NodeCluster:
                 make_certificates(self._data / "tls" / name, [name, "127.0.0.1"], ca=Path(self._shape.tls))
         for name in self.names:
             self._start(name)
+
+    def _take_over(self) -> None:
+        """Be the only supervisor of the folder, and end the nodes of one that was killed."""
+        self._lock = (self._data / LOCK).open("ab")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise CallerError(
+                f"another run is at work in {self._data}; stop it first, or choose another --data"
+            ) from None
+        left = marked(f"{MARK}={self._data.resolve()} ")
+        if left:
+            self._say(f"ending the process nodes that a killed run left behind: {len(left)}")
+            end_all(left, END_S)
 
     def _places(self) -> dict[str, int]:
         path = self._data / PLACES
@@ -127,8 +156,10 @@ class NodeCluster:
 
     def _start(self, name: str) -> None:
         with (self._data / f"{name}.log").open("ab") as log:
-            started = subprocess.Popen(self.command(name), stdout=log, stderr=log)
+            environment = {**os.environ, MARK: f"{self._data.resolve()} {name}"}
+            started = subprocess.Popen(self.command(name), stdout=log, stderr=log, env=environment)
         self.running[name] = started
+        self._began_s[name] = time.monotonic()
         (self._data / "pids").mkdir(exist_ok=True)
         (self._data / "pids" / name).write_text(f"{started.pid} {began_at(started.pid)}")
         happenings.note(self._data, name, What.STARTED, f"as process {started.pid}")
@@ -142,12 +173,8 @@ class NodeCluster:
         """Start again whoever died, after a pause that doubles while it keeps dying at once."""
         for name, process in list(self.running.items()):
             if process.poll() is None:
-                if now_s - self._due_s.get(name, 0.0) > 5 * self._shape.pause_s_max:
-                    self._pause_s.pop(name, None)
                 continue
-            pause_s = self._pause_s.get(name, self._shape.pause_s_min)
-            self._pause_s[name] = min(2 * pause_s, self._shape.pause_s_max)
-            self._due_s[name] = now_s + pause_s
+            self._due_s[name] = now_s + self._tries[name].failed(now_s - self._began_s[name])
             del self.running[name]
             said = f"process {process.pid} {how_it_ended(process.returncode)}"
             happenings.note(self._data, name, What.DIED, said)
@@ -158,9 +185,13 @@ class NodeCluster:
                     code = self._ended.pop(name)
                     self._say(f"{name} ended with code {code}; it is started again. See {name}.log")
                 self._start(name)
+        hopeless = [name for name in self.names if self._tries[name].used_up]
+        if len(hopeless) > self._shape.f:
+            log = self._data / f"{hopeless[-1]}.log"
+            raise GivenUp(f"{' and '.join(hopeless)} keep ending: {last_words(log)} (see {log})")
 
-    def stop(self, within_s: float = 10.0) -> None:
-        """Ask all to end, then make them."""
+    def stop(self, within_s: float = END_S) -> None:
+        """Ask all to end, then make them. Afterwards no node works in the folder."""
         for process in self.running.values():
             process.terminate()
         end_s = time.monotonic() + within_s
@@ -172,6 +203,8 @@ class NodeCluster:
                 process.wait()
         for name in self.running:
             happenings.note(self._data, name, What.ENDED, "with the run")
+        if self._lock is not None:
+            self._lock.close()
 
 
 def _free_ports(count: int) -> list[int]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -48,7 +50,8 @@ class Process:
 
     def signal(self, number: int) -> None:
         if self.alive:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it ended just now
+                os.kill(self.pid, number)
 
     async def end(self) -> None:
         """Ask; after a while, insist."""
@@ -94,6 +97,33 @@ def find(folder: Path, name: str) -> Process | None:
     except (OSError, ValueError):
         return None
     return Process(int(pid), None) if began_at(int(pid)) == began else None
+
+
+def marked(mark: str) -> list[Process]:
+    """Processes with a variable of their environment that begins like this, but us: whoever started them, and whatever
+    became of the files that named them."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue  # it is somebody else's, or gone
+        if any(variable.startswith(mark.encode()) for variable in variables) and int(entry.name) != os.getpid():
+            found.append(Process(int(entry.name), None))
+    return [process for process in found if process.alive]
+
+
+def end_all(processes: Sequence[Process], within_s: float) -> None:
+    """Ask all to end, and wait; after a while, insist."""
+    end_s = time.monotonic() + within_s
+    for number in (signal.SIGCONT, signal.SIGTERM):
+        for process in processes:
+            process.signal(number)
+    while any(process.alive for process in processes):
+        if time.monotonic() >= end_s:
+            for process in processes:
+                process.signal(signal.SIGKILL)
+        time.sleep(LOOK_S / 4)
 
 
 def how_it_ended(code: int) -> str:
