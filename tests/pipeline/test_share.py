@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unerring.model import LogError, RuleError
+from unerring.model import TIME_MAX, LogError, RuleError
 from unerring.pipeline.intervals import next_end
 from unerring.pipeline.level import levels_of
 from unerring.pipeline.sealing import numbered
@@ -78,8 +78,10 @@ def test_a_state_of_other_rules_is_refused(tmp_path: Path) -> None:
 def test_a_state_that_is_missing_is_not_replaced_by_an_empty_one(tmp_path: Path) -> None:
     [level] = levels_of(PLANS, (TYPED, OTHER), str(tmp_path), 2)
     states = States(level)
-    assert states.begin(10) == 10
-    assert states.begin(20) == 10, "the first one decides"
+    with pytest.raises(LogError, match="start is missing"):
+        states.begins_at()
+    states.begin(10)
+    assert states.begins_at() == 10
     assert states.share_at(0, 10).through_us == 10
     with pytest.raises(LogError, match=r"is missing: the state of level 1 at 11; restore it"):
         states.share_at(0, 11)
@@ -96,6 +98,11 @@ def test_states_of_the_last_few_times_stay(tmp_path: Path) -> None:
             states.keep(share)
     states.drop_before(25)
     assert [states.share_at(1, time).through_us for time in range(24 - TIMES_KEPT + 1, 30)]
+    assert [states.newest(time) for time in (24 - TIMES_KEPT, 26, TIME_MAX)] == [None, 26, 29]
+    alone = Share(level, 0)
+    alone.begin(30)
+    states.keep(alone)
+    assert states.newest(TIME_MAX) == 29, "of the other bucket there is none"
     with pytest.raises(LogError, match="is missing"):
         states.share_at(0, 24 - TIMES_KEPT)
 

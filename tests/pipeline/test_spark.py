@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,17 @@ def perfect(events: dict[str, list[Event]], through: int = END_US) -> dict[str, 
 
 def run(spark: SparkSession, level: Level, rows: int, told: list[Sealed] | None = None) -> None:
     detect_available(spark, level, Bounds(rows_per_batch=rows), told=[].append if told is None else told.append)
+
+
+def test_python_workers_import_the_same_copy_of_the_package(spark: SparkSession) -> None:
+    def where(_: int) -> str:
+        import unerring
+
+        return str(unerring.__file__)
+
+    import unerring
+
+    assert spark.sparkContext.parallelize([0]).map(where).collect() == [unerring.__file__]
 
 
 def test_spark_finds_the_same_buckets_and_partitions(spark: SparkSession) -> None:
@@ -173,6 +185,46 @@ def forget(spark: SparkSession, level: Level, data: Path, wanted: dict[str, list
     for plan in level.plans:
         times = sorted(time for outputs in found for time in outputs[plan.name].column("time").to_pylist())
         assert times == [event.stamp.time for event in wanted[plan.name] if event.stamp.time > END_US]
+
+
+def test_a_lost_or_overtaken_checkpoint_costs_time_never_events(spark: SparkSession, tmp_path: Path) -> None:
+    state = StateIn.FILES
+    plans = (LOWER, missing("Misses", TYPED, "A", "B", 15))
+    [level] = levels_of(plans, (TYPED,), str(tmp_path), 2)
+    events = random_events(11, 160, 5)
+    chain = level.log.create(TYPED, 2)
+    ends = [100, 200, 300, 400, 500]
+    assert events[-1].stamp.time > ends[-1]
+    kept = {plan.name: 0 for plan in plans}
+
+    def go_on(until: int) -> None:
+        """What is found must be perfect, but for what retention removed."""
+        write(chain, [event for event in events if event.stamp.time <= until], [until - 50], until)
+        detect_available(spark, level, state=state)
+        for plan in plans:
+            wanted = run_tree((plan,), events, dict(level.ranks), until)
+            kept[plan.name] = max(kept[plan.name], level.log.chain(plan.name).base.from_us)
+            assert sealed(tmp_path, plan.name) == [e for e in wanted if e.stamp.time > kept[plan.name]]
+
+    go_on(100)
+
+    def fail(sealed: Sealed) -> None:
+        raise RuntimeError("the driver ended here")
+
+    write(chain, [event for event in events if event.stamp.time <= 200], [150], 200)
+    with pytest.raises(RuntimeError, match="ended here"):
+        detect_batch(spark, level, Bounds(rows_per_batch=1), told=fail)
+    assert savepoints.find(level) == 200 > level.sealed_us(), "a savepoint of outputs that nobody has sealed"
+    shutil.rmtree(level.checkpoint / state)
+    go_on(300)
+    # Sealed, but not committed when the driver ended; then retention removed what Spark would read again.
+    [last] = sorted((level.checkpoint / state / "commits").glob("[0-9]*"))[-1:]
+    last.unlink()
+    assert retain(spark, (level,), 300)[TYPED.name]
+    go_on(400)
+    assert retain(spark, (level,), 350)[TYPED.name]
+    shutil.rmtree(level.checkpoint / state)
+    go_on(500)
 
 
 def test_new_rules_take_over_at_the_agreed_time(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import contextlib
 import math
 import os
 import random
-import shutil
 import signal
 import sys
 import threading
@@ -114,8 +113,6 @@ class Drive:
 
     def start(self) -> None:
         """Bring the session and the queries up; blocks."""
-        for view in self.run.views:
-            self._drop_outlived(view.level)
         self.run.start(_say)
         self.phase = "CATCHING_UP"
         spark = self.run.spark
@@ -123,12 +120,6 @@ class Drive:
             jvm = jvm_of(spark)
             self._jvm = jvm.pid
             threading.Thread(target=self._end_with, args=(jvm,), name="jvm", daemon=True).start()
-
-    def _drop_outlived(self, level: Level) -> None:
-        """A checkpoint that retention has overtaken leads nowhere; the driver begins with the savepoint instead."""
-        done_us = committed_us(level, self.state)
-        if done_us is not None and any(chain.base.from_us > done_us for chain in level.chains().values()):
-            shutil.rmtree(level.checkpoint)
 
     def _end_with(self, jvm: Any) -> None:
         """A driver without its JVM is dead, and its fellows are to know at once."""
@@ -146,7 +137,7 @@ class Drive:
         loop = asyncio.get_running_loop()
         before_s = math.inf
         while True:
-            wanted = [self._sealed_us(view.level) for view in self.run.views]
+            wanted = [view.level.sealed_us() for view in self.run.views]
             began_s = loop.time()
             while not await asyncio.to_thread(self._reached, wanted):
                 await asyncio.sleep(LOOK_S)
@@ -154,10 +145,6 @@ class Drive:
             if took_s < CAUGHT_UP_S or took_s > before_s * SHORTER:
                 return
             before_s = took_s
-
-    def _sealed_us(self, level: Level) -> int:
-        log = level.log
-        return min((log.chain(schema.name).through_us for schema in level.outputs), default=TIME_MIN)
 
     def _reached(self, wanted: list[int]) -> bool:
         self.run.look()

@@ -63,9 +63,12 @@ def detect_batch(
 
 
 def intervals(level: Level, chains: dict[str, Chain], bounds: Bounds, through_us: int) -> list[tuple[int, int]]:
-    """The stretch from the last savepoint (or the start) to where every chain is contiguous, cut at segments' ends."""
+    """The stretch from the last savepoint (or the start) to where every chain is contiguous, cut at segments' ends.
+
+    A savepoint after what is sealed is of a batch that was not finished: its outputs are still to be made.
+    """
     start_us = max([bounds.start_us, *(chain.base.from_us for chain in chains.values())])
-    saved_us = savepoints.find(level, through_us)
+    saved_us = savepoints.find(level, min(through_us, level.sealed_us()))
     from_us = start_us if saved_us is None else saved_us
     reached = min([through_us, end_of(level), *(chain.refresh() for chain in chains.values())])
     steps: list[tuple[int, int]] = []

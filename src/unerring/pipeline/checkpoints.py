@@ -9,6 +9,11 @@ from unerring.model import LogError
 from unerring.pipeline.level import Level
 
 
+def has_begun(level: Level, state: str) -> bool:
+    """Whether a micro-batch was planned: from then on the checkpoint says where the query is."""
+    return any((level.checkpoint / state / "offsets").glob("[0-9]*"))
+
+
 def committed_us(level: Level, state: str) -> int | None:
     """The end of the last interval that is committed; None before the first one."""
     folder = level.checkpoint / state

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from unerring.log import Chain
 from unerring.model import ConfigError, RuleError, WorldError
+from unerring.pipeline.beginnings import settle
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level
 from unerring.pipeline.sealing import agree_on, check_whole, numbered, seal_interval
@@ -83,9 +84,11 @@ def detect(
     enter(level)
     shutil.rmtree(level.staging, ignore_errors=True)
     checkpoint = _checkpoint(level, state)
+    bounds = bounds or Bounds()
+    settle(level, state, bounds.start_us)
     wanted = {**SETTINGS, "spark.sql.shuffle.partitions": str(level.buckets)}
     with settings(spark, wanted):
-        writer = _staged(spark, level, bounds or Bounds(), state).writeStream.queryName(f"level {level.number}")
+        writer = _staged(spark, level, bounds, state).writeStream.queryName(f"level {level.number}")
         writer = writer.outputMode("update").option("checkpointLocation", checkpoint)
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="0 seconds")
         return writer.foreachBatch(seal_batch(level, told, turn)).start()

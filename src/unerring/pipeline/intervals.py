@@ -17,8 +17,8 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from unerring.log import Chain, Span
 from unerring.model import TIME_MIN
-from unerring.pipeline import savepoints
 from unerring.pipeline.level import Level
+from unerring.pipeline.states import States
 from unerring.pipeline.versions import end_of
 
 SCHEMA: Final = "slot int, bucket int, from_us long, through_us long, spans binary"
@@ -82,12 +82,6 @@ class Front:
         self.chains = level.chains()
         self._target_us: int | None = None
 
-    def start_us(self) -> int:
-        """Where a query begins: at the latest savepoint, or at the beginning of the log."""
-        base_us = max((chain.base.from_us for chain in self.chains.values()), default=TIME_MIN)
-        saved_us = savepoints.find(self.level)
-        return max(self.bounds.start_us, base_us) if saved_us is None else saved_us
-
     def reached_us(self) -> int:
         """Up to where every chain is contiguous, and no newer version of the rules has taken over."""
         reached = min(chain.refresh() for chain in self.chains.values())
@@ -136,7 +130,7 @@ class _Reader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         self._front = Front(level, bounds)
 
     def initialOffset(self) -> dict[str, int]:
-        return {"through_us": self._front.start_us()}
+        return {"through_us": States(self._front.level).begins_at()}
 
     def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[Any, ...]], dict[str, int]]:
         from_us = start["through_us"]

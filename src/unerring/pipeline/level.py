@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unerring.log import Chain, EventLog
-from unerring.model import RuleError, StreamSchema
+from unerring.model import TIME_MIN, RuleError, StreamSchema
 from unerring.rules import Plan
 from unerring.rules.tree import heights_of, ranks_of
 
@@ -59,6 +59,12 @@ class Level:
         """The chains of all inputs."""
         log = self.log
         return {schema.name: log.chain(schema.name) for schema in self.inputs}
+
+    def sealed_us(self) -> int:
+        """Up to where all outputs are sealed."""
+        log = self.log
+        there = [log.declaration(schema.name) is not None for schema in self.outputs]
+        return min(log.chain(schema.name).through_us for schema in self.outputs) if all(there) else TIME_MIN
 
 
 def levels_of(plans: tuple[Plan, ...], sources: tuple[StreamSchema, ...], data: str, buckets: int) -> tuple[Level, ...]:

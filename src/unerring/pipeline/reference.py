@@ -112,6 +112,9 @@ class Reference:
             self.judged[name] = Judged(start_us, tuple(notes))
             if delivered is not None:
                 self._take_over(delivered, chain, start_us, rules[name], notes)
+            before = level.log.chain(name)
+            if before.through_us < start_us:  # recomputing goes on from the state at that time
+                before.seal(start_us, before.read(start_us, start_us))
 
     def _take_over(self, delivered: Chain, chain: Chain, start_us: int, rule: str, notes: list[str]) -> None:
         """Segments that cannot be recomputed stand as they were delivered; judging begins at the end of the last."""

@@ -143,12 +143,12 @@ def _check_java() -> None:
 
 
 def _make_importable() -> None:
-    """Spark's Python workers must find this package and the application's modules where this process finds them."""
+    """Spark's Python workers must find this package and the application's modules where this process finds them: what
+    comes first here comes first there, so that no other copy of this package is taken."""
     own = str(Path(unerring.__file__).parent.parent)
-    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    here = [path or os.getcwd() for path in sys.path if not path.endswith(".zip")]
-    wanted = [path for path in dict.fromkeys([own, *here]) if path not in known and "site-packages" not in path]
-    os.environ["PYTHONPATH"] = os.pathsep.join([*wanted, *filter(None, known)])
+    known = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    here = [path or os.getcwd() for path in sys.path if not path.endswith(".zip") and "site-packages" not in path]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([own, *here, *known]))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 

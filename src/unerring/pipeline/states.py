@@ -34,10 +34,31 @@ class States:
         self._level = level
         self._store = LocalStore(level.checkpoint / _FOLDER)
 
-    def begin(self, from_us: int) -> int:
-        """Where the level's query starts, once and for all; the first one to say so decides."""
-        self._store.create(_START, str(from_us).encode())
-        return int(self._store.read(_START) or str(from_us))
+    def begin(self, from_us: int) -> None:
+        """Note where the level's query starts."""
+        self._store.replace(_START, str(from_us).encode())
+
+    def started(self) -> int | None:
+        """Where the level's query started; None before it did."""
+        started = self._store.read(_START)
+        return None if started is None else int(started)
+
+    def begins_at(self) -> int:
+        """Where the level's query starts, which was noted before it did."""
+        started = self.started()
+        if started is None:
+            raise LogError(f"{self._store.locate(_START)} is missing: where the query starts; start the run again")
+        return started
+
+    def newest(self, at_most_us: int) -> int | None:
+        """The latest time, at or before the given one, at which there is a state of every bucket."""
+        counts: dict[str, int] = {}
+        for name in self._store.names(""):
+            time, _, bucket = name.partition(".")
+            if bucket and int(time) + TIME_MIN <= at_most_us:
+                counts[time] = counts.get(time, 0) + 1
+        whole = [int(time) + TIME_MIN for time, count in counts.items() if count == self._level.buckets]
+        return max(whole, default=None)
 
     def keep(self, share: Share) -> None:
         """A share's state where it stands now."""
@@ -50,8 +71,7 @@ class States:
             share = Share(self._level, bucket)
             share.restore(state)
             return share
-        started = self._store.read(_START)
-        if started is None or int(started) != from_us:
+        if self.started() != from_us:
             raise LogError(
                 f"{self._store.locate(_name(from_us, bucket))} is missing: the state of level {self._level.number} at "
                 f"{from_us}; restore it from a copy, or let a new --data folder begin with this log"

@@ -73,7 +73,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_level": self._level, "_bounds": self._bounds, "_front": None, "_commits": 0}
 
     def initialOffset(self) -> dict[str, int]:
-        return {"through_us": States(self._level).begin(self._at().start_us())}
+        return {"through_us": States(self._level).begins_at()}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         return {"through_us": self._at().next_end(start["through_us"])}
