@@ -221,10 +221,10 @@ class Rehearsal:
         self._given[instance] = start.given
         self.world.call("client", "want", start)
 
-    def signal(self, instance: str, channel: str, payload: Any = None, id: str = "") -> None:
-        """A message for a receive action; the same id is the same message."""
+    def signal(self, instance: str, channel: str, payload: Any = None, id: str = "", answers: str = "") -> None:
+        """A message for a receive action; the same id is the same message. `answers`: an interaction's id."""
         self._signals += 1
-        mail = Mail(id or f"signal-{self._signals}", channel, msgspec.to_builtins(payload))
+        mail = Mail(id or f"signal-{self._signals}", channel, msgspec.to_builtins(payload), answers)
         self.world.call("client", "post", instance, mail)
 
     def cancel(self, instance: str) -> None:

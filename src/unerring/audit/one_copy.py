@@ -239,6 +239,8 @@ class _Walk:
         self.vertices = {vertex.name: vertex for vertex in model.vertices}
         self.marks = [edge for edge in model.edges if not edge.source]
         self.state = dict(model.initial)
+        self.done: dict[str, None] = {}
+        """Interaction ids so far."""
 
     def _control(self) -> bool:
         """Fire one control vertex, if one is enabled."""
@@ -280,6 +282,9 @@ class _Walk:
         asked = {name: self.state[name] for name in vertex.reads}
         if vertex.kind != "receive" and asked != action.request:
             return f"{action.iid} asked {action.request!r}; after those replies the model asks {asked!r}"
+        if vertex.kind == "receive" and action.request and action.request not in self.done:
+            return f"{action.action} received {action.iid}, an answer to {action.request}, which does not count"
+        self.done[action.iid] = None
         names = vertex.writes
         replies = {names[0]: action.reply} if len(names) == 1 else {name: action.reply.get(name) for name in names}
         try:

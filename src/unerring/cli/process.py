@@ -146,10 +146,12 @@ def signal(
     channel: Annotated[str, typer.Argument(help="The receive action that waits for it.")],
     payload: Annotated[str, typer.Option(help="The message, as JSON.")] = "null",
     id: Annotated[str, typer.Option(help="The same id is the same message.")] = "",
+    answers: Annotated[str, typer.Option(help="The interaction id that it answers; it counts if that does.")] = "",
     data: Data = HERE,
 ) -> None:
     """Send a message to an instance."""
-    _ask(data, "signal", instance=instance, channel=channel, payload=_json(payload, Any), id=id)
+    told = _json(payload, Any)
+    _ask(data, "signal", instance=instance, channel=channel, payload=told, id=id, answers=answers)
 
 
 @app.command("publish")

@@ -152,7 +152,7 @@ class Execution:
         if vertex.kind is Kind.RECEIVE:
             mail = self.mail[vertex.name]
             self.consumed.append(mail.id)
-            return self._apply(vertex, mail.id, None, mail.payload)
+            return self._apply(vertex, mail.id, mail.answers or None, mail.payload)
         if vertex.kind is Kind.CHILD:
             return self._child(vertex, self.mail[vertex.name])
         occurrence, done = self._history(vertex)

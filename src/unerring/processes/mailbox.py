@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator
 
 import msgspec
 
-from unerring.processes.messages import CHILD, Mail
+from unerring.processes.messages import CHILD, Mail, State, Taken
 
 
 class Mailbox:
@@ -37,11 +37,12 @@ class Mailbox:
             return True
         return len(self._mail) < self._most and sum(map(_bytes, (*self._mail.values(), mail))) <= self._bytes_max
 
-    def waiting(self, channel: str, consumed: Iterable[str], besides: Iterable[str] = ()) -> Mail | None:
-        """The first message of a channel that no decided state has consumed."""
-        gone = dict.fromkeys([*consumed, *besides])
+    def waiting(self, channel: str, state: State, besides: Iterable[str] = ()) -> Mail | None:
+        """The first message of a channel for a decided state: not consumed by it, and no answer to an interaction that
+        does not count there. An execution outside the lineage asks under IIDs of its own, and is answered too."""
+        gone = dict.fromkeys([*state.consumed, *besides])
         for item in self._mail.values():
-            if item.channel == channel and item.id not in gone:
+            if item.channel == channel and item.id not in gone and counts(item, state.taken):
                 return item
         return None
 
@@ -63,6 +64,11 @@ class Mailbox:
         for id in dropped:
             del self._mail[id]
         return dropped
+
+
+def counts(mail: Mail, taken: Iterable[Taken]) -> bool:
+    """Whether it answers nothing in particular, or one of these interactions."""
+    return not mail.answers or any(action.iid == mail.answers for action in taken)
 
 
 def _bytes(mail: Mail) -> int:

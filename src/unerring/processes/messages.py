@@ -269,6 +269,8 @@ class Mail(msgspec.Struct, frozen=True, array_like=True):
     id: str
     channel: str
     payload: Any
+    answers: str = ""
+    """The IID that it answers: received only if that interaction counts. Empty: the channel alone says who gets it."""
 
 
 class Post(Message, frozen=True):

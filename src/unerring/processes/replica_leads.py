@@ -16,6 +16,7 @@ from unerring.processes.execution import Execution, first_occurrence
 from unerring.processes.graph import Cut, Kind, Vertex
 from unerring.processes.grouping import Group, group_at
 from unerring.processes.history import added
+from unerring.processes.mailbox import counts
 from unerring.processes.messages import (
     Answer,
     AskMail,
@@ -186,13 +187,12 @@ class Leads(Steers):
 
     def _mail_for(self, vertex: Vertex, state: State, used: list[str]) -> Mail | None:
         for mail in state.returned:  # what it had received before an operator went back
-            if mail.channel == vertex.channel and mail.id not in state.consumed and mail.id not in used:
+            fresh = mail.id not in state.consumed and mail.id not in used
+            if fresh and mail.channel == vertex.channel and counts(mail, state.taken):
                 return mail
-        found = self.mailbox.waiting(vertex.channel, state.consumed, used)
+        found = self.mailbox.waiting(vertex.channel, state, used)
         if found is None and vertex.key:
-            found = self.mailbox.waiting(
-                keyed(vertex.channel, key_of(state.variables[vertex.key])), state.consumed, used
-            )
+            found = self.mailbox.waiting(keyed(vertex.channel, key_of(state.variables[vertex.key])), state, used)
         return found
 
     def _ask_mail(self, now: int) -> None:

@@ -12,7 +12,8 @@ from unerring.model import ProcessError
 from unerring.processes.build import Process
 from unerring.processes.execution import values_of
 from unerring.processes.graph import Cut, Graph, Kind
-from unerring.processes.messages import AGAIN, CANCEL, MOVE, PARK, Mail, State, Status
+from unerring.processes.mailbox import counts
+from unerring.processes.messages import AGAIN, CANCEL, MOVE, PARK, Mail, State, Status, Taken
 from unerring.processes.moving import moved
 
 CANCELLED = "cancelled"
@@ -112,14 +113,17 @@ def gone_back(process: Process, state: State, due: Callable[[Cut, dict[str, int]
         again=state.again + 1,
         rewind=-1,
         rewound=(*state.rewound, (kept + 1, state.group)),
-        returned=(*state.returned, *_received(process, state)),
+        returned=(*state.returned, *_received(process, state, taken)),
     )
 
 
-def _received(process: Process, state: State) -> list[Mail]:
+def _received(process: Process, state: State, kept: tuple[Taken, ...]) -> list[Mail]:
+    """The messages of the groups that count no longer, but answers to what was undone with them."""
     found = []
     for action in state.taken:
         vertex = process.graph.by_name[action.vertex]
         if action.group > state.rewind and vertex.kind is Kind.RECEIVE:
-            found.append(Mail(f"{action.iid}'{state.again + 1}", vertex.channel, action.reply))
+            mail = Mail(f"{action.iid}'{state.again + 1}", vertex.channel, action.reply, action.request or "")
+            if counts(mail, kept):
+                found.append(mail)
     return found

@@ -34,6 +34,7 @@ class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: str = ""
     query: str = ""
     why: str = ""
+    answers: str = ""
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -96,7 +97,7 @@ class Control:
                 await node.cancel(wish.instance)
             case "signal":
                 node.query(wish.instance)  # says so if this node does not know it; another one may
-                await node.signal(wish.instance, wish.channel, wish.payload, wish.id)
+                await node.signal(wish.instance, wish.channel, wish.payload, wish.id, wish.answers)
             case "publish":
                 await node.publish(wish.channel, wish.key, wish.payload, wish.id)
             case "query":

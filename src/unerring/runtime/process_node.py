@@ -283,19 +283,22 @@ class RunningNode:
         await self.start(process, instance, **given)
         return await self.result(instance)
 
-    async def signal(self, instance: str, channel: str, payload: Any, id: str = "") -> None:
-        """A message for a receive action. The same id is the same message. When this returns, f+1 replicas have it."""
+    async def signal(self, instance: str, channel: str, payload: Any, id: str = "", answers: str = "") -> None:
+        """A message for a receive action. The same id is the same message. `answers`: the interaction id of the request
+        that it answers; it is received only if that request counts. When this returns, f+1 replicas have it."""
         if channel.startswith("!"):
             raise CallerError(
                 f"{channel!r} is no channel for signals; operators use cancel(), park(), resume() and so on"
             )
         check_message_id(id)
+        if answers and not answers.startswith(f"{instance}/"):
+            raise ProcessError(f"{answers!r} is no interaction of {instance}; give the Idempotency-Key that it answers")
         if id and self._has_consumed(instance, id):
             return  # whoever did not hear that it came sends it again
         self.check_open(instance, "signalled")
         told = self._message(payload)
         self.check_signal(instance, channel, told)
-        await self._post(instance, Mail(id or uuid.uuid4().hex, channel, told))
+        await self._post(instance, Mail(id or uuid.uuid4().hex, channel, told, answers))
 
     async def publish(self, channel: str, key: Any, payload: Any, id: str = "") -> None:
         """A message for every instance that waits, now or within an hour, for this key on this channel; each gets it
