@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from unerring.cli import main
 from unerring.log import Chain, EventLog, IngestConfig, MemoryStore, Quarantine, ingest
-from unerring.log.files import Times, guess_schema
+from unerring.log.files import guess_schema
+from unerring.log.times import Times
 from unerring.model import TIME_MAX, CallerError, ConfigError, SchemaError
 
 from .worlds import BURST, READING, Crash, CrashingStore, ForgetfulStore, table, times_in
@@ -257,12 +260,61 @@ def test_times_are_understood(tmp_path: Path, kind: str, written: str, times: Ti
     assert times_in(log.chain("Reading")) == [wanted]
 
 
-def test_a_time_without_a_zone_is_not_guessed(tmp_path: Path) -> None:
-    for kind in ("csv", "jsonl"):
-        path = write(tmp_path / f"r.{kind}", [{**rows([1])[0], "ts": "1970-01-01T01:00:02"}])
-        log = EventLog(tmp_path / kind)
-        assert ingest(log, path, READING, T).quarantined == {"schema": 1}
-        assert "zone" in Quarantine(log.store, "Reading").events()[0].detail
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_time_without_a_zone_is_not_guessed(tmp_path: Path, kind: str) -> None:
+    given = [{**rows([1])[0], "ts": "1970-01-01T01:00:02"}]
+    if kind == "parquet":
+        given = [{**row, "ts": datetime.fromisoformat(str(row["ts"]))} for row in given]
+    path = write(tmp_path / f"r.{kind}", given)
+    log = EventLog(tmp_path / "log")
+    with pytest.raises(CallerError, match=r"'1970-01-01.01:00:02.*' in column 'ts' has no zone; .* --zone UTC"):
+        ingest(log, path, READING, T)
+    assert log.streams() == [], "nothing is brought in, and nothing is in quarantine"
+    ingest(log, path, READING, Times("ts", zone="UTC"))
+    assert times_in(log.chain("Reading")) == [3_602_000_000]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_time_without_a_zone_among_others_goes_to_quarantine_with_what_to_do(tmp_path: Path, kind: str) -> None:
+    moments = ["1970-01-01T01:00:02Z", "1970-01-01T01:00:03", "1970-01-01T01:00:04Z"]
+    path = write(tmp_path / f"r.{kind}", [{**rows([1])[0], "ts": moment} for moment in moments])
+    log = EventLog(tmp_path / "log")
+    assert ingest(log, path, READING, T).quarantined == {"schema": 1}
+    assert "--zone" in Quarantine(log.store, "Reading").events()[0].detail
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize(
+    ("number", "said", "unit", "wanted"),
+    [
+        (
+            1_772_352_000,
+            "would be in the year 1970 as microseconds, and is clearly seconds",
+            "s",
+            1_772_352_000_000_000,
+        ),
+        (1_772_352_000_500, "would be in the year 1970 .* clearly milliseconds", "ms", 1_772_352_000_500_000),
+        (1_772_352_000_500_000_123, "would be in the year 58133 .* clearly nanoseconds", "ns", 1_772_352_000_500_000),
+    ],
+)
+def test_numbers_that_are_clearly_of_another_unit_are_refused(
+    tmp_path: Path, kind: str, number: int, said: str, unit: str, wanted: int
+) -> None:
+    path = write(tmp_path / f"r.{kind}", [{**rows([1])[0], "ts": number}])
+    log = EventLog(tmp_path / "log")
+    with pytest.raises(CallerError, match=f"time {number} in column 'ts' {said}; say --time-unit {unit}"):
+        ingest(log, path, READING, T)
+    assert log.streams() == []
+    ingest(log, path, READING, Times("ts", unit))
+    assert times_in(log.chain("Reading")) == [wanted]
+
+
+def test_a_unit_that_was_said_is_believed(tmp_path: Path) -> None:
+    path = write(tmp_path / "r.csv", rows([1_772_352_000]))
+    ingest(log := EventLog(tmp_path / "log"), path, READING, Times("ts", "us"))
+    assert times_in(log.chain("Reading")) == [1_772_352_000]
+    with pytest.raises(CallerError, match="time zone 'Mars' is not known"):
+        Times("ts", zone="Mars")
 
 
 def test_a_stream_is_declared_after_the_file(tmp_path: Path) -> None:
@@ -313,3 +365,44 @@ def test_quoted_newlines_do_not_split_blocks(tmp_path: Path, monkeypatch: pytest
     assert ingest(log, path, READING, T).added == 29
     found = log.chain("Reading").read(0, 3, columns=["machine"])
     assert found.column("machine").to_pylist() == ["a\n1", "a\n2", "a\n3"]
+
+
+# --- as a command
+
+
+def ingested(*arguments: object) -> int:
+    try:
+        main(["ingest", *map(str, arguments)])
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
+def test_the_command_fails_when_more_than_a_little_went_to_quarantine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "r.csv", rows([*range(10, 107), 1, 2, 3]))
+    known = ["--stream", "Reading", "--time-column", "ts", "--key", "machine"]
+    assert ingested(path, *known, "--data", tmp_path / "a") == 1
+    told = capsys.readouterr()
+    assert "97 of 100 rows" in told.out
+    assert "3 of 100 rows (3 %)" in told.err
+    assert "more than --quarantine-max 1: see why with `unerring quarantine show" in told.err
+    assert ingested(path, *known, "--data", tmp_path / "a") == 1, "the second time, too"
+    assert ingested(path, *known, "--data", tmp_path / "b", "--quarantine-max", 5) == 0
+    assert ingested(path, *known, "--data", tmp_path / "c", "--lateness", "1s") == 0
+    assert ingested(path, *known, "--data", tmp_path / "d", "--quarantine-max", 0, "--json") == 1
+
+
+def test_the_command_asks_for_the_key_of_a_new_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "r.csv", rows([1, 2]))
+    known = ["--stream", "Reading", "--time-column", "ts", "--data", tmp_path / "run"]
+    assert ingested(path, *known) == 2
+    assert "nothing says what its key is; name the key columns with --key" in capsys.readouterr().err
+    assert ingested(path, *known, "--key", "machine", "--no-key") == 2
+    assert ingested(path, *known, "--no-key") == 0
+    more = write(tmp_path / "more.csv", rows([3, 4]))
+    assert ingested(more, *known) == 0, "it is there now"
+    declared = EventLog(tmp_path / "run" / "log").declaration("Reading")
+    assert declared is not None
+    assert declared.schema.key == ()

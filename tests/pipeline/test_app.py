@@ -79,7 +79,7 @@ def test_a_file_comes_in_by_the_command(folder: Path, capsys: pytest.CaptureFixt
     (folder / "e.csv").write_text("ts,key,type,v\n1000,1,A,0.5\n3000,1,B,0.5\n2000,2,A,x\n2500,2,A,1\n")
     arguments = ["ingest", "e.csv", "--stream", "Typed", "--time-column", "ts", "--app", "trial_app:app"]
     with pytest.raises(SystemExit) as ended:
-        main([*arguments, "--lateness", "1ms", "--json"])
+        main([*arguments, "--lateness", "1ms", "--json", "--quarantine-max", "25"])
     assert ended.value.code == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["added"], said["quarantined"], said["through_us"]) == (3, {"schema": 1}, 3000)

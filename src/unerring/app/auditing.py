@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from unerring.app.application import App
 from unerring.app.deliveries import as_chain, ran_live, ranked_otherwise_live
 from unerring.app.folder import LOG, check_run
+from unerring.audit.intake import check_quarantined
 from unerring.audit.moments import moment
 from unerring.audit.report import Report, RuleVerdict
 from unerring.log import Chain, EventLog, Positions
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS_AT_ONCE: Final = 1_000_000
+QUARANTINE_MAX: Final = 0.01
 
 Say = Callable[[str], Any]
 
@@ -34,8 +36,18 @@ Say = Callable[[str], Any]
 class Audit:
     """Checks the folder when it is made, so that a mistake is told before Spark starts; `run` judges."""
 
-    def __init__(self, app: App, data: Path, *, through_us: int = TIME_MAX, leave_out: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        app: App,
+        data: Path,
+        *,
+        through_us: int = TIME_MAX,
+        leave_out: Collection[str] = (),
+        quarantine_max: float = QUARANTINE_MAX,
+    ) -> None:
+        """`quarantine_max`: the share of a primary stream's events that may be in quarantine."""
         check_run(data)
+        self._quarantine_max = quarantine_max
         self.app = app
         self.data = data.absolute()
         self.log = EventLog(self.data / LOG)
@@ -91,6 +103,8 @@ class Audit:
             found, wrong, events[name] = judge_intake(spark, self.log, name)
             accounts += found
             violations += wrong
+        notes, wrong = check_quarantined(accounts, self._quarantine_max)
+        violations += wrong
         return Report(
             self.app.name,
             str(self.data),
@@ -102,7 +116,7 @@ class Audit:
             events,
             {schema.name: _times(schema) for schema in (*self.app.streams, *self.app.outputs)},
             tuple(self._readers()),
-            tuple(self.notes),
+            (*self.notes, *notes),
         )
 
     def _verdicts(

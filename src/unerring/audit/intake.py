@@ -16,6 +16,8 @@ from unerring.audit.loss_ledger import DECLARED, ONCE
 from unerring.audit.verdict import Violation
 
 LOST: Final = "lost"
+_IN_THE_STREAM: Final = frozenset({"rule", "process"})
+"""Reasons of events that are in their stream all the same: what came after it could do nothing with them."""
 _WITNESSES_MAX: Final = 5
 
 Incarnation = tuple[str, int]
@@ -60,6 +62,33 @@ def check_intake(
         accounts.append(account)
         violations += found
     return accounts, violations
+
+
+def check_quarantined(accounts: Sequence[Intake], share_max: float) -> tuple[list[str], list[Violation]]:
+    """What is kept out of each stream: a note for a little, a violation for more than `share_max` of what came."""
+    notes: list[str] = []
+    violations: list[Violation] = []
+    for stream in dict.fromkeys(account.stream for account in accounts):
+        own = [account for account in accounts if account.stream == stream]
+        reasons: dict[str, int] = {}
+        for account in own:
+            for reason, count in account.quarantined.items():
+                if reason not in _IN_THE_STREAM:
+                    reasons[reason] = reasons.get(reason, 0) + count
+        kept_out = sum(reasons.values())
+        came = kept_out + sum(account.in_stream for account in own)
+        if not kept_out:
+            continue
+        why = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
+        share = f"{kept_out:,} of {came:,} events ({100 * kept_out / came:.3g} %)"
+        told = f"stream {stream}: {share} are in quarantine ({why})"
+        if kept_out > share_max * came:
+            violations.append(
+                Violation(f"at most {100 * share_max:g} % of a stream's events are in quarantine", (told,))
+            )
+        else:
+            notes.append(told)
+    return notes, violations
 
 
 def _account(

@@ -126,7 +126,11 @@ def _lines(witness: Witness, report: Report) -> Iterator[str]:
 
 
 def _word(report: Report) -> str:
-    return "Nothing is wrong." if not report.wrong else f"{report.wrong:,} things are wrong."
+    return (
+        "Nothing is wrong."
+        if not report.wrong
+        else f"{report.wrong:,} thing{'s are' if report.wrong > 1 else ' is'} wrong."
+    )
 
 
 def _verdict(report: Report) -> str:
@@ -136,6 +140,9 @@ def _verdict(report: Report) -> str:
         f"All {delivered:,} situations that were reported happened; none is missing, none came twice, all are in order."
         if not report.wrong
         else f"{delivered:,} situations were reported. The tables below say which are wrong, and the cards show why."
+        if any(rule.wrong for rule in report.rules)
+        else f"{delivered:,} situations were reported, and all follow from the events in the log; but what came in is "
+        "not as it should be."
     )
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in report.notes)
     return (

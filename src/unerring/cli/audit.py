@@ -27,6 +27,9 @@ def command(
         list[str] | None,
         typer.Option(help="Of processes: a filter's SQLite file or PostgreSQL address, or JSON lines. Repeatable."),
     ] = None,
+    quarantine_max: Annotated[
+        float, typer.Option(metavar="PERCENT", help="If more of a stream's events are in quarantine, that is wrong.")
+    ] = 1.0,
     html: Annotated[Path | None, typer.Option(help="Where the page goes; by default audit.html in the folder.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The whole report as one JSON object.")] = False,
     master: Annotated[str, typer.Option(help="The Spark master, such as local[*] or spark://HOST:PORT.")] = "local[*]",
@@ -64,7 +67,11 @@ def command(
     check_run(run)
     loaded = load(app or address_in(run))
     audit = Audit(
-        loaded, run, through_us=time_us("--through", through) if through else TIME_MAX, leave_out=leave_out or ()
+        loaded,
+        run,
+        through_us=time_us("--through", through) if through else TIME_MAX,
+        leave_out=leave_out or (),
+        quarantine_max=quarantine_max / 100,
     )
     config = SparkConfig(master=master, memory=memory, log=str(run / "audit.log"))
     with console.status("starting Spark") as status, session(config, f"audit {loaded.name}") as spark:

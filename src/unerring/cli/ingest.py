@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
+from unerring.log.quarantine import share_text
 from unerring.model import CallerError
 
 if TYPE_CHECKING:
     from unerring.log import EventLog
-    from unerring.log.files import Times
+    from unerring.log.times import Times
     from unerring.model import StreamSchema
 
 _UNITS_US: Final = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
@@ -25,9 +26,15 @@ def command(
     stream: Annotated[str, typer.Option(help="The stream's name.")],
     time_column: Annotated[str, typer.Option(help="The column with the event time.")],
     lateness: Annotated[str, typer.Option(help="How far out of order rows may be: 10s, 500ms, 2h.")] = "0s",
-    time_unit: Annotated[str, typer.Option(help="What numbers in the time column count: s, ms, us or ns.")] = "us",
+    time_unit: Annotated[
+        str | None, typer.Option(help="What numbers in the time column count: s, ms, us (the default) or ns.")
+    ] = None,
     zone: Annotated[str | None, typer.Option(help="The time zone of times that carry none, such as UTC.")] = None,
     key: Annotated[str, typer.Option(help="Key columns, with commas between, for a stream that is new.")] = "",
+    no_key: Annotated[bool, typer.Option("--no-key", help="A stream that is new has no key: one partition.")] = False,
+    quarantine_max: Annotated[
+        float, typer.Option(metavar="PERCENT", help="If more of the rows go to quarantine, the exit code is 1.")
+    ] = 1.0,
     app: Annotated[str | None, typer.Option(help="module:attribute of the app that declares the stream.")] = None,
     data: Annotated[Path, typer.Option(help="The run's folder.")] = Path("unerring-data"),
     end: Annotated[bool, typer.Option("--end", help="The stream is complete with this file.")] = False,
@@ -37,15 +44,17 @@ def command(
 
     Rows may be out of order by the stated lateness; later ones, and rows that do not fit the stream, go to its
     quarantine with a reason. The same file a second time adds nothing; one that was cut short goes on where it stopped.
+
+    Exit code 1: more than --quarantine-max percent of the rows are in quarantine. 2: the file could not be brought in.
     """
     from rich.console import Console
 
     from unerring.log import EventLog, IngestConfig, ingest
-    from unerring.log.files import Times
+    from unerring.log.times import Times
 
     times = Times(time_column, time_unit, zone)
     log = EventLog(data / "log")
-    schema, buckets = _declared(log, stream, app, file, key, times)
+    schema, buckets = _declared(log, stream, app, file, key, no_key, times)
     config = IngestConfig(lateness_us=_duration_us(lateness))
     with Console(stderr=True).status(f"reading {file}") as status:
         result = ingest(
@@ -66,10 +75,19 @@ def command(
         typer.echo(f"{result.added:,} of {result.rows:,} rows of {file} are in stream {stream}")
         for reason, count in result.quarantined.items():
             typer.echo(f"{count:,} went to quarantine: {reason}")
+    if result.share * 100 > quarantine_max:
+        count = sum(result.quarantined.values())
+        share = f"{count:,} of {result.rows:,} rows ({share_text(count, result.rows)})"
+        typer.echo(
+            f"unerring: {share} of {file} are in quarantine, more than --quarantine-max {quarantine_max:g}: see why "
+            f"with `unerring quarantine show {data} --stream {stream}`",
+            err=True,
+        )
+        raise SystemExit(1)
 
 
 def _declared(
-    log: EventLog, stream: str, app: str | None, file: Path, key: str, times: Times
+    log: EventLog, stream: str, app: str | None, file: Path, key: str, no_key: bool, times: Times
 ) -> tuple[StreamSchema, int]:
     """The stream as its app declares it, as the log knows it, or after the file's own columns; and its buckets."""
     from unerring.log import BUCKETS
@@ -89,6 +107,13 @@ def _declared(
     if not file.is_file():
         raise CallerError(f"{file} is not a file; give a CSV, JSON-lines or Parquet file")
     columns = tuple(name.strip() for name in key.split(",") if name.strip())
+    if not columns and not no_key:
+        raise CallerError(
+            f"stream {stream} is new in {log.store.locate('')}, and nothing says what its key is; name the key columns "
+            "with --key, such as --key machine, say --no-key if it has none, or name the app that has it with --app"
+        )
+    if columns and no_key:
+        raise CallerError(f"--key {key} and --no-key contradict each other; give one of them")
     return guess_schema(file, stream, columns, times), BUCKETS
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from unerring.log.quarantine import Reason
 from unerring.log.rows import columns_of, row_type, time_of
+from unerring.log.times import Times, needs_zone, without_zone
 from unerring.model import TIME_MAX, TIME_MIN, CallerError, ColumnType, SchemaError, StreamSchema
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES: Final = 8 << 20
 BLOCK_ROWS: Final = 1 << 18
-UNITS_US: Final[dict[str, float]] = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 0.001}
 
 
 class BadRow(msgspec.Struct, frozen=True):
@@ -39,18 +39,6 @@ class Block(msgspec.Struct, frozen=True):
 
     table: Any
     bad: list[BadRow]
-
-
-class Times(msgspec.Struct, frozen=True):
-    """Where the event time stands in a row, and what its numbers and texts mean."""
-
-    column: str
-    unit: str = "us"
-    zone: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.unit not in UNITS_US:
-            raise CallerError(f"time unit {self.unit!r} is not known; use one of {', '.join(UNITS_US)}")
 
 
 def read_blocks(path: Path, schema: StreamSchema, times: Times) -> Iterator[Block]:
@@ -247,7 +235,7 @@ def _convert_records(
 def _read_json(path: Path, schema: StreamSchema, times: Times) -> Iterator[Block]:
     row = row_type(schema, **{times.column: int | str})
     decoder = msgspec.json.Decoder(row)
-    unit_us = UNITS_US[times.unit]
+    unit_us = times.unit_us
     first = 0
     for block in _whole_lines(path):
         rows: list[Any] = []
@@ -377,18 +365,18 @@ def _moments(column: pa.ChunkedArray, times: Times) -> pa.ChunkedArray:
             column = column.cast(pa.int64())
         elif times.zone is not None and not first.endswith("Z") and "+" not in first[10:] and "-" not in first[10:]:
             column = column.cast(pa.timestamp("us"))
+        elif times.zone is None and without_zone(first):
+            raise SchemaError(needs_zone(times.column, first))
         else:
             column = column.cast(pa.timestamp("us", tz="UTC"))
     if pa.types.is_timestamp(column.type):
         if column.type.tz is None:
             if times.zone is None:
-                raise SchemaError(
-                    f"column {times.column!r} has times without a zone; say which with --zone, such as --zone UTC"
-                )
+                raise SchemaError(needs_zone(times.column, next((value.as_py() for value in column), "")))
             column = pc.assume_timezone(column, times.zone, ambiguous="earliest", nonexistent="earliest")
         column = pc.floor_temporal(column, unit="microsecond") if column.type.unit == "ns" else column
         return _in_range(column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()))
-    unit_us = UNITS_US[times.unit]
+    unit_us = times.unit_us
     numbers = column.cast(pa.int64())
     scaled = pc.multiply_checked(numbers, int(unit_us)) if unit_us >= 1 else pc.divide(numbers, int(1 / unit_us))
     return _in_range(scaled)

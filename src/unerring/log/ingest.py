@@ -16,9 +16,10 @@ import msgspec
 
 from unerring.log.chain import Chain
 from unerring.log.eventlog import BUCKETS, EventLog
-from unerring.log.files import Times, read_blocks
+from unerring.log.files import read_blocks
 from unerring.log.quarantine import BadEvent, Quarantine, Reason
 from unerring.log.segments import with_origin
+from unerring.log.times import Times, check_first
 from unerring.model import TIME_MAX, TIME_MIN, CallerError, ConfigError, ProcessConfig, StreamSchema, check
 
 if TYPE_CHECKING:
@@ -54,6 +55,11 @@ class Ingested(msgspec.Struct, frozen=True):
     already: bool
     """It had been brought in before: nothing was added."""
 
+    @property
+    def share(self) -> float:
+        """Of the file's rows that are in quarantine."""
+        return sum(self.quarantined.values()) / self.rows if self.rows else 0.0
+
 
 class _Begun(msgspec.Struct, frozen=True):
     from_us: int
@@ -73,6 +79,7 @@ def ingest(
     """Bring a file into a stream. `end`: the stream is complete with it. `show` is called with the rows read so far."""
     if not path.is_file():
         raise CallerError(f"{path} is not a file; give a CSV, JSON-lines or Parquet file")
+    check_first(path, times)
     chain = log.create(schema, buckets)
     work = _Ingest(chain, _digest(path), config or IngestConfig())
     done = work.done()

@@ -98,6 +98,11 @@ class Quarantine:
         return counted
 
 
+def share_text(count: int, total: int) -> str:
+    """A share in percent."""
+    return f"{100 * count / max(total, 1):.3g} %"
+
+
 def _schema() -> pa.Schema:
     import pyarrow as pa
 
