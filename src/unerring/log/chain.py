@@ -7,23 +7,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from unerring.log.positions import Positions
 from unerring.log.segments import (
     Footer,
+    Segment,
     arrow_schema,
     encode_segment,
-    open_segment,
-    read_rows,
     segment_name,
     segment_start,
 )
 from unerring.log.store import Store
-from unerring.model import TIME_MIN, LogError, StreamSchema, invariant
+from unerring.model import TIME_MIN, LogError, StreamSchema, invariant, protect_json, verified_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 SEGMENTS: Final = "segments"
-_BASE: Final = "base.json"
+BASE: Final = "base.json"
+REACHED: Final = "reached.json"
 _FOOTERS_MAX: Final = 4096
 
 
@@ -32,6 +33,15 @@ class Base(msgspec.Struct, frozen=True):
 
     from_us: int
     producers: dict[str, tuple[int, int]] = {}
+    digest: str = ""
+    """Of the last segment that was removed: what the first one names as the one before it."""
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """How far a chain was once sealed, kept outside of it: a chain that ends before was rolled back."""
+
+    through_us: int
+    digest: str
 
 
 class Span(msgspec.Struct, frozen=True, order=True):
@@ -61,9 +71,11 @@ class Chain:
         self.buckets = buckets
         self._spans: list[Span] = known or []
         self._footers: dict[int, Footer] = {}
+        self._whole = known is None
         if known is None:
-            self.base = self._read_base()
-            self._list()
+            promised = self._promised()
+            self._learn()
+            self._check_end(*promised)
         else:
             self.base = Base(known[0].from_us if known else TIME_MIN)
 
@@ -80,9 +92,12 @@ class Chain:
         """Walk on along new segments; up to where the chain is contiguous now."""
         while True:
             footer = self._footer(self.through_us)
-            if footer is None:
+            if footer is not None:
+                self._spans.append(Span(footer.from_us, footer.through_us))
+            elif self._read_base().from_us > self.through_us:  # retention removed what followed, and more than we knew
+                self._learn()
+            else:
                 return self.through_us
-            self._spans.append(Span(footer.from_us, footer.through_us))
 
     def last(self) -> Footer | None:
         """The footer of the newest segment known."""
@@ -152,11 +167,22 @@ class Chain:
                 from_us < first <= last <= through_us, f"a segment of {self.name} holds its own interval's events"
             )
         said.setdefault("producers", self.producers())
-        draft = Footer(stream=self.name, from_us=from_us, through_us=through_us, rows=0, groups=(), **said)
+        last = self.last()
+        before = last.digest if last else self.base.digest
+        draft = Footer(
+            stream=self.name, from_us=from_us, through_us=through_us, rows=0, groups=(), before=before, **said
+        )
         data, footer = encode_segment(table, self.schema, self.buckets, draft)
-        won = self._create(f"{self.folder}/{SEGMENTS}/{segment_name(from_us)}", data)
+        name = f"{self.folder}/{SEGMENTS}/{segment_name(from_us)}"
+        won = self._create(name, data)
+        if self._read_base().from_us > from_us:
+            # Retention removed this name while the caller slept: others were here long ago, and nobody reads it again.
+            self.store.delete(name)
+            self._learn()
+            return Sealed(self._skipped(from_us), won=False)
         if won:
             self._remember(footer)
+            self.store.note(f"{self.folder}/{REACHED}", protect_json(Reached(footer.through_us, footer.digest)))
         else:
             found = self._footer(from_us)
             if found is None:
@@ -178,7 +204,8 @@ class Chain:
         if not gone:
             return 0
         invariant(gone[-1].through_us == base.from_us, "retention cuts between two segments")
-        self.store.replace(f"{self.folder}/{_BASE}", msgspec.json.encode(base))
+        base = msgspec.structs.replace(base, digest=self.footer(gone[-1]).digest)
+        self.store.replace(f"{self.folder}/{BASE}", protect_json(base))
         for span in gone:
             self.store.delete(f"{self.folder}/{SEGMENTS}/{segment_name(span.from_us)}")
             self._footers.pop(span.from_us, None)
@@ -186,9 +213,54 @@ class Chain:
         self._spans = self._spans[len(gone) :]
         return len(gone)
 
+    def _skipped(self, from_us: int) -> Footer:
+        """All that others sealed after a time, as if it were one segment, though some of it was removed since."""
+        return Footer(self.name, from_us, self.through_us, rows=0, groups=(), producers=self.producers())
+
     def _read_base(self) -> Base:
-        data = self.store.read(f"{self.folder}/{_BASE}")
-        return Base(TIME_MIN) if data is None else msgspec.json.decode(data, type=Base)
+        name = f"{self.folder}/{BASE}"
+        data = self.store.read(name)
+        return Base(TIME_MIN) if data is None else verified_json(data, Base, self.store.locate(name))
+
+    def _promised(self) -> tuple[Reached | None, dict[str, int]]:
+        """How far the chain must reach: what its writers noted, and where its readers are. Read before the chain is,
+        which may grow meanwhile."""
+        name = f"{self.folder}/{REACHED}"
+        data = (self.store.read(name) or b"").strip(b"\0")  # nothing, or zeros: power was lost before it was written
+        where, remedy = self.store.locate(name), "remove it: it is written again with the next segment"
+        readers = Positions(self.store, self.folder).all()
+        reached = verified_json(data, Reached, where, remedy) if data else None
+        return reached, {reader: stamp.time for reader, stamp in readers.items()}
+
+    def _check_end(self, reached: Reached | None, readers: dict[str, int]) -> None:
+        """The newest segments are there, if somebody ever saw newer ones."""
+        known = {f"reader {reader}": time_us for reader, time_us in readers.items()}
+        if reached is not None:
+            known[REACHED] = reached.through_us
+        for who, time_us in known.items():
+            if time_us > self.through_us and time_us > self.refresh():
+                raise LogError(
+                    f"{self._where(self.through_us)} is missing, and what followed it: the chain of stream {self.name} "
+                    f"ends at {self.through_us}, but {who} knows that it reached {time_us}; restore them from a copy"
+                )
+        if reached is not None and reached.through_us > self.base.from_us:
+            span = self._spans[_bisect(self._spans, reached.through_us - 1)]
+            if (span.through_us, self.footer(span).digest) != (reached.through_us, reached.digest):
+                raise LogError(self._not_the_one(span.from_us, f"{REACHED} names another one that was sealed there"))
+
+    def _learn(self) -> None:
+        """The base, and the chain from there on; both again if retention cut it meanwhile."""
+        self._whole = True
+        while True:
+            self.base = self._read_base()
+            self._spans = []
+            try:
+                self._list()
+            except LogError:
+                if self._read_base() == self.base:
+                    raise
+            else:
+                return
 
     def _list(self) -> None:
         """Learn the chain from its names: each segment ends where the next one starts, and says so when it is read."""
@@ -218,28 +290,51 @@ class Chain:
             self.footer(span)
 
     def _footer(self, from_us: int) -> Footer | None:
+        """What the segment says that starts there, if there is one; it follows the one before it."""
         known = self._footers.get(from_us)
-        if known is not None:
-            return known
+        if known is None:
+            known = self._load(from_us)
+            if known is not None:
+                self._check_link(known)
+                self._remember(known)
+        return known
+
+    def _load(self, from_us: int) -> Footer | None:
         name = f"{self.folder}/{SEGMENTS}/{segment_name(from_us)}"
         source = self.store.open(name)
         if source is None:
             return None
         with source:
-            file, footer = open_segment(source, self.store.locate(name))
-            self._check(file, footer, from_us)
-        self._remember(footer)
-        return footer
+            segment = Segment(source, self.store.locate(name))
+            self._check(segment, from_us)
+        return segment.footer
+
+    def _check_link(self, footer: Footer) -> None:
+        """A segment names the digest of the one before it, so that neither can be taken for another of its name."""
+        at = _bisect(self._spans, footer.from_us)
+        if at:
+            before_us = self._spans[at - 1].from_us
+            before = self._footers.get(before_us) or self._load(before_us)
+            if before is None:
+                raise LogError(f"{self._where(before_us)} was there and is gone; restore it from a copy")
+            self._remember(before)
+            digest = before.digest
+        elif self._whole:
+            digest = self.base.digest
+        else:
+            return
+        if footer.protected and footer.before != digest:
+            raise LogError(self._not_the_one(footer.from_us, "it does not follow the segment before it"))
 
     def _known_empty(self, span: Span) -> bool:
         """Many segments only say that time has passed; they are not opened twice to be told so."""
         footer = self._footers.get(span.from_us)
         return footer is not None and footer.through_us == span.through_us and not footer.rows
 
-    def _check(self, file: Any, footer: Footer, from_us: int, coded: tuple[str, ...] = ()) -> None:
+    def _check(self, segment: Segment, from_us: int, coded: tuple[str, ...] = ()) -> None:
         import pyarrow as pa
 
-        where = self._where(from_us)
+        footer, where = segment.footer, self._where(from_us)
         if footer.stream != self.name or footer.from_us != from_us or footer.through_us <= from_us:
             raise LogError(
                 f"{where} says it is ({footer.from_us}, {footer.through_us}] of stream {footer.stream!r}; it does not "
@@ -252,8 +347,9 @@ class Chain:
         wanted = arrow_schema(self.schema)
         if coded:
             wanted = pa.schema([_coded(field) if field.name in coded else field for field in wanted])
-        if not file.schema_arrow.remove_metadata().equals(wanted):
-            raise LogError(f"{where} has other columns than stream {self.name}: {_drift(file.schema_arrow, wanted)}")
+        found = segment.schema()
+        if not found.equals(wanted):
+            raise LogError(f"{where} has other columns than stream {self.name}: {_drift(found, wanted)}")
 
     def _read_span(
         self, span: Span, from_us: int, through_us: int, bucket: int | None, names: list[str], coded: tuple[str, ...]
@@ -266,11 +362,13 @@ class Chain:
         if source is None:
             raise LogError(f"{where} was there and is gone; restore it from a copy")
         with source:
-            file, footer = open_segment(source, where, coded)
-            self._check(file, footer, span.from_us, coded)
-            if footer.through_us != span.through_us:
-                raise LogError(self._gap(footer.through_us, span.through_us))
-            table = read_rows(file, footer, bucket, names, where)
+            segment = Segment(source, where, coded)
+            self._check(segment, span.from_us, coded)
+            if segment.footer.through_us != span.through_us:
+                raise LogError(self._gap(segment.footer.through_us, span.through_us))
+            self._check_link(segment.footer)
+            self._remember(segment.footer)
+            table = segment.rows(bucket, names)
         if bucket is None and self.buckets > 1:
             table = table.take(pa.array(np.lexsort((table.column("ordinal"), table.column("time")))))
         if from_us <= span.from_us and span.through_us <= through_us:
@@ -280,12 +378,20 @@ class Chain:
         return table.slice(low, high - low)
 
     def _remember(self, footer: Footer) -> None:
+        if footer.from_us in self._footers:
+            return
         if len(self._footers) >= _FOOTERS_MAX:
             self._footers.pop(next(iter(self._footers)))
         self._footers[footer.from_us] = footer
 
     def _where(self, from_us: int) -> str:
         return self.store.locate(f"{self.folder}/{SEGMENTS}/{segment_name(from_us)}")
+
+    def _not_the_one(self, from_us: int, why: str) -> str:
+        return (
+            f"{self._where(from_us)} is not the segment that was sealed there ({why}): one of them was swapped or "
+            "rolled back; restore both from a copy"
+        )
 
     def _gap(self, end_us: int, next_us: int) -> str:
         return (

@@ -10,7 +10,7 @@ import msgspec
 from unerring.log.buckets import BUCKETS_MAX
 from unerring.log.chain import Chain
 from unerring.log.store import LocalStore, Store
-from unerring.model import ConfigError, LogError, SchemaError, StreamSchema
+from unerring.model import ConfigError, LogError, SchemaError, StreamSchema, protect_json, verified_json
 
 BUCKETS: Final = 4
 """Enough for eight cores with two streams' tasks each; more buckets cost a state store each, even when idle."""
@@ -39,10 +39,10 @@ class EventLog:
         data = self.store.read(f"{name}/{_DECLARATION}")
         if data is None:
             return None
+        where = self.store.locate(f"{name}/{_DECLARATION}")
         try:
-            return msgspec.json.decode(data, type=Declaration)
-        except (msgspec.DecodeError, SchemaError) as error:
-            where = self.store.locate(f"{name}/{_DECLARATION}")
+            return verified_json(data, Declaration, where)
+        except SchemaError as error:
             raise LogError(f"{where} is damaged ({error}); restore it from a copy") from None
 
     def create(self, schema: StreamSchema, buckets: int = BUCKETS) -> Chain:
@@ -51,7 +51,7 @@ class EventLog:
             raise ConfigError(f"{buckets} buckets for stream {schema.name}; take between 1 and {BUCKETS_MAX}")
         known = self.declaration(schema.name)
         if known is None:
-            self.store.create(f"{schema.name}/{_DECLARATION}", msgspec.json.encode(Declaration(schema, buckets)))
+            self.store.create(f"{schema.name}/{_DECLARATION}", protect_json(Declaration(schema, buckets)))
             known = self.declaration(schema.name)
         if known is None:
             raise LogError(f"{self.store.locate(schema.name)} was created and is gone; check the disk")

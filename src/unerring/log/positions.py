@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from unerring.log.store import Store
-from unerring.model import BEFORE_ALL, ConfigError, LogError, Stamp
+from unerring.model import BEFORE_ALL, ConfigError, Stamp, protect_json, verified_json
 
 POSITIONS: Final = "positions"
 
@@ -25,15 +23,13 @@ class Positions:
         data = self.store.read(name)
         if data is None:
             return BEFORE_ALL
-        try:
-            time, ordinal = msgspec.json.decode(data, type=tuple[int, int])
-        except msgspec.DecodeError as error:
-            raise LogError(f"{self.store.locate(name)} is damaged ({error}); write the position again") from None
+        where = self.store.locate(name)
+        time, ordinal = verified_json(data, tuple[int, int], where, "restore it, or remove it to begin again")
         return Stamp(time, ordinal)
 
     def commit(self, reader: str, stamp: Stamp) -> None:
         """Durable once this returns."""
-        self.store.replace(f"{self.folder}/{_checked(reader)}.json", msgspec.json.encode(tuple(stamp)))
+        self.store.replace(f"{self.folder}/{_checked(reader)}.json", protect_json(tuple(stamp)))
 
     def all(self) -> dict[str, Stamp]:
         """Every reader and its position."""

@@ -1,28 +1,39 @@
 """A segment: the events of one stream in `(from, through]`, as one Parquet file that never changes.
 
 Rows lie bucket after bucket, each bucket in its own row groups and in stamp order, so that a reader takes its share
-without touching the rest. What the segment is, is written in the file's own footer.
+without touching the rest. What the segment is, is written in the file's own footer: there each bucket's bytes have a
+digest, the footer has one of itself, and it names the digest of the segment before. A reader sees only bytes that match
+their digest; together the digests cover every byte of the file.
 """
 
 from __future__ import annotations
 
+import io
 import re
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from unerring.log.buckets import buckets_of
-from unerring.model import TIME_MIN, LogError, StreamSchema, invariant
+from unerring.model import TIME_MIN, InvariantBreach, LogError, StreamSchema, digest_of, invariant
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+UNPROTECTED: Final = 1
+"""The format without digests, which is still read."""
 FOOTER: Final = b"unerring"
 ROWS_PER_GROUP: Final = 1 << 20
 ORIGIN_COLUMNS: Final = ("_producer", "_epoch", "_sequence")
 """Who sent the event, as the channel numbered it. Null for events that a rule made."""
 
+_MAGIC: Final = b"PAR1"
+_TAIL_BYTES: Final = 16 << 10
+"""How much of a file's end is read at once: nearly always the whole footer."""
+_NO_DIGEST: Final = "0" * 32
+_DIGEST: Final = re.compile(rb'"digest":"([0-9a-f]{32})"')
+"""Nobody else can put this there: quotes inside JSON texts are escaped, and columns are named by identifiers."""
 _NAME: Final = re.compile(r"(\d{19})\.parquet\Z")
 
 
@@ -42,7 +53,19 @@ class Footer(msgspec.Struct, frozen=True):
     """Digest of an ingested file, how many of its events the chain has now, and whether that is all of it."""
     rule: str = ""
     """Fingerprint of the rule that made these events."""
+    before: str = ""
+    """The digest of the segment before this one; empty for the first, and after an unprotected one."""
+    parts: tuple[tuple[int, str], ...] = ()
+    """For each bucket: where its bytes end (they begin where those before it end), and their digest. None are listed
+    where there are no rows."""
+    digest: str = ""
+    """Of the file's magic and of all that comes after the buckets, with zeros in its own place: so also of `parts`,
+    and thereby of the whole."""
     format: int = FORMAT
+
+    @property
+    def protected(self) -> bool:
+        return self.format != UNPROTECTED
 
     @property
     def buckets(self) -> int:
@@ -99,61 +122,159 @@ def encode_segment(table: pa.Table, schema: StreamSchema, buckets: int, footer: 
     for count in counts.tolist():
         first = groups[-1][0] + groups[-1][1] if groups else 0
         groups.append((first, -(-count // ROWS_PER_GROUP)))
-    filled = msgspec.structs.replace(footer, rows=len(table), groups=tuple(groups))
     texts = [f.name for f in wanted if pa.types.is_string(f.type) or pa.types.is_binary(f.type)]
-    sink = pa.BufferOutputStream()
+    sink = io.BytesIO()
+    parts: list[tuple[int, str]] = []
     with pq.ParquetWriter(sink, wanted, compression="lz4", use_dictionary=texts, write_statistics=["time"]) as writer:
-        start = 0
-        for count in counts.tolist():
+        start, begin = 0, len(_MAGIC)
+        for count in counts.tolist() if len(table) else ():
             if count:
                 writer.write_table(table.slice(start, count), row_group_size=ROWS_PER_GROUP)
             start += count
+            end = sink.tell()
+            parts.append((end, digest_of(sink.getbuffer()[begin:end])))
+            begin = end
+        filled = msgspec.structs.replace(
+            footer, rows=len(table), groups=tuple(groups), parts=tuple(parts), digest=_NO_DIGEST
+        )
         writer.add_key_value_metadata({FOOTER: msgspec.json.encode(filled)})
-    return sink.getvalue().to_pybytes(), filled
+    data = sink.getvalue()
+    tail = data[begin:]
+    place = _find_digest(tail)
+    if place is None or len(tail) != int.from_bytes(tail[-8:-4], "little") + 8:
+        raise InvariantBreach(f"a segment of {schema.name} has its footer, with one digest, right after its rows")
+    digest = digest_of(_MAGIC, tail)
+    whole = b"".join((data[: begin + place], digest.encode(), tail[place + len(digest) :]))
+    return whole, msgspec.structs.replace(filled, digest=digest)
 
 
-def open_segment(source: Any, where: str, coded: tuple[str, ...] = ()) -> tuple[Any, Footer]:
-    """The Parquet file and its footer; a sentence if it is not a whole segment of ours. `coded`: columns that are read
-    as dictionary codes, as they lie in the file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def _find_digest(tail: bytes) -> int | None:
+    """Where the file's end has its own digest."""
+    found = [match.start(1) for match in _DIGEST.finditer(tail)]
+    return found[0] if len(found) == 1 else None
 
-    try:
-        file = pq.ParquetFile(source, read_dictionary=list(coded))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise LogError(
-            f"{where} is not a whole Parquet file ({str(error).splitlines()[0]}); segments are sealed whole, so it was "
+
+class Segment:
+    """A segment that is read: its footer, checked when it is opened, and its rows, checked before they are decoded."""
+
+    def __init__(self, source: Any, where: str, coded: tuple[str, ...] = ()) -> None:
+        """A sentence if this is not a whole segment of ours. `source` can seek, and stays open while rows are read.
+        `coded`: columns that are read as dictionary codes, as they lie in the file."""
+        self._source = source
+        self._where = where
+        self._image = bytearray(source.size())
+        """The file, of which nothing is filled in before it matched its digest."""
+        self._tail_at = self._read_tail()
+        tail = bytes(self._image[self._tail_at :])
+        digest_at = _find_digest(tail)
+        if digest_at is not None:
+            self._check_tail(tail, digest_at)
+        self._parquet = self._parsed(coded)
+        self.footer = self._decoded()
+        if self.footer.protected and digest_at is None:
+            raise self._damaged("footer")
+
+    def rows(self, bucket: int | None, columns: list[str]) -> pa.Table:
+        """The asked columns of one bucket's rows (or of all, bucket after bucket)."""
+        import pyarrow as pa
+
+        footer = self.footer
+        wanted = range(footer.buckets) if bucket is None else range(bucket, bucket + 1)
+        self._fill(wanted)
+        groups = [
+            group for first, count in footer.groups[wanted.start : wanted.stop] for group in range(first, first + count)
+        ]
+        try:
+            table = self._parquet.read_row_groups(groups, columns=columns, use_threads=False)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise LogError(
+                f"{self._where} cannot be read ({str(error).splitlines()[0]}); restore it from a copy"
+            ) from None
+        missing = [name for name in columns if name not in table.column_names]
+        if missing:
+            raise LogError(
+                f"{self._where} lacks column {missing[0]!r} of stream {footer.stream}; it has another schema"
+            )
+        return table.select(columns)
+
+    def schema(self) -> pa.Schema:
+        """The columns that the file has."""
+        return self._parquet.schema_arrow.remove_metadata()
+
+    def check(self) -> None:
+        """Look at every byte."""
+        self._fill(range(self.footer.buckets))
+
+    def _read_tail(self) -> int:
+        """Fill in what comes after the rows; where that begins."""
+        size = len(self._image)
+        end = self._read(max(size - _TAIL_BYTES, 0), size)
+        length = int.from_bytes(end[-8:-4], "little") + 8
+        if size < len(_MAGIC) + 8 or not end.endswith(_MAGIC) or length + len(_MAGIC) > size:
+            raise self._not_whole("its end is missing")
+        if length > len(end):
+            end = self._read(size - length, size)
+        self._image[size - length :] = end[-length:]
+        return size - length
+
+    def _check_tail(self, tail: bytes, digest_at: int) -> None:
+        magic = self._read(0, len(_MAGIC))
+        rest = tail[:digest_at] + _NO_DIGEST.encode() + tail[digest_at + len(_NO_DIGEST) :]
+        if digest_of(magic, rest).encode() != tail[digest_at : digest_at + len(_NO_DIGEST)]:
+            raise self._damaged("footer")
+
+    def _parsed(self, coded: tuple[str, ...]) -> Any:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            return pq.ParquetFile(pa.BufferReader(pa.py_buffer(self._image)), read_dictionary=list(coded))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise self._not_whole(str(error).splitlines()[0]) from None
+
+    def _decoded(self) -> Footer:
+        where = self._where
+        described = (self._parquet.metadata.metadata or {}).get(FOOTER)
+        if described is None:
+            raise LogError(f"{where} is a Parquet file but not a segment of an event log; move it out of the folder")
+        try:
+            footer = msgspec.json.decode(described, type=Footer)
+        except ValueError as error:
+            raise LogError(
+                f"{where} has a footer that this version cannot read ({error}); use the version that wrote it"
+            ) from None
+        if footer.format not in (FORMAT, UNPROTECTED):
+            raise LogError(
+                f"{where} has log format {footer.format}, this version reads {FORMAT}; use the version that wrote it"
+            )
+        return footer
+
+    def _fill(self, buckets: range) -> None:
+        """Fill in the bytes of some buckets that follow each other."""
+        if not self.footer.protected:
+            self._image[: self._tail_at] = self._read(0, self._tail_at)
+            return
+        for bucket in buckets if self.footer.parts else ():
+            begin = self.footer.parts[bucket - 1][0] if bucket else len(_MAGIC)
+            end, digest = self.footer.parts[bucket]
+            data = self._read(begin, end)
+            if digest_of(data) != digest:
+                raise self._damaged(f"bucket {bucket}")
+            self._image[begin:end] = data
+
+    def _read(self, begin: int, end: int) -> bytes:
+        self._source.seek(begin)
+        data: bytes = self._source.read(end - begin)
+        return data
+
+    def _damaged(self, part: str) -> LogError:
+        return LogError(
+            f"{self._where} is damaged: its {part} does not match its digest; nothing of it was used: restore it from "
+            "a copy"
+        )
+
+    def _not_whole(self, why: str) -> LogError:
+        return LogError(
+            f"{self._where} is not a whole Parquet file ({why}); segments are sealed whole, so it was "
             "damaged or put there by something else: restore it from a copy, or move it away if it is not yours"
-        ) from None
-    described = (file.metadata.metadata or {}).get(FOOTER)
-    if described is None:
-        raise LogError(f"{where} is a Parquet file but not a segment of an event log; move it out of the folder")
-    try:
-        footer = msgspec.json.decode(described, type=Footer)
-    except msgspec.DecodeError as error:
-        raise LogError(
-            f"{where} has a footer that this version cannot read ({error}); use the version that wrote it"
-        ) from None
-    if footer.format != FORMAT:
-        raise LogError(
-            f"{where} has log format {footer.format}, this version reads {FORMAT}; use the version that wrote it"
         )
-    return file, footer
-
-
-def read_rows(file: Any, footer: Footer, bucket: int | None, columns: list[str], where: str) -> pa.Table:
-    """The asked columns of one bucket's rows (or of all, bucket after bucket)."""
-    import pyarrow as pa
-
-    groups = footer.groups if bucket is None else (footer.groups[bucket],)
-    wanted = [group for first, count in groups for group in range(first, first + count)]
-    try:
-        table = file.read_row_groups(wanted, columns=columns, use_threads=False)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise LogError(f"{where} cannot be read ({str(error).splitlines()[0]}); restore it from a copy") from None
-    missing = [name for name in columns if name not in table.column_names]
-    if missing:
-        raise LogError(
-            f"{where} lacks column {missing[0]!r} of stream {footer.stream}; it was written with another schema"
-        )
-    return table.select(columns)

@@ -10,7 +10,7 @@ import errno
 import itertools
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -30,6 +30,11 @@ class Store(Protocol):
 
     def replace(self, name: str, data: bytes) -> None:
         """Old or new bytes are there at any moment, durable once this returns."""
+        ...
+
+    def note(self, name: str, data: bytes) -> None:
+        """Replace without waiting for the disk: after a loss of power the old bytes may be there, or none. What cannot
+        be written is left out."""
         ...
 
     def read(self, name: str) -> bytes | None:
@@ -66,6 +71,9 @@ class MemoryStore:
         return True
 
     def replace(self, name: str, data: bytes) -> None:
+        self._held[name] = bytes(data)
+
+    def note(self, name: str, data: bytes) -> None:
         self._held[name] = bytes(data)
 
     def read(self, name: str) -> bytes | None:
@@ -112,6 +120,11 @@ class LocalStore:
         with _disk(final), self._aside(final, data) as aside:
             os.replace(aside, final)
             _sync_folder(final.parent)
+
+    def note(self, name: str, data: bytes) -> None:
+        final = self.root / name
+        with suppress(OSError), self._aside(final, data, sync=False) as aside:
+            os.replace(aside, final)
 
     def read(self, name: str) -> bytes | None:
         try:
@@ -163,7 +176,7 @@ class LocalStore:
         return swept
 
     @contextmanager
-    def _aside(self, final: Path, data: bytes) -> Iterator[Path]:
+    def _aside(self, final: Path, data: bytes, *, sync: bool = True) -> Iterator[Path]:
         """A synced file beside the final one, gone afterwards unless it was moved."""
         folder = final.parent / _TEMPORARY
         _make_folder(folder)
@@ -175,7 +188,8 @@ class LocalStore:
                 view = memoryview(data)
                 while view:
                     view = view[os.write(descriptor, view) :]
-                os.fsync(descriptor)
+                if sync:
+                    os.fsync(descriptor)
             finally:
                 os.close(descriptor)
             yield aside

@@ -19,6 +19,7 @@ _ANY_HEAD: Final = re.compile(rb"unerring/\d+ ")
 _HEX: Final = 32
 _TAIL: Final = b" xxh3 "
 _TAIL_HEX: Final = 16
+_REMEDY: Final = "restore it from a copy"
 
 T = TypeVar("T")
 
@@ -41,15 +42,15 @@ def is_protected(raw: bytes) -> bool:
     return raw.startswith(_HEAD)
 
 
-def verified(raw: bytes, where: str) -> bytes:
-    """What a protected file holds; LogError unless every byte of it is as it was written."""
+def verified(raw: bytes, where: str, remedy: str = _REMEDY) -> bytes:
+    """What a protected file holds; LogError, with what to do, unless every byte of it is as it was written."""
     if not is_protected(raw):
         if _ANY_HEAD.match(raw):
             raise LogError(f"{where} was written by a newer release; use that one")
-        raise LogError(f"{where} has no digest: it is damaged, or an older release wrote it; restore it from a copy")
+        raise LogError(f"{where} has no digest: it is damaged, or an older release wrote it; {remedy}")
     data = raw[len(_HEAD) + _HEX + 1 :]
     if raw[len(_HEAD) : len(_HEAD) + _HEX + 1] != digest_of(data).encode() + b"\n":
-        raise LogError(f"{where} is damaged: its bytes do not match its digest; restore it from a copy")
+        raise LogError(f"{where} is damaged: its bytes do not match its digest; {remedy}")
     return data
 
 
@@ -58,14 +59,14 @@ def protect_json(value: Any) -> bytes:
     return protect(msgspec.json.encode(value))
 
 
-def verified_json(raw: bytes, kind: type[T], where: str) -> T:
+def verified_json(raw: bytes, kind: type[T], where: str, remedy: str = _REMEDY) -> T:
     """The value in a protected file of JSON. A file of an older release, JSON without a digest, is taken as it is."""
     old = raw[:1] in (b"{", b"[")
-    data = raw if old else verified(raw, where)
+    data = raw if old else verified(raw, where, remedy)
     try:
         return msgspec.json.decode(data, type=kind)
     except ValueError as error:
-        raise LogError(f"{where} is damaged ({error}); restore it from a copy") from None
+        raise LogError(f"{where} is damaged ({error}); {remedy}") from None
 
 
 def protect_line(data: bytes) -> bytes:

@@ -21,7 +21,7 @@ from unerring.audit.strong_reliability import COMPLETENESS, FALSE_POSITIVE
 from unerring.audit.verdict import Violation
 from unerring.log import Chain, EventLog, Quarantine, Span
 from unerring.log.chain import SEGMENTS
-from unerring.log.segments import open_segment, read_rows, segment_name
+from unerring.log.segments import Segment, segment_name
 from unerring.model import TIME_MAX, LogError, Stamp
 from unerring.pipeline.history import rows_before
 from unerring.pipeline.level import Level
@@ -269,8 +269,8 @@ def _as_it_lies(chain: Chain, span: Span, from_us: int, through_us: int) -> list
         raise LogError(f"{where} was there and is gone; restore it from a copy")
     columns = ["time", "ordinal", *(column.name for column in chain.schema.columns)]
     with source:
-        file, footer = open_segment(source, where)
-        parts = [read_rows(file, footer, bucket, columns, where) for bucket in range(footer.buckets)]
+        segment = Segment(source, where)
+        parts = [segment.rows(bucket, columns) for bucket in range(segment.footer.buckets)]
     if span.from_us < from_us:
         parts = [part.filter(pc.greater(part.column("time"), from_us)) for part in parts]
     if span.through_us > through_us:

@@ -13,13 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from unerring.audit.moments import moment
 from unerring.log import Base, Chain, Footer
-from unerring.log.chain import SEGMENTS
+from unerring.log.chain import BASE, SEGMENTS
 from unerring.log.segments import segment_name
-from unerring.model import TIME_MIN, StreamSchema
+from unerring.model import TIME_MIN, StreamSchema, protect_json
 from unerring.pipeline import savepoints
 from unerring.pipeline.batch import detect_batch, intervals
 from unerring.pipeline.detect import Sealed, output_chains
@@ -134,7 +132,8 @@ class Reference:
         if from_us == TIME_MIN:
             return
         folder = self._scratch / "log" / chain.folder
-        (folder / "base.json").write_bytes(msgspec.json.encode(Base(delivered.base.from_us)))
+        base = Base(delivered.base.from_us, digest=delivered.base.digest)
+        (folder / BASE).write_bytes(protect_json(base))
         (folder / SEGMENTS).mkdir(parents=True, exist_ok=True)
         for span in delivered.spans(delivered.base.from_us, from_us):
             name = segment_name(span.from_us)

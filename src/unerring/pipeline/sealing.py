@@ -97,7 +97,7 @@ def seal_interval(chain: Chain, table: pa.Table | None, through_us: int, rule: s
         if sealed.won:
             added += len(rows)
         elif sealed.footer.through_us == through_us:
-            _compare(chain, before_us, through_us, rows)
+            agree_on(chain, before_us, through_us, rest)
     return added
 
 

@@ -15,8 +15,8 @@ import msgspec
 
 from unerring.app.folder import LOG
 from unerring.log import EventLog
-from unerring.log.chain import SEGMENTS
-from unerring.log.segments import arrow_schema, encode_segment, open_segment, segment_name
+from unerring.log.chain import REACHED, SEGMENTS
+from unerring.log.segments import Segment, arrow_schema, encode_segment, segment_name
 from unerring.model import TIME_MAX, CallerError, invariant
 
 Rows = list[dict[str, Any]]
@@ -112,16 +112,23 @@ def rewrite(
     span = max(spans, key=lambda one: chain.footer(one).rows)
     if time_us is not None:
         [span] = [one for one in spans if one.from_us < time_us <= one.through_us]
-    path = data / LOG / stream / SEGMENTS / segment_name(span.from_us)
-    with path.open("rb") as file:
-        parquet, footer = open_segment(file, str(path))
-        rows: Rows = parquet.read().to_pylist()
-    change(rows)
-    table = pa.Table.from_pylist(rows, schema=arrow_schema(chain.schema))
-    footer = footer if rule is None else msgspec.structs.replace(footer, rule=rule)
-    encoded, made = encode_segment(table, chain.schema, chain.buckets, footer)
-    invariant(made.rows == len(rows), "a segment says how many rows it has")
-    path.write_bytes(encoded)
+    schema = arrow_schema(chain.schema)
+    before = ""
+    for one in spans[spans.index(span) :]:
+        path = data / LOG / stream / SEGMENTS / segment_name(one.from_us)
+        with pa.OSFile(str(path)) as file:
+            segment = Segment(file, str(path))
+            footer, rows = segment.footer, segment.rows(None, schema.names).to_pylist()
+        if one is span:
+            change(rows)
+            footer = footer if rule is None else msgspec.structs.replace(footer, rule=rule)
+        else:  # what is after it names its digest
+            footer = msgspec.structs.replace(footer, before=before)
+        encoded, made = encode_segment(pa.Table.from_pylist(rows, schema=schema), chain.schema, chain.buckets, footer)
+        invariant(made.rows == len(rows), "a segment says how many rows it has")
+        path.write_bytes(encoded)
+        before = made.digest
+    (data / LOG / stream / REACHED).unlink(missing_ok=True)
 
 
 def _journal(folder: Path, service: str, statement: str) -> None:
