@@ -301,7 +301,7 @@ def test_a_frame_of_a_lower_epoch_is_answered_stale_and_its_sender_stops() -> No
     pair.receive(effects[0].message)
     stale = pair.requests[-1]
     assert isinstance(stale, Stale)
-    (stop,) = zombie.handle("there", stale, pair.now)
+    *_, stop = zombie.handle("there", stale, pair.now)
     assert isinstance(stop, Stop)
     assert isinstance(stop.error, StaleEpoch)
     assert pair.payloads == []

@@ -21,6 +21,7 @@ from unerring.model import (
     Disconnected,
     FrameError,
     Message,
+    ProtocolError,
     Send,
     SetTimer,
     Stop,
@@ -236,6 +237,21 @@ def test_a_machine_that_cannot_take_a_message_cuts_the_link(wait):
             await wait.until(lambda: "Disconnected" in a.news() and "Disconnected" in b.news())
             assert b.notes() == [], "none of those behind the one that was not taken"
             b.takes = True
+            await wait.until(lambda: all_connected(a, b))
+            a.links.send("b", Note(9))
+            await wait.until(lambda: b.notes() == [9])
+
+    wait.run(scenario())
+
+
+def test_a_peer_that_broke_its_protocol_loses_its_link_and_may_come_again(wait):
+    async def scenario():
+        async with nodes(Node("a"), Node("b")) as (a, b):
+            await wait.until(lambda: all_connected(a, b))
+            b.links.blame("a/processes", ProtocolError("a view of 2**64 - 1"))
+            b.links.blame("stranger", ProtocolError("nobody"))
+            await wait.until(lambda: "Disconnected" in a.news() and "Disconnected" in b.news())
+            assert "a: a view of 2**64 - 1" in b.reports.said("links.cut")[0]
             await wait.until(lambda: all_connected(a, b))
             a.links.send("b", Note(9))
             await wait.until(lambda: b.notes() == [9])

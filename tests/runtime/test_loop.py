@@ -18,6 +18,7 @@ from unerring.model import (
     DiskError,
     InvariantBreach,
     Persist,
+    ProtocolError,
     Report,
     Send,
     SetTimer,
@@ -449,3 +450,23 @@ def test_a_real_disk_under_a_machine_that_restarts(wait, tmp_path):
     assert commits < 100, "grouped"
     wait.run(scenario(second, 200))
     assert [item[2] for item in first.seen + second.seen] == list(range(1, 201))
+
+
+def test_a_message_that_breaks_its_protocol_costs_the_link_and_not_the_process():
+    """A bad peer costs its link, never the process: it is named, counted, and the machine goes on."""
+
+    def refuse(now):
+        raise ProtocolError("a view of 2**64 - 1")
+
+    async def main():
+        world, blamed = World(), []
+        driver = Driver(Scripted(), world, on_fault=lambda sender, error: blamed.append((sender, str(error))))
+        driver.offer("bad", refuse)
+        driver.offer("good", [Send("x", 1), Stop("done")])
+        await driver.run()
+        assert world.seen == [("send", "x", 1)]
+        assert blamed == [("bad", "a view of 2**64 - 1")]
+        assert driver.reports["peer.protocol_error"] == 1
+        assert driver.reports.said("peer.protocol_error") == ["bad: a view of 2**64 - 1"]
+
+    asyncio.run(main())

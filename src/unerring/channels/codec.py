@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from unerring.channels.config import ChannelConfig
-from unerring.channels.messages import Control, Frames
+from unerring.channels.messages import SEQUENCE_MAX, Control, Frames
 from unerring.model import Codec, FrameError, Message
 
 SINGLE: Final = 0xE1
@@ -79,7 +79,7 @@ class ChannelCodec:
             _, producer, epoch, era, low, high, time, ordinal = _SINGLE.unpack_from(data)
             payload = data[HEADER_BYTES:]
             ordinals = (ordinal,) if ordinal else None
-            sequence, more = low | high << 32, kind == SINGLE_MORE
+            sequence, more = _checked(low | high << 32, 1), kind == SINGLE_MORE
             return Frames(producer, epoch | era << 32, sequence, (time,), (payload,), ordinals, len(payload), more=more)
         if kind == CONTROL:
             return self._control.decode(memoryview(data)[1:])
@@ -135,8 +135,15 @@ def _decode_batch(data: bytes) -> Frames:
         at += 8 * count
     ordinals = struct.unpack_from(f"<{count}I", data, at) if flags & ORDINALS else None
     payloads = _decode_payloads(data, start, size, count)
-    sequence, more = low | high << 32, bool(flags & MORE)
+    sequence, more = _checked(low | high << 32, count), bool(flags & MORE)
     return Frames(producer, epoch | era << 32, sequence, times, payloads, ordinals, size - start, signature, more)
+
+
+def _checked(first: int, count: int) -> int:
+    """Sequences begin with 1 and end where they have no number any more."""
+    if first < 1 or first + count - 1 > SEQUENCE_MAX:
+        raise FrameError(f"{count} events from sequence {first} on, which no producer has")
+    return first
 
 
 def _decode_payloads(data: bytes, start: int, end: int, count: int) -> list[bytes]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from unerring.model import MILLISECOND_US, SECOND_US, ClusterConfig, ProcessConfig, check
+from unerring.channels.messages import NAME_CHARS_MAX
+from unerring.model import MILLISECOND_US, SECOND_US, ClusterConfig, ConfigError, ProcessConfig, check
 
 
 class ChannelConfig(ClusterConfig, frozen=True):
@@ -51,6 +52,9 @@ class ProducerConfig(ProcessConfig, frozen=True):
     come; after a time in whole seconds that takes a second, since more of it may come for so long."""
     heartbeat_pause_us_max: int = 5 * SECOND_US
     """Pauses between heartbeats double up to this and then go on: heartbeats get lost too."""
+    epoch_ahead_us_max: int = 7 * 86_400 * SECOND_US
+    """A consumer's word that this producer has a successor counts only if that one's epoch lies no further ahead of the
+    clock."""
     strict_zero_overhead: bool = False
     """No heartbeat at all. The hole this leaves: an event lost at the end of a burst is noticed only with the next
     event."""
@@ -65,6 +69,7 @@ class ProducerConfig(ProcessConfig, frozen=True):
         check(self, "merge_window_us", 0, 3600 * SECOND_US)
         check(self, "peers_max", 0, 256)
         check(self, "registered_max", 0, 100_000)
+        check(self, "epoch_ahead_us_max", 0, 1 << 60)
         check(self, "heartbeat_idle_us", MILLISECOND_US, 3600 * SECOND_US)
         check(self, "heartbeat_pause_us_max", self.heartbeat_idle_us, 86_400 * SECOND_US)
 
@@ -110,6 +115,9 @@ class ConsumerConfig(ProcessConfig, frozen=True):
     they miss of it lost."""
     peer_silence_us: int = 15 * SECOND_US
     """A producer that has not even sent a heartbeat for so long may be gone: peers are asked for what they have."""
+    epoch_ahead_us_max: int = 7 * 86_400 * SECOND_US
+    """How far a producer's clock may be ahead of this one's. A later epoch is refused: once it were believed, the right
+    producer would be taken for a stale one until then."""
     producers_max: int = 1024
     """Feeds at the most; frames of further producers are refused and counted."""
 
@@ -127,3 +135,6 @@ class ConsumerConfig(ProcessConfig, frozen=True):
         check(self, "peer_attempts_max", 1, 1_000_000)
         check(self, "peer_silence_us", MILLISECOND_US, 86_400 * SECOND_US)
         check(self, "producers_max", 1, 1 << 20)
+        check(self, "epoch_ahead_us_max", 0, 1 << 60)
+        if len(self.registered) > NAME_CHARS_MAX:
+            raise ConfigError(f"registered has {len(self.registered)} characters; {NAME_CHARS_MAX} are the most")

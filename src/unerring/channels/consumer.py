@@ -9,9 +9,23 @@ from typing import Any, Final
 from unerring.channels.config import ConsumerConfig, Start
 from unerring.channels.feed import Closing, Feed
 from unerring.channels.ledger import Ledger
-from unerring.channels.messages import Ack, Evicted, Frames, Gone, Heartbeat, Initial, Nack, Newcomer, Promise, Stale
+from unerring.channels.messages import (
+    Ack,
+    Evicted,
+    Frames,
+    Gone,
+    Heartbeat,
+    Initial,
+    Nack,
+    Newcomer,
+    PresentEpoch,
+    Promise,
+    Stale,
+    any_epoch,
+    check_epoch,
+)
 from unerring.channels.peers import REPAIRED, Peers
-from unerring.model import Address, CancelTimer, Deliver, Effects, Entropy, Report, Send, SetTimer
+from unerring.model import MILLISECOND_US, Address, CancelTimer, Deliver, Effects, Entropy, Report, Send, SetTimer
 
 NACK: Final = "nack/"
 ACK: Final = "ack"
@@ -37,9 +51,15 @@ class Consumer:
     """
 
     def __init__(
-        self, entropy: Entropy, config: ConsumerConfig | None = None, positions: Mapping[int, Position] | None = None
+        self,
+        entropy: Entropy,
+        config: ConsumerConfig | None = None,
+        positions: Mapping[int, Position] | None = None,
+        present: PresentEpoch = any_epoch,
     ) -> None:
+        """`positions`: where to go on from. `present`: the epoch that a producer which starts at a time would take."""
         self._config = config or ConsumerConfig()
+        self._present = present
         self._entropy = entropy
         self._feeds: dict[int, Feed] = {}
         self.peers = Peers(self._config)
@@ -49,6 +69,7 @@ class Consumer:
         return [SetTimer(ACK, now + self._config.ack_interval_us)] if self._config.registered else []
 
     def handle(self, sender: Address, message: Any, now: int) -> Effects:
+        """ProtocolError: what the sender cannot mean; nothing of it was believed."""
         if isinstance(message, Frames):
             return self._on_frames(sender, message, now)
         if isinstance(message, Heartbeat):
@@ -100,7 +121,7 @@ class Consumer:
     def _on_frames(self, sender: Address, frames: Frames, now: int) -> Effects:
         feed = self._feeds.get(frames.producer)
         if feed is None:
-            feed = self._meet(frames.producer, frames.epoch, frames.first, sender)
+            feed = self._meet(frames.producer, frames.epoch, frames.first, sender, now)
             if feed is None:
                 return [Report("channel.producers_max", f"frames of one more producer from {sender} refused")]
         if self.peers.asked and self.peers.is_peer(feed, sender):
@@ -139,6 +160,7 @@ class Consumer:
                         "channel.stale", f"frames of epoch {frames.epoch} from {sender}; epoch {feed.epoch} is current"
                     ),
                 ]
+            self._check_epoch(frames.epoch, now)
             # Whether the old epoch's end is known only a heartbeat tells; these frames will be asked for again.
             feed.successor = max(feed.successor or 0, frames.epoch)
             self._watch(feed, now, effects)
@@ -155,11 +177,13 @@ class Consumer:
     def _on_heartbeat(self, sender: Address, beat: Heartbeat, now: int) -> Effects:
         feed = self._feeds.get(beat.producer)
         if feed is None:
-            feed = self._meet(beat.producer, beat.epoch, beat.last + 1, sender)
+            feed = self._meet(beat.producer, beat.epoch, beat.last + 1, sender, now)
             if feed is None:
                 return [Report("channel.producers_max", f"a heartbeat of one more producer from {sender} refused")]
         if beat.epoch < feed.epoch:
             return [Send(sender, Stale(beat.producer, beat.epoch, feed.epoch))]
+        if beat.epoch > feed.epoch:
+            self._check_epoch(beat.epoch, now)
         feed.name = beat.name
         feed.address = beat.direct or sender
         effects = self.peers.learn(feed, beat)
@@ -168,6 +192,8 @@ class Consumer:
             effects.append(SetTimer(f"{SILENCE}{feed.producer}", now + self._config.peer_silence_us))
         if beat.epoch > feed.epoch:
             self._on_successor(feed, beat)
+        elif beat.last < feed.account.known_last:
+            feed.doubt(beat.last)
         else:
             feed.learn(beat.last)
         if beat.epoch == feed.epoch:
@@ -229,6 +255,7 @@ class Consumer:
         feed = self._feeds.get(initial.producer)
         if feed is None or not feed.recovering or initial.epoch < feed.epoch:
             return [Report("channel.unexpected", f"initial information from {sender} that nobody waits for")]
+        self._check_epoch(initial.epoch, now)
         feed.name, feed.address = initial.name, initial.direct or sender
         if initial.epoch > feed.epoch:
             self._succeed(feed, initial.epoch, None)
@@ -242,8 +269,12 @@ class Consumer:
         self._watch(feed, now, effects)
         return effects
 
-    def _meet(self, producer: int, epoch: int, heard: int, address: Address) -> Feed | None:
+    def _check_epoch(self, epoch: int, now: int) -> None:
+        check_epoch(epoch, self._present(now) + self._config.epoch_ahead_us_max // MILLISECOND_US)
+
+    def _meet(self, producer: int, epoch: int, heard: int, address: Address, now: int) -> Feed | None:
         """A producer not known before. The cut is where this consumer's answer for it begins."""
+        self._check_epoch(epoch, now)
         if len(self._feeds) >= self._config.producers_max:
             return None
         position = self._positions.get(producer)

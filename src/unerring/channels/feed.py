@@ -78,6 +78,17 @@ class Feed:
         if last > self.account.known_last:
             self.account.known_last = last
 
+    def doubt(self, last: int) -> None:
+        """The producer says that it has published up to `last` only, and something beyond it was heard of: a word that
+        came late, or one that was a lie. Nobody waits for a lie, and what came late is heard again."""
+        while self.held and self.held[-1].first > last:
+            segment = self.held.pop()
+            self.held_firsts.pop()
+            self.kept_count -= _count(segment)
+            self.kept_bytes -= _size(segment)
+        heard = self.held[-1].last or 0 if self.held else self.next - 1
+        self.account.known_last = max(last, heard)
+
     def pass_on(self, frames: Frames, in_hand_max: int) -> bool:
         """The common case at once: the next frames in order, nothing waiting, and room in the application's hands."""
         if frames.first != self.next or self.ready or self.held or frames.epoch != self.epoch or self.recovering:

@@ -17,19 +17,55 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
-from unerring.model import Message
-
-Range = tuple[int, int]
-"""First and last sequence, both included."""
+from unerring.model import Message, ProtocolError
 
 SEQUENCE_MAX: Final = (1 << 48) - 1
 ORDINAL_MAX: Final = (1 << 32) - 1
 """Behind this nothing of a time follows."""
+EPOCH_MAX: Final = (1 << 40) - 1
+NAME_CHARS_MAX: Final = 1024
+RANGES_MAX: Final = 1 << 14
+
+# What a number or a text from outside can be at all; whether it is plausible now, the machines say.
+ProducerId = Annotated[int, Meta(ge=0)]
+Epoch = Annotated[int, Meta(ge=0, le=EPOCH_MAX)]
+Number = Annotated[int, Meta(ge=0, le=SEQUENCE_MAX)]
+Time = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Name = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
+Range = tuple[Number, Number]
+"""First and last sequence, both included."""
+Ranges = Annotated[tuple[Range, ...], Meta(max_length=RANGES_MAX)]
+
+PresentEpoch = Callable[[int], int]
+"""The epoch that a producer which starts at this `now` would take: what lies far beyond it, no clock has given."""
+
+
+def any_epoch(now: int) -> int:
+    """Where no clock stands behind the epochs."""
+    return EPOCH_MAX
+
+
+def check_epoch(epoch: int, most: int) -> None:
+    """Refuse an epoch that no producer can have yet: once believed, it would shut out the right one."""
+    if epoch > most:
+        raise ProtocolError(
+            f"epoch {epoch} lies beyond {most}, the highest that a clock can have given by now; "
+            "look at the clock of whoever sent it"
+        )
+
+
+def _check_ranges(ranges: tuple[Range, ...]) -> None:
+    before = 0
+    for first, last in ranges:
+        if not before < first <= last:
+            raise ValueError(f"ranges that do not follow one another: {first} to {last} after {before}")
+        before = last
 
 
 def producer_id(name: str) -> int:
@@ -107,83 +143,86 @@ def _join(run: Sequence[Frames]) -> Frames:
 class Heartbeat(Message, frozen=True, gc=False):
     """The producer's name and direct address, and the last sequence it published (0: none yet)."""
 
-    producer: int
-    epoch: int
-    last: int
-    name: str
-    direct: str
-    previous_epoch: int = 0
-    previous_last: int | None = None
+    producer: ProducerId
+    epoch: Epoch
+    last: Number
+    name: Name
+    direct: Name
+    previous_epoch: Epoch = 0
+    previous_last: Number | None = None
     """The epoch before this one, and where it ended, if a durable mark tells."""
-    key: bytes = b""
+    key: Annotated[bytes, Meta(max_length=NAME_CHARS_MAX)] = b""
     """What its signed batches are checked with."""
-    peers: tuple[str, ...] = ()
+    peers: Annotated[tuple[Name, ...], Meta(max_length=RANGES_MAX)] = ()
     """Who keeps its signed batches and can be asked for them when it cannot."""
-    progress_us: int | None = None
+    progress_us: Time | None = None
     """A promise: whatever comes behind `last` is stamped later than this."""
 
 
 class Nack(Message, frozen=True, gc=False):
-    producer: int
-    epoch: int
-    ranges: tuple[Range, ...]
+    producer: ProducerId
+    epoch: Epoch
+    ranges: Ranges
     signed: bool = False
     """Asked of a peer: only whole batches with their producer's signature are of use."""
+
+    def __post_init__(self) -> None:
+        _check_ranges(self.ranges)
 
 
 class Evicted(Message, frozen=True, gc=False):
     """Everything below `lowest` is gone."""
 
-    producer: int
-    epoch: int
-    lowest: int
+    producer: ProducerId
+    epoch: Epoch
+    lowest: Annotated[int, Meta(ge=1, le=SEQUENCE_MAX + 1)]
 
 
 class Gone(Message, frozen=True, gc=False):
     """These will never come."""
 
-    producer: int
-    epoch: int
-    ranges: tuple[Range, ...]
+    producer: ProducerId
+    epoch: Epoch
+    ranges: Ranges
 
 
 class Peer(Message, frozen=True, gc=False):
     """Ask me too: at `address`."""
 
-    producer: int
-    epoch: int
-    address: str
+    producer: ProducerId
+    epoch: Epoch
+    address: Name
 
 
 class Ack(Message, frozen=True, gc=False):
     """Retention for this consumer starts behind what it has accepted."""
 
-    producer: int
-    epoch: int
-    consumer: str
-    accepted: int
+    producer: ProducerId
+    epoch: Epoch
+    consumer: Name
+    accepted: Number
 
 
 class Stale(Message, frozen=True, gc=False):
-    producer: int
-    epoch: int
-    current: int
+    producer: ProducerId
+    epoch: Epoch
+    current: Epoch
 
 
 class Newcomer(Message, frozen=True, gc=False):
-    producer: int
-    epoch: int
+    producer: ProducerId
+    epoch: Epoch
 
 
 class Initial(Message, frozen=True, gc=False):
     """What the application tells a newcomer; it stands for everything up to the cut."""
 
-    producer: int
-    epoch: int
-    cut: int
+    producer: ProducerId
+    epoch: Epoch
+    cut: Number
     information: bytes
-    name: str
-    direct: str
+    name: Name
+    direct: Name
 
 
 Control = Heartbeat | Nack | Evicted | Gone | Peer | Ack | Stale | Newcomer | Initial

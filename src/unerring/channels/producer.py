@@ -12,6 +12,7 @@ from unerring.channels.codec import EVENT_BYTES, ChannelCodec
 from unerring.channels.config import ChannelConfig, ProducerConfig
 from unerring.channels.heartbeat import HeartbeatPace
 from unerring.channels.messages import (
+    NAME_CHARS_MAX,
     ORDINAL_MAX,
     Ack,
     Asked,
@@ -22,12 +23,16 @@ from unerring.channels.messages import (
     Nack,
     Newcomer,
     Peer,
+    PresentEpoch,
     Stale,
+    any_epoch,
+    check_epoch,
     producer_id,
 )
 from unerring.channels.records import (
     CLOSED_KEY,
     LAST_KEY,
+    SUCCEEDED_KEY,
     Recovered,
     closed_put,
     epoch_put,
@@ -37,15 +42,18 @@ from unerring.channels.records import (
     registered_key,
     registered_put,
     signing_put,
+    succeeded_put,
 )
 from unerring.channels.repair import MergedRepairs, RepairPace
 from unerring.channels.signature import Signer
 from unerring.model import (
+    MILLISECOND_US,
     SECOND_US,
     TIME_MIN,
     Address,
     Broadcast,
     CallerError,
+    ConfigError,
     Deliver,
     Effects,
     HandshakeError,
@@ -64,7 +72,8 @@ class Producer:
     """One incarnation of a producer.
 
     `records` is what an earlier incarnation left on stable storage (may be empty); `fresh_epoch` is used when it left
-    nothing, and must then be higher than any epoch before (drivers take the clock's milliseconds).
+    nothing, and must then be higher than any epoch before (drivers take the clock's milliseconds). `present`: the one
+    that a successor which starts at a time would take.
     """
 
     def __init__(
@@ -76,8 +85,12 @@ class Producer:
         config: ProducerConfig | None = None,
         channel: ChannelConfig | None = None,
         signing_seed: bytes = b"",
+        present: PresentEpoch = any_epoch,
     ) -> None:
+        if len(name) > NAME_CHARS_MAX:
+            raise ConfigError(f"the producer name {name[:40]!r}... is over {NAME_CHARS_MAX} characters long")
         self.name = name
+        self._present = present
         self.id = producer_id(name)
         self._config = config or ProducerConfig()
         self._channel = channel or ChannelConfig()
@@ -85,7 +98,7 @@ class Producer:
         before = recover(records, self._codec)
         self._previous_epoch = before.epoch
         self._previous_last = before.closed_at if before.last is None else before.last
-        self.epoch = max(fresh_epoch, before.epoch + 1)
+        self.epoch = max(fresh_epoch, before.epoch + 1, before.succeeded + 1)
         self.last = 0
         self.closed = False
         self._direct = direct
@@ -105,10 +118,15 @@ class Producer:
             self._resume(before)
 
     def _resume(self, before: Recovered) -> None:
-        """An earlier incarnation was durable: go on in its epoch, or, if this one is not, clear its buffer away."""
-        if not self._config.durable:
-            self._forgotten.extend([LAST_KEY, *(frame_key(frames.first) for frames in before.frames)])
+        """An earlier incarnation was durable: go on in its epoch. If this one is not, or the epoch has been succeeded,
+        clear its buffer away: its end is known."""
+        if not self._config.durable or before.succeeded > before.epoch:
+            self._forgotten.extend(frame_key(frames.first) for frames in before.frames)
             self._forgotten.extend(registered_key(consumer) for consumer in before.registered)
+            if self._config.durable:
+                self._last_stamp = before.last_stamp
+            else:
+                self._forgotten.append(LAST_KEY)
             return
         self.epoch = before.epoch
         self.last = before.last or 0
@@ -133,7 +151,7 @@ class Producer:
             puts.append(last_put(self.last, self._last_stamp or (0, 0)))
         if self._signing_seed:
             puts.append(signing_put(self._signing_seed))
-        effects: Effects = [Persist(tuple(puts), (CLOSED_KEY, *self._take_forgotten()))]
+        effects: Effects = [Persist(tuple(puts), (CLOSED_KEY, SUCCEEDED_KEY, *self._take_forgotten()))]
         if self._beat.on:
             effects.extend((Broadcast(self._heartbeat()), self._beat.begin(now)))
         return effects
@@ -228,17 +246,22 @@ class Producer:
     # --- the consumers' side
 
     def handle(self, sender: Address, message: Any, now: int) -> Effects:
-        if isinstance(message, Nack):
+        """ProtocolError: what the sender cannot mean; nothing of it was believed."""
+        kind = type(message)
+        if kind not in (Nack, Ack, Newcomer, Stale, Peer):
+            return [Report("channel.unexpected", f"{kind.__name__} from {sender}: a producer has no use for it")]
+        if message.producer != self.id:
+            return [Report("channel.not_mine", f"{kind.__name__} from {sender} for another producer")]
+        epoch = message.current if kind is Stale else message.epoch
+        if epoch > self.epoch and kind is not Peer:
+            return self._succeeded(epoch, now)
+        if kind is Nack:
             return self._on_nack(sender, message, now)
-        if isinstance(message, Ack):
+        if kind is Ack:
             return self._on_ack(sender, message)
-        if isinstance(message, Newcomer):
-            return self._on_newcomer(sender, message)
-        if isinstance(message, Stale):
-            return self._on_stale(message)
-        if isinstance(message, Peer):
-            return self._on_peer(message)
-        return [Report("channel.unexpected", f"{type(message).__name__} from {sender}: a producer has no use for it")]
+        if kind is Newcomer:
+            return [Deliver(Asked(sender))]
+        return self._on_peer(message) if kind is Peer else []
 
     def timer(self, name: str, now: int) -> Effects:
         beat, again = self._beat.due(now)
@@ -254,13 +277,8 @@ class Producer:
         return self.progress(self._last_stamp[0], now)
 
     def _on_nack(self, sender: Address, nack: Nack, now: int) -> Effects:
-        if nack.producer != self.id:
-            return [Report("channel.not_mine", f"a NACK from {sender} for another producer")]
-        if nack.epoch < self.epoch:
-            return [Send(sender, self._heartbeat())]  # tells that epoch's end, if anyone can
-        if nack.epoch > self.epoch:
-            return self._succeeded(nack.epoch)
-        if not nack.ranges:
+        if nack.epoch < self.epoch or not nack.ranges or nack.ranges[-1][1] > self.last:
+            # It tells the end of the epoch before, if anyone can; or that there is no such thing as is asked for.
             return [Send(sender, self._heartbeat())]
         self._evict_aged(now)
         lowest = self._lowest()
@@ -306,17 +324,8 @@ class Producer:
             self._pace.spend(weight)
         return budget - max(weight, 1)
 
-    def _on_newcomer(self, sender: Address, newcomer: Newcomer) -> Effects:
-        if newcomer.producer != self.id:
-            return [Report("channel.not_mine", f"a newcomer at {sender} asks for another producer")]
-        if newcomer.epoch > self.epoch:
-            return self._succeeded(newcomer.epoch)
-        return [Deliver(Asked(sender))]
-
     def _on_ack(self, sender: Address, ack: Ack) -> Effects:
         """The first one registers: from then on nothing behind it is evicted."""
-        if ack.epoch > self.epoch:
-            return self._succeeded(ack.epoch)
         accepted = min(ack.accepted, self.last) if ack.epoch == self.epoch else 0
         if ack.consumer in self._registered:
             self._registered[ack.consumer] = max(accepted, self._registered[ack.consumer])
@@ -337,15 +346,14 @@ class Producer:
             self._peers[peer.address] = None
         return []
 
-    def _on_stale(self, stale: Stale) -> Effects:
-        return self._succeeded(stale.current) if stale.current > self.epoch else []
-
-    def _succeeded(self, epoch: int) -> Effects:
+    def _succeeded(self, epoch: int, now: int) -> Effects:
+        check_epoch(epoch, self._present(now) + self._config.epoch_ahead_us_max // MILLISECOND_US)
         error = StaleEpoch(
             f"producer {self.name!r} of epoch {self.epoch} has been succeeded by epoch {epoch}; this one stops. "
             "If two programs use one producer name, give each its own"
         )
-        return [Stop("succeeded by a higher epoch", error)]
+        # Should it be started again, it begins above that epoch: nobody would hear it otherwise.
+        return [Persist((succeeded_put(epoch),)), Stop("succeeded by a higher epoch", error)]
 
     # --- bounds
 

@@ -16,6 +16,7 @@ _LAST: Final = "channel/last"
 _FRAME: Final = "channel/frame/"
 _REGISTERED: Final = "channel/registered/"
 _SIGNING: Final = "channel/signing"
+_SUCCEEDED: Final = "channel/succeeded"
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -29,6 +30,8 @@ class Recovered(msgspec.Struct, frozen=True):
     frames: tuple[Frames, ...] = ()
     registered: tuple[str, ...] = ()
     signing_seed: bytes = b""
+    succeeded: int = 0
+    """The epoch for which it stopped; 0: it did not."""
 
 
 def recover(records: Mapping[str, bytes], codec: ChannelCodec) -> Recovered:
@@ -44,6 +47,7 @@ def recover(records: Mapping[str, bytes], codec: ChannelCodec) -> Recovered:
         frames=tuple(codec.decode(records[key]) for key in sorted(records) if key.startswith(_FRAME)),
         registered=tuple(key.removeprefix(_REGISTERED) for key in sorted(records) if key.startswith(_REGISTERED)),
         signing_seed=records.get(_SIGNING, b""),
+        succeeded=int(records.get(_SUCCEEDED, b"0")),
     )
 
 
@@ -55,7 +59,12 @@ def closed_put(last: int) -> tuple[str, bytes]:
     return _CLOSED_AT, b"%d" % last
 
 
+def succeeded_put(epoch: int) -> tuple[str, bytes]:
+    return _SUCCEEDED, b"%d" % epoch
+
+
 CLOSED_KEY: Final = _CLOSED_AT
+SUCCEEDED_KEY: Final = _SUCCEEDED
 LAST_KEY: Final = _LAST
 
 

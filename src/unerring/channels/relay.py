@@ -26,9 +26,11 @@ from unerring.channels.messages import (
     Nack,
     Newcomer,
     Peer,
+    PresentEpoch,
     Promise,
     Range,
     Stale,
+    any_epoch,
     joined,
 )
 from unerring.channels.repair import RepairPace
@@ -48,10 +50,11 @@ class Relay:
         entropy: Entropy,
         config: ProducerConfig | None = None,
         upstream: ConsumerConfig | None = None,
+        present: PresentEpoch = any_epoch,
     ) -> None:
         self._direct = direct
         self._config = config or ProducerConfig()
-        self._consumer = Consumer(entropy, upstream)
+        self._consumer = Consumer(entropy, upstream, present=present)
         self._consumer.peers.address = direct
         self._passed: dict[int, _Passed] = {}
 

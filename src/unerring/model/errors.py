@@ -9,6 +9,7 @@ UnerringError
 │   └── ProcessError        a process graph that is wrong as written
 ├── PeerError               the other side's fault: what it sent is refused, counted and reported
 │   ├── FrameError          bytes that are not a message of ours, or too many of them
+│   ├── ProtocolError       a message of ours that its sender cannot mean: refused before anything of it is believed
 │   ├── StaleEpoch          a frame of a producer's earlier incarnation
 │   └── HandshakeError      another version, another cluster, no right to speak
 └── WorldError              disk, network, time: may go away by itself
@@ -56,6 +57,11 @@ class PeerError(UnerringError):
 
 class FrameError(PeerError):
     """Bytes that are not a message of ours."""
+
+
+class ProtocolError(PeerError):
+    """A message that breaks what its protocol says: its sender's fault. It costs the link, never the process, and
+    nothing of it is believed or kept."""
 
 
 class StaleEpoch(PeerError):

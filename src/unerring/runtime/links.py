@@ -23,6 +23,7 @@ from unerring.model import (
     FrameError,
     HandshakeError,
     NetworkError,
+    PeerError,
     ProcessConfig,
     check,
     invariant,
@@ -282,6 +283,13 @@ class Links:
         self.reports.note("links.cut", f"{peer.name}: {why}; the link is cut, both sides start over")
         connection.fail(NetworkError(why))
         self._ended(peer, connection, why)
+
+    def blame(self, sender: Address, error: PeerError) -> None:
+        """For a driver's `on_fault`: a machine was sent what breaks its protocol. The link is cut; whoever is at its
+        other end starts over, and with the same mistake is cut again."""
+        peer = self._peers.get(sender.partition("/")[0])
+        if peer is not None and peer.connection is not None:
+            self._cut(peer, peer.connection, str(error))
 
     def hold(self, congested: bool) -> None:
         """For a driver's `on_congestion`: its inbox is filling, so let TCP hold the peers back, and go on later."""

@@ -29,6 +29,7 @@ from unerring.model import (
     Effects,
     InvariantBreach,
     Machine,
+    PeerError,
     Persist,
     ProcessConfig,
     Report,
@@ -80,6 +81,7 @@ class Driver:
 
     `deliver` is the application: it may be a coroutine function, and effects that follow wait for it.
     `before_sync` is called before a sync that holds up the event loop: what waits for the loop's next turn can leave.
+    `on_fault(sender, error)` is told of a message that broke its protocol: nothing of it was believed.
     `on_congestion(True)` asks whoever feeds messages to pause, `on_congestion(False)` to go on.
     """
 
@@ -94,12 +96,14 @@ class Driver:
         config: DriverConfig | None = None,
         clock: Callable[[], int] = monotonic_us,
         on_congestion: Callable[[bool], None] | None = None,
+        on_fault: Callable[[Address, PeerError], None] | None = None,
         before_sync: Callable[[], None] | None = None,
         on_breach: Callable[[InvariantBreach], None] = halt,
     ) -> None:
         self.machine = machine
         self.reports = reports or Reports()
         self.on_congestion = on_congestion
+        self.on_fault = on_fault
         self._carrier = carrier
         self._storage = storage
         self._deliver = deliver
@@ -210,7 +214,10 @@ class Driver:
                 self._feed(lambda name=name, now=now: self.machine.timer(name, now))  # type: ignore[misc]
             elif self._inbox:
                 sender, message = self._inbox.popleft()
-                self._feed(lambda: self.machine.handle(sender, message, now))  # noqa: B023
+                try:
+                    self._feed(lambda: self.machine.handle(sender, message, now))  # noqa: B023
+                except PeerError as error:
+                    self._blame(sender, error)
             else:
                 break
             handled += 1
@@ -226,6 +233,12 @@ class Driver:
         except InvariantBreach as error:
             self._on_breach(error)
             raise
+
+    def _blame(self, sender: Address, error: PeerError) -> None:
+        """A bad peer costs its link, never the process."""
+        self.reports.note("peer.protocol_error", f"{sender}: {error}")
+        if self.on_fault is not None:
+            self.on_fault(sender, error)
 
     def _set_alarm(self) -> None:
         if self._alarm is not None:

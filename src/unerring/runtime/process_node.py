@@ -173,6 +173,7 @@ class RunningNode:
         self._carrier.offer = self.driver.offer
         if self._links is not None:
             self.driver.on_congestion = self._links.hold
+            self.driver.on_fault = self._links.blame
             self._links.attach(MACHINE, self.driver.offer)
             for peer, at in self._peers.items():
                 if at:

@@ -40,8 +40,8 @@ class _GaplessFeed(Feed):
 class NoGapDetection(Consumer):
     """Goes on with whatever comes next."""
 
-    def _meet(self, producer: int, epoch: int, heard: int, address: str) -> Feed | None:
-        feed = super()._meet(producer, epoch, heard, address)
+    def _meet(self, producer: int, epoch: int, heard: int, address: str, now: int) -> Feed | None:
+        feed = super()._meet(producer, epoch, heard, address, now)
         if feed is not None:
             feed.__class__ = _GaplessFeed
         return feed

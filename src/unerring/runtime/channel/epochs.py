@@ -17,9 +17,14 @@ _turn = threading.Lock()
 _last = 0
 
 
+def present_epoch(now: int) -> int:
+    """What the wall clock gives. `now`, a machine's monotonic clock, tells nothing of it."""
+    return time.time_ns() // 1_000_000 - _SINCE_MS
+
+
 def fresh_epoch() -> int:
     """The wall clock's, and never one that this process has used. A clock set back makes consumers answer `Stale`."""
     global _last
     with _turn:
-        _last = max(_last + 1, time.time_ns() // 1_000_000 - _SINCE_MS)
+        _last = max(_last + 1, present_epoch(0))
         return _last

@@ -28,6 +28,7 @@ from unerring.model import (
     InvariantBreach,
     NetworkError,
     Outlet,
+    PeerError,
     Persist,
     Report,
     SchemaError,
@@ -38,7 +39,7 @@ from unerring.model import (
     UnerringError,
     to_time_us,
 )
-from unerring.runtime.channel.epochs import fresh_epoch
+from unerring.runtime.channel.epochs import fresh_epoch, present_epoch
 from unerring.runtime.channel.records import Records
 from unerring.runtime.channel.timers import Timers, monotonic_us
 from unerring.runtime.halt import halt
@@ -111,7 +112,7 @@ class AsyncPublisher(Generic[V]):
         records = {} if self._storage is None else self._storage.load("channel/")
         seed = os.urandom(SEED_BYTES) if self._config.signed else b""
         self._machine = Producer(
-            self._name, self._outlet.direct, records, fresh_epoch(), self._config, self._channel, seed
+            self._name, self._outlet.direct, records, fresh_epoch(), self._config, self._channel, seed, present_epoch
         )
         self._carry_out(self._machine.start(monotonic_us()))
         await self._written()
@@ -342,7 +343,10 @@ class AsyncPublisher(Generic[V]):
             self.reports.note("channel.bad_frame", f"{sender}: {error}")
             return
         if self._machine is not None and not self._machine.closed:
-            self._guarded(lambda machine: machine.handle(sender, message, monotonic_us()))
+            try:
+                self._guarded(lambda machine: machine.handle(sender, message, monotonic_us()))
+            except PeerError as error:
+                self.reports.note("channel.protocol_error", f"{sender}: {error}")
             self._room.set()
 
     def _on_timer(self, name: str) -> None:

@@ -26,10 +26,12 @@ from unerring.model import (
     Inlet,
     InvariantBreach,
     Outlet,
+    PeerError,
     Report,
     Send,
     SetTimer,
 )
+from unerring.runtime.channel.epochs import present_epoch
 from unerring.runtime.channel.timers import Timers, monotonic_us
 from unerring.runtime.halt import halt
 from unerring.runtime.reports import Reports
@@ -66,7 +68,7 @@ class AsyncRelay:
 
     async def open(self) -> Self:
         await self._outlet.open(self._receive)
-        self._machine = Relay(self._outlet.direct, random.Random(), self._config, self._upstream)
+        self._machine = Relay(self._outlet.direct, random.Random(), self._config, self._upstream, present_epoch)
         self._step("start")
         await self._inlet.open(self._receive)
         return self
@@ -93,7 +95,10 @@ class AsyncRelay:
         except FrameError as error:
             self.reports.note("channel.bad_frame", f"{sender}: {error}")
             return
-        self._step("handle", sender, message)
+        try:
+            self._step("handle", sender, message)
+        except PeerError as error:
+            self.reports.note("channel.protocol_error", f"{sender}: {error}")
 
     def _step(self, method: str, *arguments: Any) -> None:
         try:

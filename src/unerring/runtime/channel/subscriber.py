@@ -32,10 +32,12 @@ from unerring.model import (
     Inlet,
     InvariantBreach,
     MessageLoss,
+    PeerError,
     Report,
     Send,
     SetTimer,
 )
+from unerring.runtime.channel.epochs import present_epoch
 from unerring.runtime.channel.records import BAD_RECORD, Batch, Received, Records
 from unerring.runtime.channel.timers import Timers, monotonic_us
 from unerring.runtime.halt import halt
@@ -112,7 +114,7 @@ class AsyncSubscriber(Generic[V]):
         self._codec = ChannelCodec(channel or ChannelConfig())
         self._inlet = open_inlet(where, transport, self.reports) if isinstance(where, str) else where
         self._peer_way = open_outlet(f"tcp://{serve}", transport, self.reports) if serve else None
-        self._machine = Consumer(random.Random(seed), self._config, positions)
+        self._machine = Consumer(random.Random(seed), self._config, positions, present_epoch)
         self._timers = Timers(self._on_timer)
         self._queue: deque[Frames | Loss | Promise] = deque()
         self._queued = 0
@@ -348,6 +350,8 @@ class AsyncSubscriber(Generic[V]):
             return
         try:
             self._carry_out(self._machine.handle(sender, message, monotonic_us()))
+        except PeerError as error:
+            self.reports.note("channel.protocol_error", f"{sender}: {error}")
         except InvariantBreach as broken:
             halt(broken)
 

@@ -20,6 +20,7 @@ from unerring.model import (
     Disconnected,
     InvariantBreach,
     Machine,
+    PeerError,
     Report,
     StableStorage,
     Stop,
@@ -76,6 +77,7 @@ class Host:
             deliver=deliver,
             reports=Reports(self._happens),
             on_congestion=self.links.hold,
+            on_fault=self._blame,
         )
 
     async def run(self, status: Path | None = None, beside: Callable[[], Awaitable[None]] | None = None) -> Stop:
@@ -134,6 +136,9 @@ class Host:
         elif isinstance(message, Disconnected):
             message = Disconnected(name, message.why)
         return self.driver.offer(name, message)
+
+    def _blame(self, name: Address, error: PeerError) -> None:
+        self.links.blame(dotted(self.keeper if name == MEMBERSHIP else name), error)
 
     def _say(self, report: Report) -> None:
         """Into the process's log: why somebody may not speak with us, or we with them; each sentence once."""

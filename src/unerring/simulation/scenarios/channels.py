@@ -23,6 +23,7 @@ from unerring.channels import (
 )
 from unerring.channels.codec import ChannelCodec
 from unerring.channels.config import ChannelConfig
+from unerring.channels.messages import PresentEpoch, Promise, any_epoch
 from unerring.model import MILLISECOND_US, SECOND_US, Entropy
 from unerring.simulation.channel_canaries import (
     AsksOnce,
@@ -75,9 +76,8 @@ class Listener:
 
     def _check_cut(self, loss: Loss, information: bytes) -> None:
         """The information says itself up to where it stands for the events."""
-        epoch, cut = (int(part) for part in information.split(b"/"))
-        if (epoch, cut) != (loss.epoch, loss.last):
-            self.wrong_cuts.append(f"{self.name}: information of epoch {epoch} up to {cut} came for {loss}")
+        if information != b"%d/%d" % (loss.epoch, -1 if loss.last is None else loss.last):
+            self.wrong_cuts.append(f"{self.name}: information {information!r} (epoch, cut) came for {loss}")
 
 
 @scenario("channels")
@@ -88,6 +88,8 @@ class Channels(Scenario):
     producer: type[Producer] = Producer
     consumer: type[Consumer] = Consumer
     relay: type[Relay] = Relay
+    clocked = False
+    """Whether epochs come from the world's clock, as in production; else they are counted."""
     faults_us = 4 * SECOND_US
     calm_us = 300 * SECOND_US
     """A consumer with room for five fetches ten thousand missed events five at a time (seed 1807)."""
@@ -122,6 +124,7 @@ class Channels(Scenario):
             buffer_count_max=draw.choice((20, 300, 100_000)),
             replay_bytes_max=draw.choice((1024, 1 << 20)),
             heartbeat_pause_us_max=draw.choice((50, 1000)) * MILLISECOND_US,
+            epoch_ahead_us_max=200 * MILLISECOND_US,
         )
         self._draw_peers(world)
         producers = [f"producer{n}" for n in range(draw.randint(1, 2))]
@@ -149,8 +152,16 @@ class Channels(Scenario):
 
     def _add_relay(self, world: World, producers: list[str], spec: LinkSpec) -> None:
         """Two channels chained: all consumers listen behind the relay."""
-        upstream = ConsumerConfig(start=Start.EARLIEST, nack_pause_us_max=200 * MILLISECOND_US)
-        world.add("relay", lambda records, entropy, now: self.relay("relay", entropy, self.producer_config, upstream))
+        upstream = ConsumerConfig(
+            start=Start.EARLIEST,
+            nack_pause_us_max=200 * MILLISECOND_US,
+            epoch_ahead_us_max=200 * MILLISECOND_US,
+        )
+        present = self._present(world)
+        world.add(
+            "relay",
+            lambda records, entropy, now: self.relay("relay", entropy, self.producer_config, upstream, present),
+        )
         for name in producers:
             world.subscribe("relay", name, spec)
             world.link("relay", name, spec)
@@ -167,14 +178,21 @@ class Channels(Scenario):
             nack_pause_us_max=200 * MILLISECOND_US,
             peer_bytes_max=self.peer_bytes_max,
             peer_silence_us=SECOND_US,
+            epoch_ahead_us_max=200 * MILLISECOND_US,
         )
         return Listener(name, config, draw.choice((0, 0, 100, 20_000)), recovers=draw.random() < 0.3)
 
     # --- producers
 
+    def _present(self, world: World) -> PresentEpoch:
+        return (lambda now: world.now_us // MILLISECOND_US + 1) if self.clocked else any_epoch
+
     def _add_producer(self, world: World, name: str) -> None:
+        present = self._present(world)
+
         def boot(records: Mapping[str, bytes], entropy: Entropy, now: int) -> Producer:
-            machine = self.producer(name, name, records, 1, self.producer_config, None, self.signing_seed)
+            fresh = present(now) if self.clocked else 1
+            machine = self.producer(name, name, records, fresh, self.producer_config, None, self.signing_seed, present)
             # What an incarnation published and had not synced when it died was not sent: its numbers are used again.
             log = self.published.setdefault((machine.id, machine.epoch), [])
             del log[machine.last :]
@@ -185,14 +203,15 @@ class Channels(Scenario):
         world.add(name, boot, on_deliver=lambda asked: self._welcome(world, name, asked))
         period_us = world.draw.choice((1000, 5000, 20_000))
         burst = world.draw.choice((1, 1, 4))
-        world.every(period_us, lambda: self._publish(world, name, burst), until_us=self.faults_us - SECOND_US // 2)
+        world.every(period_us, lambda: self.publish(world, name, burst), until_us=self.faults_us - SECOND_US // 2)
         if world.draw.random() < 0.4:
             # Over before the calm: a run that ends between its crash and its start would miss the end of an epoch.
             world.at(world.draw.randrange(self.faults_us - SECOND_US), lambda: self._restart_cleanly(world, name))
         if world.draw.random() < 0.2:
             world.at(world.draw.randrange(self.faults_us), lambda: self._wake_zombie(world, name))
 
-    def _publish(self, world: World, name: str, burst: int) -> None:
+    def publish(self, world: World, name: str, burst: int) -> None:
+        """So many events, if it runs and has room."""
         machine = world.machine(name)
         if machine is None or machine.closed:
             return
@@ -240,7 +259,7 @@ class Channels(Scenario):
         def boot(records: Mapping[str, bytes], entropy: Entropy, now: int) -> Consumer:
             listener.incarnation += 1
             listener.waiting.clear()
-            machine = self.consumer(entropy, listener.config, listener.positions)
+            machine = self.consumer(entropy, listener.config, listener.positions, self._present(world))
             if listener.name == self.liar:
                 machine.peers = LyingPeers(listener.config)
             machine.peers.address = listener.name if self.signing_seed else ""
@@ -248,7 +267,9 @@ class Channels(Scenario):
 
         world.add(listener.name, boot, on_deliver=lambda what: self._on_deliver(world, listener, what))
 
-    def _on_deliver(self, world: World, listener: Listener, what: Frames | Loss) -> None:
+    def _on_deliver(self, world: World, listener: Listener, what: Frames | Loss | Promise) -> None:
+        if isinstance(what, Promise):
+            return  # producers here make none
         listener.waiting.append(what)
         if len(listener.waiting) == 1:
             self._work(world, listener, listener.incarnation)

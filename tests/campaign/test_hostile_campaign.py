@@ -1,0 +1,30 @@
+"""Half a million hostile messages into every machine: recorded traffic, altered field by field."""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+
+import pytest
+
+from unerring.simulation.hostile import Rain, rain
+
+MESSAGES = int(os.environ.get("UNERRING_CAMPAIGN_MESSAGES", "600000"))
+SHARES = {"channels": 0.3}
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_altered_messages(name: str) -> None:
+    fell = Rain()
+    for seed in count(1):
+        fell.add(rain(name, seed))
+        assert fell.findings == [], f"seed {seed}"
+        if fell.sent >= MESSAGES * SHARES[name]:
+            break
+    print(fell)
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_repeated_messages(name: str) -> None:
+    for seed in range(100):
+        assert rain(name, seed, repeated=True).findings == [], f"seed {seed}"
