@@ -121,3 +121,13 @@ async def _take(events: AsyncSubscriber[object], heard: list[object]) -> None:
         heard.append(event.value)
         promised = [item for item in heard if isinstance(item, int)]
         assert not promised or event.time > promised[-1]
+
+
+def test_a_closed_producer_has_nothing_more_to_promise() -> None:
+    """`unerring simulate channels` from 4 000 000 on: the heartbeat after a clean close raised."""
+    producer = Producer("press", "press", {}, 1)
+    producer.start(0)
+    producer.publish([b"one"], [1], None, 0)
+    producer.close(0)
+    beats = [effect for effect in producer.timer("heartbeat", 10_000_000) if isinstance(effect, Broadcast)]
+    assert [beat.message.last for beat in beats] == [1]

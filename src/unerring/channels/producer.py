@@ -272,7 +272,9 @@ class Producer:
 
     def _settled(self, now: int) -> Effects:
         """The last time is over if nothing more of it came for a while; a clock that counts seconds takes a second."""
-        if self._last_stamp is None or (self._last_stamp[0] % SECOND_US == 0 and now - self._published_us < SECOND_US):
+        if self.closed or self._last_stamp is None:
+            return []
+        if self._last_stamp[0] % SECOND_US == 0 and now - self._published_us < SECOND_US:
             return []
         return self.progress(self._last_stamp[0], now)
 
