@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from unerring.app import batches
 from unerring.app.application import App
+from unerring.app.inputs import Inputs, rules_of
 from unerring.app.metrics import Metrics
 from unerring.app.parts import Parts
 from unerring.log import EventLog, LocalStore
@@ -106,6 +107,7 @@ class Run:
         self.views = [LevelView(level) for level in (share.levels if share else app.levels(data))]
         self.acting: Acting | None = None
         """What is done about situations, if anything is."""
+        self._inputs = Inputs(EventLog(data / "log"), rules_of(app))
         self._feeds: Feeds | None = None
         self._queries: list[StreamingQuery] = []
         self._spark: SparkSession | None = None
@@ -177,6 +179,7 @@ class Run:
                 self._queries[number] = self._again(self.views[number], query)
         self.parts.look()
         self.parts.measure(self.metrics)
+        self._inputs.measure(self.metrics)
         LocalStore(self.share.home if self.share else self.data).replace(METRICS_FILE, self.metrics.text().encode())
 
     def stop(self) -> None:

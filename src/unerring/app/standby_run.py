@@ -14,6 +14,7 @@ import msgspec
 
 from unerring.app import live
 from unerring.app.application import App, load
+from unerring.app.inputs import Inputs, rules_of
 from unerring.app.live import LIVE, SPARK
 from unerring.app.live_run import supervise
 from unerring.app.metrics import Metrics
@@ -21,7 +22,7 @@ from unerring.app.parts import Parts
 from unerring.app.running import METRICS_FILE, check_master
 from unerring.app.standby import SparkOptions, command
 from unerring.correlation.record import node_of
-from unerring.log import LocalStore
+from unerring.log import EventLog, LocalStore
 from unerring.model import CallerError, ConfigError
 from unerring.pipeline.session import SparkConfig
 from unerring.runtime.live import Cluster, Supervisor
@@ -71,8 +72,9 @@ def run_standby(
         from unerring.app.feeds import feeds_of
 
         feeds = feeds_of(app, data, parts)
+    inputs = Inputs(EventLog(data / "log"), rules_of(app))
     try:
-        asyncio.run(_supervise(cluster, data, app, options, Watch(data, metrics, say, parts)))
+        asyncio.run(_supervise(cluster, data, app, options, Watch(data, metrics, say, parts, inputs)))
     finally:
         if feeds is not None:
             feeds.stop()
@@ -131,11 +133,19 @@ async def _supervise(cluster: Cluster, data: Path, app: App, options: StandbyOpt
 class Watch:
     """Says what changes among the drivers, and keeps the metrics."""
 
-    def __init__(self, data: Path, metrics: Metrics, say: Callable[[str], Any], parts: Parts | None = None) -> None:
+    def __init__(
+        self,
+        data: Path,
+        metrics: Metrics,
+        say: Callable[[str], Any],
+        parts: Parts | None = None,
+        inputs: Inputs | None = None,
+    ) -> None:
         self.say = say
         self._data = data
         self._metrics = metrics
         self._parts = parts or Parts()
+        self._inputs = inputs
         self._said: dict[str, str] = {}
 
     async def run(self, supervisor: Supervisor) -> None:
@@ -143,6 +153,8 @@ class Watch:
             await asyncio.sleep(LOOK_S)
             await asyncio.to_thread(self._parts.look)
             self._parts.measure(self._metrics)
+            if self._inputs is not None:
+                await asyncio.to_thread(self._inputs.measure, self._metrics)
             found = await asyncio.to_thread(processes, self._data / LIVE)
             for told in found:
                 if node_of(told["name"]) == SPARK:

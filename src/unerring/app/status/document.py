@@ -6,6 +6,7 @@
 | tree | the query tree: sources, rules, and what is started for which situation |
 | live | the live gear's processes: leaders, incarnations, queues, lag; the membership record |
 | parts | what works in the run's own process (channels, reactions, levels), and what was started again |
+| inputs | each stream's watermark and its age; which rule waits for which stream |
 | spark | drivers, and each level's micro-batches: rate, lag, state |
 | streams | the event log: events, progress, quarantine, readers |
 | situations | how many, by stream |
@@ -26,6 +27,7 @@ import msgspec
 
 from unerring.app import ledgers
 from unerring.app.folder import LOG, run_in
+from unerring.app.inputs import WAITS_US, Wait, rules_in, waits_of, watermarks_of
 from unerring.app.parts import parts_in
 from unerring.app.status.happened import Happened
 from unerring.app.status.instances import Instances
@@ -110,6 +112,7 @@ class RunStatus:
             "parts": parts_in(self.data),
             "spark": self.levels.look(live["processes"], self._inputs(tree, streams)),
             "streams": streams,
+            "inputs": self._waits(tree),
             "situations": self.streams.situations(now_us),
             "processes": self.instances.look(),
             "channels": self._channels(),
@@ -139,7 +142,11 @@ class RunStatus:
             "alive": len(alive),
             "since_us": self.happened.first_us,
             "at_us": now_us if alive or last_us is None else last_us,
-            "notes": [*self.notes, *_health(found["parts"], len(alive))],
+            "notes": [
+                *self.notes,
+                *_health(found["parts"], len(alive)),
+                *(_silence(found["inputs"], now_us) if alive else ()),
+            ],
         }
 
     def _tree(self) -> dict[str, Any]:
@@ -159,6 +166,12 @@ class RunStatus:
                 known[node["name"]] = min(open_ones)
         return known
 
+    def _waits(self, tree: dict[str, Any]) -> dict[str, Any]:
+        """Health by input, of the chains as they were just looked at."""
+        chains = {name: counted.chain for name, counted in self.streams.counted.items()}
+        waits = waits_of(chains, rules_in(tree))
+        return {"watermarks": msgspec.to_builtins(watermarks_of(chains)), "waits": msgspec.to_builtins(waits)}
+
     def _live(self) -> dict[str, Any]:
         folder = self.data / LIVE
         if not (folder / clusters.FILE).exists():
@@ -177,6 +190,13 @@ class RunStatus:
             **{name: sum(account[name] for account in accounts) for name in sums},
             "accounts": accounts,
         }
+
+
+def _silence(inputs: dict[str, Any], now_us: int) -> Iterator[str]:
+    """A sentence for every input that holds a rule up."""
+    for wait in msgspec.convert(inputs["waits"], list[Wait]):
+        if now_us - wait.since_us >= WAITS_US:
+            yield wait.sentence(now_us)
 
 
 def _health(parts: dict[str, Any], alive: int) -> Iterator[str]:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+import msgspec
+
+from unerring.app.inputs import Wait, Watermark, now_us, rules_in, samples_of
+
 HELP: Final = {
     "unerring_process_up": "Whether a process of the run is there: live ones, drivers of Spark, process nodes.",
     "unerring_part_up": "Whether a part of the run's own process works (1), or failed and waits for its restart (0).",
@@ -14,6 +18,9 @@ HELP: Final = {
     "unerring_queued": "Outgoing events that a process keeps until they are acknowledged.",
     "unerring_waiting": "Events that a process has received and not worked on.",
     "unerring_lag_seconds": "How far a process or level is behind its inputs, in event time.",
+    "unerring_watermark_seconds": "Event time up to which a stream is known.",
+    "unerring_watermark_age_seconds": "Wall time since a stream's watermark last moved.",
+    "unerring_input_wait_seconds": "How long a rule has waited for one of its inputs while another is further.",
     "unerring_stream_events_total": "Events in the log, by stream.",
     "unerring_situations_total": "Situations sealed, by stream.",
     "unerring_quarantined_total": "Events in quarantine, by stream and reason.",
@@ -55,6 +62,7 @@ def prometheus(told: dict[str, Any]) -> str:
 def _samples(told: dict[str, Any]) -> Iterator[Sample]:
     yield from _processes(told)
     yield from _parts(told["parts"])
+    yield from _inputs(told["inputs"], rules_in(told["tree"]))
     for stream, one in told["streams"].items():
         name = "unerring_situations_total" if one["kind"] == "situation" else "unerring_stream_events_total"
         yield name, {"stream": stream}, one["events"]
@@ -102,6 +110,11 @@ def _parts(told: dict[str, Any]) -> Iterator[Sample]:
     for part in told["parts"]:
         yield "unerring_part_up", {"part": part["name"]}, runs and part["state"] == "running"
         yield "unerring_part_restarts_total", {"part": part["name"]}, part["restarts"]
+
+
+def _inputs(told: dict[str, Any], rules: dict[str, list[str]]) -> Iterator[Sample]:
+    watermarks = msgspec.convert(told["watermarks"], list[Watermark])
+    yield from samples_of(watermarks, msgspec.convert(told["waits"], list[Wait]), rules, now_us())
 
 
 def _processes(told: dict[str, Any]) -> Iterator[Sample]:

@@ -1,0 +1,128 @@
+"""Health by input: a stream that falls silent is named, with the rules that wait for it, though nothing is behind."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.pages import blocks_of
+from unerring import App, fn, rule, stream, trailing
+from unerring.app.folder import remember
+from unerring.app.inputs import Inputs, rules_of
+from unerring.app.metrics import Metrics
+from unerring.app.status import RunStatus
+from unerring.app.status.prometheus import prometheus
+from unerring.dashboard.screen import screen
+from unerring.log import EventLog, LogWriter
+from unerring.model import SECOND_US, Stamp, StreamSchema, schema_of
+from unerring.runtime.live.processes import own_number
+
+OPERATIONS = Path(__file__).parent.parent.parent / "docs" / "operations.md"
+NOON_US = 1_772_539_200 * SECOND_US
+
+
+@stream(key="card")
+class TxnEurope:
+    card: int
+
+
+@stream(key="card")
+class TxnAmerica:
+    card: int
+
+
+@stream(key="card")
+class TxnAsia:
+    card: int
+
+
+Txn = rule("Txn").on(TxnEurope, TxnAmerica, TxnAsia).window(trailing(60 * SECOND_US)).on_change("n").emit(n=fn.count())
+app = App("cards", rules=[Txn], buckets=1)
+
+
+def extend(data: Path, schema: StreamSchema, known_s: int, ago_s: float) -> None:
+    """One event, and a watermark, sealed so long ago."""
+    writer = LogWriter(EventLog(data / "log"), schema, None, 1)
+    writer.append("p", (1, known_s), Stamp(NOON_US + known_s * SECOND_US), {"card": 1}, 0)
+    writer.progress(NOON_US + known_s * SECOND_US, 0)
+    writer.seal()
+    newest = max((data / "log" / schema.name / "segments").iterdir(), key=lambda path: path.name)
+    at_s = time.time() - ago_s
+    os.utime(newest, (at_s, at_s))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """All three came in for a while; then Asia fell silent, 40 s ago, and the others went on."""
+    for schema in app.streams:
+        extend(tmp_path, schema, 1, 41)
+    for schema in (schema_of(TxnEurope), schema_of(TxnAmerica)):
+        for second in range(2, 6):
+            extend(tmp_path, schema, second, 42 - second)
+    remember(tmp_path, f"{__name__}:app")
+    own_number(tmp_path, "spark")  # so that the run counts as running
+    return tmp_path
+
+
+def alerts() -> dict[str, tuple[str, float]]:
+    """The alerts of docs/operations.md whose expression is `metric > number`."""
+    (found,) = [block for block in blocks_of("operations.md", OPERATIONS.read_text()) if block.save_as == "alerts.yaml"]
+    pairs = re.findall(r"alert: (\w+)\n\s+expr: (unerring_\w+) > ([0-9.]+)$", found.text, re.MULTILINE)
+    return {name: (metric, float(bound)) for name, metric, bound in pairs}
+
+
+def firing(alert: str, exported: str) -> list[str]:
+    """The labels of the samples for which a documented alert fires."""
+    metric, bound = alerts()[alert]
+    samples = re.findall(rf"^{metric}(\{{.*\}})? (\S+)$", exported, re.MULTILINE)
+    return [labels for labels, value in samples if float(value) > bound]
+
+
+def test_a_rule_says_for_which_input_it_waits(data: Path) -> None:
+    told = RunStatus(data).look()
+    (wait,) = told["inputs"]["waits"]
+    assert (wait["rule"], wait["stream"]) == ("Txn", "TxnAsia")
+    assert (time.time_ns() // 1000 - wait["since_us"]) / SECOND_US == pytest.approx(40, abs=30)
+    (note,) = told["run"]["notes"]
+    assert re.match(r"Txn waits for TxnAsia since \d+ s: nothing is known of it after 2026-03-03 12:00:01; ", note)
+    console = Console(file=io.StringIO(), width=80)
+    console.print(screen(told, 80))
+    assert "Txn waits for TxnAsia since" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_documented_alert_fires_for_the_silent_input_alone(data: Path) -> None:
+    exported = prometheus(RunStatus(data).look())
+    silent = '{rule="Txn",stream="TxnAsia"}'
+    assert firing("InputSilent", exported) == [silent]
+    assert firing("StreamSilent", exported) == []
+    assert f'unerring_watermark_seconds{{stream="TxnAsia"}} {NOON_US // SECOND_US + 1}' in exported
+    metrics = Metrics()
+    Inputs(EventLog(data / "log"), rules_of(app)).measure(metrics)
+    assert firing("InputSilent", metrics.text()) == [silent], "with a port of its own a run on Spark says the same"
+
+    extend(data, schema_of(TxnAsia), 5, 0)
+    exported = prometheus(RunStatus(data).look())
+    assert firing("InputSilent", exported) == [], "it spoke again"
+    assert RunStatus(data).look()["run"]["notes"] == []
+
+
+def test_an_input_that_never_spoke_is_waited_for_since_another_did(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "log")
+    for schema in app.streams:
+        log.create(schema, 1)
+    long_ago_s = time.time() - 9_000
+    os.utime(tmp_path / "log" / "TxnAsia" / "stream.json", (long_ago_s, long_ago_s))
+    inputs = Inputs(log, rules_of(app))
+    assert inputs.look()[1] == [], "nobody has anything to wait for"
+    for schema in (schema_of(TxnEurope), schema_of(TxnAmerica)):
+        extend(tmp_path, schema, 1, 3_000)
+    (wait,) = inputs.look()[1]
+    assert wait.stream == "TxnAsia"
+    assert (time.time_ns() // 1000 - wait.since_us) / SECOND_US == pytest.approx(3_000, abs=300)
+    assert "nothing is known of it at all" in wait.sentence(wait.since_us)
