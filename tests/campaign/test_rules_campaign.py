@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from tests.rules.conformance import check
-from tests.rules.generators import pair
+from tests.rules.generators import pair, until_pair
 from unerring.rules import workloads
 from unerring.rules.interpreter import Interpreter
 
@@ -24,6 +24,12 @@ CHUNKS = 20
 def test_small_pairs(chunk: int) -> None:
     for seed in range(FIRST + chunk, FIRST + PAIRS, CHUNKS):
         check(Interpreter, pair(seed))
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_loops_with_stops(chunk: int) -> None:
+    for seed in range(FIRST + chunk, FIRST + 100_000, CHUNKS):
+        check(Interpreter, until_pair(seed))
 
 
 @pytest.mark.parametrize("kind", "pqwj")

@@ -7,7 +7,9 @@ Every back end is held to the oracle on the same pairs: `oracle.run(plan, events
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
 from unerring.model import TIME_MAX, Column, ColumnType, Event, RuleError, Stamp, StreamSchema
@@ -244,6 +246,41 @@ def pattern_plan(random: Random, wild: bool = False) -> pl.PatternPlan:
         timed_out,
         unbounded=True,
     )
+
+
+def until_pair(seed: int, events_max: int = 12) -> Pair:
+    """A pattern with loops, most of which have a stop condition that often holds, also on a loop's first event."""
+    while True:
+        made = pair(seed, "pq", events_max)
+        assert isinstance(made.plan, pl.PatternPlan)
+        random = Random(f"until {seed}")
+        try:
+            plan = replace(made.plan, pattern=stopped(random, made.plan.pattern, partial(_stop, random)))
+        except RuleError:
+            plan = made.plan
+        if plan != made.plan:
+            return replace(made, plan=plan)
+        seed += 1_000_000_007
+
+
+def _stop(random: Random) -> ex.Expr:
+    return alone_condition(random) if random.random() < 0.9 else bound_condition(random, NAMES[:1])
+
+
+def stopped(random: Random, node: pt.Pattern, condition: Callable[[], ex.Expr]) -> pt.Pattern:
+    """The same tree with a stop condition on most of its loops."""
+    parts = {
+        name: tuple(stopped(random, part, condition) for part in value)
+        if isinstance(value, tuple)
+        else stopped(random, value, condition)
+        for name in ex.field_names(type(node))
+        for value in (getattr(node, name),)
+        if isinstance(value, pt.Pattern | tuple)
+    }
+    made: pt.Pattern = replace(node, **parts)  # type: ignore[type-var]
+    if isinstance(made, pt.Quantified) and random.random() < 0.8:
+        return replace(made, gap=replace(made.gap or pt.Gap(pt.Contiguity.STRICT), until=condition()))
+    return made
 
 
 def _easier(random: Random, variable: pl.Variable) -> pl.Variable:

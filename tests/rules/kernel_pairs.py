@@ -13,6 +13,8 @@ from unerring.rules.expressions import BOOL, FLOAT, INT, TEXT
 from unerring.rules.outputs import Row, merge_order
 from unerring.rules.plan import Input, Measure, PatternPlan, Plan, Selection, Skip, SkipKind, Variable
 
+from .generators import stopped
+
 LEFT = StreamSchema(
     "Left",
     (
@@ -401,6 +403,34 @@ class NarrowMaker(PairMaker):
             self.last_kinds[key] = (self.last_kinds.get(key, 0) + self.random.choice((0, 1, 1, 1, 2))) % 4
             made.payload["kind"] = KINDS[self.last_kinds[key]]
         return made
+
+
+class StoppedMaker(PairMaker):
+    """Repetitions, most of which have a stop condition that often holds, also on their first row."""
+
+    def plan(self) -> PatternPlan:
+        made = super().plan()
+        if not any(isinstance(node, pt.Quantified) for node in pt.nodes(made.pattern)):
+            raise RuleError("it repeats nothing")
+        return replace(made, pattern=stopped(self.random, made.pattern, self.stop))
+
+    def condition(self, own: str, earlier: list[str], strict: bool) -> ex.Expr | None:
+        """One that holds often, most of the time."""
+        if self.random.random() < 0.3:
+            return super().condition(own, earlier, strict)
+        kinds = self.random.sample(KINDS, self.random.choice((1, 2, 3)))
+        return ex.InList(column("kind"), tuple(ex.literal(kind) for kind in kinds))
+
+    def stop(self) -> ex.Expr:
+        """A condition that does not say which kind it is holds on rows that a step takes."""
+        return self.of_row() if self.random.random() < 0.8 else self.kind_is()
+
+    def pattern(self, plain: bool) -> tuple[pt.Pattern, tuple[Variable, ...]]:
+        return super().pattern(plain=False)
+
+
+class StoppedGroupMaker(StoppedMaker, GroupMaker):
+    """The same of groups."""
 
 
 def plan_of(seed: int, kind: type[PairMaker] = PairMaker) -> tuple[PairMaker, Plan]:

@@ -24,12 +24,17 @@ complete when merged time has passed the deadline and no such row came. `within_
 The preference order is that of backtracking: parts from left to right, in Alternation the earlier option first, in
 Quantified another iteration before leaving (greedy) or after it (reluctant). An iteration that binds nothing ends its
 loop, and stands for all iterations that were still required.
+
+`until` in the gap of a Quantified ends the loop: a row on which it holds is never bound in the loop, and once the loop
+has bound a row, the search for the next one in it, between iterations and inside of them, ends at such a row. Before
+the loop's first bound row, such a row is no end: where the search would have taken it, `relaxed` and `strict` find
+nothing, and `any` passes it over. Leaving the loop ends its `until`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from unerring.model import RuleError
@@ -66,7 +71,7 @@ class Gap(Pattern):
     within_us: int | None = None
     """The next bound row is at most this much later than the last bound row."""
     until: Expr | None = None
-    """At a row on which this holds the search for the next bound row ends without it (a loop's stop condition)."""
+    """At a row on which this holds the search for the next bound row ends without it. In a Quantified: see there."""
 
     def __post_init__(self) -> None:
         check_duration(self.within_us)
@@ -147,7 +152,16 @@ class Quantified(Pattern):
     most: int | None
     greedy: bool = True
     gap: Gap | None = None
-    """Between two iterations. None: strict."""
+    """Between two iterations. None: strict. Its `until` is the whole loop's stop condition."""
+
+    @property
+    def until(self) -> Expr | None:
+        return None if self.gap is None else self.gap.until
+
+    @property
+    def between(self) -> Gap | None:
+        """The gap alone: between two iterations, without what ends the loop."""
+        return self.gap if self.until is None or self.gap is None else replace(self.gap, until=None)
 
     def __post_init__(self) -> None:
         if self.least < 0 or (self.most is not None and (self.most < self.least or self.most == 0)):

@@ -22,7 +22,7 @@ import msgspec
 
 from unerring.model import Column, ColumnType, RuleError, StreamSchema
 from unerring.rules.expressions import Expr, KeyValue, field_names
-from unerring.rules.patterns import Pattern
+from unerring.rules.patterns import Pattern, Quantified
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,6 +370,8 @@ def canonical(value: object) -> str:
         return f"{type(value).__name__}{canonical(tuple(sorted(msgspec.to_builtins(value).items())))}"
     if is_dataclass(value) and not isinstance(value, type):
         inner = ", ".join(f"{name}={canonical(getattr(value, name))}" for name in field_names(type(value)))
+        if isinstance(value, Quantified) and value.until is not None:
+            inner += ", until=2"  # it means more than it did: a state from before does not fit
         return f"{type(value).__name__}({inner})"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {canonical(value[key])}" for key in sorted(value)) + "}"

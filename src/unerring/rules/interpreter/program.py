@@ -26,7 +26,9 @@ class Op(IntEnum):
     INCLUDE = 8
     START = 9
     END = 10
-    MATCH = 11
+    ENTER = 11  # a loop with a stop condition begins: argument is the condition
+    LEAVE = 12  # it is left
+    MATCH = 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,25 +109,30 @@ class _Assembler:
             split = self.put(Op.SPLIT)
             splits.append((split, self.here))
 
+        if node.until is not None:
+            self.put(Op.ENTER, node.until)
+        gap = node.between
         body = self.here
         for done in range(max(node.least, 1) if node.most is None else node.most):
-            if done and node.gap is not None and done < node.least:
-                self.put(Op.GAP, node.gap)
+            if done and gap is not None and done < node.least:
+                self.put(Op.GAP, gap)
             if done >= node.least:
                 choice()
-                if done and node.gap is not None:
-                    self.put(Op.GAP, node.gap)
+                if done and gap is not None:
+                    self.put(Op.GAP, gap)
             body = self.here
             self.iteration(node.part, leaving)
         if node.most is None:
             choice()
-            if node.gap is not None:
-                self.put(Op.GAP, node.gap)
+            if gap is not None:
+                self.put(Op.GAP, gap)
             self.put(Op.JUMP, body)
         for split, inside in splits:
             self.arguments[split] = (inside, self.here) if node.greedy else (self.here, inside)
         for place in leaving:
             self.arguments[place] = self.here
+        if node.until is not None:
+            self.put(Op.LEAVE)
 
     def iteration(self, part: pt.Pattern, leaving: list[int]) -> None:
         may_be_empty = pt.can_be_empty(part)

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from unerring.model import TIME_MAX, Event, Key, RuleError
 from unerring.rules import patterns as pt
 from unerring.rules.evaluation import NotYet, Prepared, prepare
-from unerring.rules.expressions import At, Which
+from unerring.rules.expressions import At, Expr, Which
 from unerring.rules.interpreter.program import Op, Program, assemble
 from unerring.rules.plan import PatternPlan, Selection
 from unerring.rules.reading import of_row_alone, positions, walk
@@ -50,6 +50,8 @@ class Thread(NamedTuple):
     absences: tuple[pt.Absence, ...]
     excluding: int
     marks: tuple[int, ...]
+    stops: tuple[tuple[Expr, int], ...] = ()
+    """The stop condition of each loop that it is in, and how many rows were bound when it came into it."""
 
 
 class Status(IntEnum):
@@ -195,7 +197,7 @@ class Matcher:
         self.alone = tuple(v.condition is None or of_row_alone(v.condition) for v in plan.variables)
         self.numbers = numbers
         gaps = [node for node in pt.nodes(plan.pattern) if isinstance(node, pt.Gap)]
-        self.untils = {gap: prepare(gap.until) for gap in gaps if gap.until is not None}
+        self.untils = {gap.until: prepare(gap.until) for gap in gaps if gap.until is not None}
         self.within_us = plan.within_us
         self.memoryless = plan.selection is Selection.PREFERRED and self._is_memoryless(gaps)
         """Whether what follows depends on the place in program and rows alone: then no place is tried twice."""
@@ -249,15 +251,15 @@ class Search:
     def _follow(self, thread: Thread, stack: list[Thread]) -> Outcome:
         """One thread, until it ends; its alternatives go onto the stack."""
         ops, arguments = self._m.program.ops, self._m.program.arguments
-        pc, nxt, scan, link, count, gap, absences, excluding, marks = thread
+        pc, nxt, scan, link, count, gap, absences, excluding, marks, stops = thread
         while True:
             op = ops[pc]
             if op is Op.STEP:
-                now = Thread(pc, nxt, scan, link, count, gap, absences, excluding, marks)
+                now = Thread(pc, nxt, scan, link, count, gap, absences, excluding, marks, stops)
                 status, bound, until = self._step(now, arguments[pc], stack)
                 if status is not Status.MATCH or bound is None:
                     return status, bound, until
-                pc, nxt, scan, link, count, gap, absences, excluding, marks = bound
+                pc, nxt, scan, link, count, gap, absences, excluding, marks, stops = bound
             elif op is Op.SPLIT:
                 options = arguments[pc]
                 if self._tried is not None:
@@ -266,7 +268,7 @@ class Search:
                         return _NO_OUTCOME
                     self._tried.add(place)
                 stack.extend(
-                    Thread(other, nxt, -1, link, count, gap, absences, excluding, marks)
+                    Thread(other, nxt, -1, link, count, gap, absences, excluding, marks, stops)
                     for other in reversed(options[1:])
                 )
                 pc = options[0]
@@ -295,6 +297,12 @@ class Search:
             elif op is Op.INCLUDE:
                 excluding -= 1
                 pc += 1
+            elif op is Op.ENTER:
+                stops = (*stops, (arguments[pc], count))
+                pc += 1
+            elif op is Op.LEAVE:
+                stops = stops[:-1]
+                pc += 1
             elif op is Op.START:
                 if nxt != 0:
                     return _NO_OUTCOME
@@ -303,10 +311,14 @@ class Search:
                 if nxt != self._rows.end:
                     return _NO_OUTCOME
                 if not self._rows.ended:
-                    return Status.OPEN, Thread(pc, nxt, -1, link, count, gap, absences, excluding, marks), TIME_MAX
+                    return (
+                        Status.OPEN,
+                        Thread(pc, nxt, -1, link, count, gap, absences, excluding, marks, stops),
+                        TIME_MAX,
+                    )
                 pc += 1
             else:
-                return self._completed(Thread(pc, nxt, scan, link, count, gap, absences, excluding, marks))
+                return self._completed(Thread(pc, nxt, scan, link, count, gap, absences, excluding, marks, stops))
 
     # --- rows ---
 
@@ -315,6 +327,8 @@ class Search:
         rows, gap = self._rows, thread.gap
         index = thread.scan if thread.scan >= 0 else thread.next
         if thread.link is None:
+            if thread.stops and self._refused(thread, self._start):
+                return _NO_OUTCOME
             return self._bind(thread, variable, self._start)
         deadline = self._deadline(thread, gap.within_us)
         end, by_number = rows.end, rows.by_number
@@ -329,14 +343,17 @@ class Search:
                 return Status.TIMED_OUT, thread, TIME_MAX
             if thread.absences and self._forbidden(thread, index, NEXT):
                 return _NO_OUTCOME
-            if gap.until is not None and self._stops(thread, index, gap):
+            if (gap.until is not None or thread.stops) and self._stopped(thread, index):
                 return _NO_OUTCOME
             outcome = self._bind(thread, variable, index)
             if outcome[0] is Status.OPEN:
                 return outcome
+            refused = outcome[0] is Status.MATCH and thread.stops and self._refused(thread, index)
+            if refused and gap.contiguity is not ANY:
+                return _NO_OUTCOME
             if gap.contiguity is STRICT:
                 return outcome
-            if outcome[0] is Status.MATCH:
+            if outcome[0] is Status.MATCH and not refused:
                 if gap.contiguity is ANY and not (thread.absences and self._forbidden(thread, index, FOLLOWED)):
                     stack.append(thread._replace(scan=index + 1))
                 return outcome
@@ -357,9 +374,8 @@ class Search:
                     return _NO_OUTCOME
             except NotYet:
                 return Status.OPEN, thread._replace(scan=index), TIME_MAX
-        bound = Thread(
-            thread.pc + 1, index + 1, -1, link, thread.size + 1, NEXT_ROW, (), thread.excluding, thread.marks
-        )
+        size, excluding, marks, stops = thread.size + 1, thread.excluding, thread.marks, thread.stops
+        bound = Thread(thread.pc + 1, index + 1, -1, link, size, NEXT_ROW, (), excluding, marks, stops)
         return Status.MATCH, bound, TIME_MAX
 
     def _scope(self, variable: int, link: Link | None, index: int) -> RowScope | TestScope:
@@ -367,9 +383,20 @@ class Search:
             return RowScope(self._rows.by_number[index], self._key)
         return TestScope(self._rows, link, index, self._key, self._match_number)
 
-    def _stops(self, thread: Thread, index: int, gap: pt.Gap) -> bool:
+    def _stopped(self, thread: Thread, index: int) -> bool:
+        """Whether the search ends at this row: by its gap, or by a loop that has bound rows."""
+        until = thread.gap.until
+        if until is not None and self._ends(until, thread, index):
+            return True
+        return any(thread.size > size and self._ends(until, thread, index) for until, size in thread.stops)
+
+    def _refused(self, thread: Thread, index: int) -> bool:
+        """Whether this row cannot be the first of a loop, because it is what would end it."""
+        return any(thread.size == size and self._ends(until, thread, index) for until, size in thread.stops)
+
+    def _ends(self, until: Expr, thread: Thread, index: int) -> bool:
         scope = TestScope(self._rows, thread.link, index, self._key, self._match_number)
-        return self._m.untils[gap](scope) is True
+        return self._m.untils[until](scope) is True
 
     def _deadline(self, thread: Thread, within_us: int | None) -> int:
         rows = self._rows.by_number

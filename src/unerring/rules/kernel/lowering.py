@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from unerring.rules import patterns as pt
+from unerring.rules.expressions import Expr
 from unerring.rules.kernel.scalar import Uncompiled
 from unerring.rules.plan import OutputMode, PatternPlan, Selection
 from unerring.rules.reading import of_row_alone
@@ -25,7 +26,7 @@ class Element:
     most: int | None = 1
     greedy: bool = True
     loop_gap: pt.Gap = STRICT
-    """Between two iterations."""
+    """Between two iterations. Its `until` ends the loop, and is not to hold on the loop's first row either."""
     gap: pt.Gap | None = None
     """None: no gap stands here, the one before counts."""
     absences: tuple[pt.Absence, ...] = ()
@@ -45,6 +46,7 @@ class Line:
         return all(
             len(element.variables) == 1
             and element.least == element.most == 1
+            and element.loop_gap.until is None
             and (element.gap or STRICT).contiguity is not pt.Contiguity.ANY
             for element in self.elements
         )
@@ -60,6 +62,10 @@ class Wait:
     """Another iteration of the element whose row was bound last."""
     gap: pt.Gap
     absences: tuple[pt.Absence, ...]
+    stops: tuple[Expr, ...] = ()
+    """What ends the loops that it is in and that have bound rows: at such a row the path ends."""
+    refusals: tuple[Expr, ...] = ()
+    """What ends the loops of which this row would be the first: on such a row they do not begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +137,7 @@ def _parts(pattern: pt.Pattern) -> list[pt.Pattern]:
             return _parts(part)
         case pt.Empty():
             return []
-        case pt.Quantified(part, 1, 1):
+        case pt.Quantified(part, 1, 1) if pattern.until is None:
             return _parts(part)
     return [pattern]
 
@@ -141,7 +147,7 @@ def element_of(part: pt.Pattern) -> Element:
     match part:
         case pt.Quantified(inner, least, most, greedy, gap):
             single = element_of(_only(inner))
-            if single.least != 1 or single.most != 1:
+            if single.least != 1 or single.most != 1 or single.loop_gap.until is not None:
                 raise Uncompiled(f"{part} repeats a repetition")
             return replace(single, least=least, most=most, greedy=greedy, loop_gap=gap or STRICT)
         case pt.Step(variable):

@@ -28,6 +28,8 @@ class Loop:
     done: int
     bound: bool
     """Whether this iteration has bound a row; one that has not ends the loop."""
+    begun: bool = False
+    """Whether an earlier iteration has, as far as that matters: where the loop has a stop condition."""
 
 
 Rest = tuple[pt.Pattern | Loop, ...]
@@ -46,7 +48,8 @@ class Net:
     def bound(self, place: int) -> tuple[list[Option], list[Option], bool]:
         """After a row was bound at a place: the paths that iterate, those that leave, and which go first."""
         element = self.elements[place]
-        again: list[Option] = [Wait(place, name, True, element.loop_gap, ()) for name in element.variables]
+        stops = tuple(one.node.until for one in self.rests[place] if isinstance(one, Loop) and one.node.until)
+        again: list[Option] = [Wait(place, name, True, element.loop_gap, (), stops) for name in element.variables]
         if place not in self._after:
             self._after[place] = self._entered(self.rests[place], STRICT, ())
         return ([] if element.most == 1 else again), self._after[place], element.greedy
@@ -89,7 +92,11 @@ class Net:
 
     def _element(self, element: Element, more: Rest, gap: pt.Gap, absences: tuple[pt.Absence, ...]) -> list[Option]:
         place = self._place(element, tuple(replace(one, bound=True) if isinstance(one, Loop) else one for one in more))
-        here: list[Option] = [Wait(place, name, False, gap, absences) for name in element.variables]
+        loops = [one for one in more if isinstance(one, Loop)]
+        stops = tuple(one.node.until for one in loops if one.node.until and (one.bound or one.begun))
+        ahead = [one.node.until for one in loops if not (one.bound or one.begun)]
+        refusals = tuple(until for until in (element.loop_gap.until, *ahead) if until)
+        here: list[Option] = [Wait(place, name, False, gap, absences, stops, refusals) for name in element.variables]
         if element.least > 0:
             return here
         beyond = self._entered(more, gap, absences)
@@ -114,8 +121,9 @@ class Net:
             found += self._entered(more, gap, absences)
         if loop.most is None or done < loop.most:
             further = done + 1 if loop.most is not None else min(done + 1, max(loop.least, 1))
-            between = loop.gap if done and loop.gap is not None else gap
-            found += self._entered((loop.part, Loop(loop, further, False), *more), between, absences)
+            between = loop.between if done and loop.between is not None else gap
+            begun = bool(done) and loop.until is not None
+            found += self._entered((loop.part, Loop(loop, further, False, begun), *more), between, absences)
         if may_leave and loop.greedy:
             found += self._entered(more, gap, absences)
         return _once(found)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from unerring.model import TIME_MAX
 from unerring.rules import patterns as pt
+from unerring.rules.expressions import Expr
 from unerring.rules.kernel.lists import (
     BASE,
     COUNT,
@@ -196,12 +197,21 @@ class RunsSource(ListSource):
         for absence in wait.absences:
             if absence.kind is pt.AbsenceKind.NEXT:
                 self._write_forbidden(absence, strict, fresh=not strict)
-        if wait.gap.until is not None:
-            with lines.block(f"if {self.reader.condition(wait.gap.until, lines)}:"):
+        ends = wait.stops if wait.gap.until is None else (wait.gap.until, *wait.stops)
+        if ends:
+            with lines.block(f"if {self._any_of(ends)}:"):
                 self._free("s")
                 lines("s = following_s")
                 lines("continue")
         with lines.block(f"if {self._accepts(wait.variable, 's', strict)}:"):
+            if wait.refusals:
+                with lines.block(f"if {self._any_of(wait.refusals)}:"):
+                    if wait.gap.contiguity is pt.Contiguity.ANY:
+                        self._write_stay(wait, in_any=False)
+                    else:
+                        self._free("s")
+                    lines("s = following_s")
+                    lines("continue")
             self._write_bind(wait, "s", keep=wait.gap.contiguity is pt.Contiguity.ANY)
             if wait.gap.contiguity is pt.Contiguity.ANY:
                 self._write_stay(wait, in_any=True)
@@ -210,6 +220,10 @@ class RunsSource(ListSource):
                 self._free("s")
             else:
                 self._write_stay(wait, in_any=False)
+
+    def _any_of(self, conditions: tuple[Expr, ...]) -> str:
+        """Source: one of these stop conditions holds on the row."""
+        return " or ".join([self.reader.condition(one, self.lines) for one in conditions])
 
     def _write_stay(self, wait: Wait, in_any: bool) -> None:
         """The row was passed over: the run goes on waiting, unless an absence or a match before it forbids."""
@@ -252,6 +266,8 @@ class RunsSource(ListSource):
         lines = self.lines
         accepted = self._accepts(start.variable, "0", False)
         guard = "cut != q and " if start is not self.starts[0] and self.cuts else ""
+        if start.refusals:
+            guard += f"not ({self._any_of(start.refusals)}) and "
         with lines.block(f"if {guard}{accepted}:"):
             self._allocate("b", "0")
             lines(f"I[b, {START_ROW}] = q")

@@ -55,6 +55,8 @@ class Path:
     gap: pt.Gap = NEXT_ROW
     absences: tuple[pt.Absence, ...] = ()
     """Those that speak of the rows before the next bound one."""
+    stops: tuple[tuple[Expr, int], ...] = ()
+    """The `until` of each loop that the path is in, and how many rows were bound when it came into it."""
     status: Status = Status.LIVE
     until: int = TIME_MAX
 
@@ -116,7 +118,9 @@ class Search:
                     chain = [node for part in order for node in (*between, part)][len(between) :]
                     yield from self._sequence(tuple(chain), path)
             case pt.Quantified():
-                yield from self._iterations(node, path, 0)
+                stops = path.stops if node.until is None else (*path.stops, (node.until, len(path.bound)))
+                for after in self._iterations(node, replace(path, stops=stops), 0):
+                    yield replace(after, stops=path.stops)
             case pt.Exclusion(part):
                 for after in self._paths(part, path):
                     inside = tuple(index for index, _ in after.bound[len(path.bound) :])
@@ -152,7 +156,7 @@ class Search:
         if may_leave and not node.greedy:
             yield path
         if node.most is None or done < node.most:
-            enter = replace(path, gap=node.gap) if done and node.gap is not None else path
+            enter = replace(path, gap=node.between) if done and node.between is not None else path
             for after in self._paths(node.part, enter):
                 if after.status is Status.LIVE and len(after.bound) > len(path.bound):
                     yield from self._iterations(node, after, done + 1)
@@ -167,7 +171,8 @@ class Search:
         """Bind the next row: the very next one, the first that fits, or any that fits."""
         rows = self.known.rows
         if not path.bound:
-            yield from self._bind(variable, path, path.start)
+            if not self._refused(path, path.start):
+                yield from self._bind(variable, path, path.start)
             return
         deadline = self._deadline(path, path.gap.within_us)
         index = path.next
@@ -180,14 +185,16 @@ class Search:
                 return
             if self._forbidden(path, index, pt.AbsenceKind.NEXT):
                 return
-            if path.gap.until is not None and self._holds(path.gap.until, path, index, None):
+            if self._stopped(path, index):
                 return
             taken = False
             for bound in self._bind(variable, path, index):
-                yield bound
                 taken = True
                 if bound.status is Status.OPEN:
+                    yield bound
                     return
+                if not self._refused(path, index):
+                    yield bound
             if path.gap.contiguity is pt.Contiguity.STRICT:
                 return
             if taken and path.gap.contiguity is pt.Contiguity.RELAXED:
@@ -209,7 +216,18 @@ class Search:
             yield replace(path, status=Status.OPEN, until=TIME_MAX)
             return
         if accepted:
-            yield Path(path.start, index + 1, (*path.bound, (index, variable)), path.excluded)
+            yield Path(path.start, index + 1, (*path.bound, (index, variable)), path.excluded, stops=path.stops)
+
+    def _stopped(self, path: Path, index: int) -> bool:
+        """Whether the search ends at this row: by its gap, or by a loop that has bound rows."""
+        begun = [until for until, bound in path.stops if len(path.bound) > bound]
+        ends = begun if path.gap.until is None else [path.gap.until, *begun]
+        return any(self._holds(until, path, index, None) for until in ends)
+
+    def _refused(self, path: Path, index: int) -> bool:
+        """Whether this row cannot be the first of a loop, because it is what would end it."""
+        ahead = [until for until, bound in path.stops if len(path.bound) == bound]
+        return any(self._holds(until, path, index, None) for until in ahead)
 
     def _stream(self, name: str) -> str:
         return next(source.schema.name for source in self.plan.inputs if source.name == name)
