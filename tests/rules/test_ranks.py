@@ -20,17 +20,17 @@ from unerring.rules import oracle
 from unerring.rules.tree import plans_of, ranks_of
 
 
-@stream(key="k", ordinals=True)
+@stream(key="k")
 class Bolt:
     k: int
 
 
-@stream(key="k", ordinals=True)
+@stream(key="k")
 class Axle:
     k: int
 
 
-@stream(key="k", ordinals=True)
+@stream(key="k")
 class Cog:
     k: int
 
