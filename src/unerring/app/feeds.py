@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from unerring.app import ledgers
 from unerring.app.folder import LOG
 from unerring.app.parts import Parts
 from unerring.channels import ConsumerConfig, Start
-from unerring.log import EventLog, LogWriter, WriterConfig
+from unerring.log import EventLog, LogWriter, Resets, WriterConfig
 from unerring.model import ConfigError, MessageLoss, Stamp, StreamSchema
 from unerring.runtime.channel import AsyncSubscriber
 from unerring.runtime.channel.timers import monotonic_us
@@ -107,21 +108,24 @@ class Feeds:
         while not self._stopping.is_set():
             self._parts.began(part)
             try:
-                writer.seal()  # what it held when it failed, before more is asked for
-                await self._feed(url, writer)
+                marks = writer.seal()  # and so what it held when it failed, before more is asked for
+                await self._feed(url, writer, marks)
             except Exception as error:
                 pause_s = self._parts.failed(part, error)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), pause_s)
 
-    async def _feed(self, url: str, writer: LogWriter) -> None:
-        positions = {int(known, 16): mark for known, mark in writer.chain.producers().items() if _is_id(known)}
+    async def _feed(self, url: str, writer: LogWriter, marks: Mapping[str, tuple[int, int]]) -> None:
+        positions = {int(known, 16): mark for known, mark in marks.items() if _is_id(known)}
+        # Of a producer that was reset nothing may be passed over: it begins with all that it still has.
+        reset = bool(Resets(self._log.store, writer.chain.folder).all())
+        start = Start.EARLIEST if reset else self._start
         subscriber: AsyncSubscriber[Any] = AsyncSubscriber(
             url,
             explicit=True,
             positions=positions,
             on_progress=lambda time_us: writer.progress(time_us, monotonic_us()),
-            config=ConsumerConfig(start=self._start, registered=self._name_at_producers(writer)),
+            config=ConsumerConfig(start=start, registered=self._name_at_producers(writer)),
         )
         self._subscribers[writer.schema.name] = subscriber
         async with subscriber:

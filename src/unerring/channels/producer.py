@@ -352,7 +352,8 @@ class Producer:
         check_epoch(epoch, self._present(now) + self._config.epoch_ahead_us_max // MILLISECOND_US)
         error = StaleEpoch(
             f"producer {self.name!r} of epoch {self.epoch} has been succeeded by epoch {epoch}; this one stops. "
-            "If two programs use one producer name, give each its own"
+            "If two programs use one producer name, give each its own. If its clock was ahead once, stop it and the "
+            f"run, say `unerring channel reset STREAM {self.name} --data RUN`, and start both again"
         )
         # Should it be started again, it begins above that epoch: nobody would hear it otherwise.
         return [Persist((succeeded_put(epoch),)), Stop("succeeded by a higher epoch", error)]

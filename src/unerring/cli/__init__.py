@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "dashboard": "Show a run in the browser.",
     "top": "Show a run in the terminal, as it goes on.",
     "retain": "Let go of a run's past: remove old segments of its log.",
+    "channel": "Let a producer of a run's channel begin anew, whose clock was ahead once.",
     "replica": "Add, remove, replace or evict a replica of a live run.",
     "node": "Run a process node: one of a cluster, or a cluster of one.",
     "process": "Start, see and steer instances of processes; audit a run of them.",

@@ -6,6 +6,7 @@ from unerring.log.eventlog import BUCKETS, EventLog
 from unerring.log.ingest import IngestConfig, Ingested, ingest
 from unerring.log.positions import Positions
 from unerring.log.quarantine import BadEvent, Quarantine, Reason
+from unerring.log.resets import Resets
 from unerring.log.segments import Footer, arrow_schema, with_origin
 from unerring.log.store import LocalStore, MemoryStore, Store
 from unerring.log.writer import LogWriter, WriterConfig
@@ -25,6 +26,7 @@ __all__ = [
     "Positions",
     "Quarantine",
     "Reason",
+    "Resets",
     "Sealed",
     "Span",
     "Store",

@@ -13,15 +13,13 @@ import msgspec
 
 from unerring.log.eventlog import BUCKETS, EventLog
 from unerring.log.quarantine import BadEvent, Quarantine, Reason
+from unerring.log.resets import Mark, Resets
 from unerring.log.rows import columns_of, row_type
 from unerring.log.segments import Footer, with_origin
 from unerring.model import BEFORE_ALL, TIME_MAX, TIME_MIN, CallerError, ProcessConfig, Stamp, StreamSchema, check
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Mark = tuple[int, int]
-"""A producer's epoch and sequence."""
 
 
 class WriterConfig(ProcessConfig, frozen=True):
@@ -68,7 +66,7 @@ class LogWriter:
         self._since_us: int | None = None
         self._waiting_us: int | None = None
         """Since when events of the last time have waited for the watermark that makes it whole."""
-        self._taken: dict[str, Mark] = self.chain.producers()
+        self._taken: dict[str, Mark] = {}
         self.repeated = 0
         """Events that came again after they were in the chain: counted, nothing else."""
         self.quarantined = 0
@@ -182,7 +180,7 @@ class LogWriter:
 
     def _catch_up(self) -> None:
         self.chain.refresh()
-        self._taken = self.chain.producers()
+        self._taken = Resets(self.chain.store, self.chain.folder).without(self.chain.producers())
 
     def _marks(self, held: list[_Held]) -> dict[str, Mark]:
         """Up to where each producer's events are out of our hands: just before its first event still held."""

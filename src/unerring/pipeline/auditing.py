@@ -19,7 +19,7 @@ from unerring.audit.moments import moment
 from unerring.audit.report import RuleVerdict, Witness
 from unerring.audit.strong_reliability import COMPLETENESS, FALSE_POSITIVE
 from unerring.audit.verdict import Violation
-from unerring.log import Chain, EventLog, Quarantine, Span
+from unerring.log import Chain, EventLog, Quarantine, Resets, Span
 from unerring.log.chain import SEGMENTS
 from unerring.log.segments import Segment, segment_name
 from unerring.model import TIME_MAX, LogError, Stamp
@@ -108,11 +108,14 @@ def judge_intake(spark: SparkSession, log: EventLog, name: str) -> tuple[list[In
         for producer, epoch, ranges in msgspec.msgpack.decode(part, type=list[tuple[str, int, list[Range]]]):
             taken.setdefault((producer, epoch), []).extend(ranges)
     cuts, ends = chain.base.producers, chain.producers()
+    resets = Resets(log.store, name).all()
     marks = [
         (bad.producer, bad.epoch, bad.sequence, bad.reason.value)
         for bad in Quarantine(log.store, name).events()
         # Before the cut retention took the account along; after the end the writer has not sealed what is between.
+        # An epoch that was reset is over, though its number is above what followed it.
         if cuts.get(bad.producer, (-1, -1)) < (bad.epoch, bad.sequence) <= ends.get(bad.producer, (2**62, 2**62))
+        or bad.epoch in (epoch for epoch, _ in resets.get(bad.producer, ()))
     ]
     accounts, violations = check_intake(name, taken, marks)
     return accounts, violations, sum(chain.footer(span).rows for span in spans)

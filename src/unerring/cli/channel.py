@@ -1,0 +1,33 @@
+"""`unerring channel`: what an operator may do about the channels of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Let a producer of a run's channel begin anew.")
+
+
+@app.callback()
+def _describe() -> None:
+    """What an operator may do about the channels of a run."""
+
+
+@app.command()
+def reset(
+    stream: Annotated[str, typer.Argument(help="The stream that the channel feeds.")],
+    producer: Annotated[
+        str, typer.Argument(help="The producer's name, or its id as `unerring status --json` shows it.")
+    ] = "",
+    data: Annotated[Path, typer.Option(help="The run's folder.")] = Path("unerring-data"),
+) -> None:
+    """Forget the epoch of a producer, whose clock was ahead once: what it sends next is taken, whatever its epoch.
+
+    Stop the run and the producer first. Nothing that is in the log changes.
+    """
+    from unerring.app.resets import reset_producer
+
+    for line in reset_producer(data, stream, producer):
+        typer.echo(line)

@@ -1,0 +1,39 @@
+"""Producers that an operator let begin anew: the epoch that the log knows of them no longer counts.
+
+A producer's epoch comes from its clock. One whose clock was ahead once leaves an epoch that its later ones are below,
+so that they are refused as stale until the clock has caught up.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unerring.log.store import Store
+from unerring.model import protect_json, verified_json
+
+FILE: Final = "resets.json"
+
+Mark = tuple[int, int]
+"""A producer's epoch and sequence."""
+
+
+class Resets:
+    """Of one stream: for each producer the marks, epoch and sequence, that it was reset at."""
+
+    def __init__(self, store: Store, folder: str) -> None:
+        self.store = store
+        self._name = f"{folder}/{FILE}"
+
+    def all(self) -> dict[str, list[Mark]]:
+        data = self.store.read(self._name)
+        return {} if data is None else verified_json(data, dict[str, list[Mark]], self.store.locate(self._name))
+
+    def add(self, producer: str, mark: Mark) -> None:
+        """Durable once this returns."""
+        known = self.all()
+        self.store.replace(self._name, protect_json({**known, producer: [*known.get(producer, ()), mark]}))
+
+    def without(self, marks: dict[str, Mark]) -> dict[str, Mark]:
+        """What a chain says of its producers, but those that were reset at just that mark."""
+        resets = self.all()
+        return {producer: mark for producer, mark in marks.items() if mark not in resets.get(producer, ())}
