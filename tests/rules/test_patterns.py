@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from unerring import all_of, any_of, each, first, fn, last, no, prev, rule, step, time_of
 from unerring.model import RuleError
+from unerring.rules import oracle
+from unerring.rules import patterns as pt
+from unerring.rules.expressions import MatchNumber
+from unerring.rules.plan import OutputMode, PatternPlan, Selection, Skip
 
+from . import generators
 from .letters import Letter, a, b, c, found, run, times, x
 
 # --- contiguity ---
@@ -83,6 +90,51 @@ def test_until_ends_a_repetition() -> None:
     assert found(batch, "A1 B2 B3 X4 B5 C6") == ["6: n=2 c=6"]
 
 
+def test_all_matches_have_the_shorter_rounds_of_a_greedy_repetition_too() -> None:
+    greedy, reluctant = (a.one_or_more(greedy=greedy).then(b).within(99) for greedy in (True, False))
+    every = [rule("r").pattern(p).select("all").emit(n=fn.count(each(a)), **times(b)) for p in (greedy, reluctant)]
+    assert found(every[0], "A1 A2 B3") == ["3: n=2 b=3", "3: n=1 b=3", "3: n=1 b=3"]
+    assert sorted(found(every[1], "A1 A2 B3")) == sorted(found(every[0], "A1 A2 B3"))
+    longest = rule("r").pattern(greedy).skip_to_next().emit(n=fn.count(each(a)), **times(b))
+    assert [one.partition(" ")[2] for one in found(longest, "A1 A2 B3")] == ["n=2 b=3", "n=1 b=3"]
+
+
+def test_greedy_or_reluctant_makes_no_difference_where_all_matches_count() -> None:
+    compared = 0
+    for seed in range(600):
+        pair = generators.pair(seed, "pq", events_max=10)
+        plan = pair.plan
+        assert isinstance(plan, PatternPlan)
+        try:
+            plan = replace(plan, mode=OutputMode.ONE_ROW, selection=Selection.ALL, skip=Skip(), timed_out=None)
+        except RuleError:
+            continue  # what can match without an event, or asks for the end
+        if not any(isinstance(node, pt.Quantified) for node in pt.nodes(plan.pattern)):
+            continue
+        plan = replace(plan, measures=tuple(m for m in plan.measures if not isinstance(m.expr, MatchNumber)))
+        answers = []
+        for turned in (plan, replace(plan, pattern=_turned(plan.pattern))):
+            made = oracle.run(turned, pair.events, pair.ranks, pair.through)
+            answers.append(sorted(repr((event.stamp.time, event.payload)) for event in made))
+        assert answers[0] == answers[1], seed
+        compared += len(answers[0])
+    assert compared > 200
+
+
+def _turned(node: pt.Pattern) -> pt.Pattern:
+    """Greedy repetitions reluctant, and reluctant ones greedy."""
+    match node:
+        case pt.Sequence(parts) | pt.Permute(parts):
+            return replace(node, parts=tuple(map(_turned, parts)))
+        case pt.Alternation(options):
+            return replace(node, options=tuple(map(_turned, options)))
+        case pt.Exclusion(part):
+            return replace(node, part=_turned(part))
+        case pt.Quantified(part):
+            return replace(node, part=_turned(part), greedy=not node.greedy)
+    return node
+
+
 # --- or, and ---
 
 
@@ -97,6 +149,19 @@ def test_all_of_takes_any_order() -> None:
 
 
 # --- absence ---
+
+
+def test_after_a_loop_an_absence_speaks_of_what_comes_after_its_last_event() -> None:
+    after = rule("r").pattern(a.one_or_more().not_then(x).then(b).within(99)).select("all").emit(n=fn.count(each(a)))
+    assert found(after, "A1 X2 A3 B4") == ["4: n=2", "4: n=1"]
+    assert found(after, "A1 A2 X3 B4") == []
+
+
+def test_in_a_loop_an_absence_speaks_of_every_event_of_it() -> None:
+    inside = rule("r").pattern(a.not_then(x).one_or_more().then(b).within(99)).select("all").emit(n=fn.count(each(a)))
+    assert found(inside, "A1 X2 A3 B4") == ["4: n=1"]
+    assert found(inside, "A1 A2 B4") == ["4: n=2", "4: n=1", "4: n=1"]
+    assert found(inside, "A1 A2 X3 B4") == []
 
 
 def test_absence_in_the_middle() -> None:
@@ -239,6 +304,18 @@ def test_timed_out_partial_matches_are_an_output_of_their_own() -> None:
 def test_a_partial_match_that_something_ended_is_not_timed_out() -> None:
     pair = rule("r").pattern(a.next(b).within(5)).timed_out("late", **times(a)).emit(**times(a, b))
     assert [event.stream for event in run(pair, "A1 X2")] == []
+
+
+def test_of_several_paths_from_one_start_that_time_ended_the_preferred_one_is_given() -> None:
+    chain = (
+        rule("r")
+        .pattern(a.then_any(b).then(c).within(5))
+        .select("all")
+        .timed_out("late", **times(a, b))
+        .emit(**times(a, b, c))
+    )
+    assert [(event.stream, event.payload) for event in run(chain, "A1 B2 B3 X9")] == [("late", {"a": 1, "b": 2})]
+    assert [event.stream for event in run(chain, "A1 B2 C3 B4 X9")] == ["r"], "none of a start that got a match"
 
 
 # --- order within one time ---
