@@ -38,7 +38,6 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[SCRATCH] = scratch
     os.environ["NUMBA_CACHE_DIR"] = f"{scratch}/numba"
     os.environ["SPARK_LOCAL_DIRS"] = f"{scratch}/spark"
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     # Tests are short: a compiler that compiles less, and a collector without threads of its own, are quicker here.
     os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     # The same answers on every screen.

@@ -42,7 +42,17 @@ def said(process: subprocess.Popen[str], pattern: str) -> str:
 
 
 @pytest.fixture
-def master(java: Path, tmp_path: Path) -> Iterator[str]:
+def secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Spark's configuration, for master, worker and driver: without a secret of theirs nobody may connect."""
+    settings = tmp_path / "conf" / "spark-defaults.conf"
+    settings.parent.mkdir()
+    settings.write_text("spark.authenticate true\nspark.authenticate.secret wGvvhU7ZtZ\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(settings.parent))
+    return settings
+
+
+@pytest.fixture
+def master(java: Path, tmp_path: Path, secret: Path) -> Iterator[str]:
     deploy = "org.apache.spark.deploy"
     ports = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
     begun = [spark_class(tmp_path, f"{deploy}.master.Master", *ports)]
@@ -59,7 +69,7 @@ def master(java: Path, tmp_path: Path) -> Iterator[str]:
             process.communicate()
 
 
-def test_an_app_runs_on_a_standalone_cluster(master: str, tmp_path: Path) -> None:
+def test_an_app_runs_on_a_standalone_cluster(master: str, secret: Path, tmp_path: Path) -> None:
     (tmp_path / "trial_app.py").write_text(APP)
     rows = [f"{1000 * n},{n % 5},{'ABCD'[n * 7 % 4]},{n / 100}" for n in range(1, 2001)]
     (tmp_path / "events.csv").write_text("\n".join(["ts,key,type,v", *rows, ""]))
@@ -75,11 +85,14 @@ def test_an_app_runs_on_a_standalone_cluster(master: str, tmp_path: Path) -> Non
         mine, theirs = (sorted((tmp_path / d / "log" / name / "segments").glob("*.parquet")) for d in ("here", "there"))
         assert mine
         assert [path.read_bytes() for path in mine] == [path.read_bytes() for path in theirs]
+    secret.write_text("")
+    refused = unerring(tmp_path, *run, "--data", "there", "--master", master, code=2)
+    assert "so master, workers and driver need a secret; set spark.authenticate" in refused
 
 
-def unerring(folder: Path, *arguments: str) -> str:
+def unerring(folder: Path, *arguments: str, code: int = 0) -> str:
     command = [sys.executable, "-m", "unerring", *arguments]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, env=environment, check=False)
-    assert ran.returncode == 0, ran.stderr + ran.stdout
-    return ran.stdout
+    assert ran.returncode == code, ran.stderr + ran.stdout
+    return ran.stderr if code else ran.stdout

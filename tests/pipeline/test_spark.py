@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from unerring.app import App
@@ -18,6 +20,7 @@ from unerring.pipeline.detect import Sealed, StateIn, detect, detect_available
 from unerring.pipeline.intervals import Bounds, read_spans, spans_of
 from unerring.pipeline.level import Level, levels_of
 from unerring.pipeline.retention import retain
+from unerring.pipeline.session import jvm_of
 from unerring.pipeline.state_store import spread
 from unerring.pipeline.versions import agree
 from unerring.rules import Plan
@@ -59,6 +62,22 @@ def perfect(events: dict[str, list[Event]], through: int = END_US) -> dict[str, 
 
 def run(spark: SparkSession, level: Level, rows: int, told: list[Sealed] | None = None) -> None:
     detect_available(spark, level, Bounds(rows_per_batch=rows), told=[].append if told is None else told.append)
+
+
+def test_nobody_elses_machine_can_connect_to_spark(spark: SparkSession) -> None:
+    """The sockets that listen, of the JVM and of everything that this process and it have started."""
+    spark.range(1).mapInArrow(lambda batches: batches, "id long").collect()  # a Python worker, too
+    jvm = psutil.Process(jvm_of(spark).pid)
+    family = [psutil.Process(), jvm, *jvm.children(recursive=True)]
+    listening = [
+        connection.laddr.ip.removeprefix("::ffff:")
+        for process in family
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert len(listening) >= 2, "the driver and its block manager"
+    assert set(listening) <= {"127.0.0.1", "::1"}
+    assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1", "Spark's web page would bind to this"
 
 
 def test_python_workers_import_the_same_copy_of_the_package(spark: SparkSession) -> None:

@@ -43,6 +43,18 @@ CHOSEN: Final = {
     # The sources keep no metrics that a missing batch would need, and an empty batch would seal an empty interval.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
+LOOPBACK: Final = "127.0.0.1"
+LOCAL: Final = {
+    "spark.driver.host": LOOPBACK,
+    "spark.driver.bindAddress": LOOPBACK,
+}
+"""On this machine alone nobody else can connect. Spark's web page, if somebody wants it, follows SPARK_LOCAL_IP."""
+REMOTE: Final = {
+    # Whoever can connect to a driver or an executor can run code in it. Encrypting what travels costs next to nothing:
+    # events are read from the log.
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+}
 
 
 class SparkConfig(ProcessConfig, frozen=True):
@@ -74,7 +86,11 @@ def start(config: SparkConfig, name: str = "unerring") -> SparkSession:
     builder = SparkSession.builder.appName(name).master(config.master).config("spark.driver.memory", config.memory)
     # A remote executor has not inherited where this package is; on the shared file system it is at the same place.
     importable = {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
-    options = {**CHOSEN, **importable, **dict(config.more), **FIXED}
+    reach = REMOTE
+    if config.master.startswith("local"):
+        reach = LOCAL
+        os.environ["SPARK_LOCAL_IP"] = LOOPBACK
+    options = {**CHOSEN, **reach, **importable, **dict(config.more), **FIXED}
     if config.log is not None:
         options["spark.driver.extraJavaOptions"] = _quiet(
             Path(config.log), options.get("spark.driver.extraJavaOptions")
@@ -85,6 +101,11 @@ def start(config: SparkConfig, name: str = "unerring") -> SparkSession:
         with _stderr_to(config.log):
             return builder.getOrCreate()
     except Exception as error:  # py4j and Spark raise many kinds; all mean that there is no session
+        if "secret key must be specified" in str(error):
+            raise ConfigError(
+                f"{config.master}: whoever reaches a driver can run code in it, so master, workers and driver need a "
+                "secret; set spark.authenticate and spark.authenticate.secret in the spark-defaults.conf of all of them"
+            ) from None
         raise WorldError(f"Spark did not start on {config.master}: {_cause(error)}{_see(config.log)}") from error
 
 
