@@ -164,6 +164,7 @@ class Run:
         self._spark = self._start_spark(say)
         for view in self.views:
             say(f"level {view.level.number}: {', '.join(plan.name for plan in view.level.plans)}")
+            self.parts.began(view.part)
             told = self._told(view)
             detect_available(self._spark, view.level, self.bounds, told=told, state=StateIn(self.state))
         LocalStore(self.data).replace(METRICS_FILE, self.metrics.text().encode())
