@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "status": "Show what a run is doing, or did: tree, Spark, processes, channels, failures, verdict.",
     "dashboard": "Show a run in the browser.",
     "top": "Show a run in the terminal, as it goes on.",
+    "quarantine": "Show bad events with their bytes and reasons; bring corrected ones back.",
     "retain": "Let go of a run's past: remove old segments of its log.",
     "channel": "Let a producer of a run's channel begin anew, whose clock was ahead once.",
     "replica": "Add, remove, replace or evict a replica of a live run.",

@@ -15,7 +15,7 @@ import msgspec
 
 from unerring.log.quarantine import Reason
 from unerring.log.rows import columns_of, row_type, time_of
-from unerring.log.times import Times, needs_zone, without_zone
+from unerring.log.times import Times, needs_zone, without_zone, zoned
 from unerring.model import TIME_MAX, TIME_MIN, CallerError, ColumnType, SchemaError, StreamSchema
 
 if TYPE_CHECKING:
@@ -119,17 +119,29 @@ def _column_type(found: Any) -> ColumnType | None:
 # --- CSV
 
 
-def _read_csv(path: Path, schema: StreamSchema, times: Times) -> Iterator[Block]:
+def header_of(path: Path) -> tuple[str, ...]:
+    """The names of a CSV file's columns; rows of other files name theirs themselves."""
+    if path.suffix.lower() != ".csv":
+        return ()
+    with path.open("rb") as file:
+        return tuple(_header(file.readline(BLOCK_BYTES)))
+
+
+def _header(line: bytes) -> list[str]:
     import csv
     import io
 
+    return next(csv.reader(io.StringIO(line.decode("utf-8-sig", "replace").rstrip("\r\n"))), [])
+
+
+def _read_csv(path: Path, schema: StreamSchema, times: Times) -> Iterator[Block]:
     first = 0
     header: list[str] | None = None
     for block in _whole_records(path):
         records = block
         if header is None:
             line, _, records = block.partition(b"\n")
-            header = next(csv.reader(io.StringIO(line.decode("utf-8-sig", "replace").rstrip("\r"))), [])
+            header = _header(line)
             _require(path, schema, times, header)
         convert = _csv_converter(header, schema, times)
         table, bad, count = _convert_records(records, convert, schema, first)
@@ -246,7 +258,7 @@ def _read_json(path: Path, schema: StreamSchema, times: Times) -> Iterator[Block
         for number, line in enumerate(lines, start=first):
             try:
                 decoded = decoder.decode(line)
-                moment = _within(time_of(_zoned(getattr(decoded, times.column), times), unit_us))
+                moment = _within(time_of(zoned(getattr(decoded, times.column), times), unit_us))
             except msgspec.ValidationError as error:
                 bad.append(BadRow(number, Reason.SCHEMA, str(error), line))
             except msgspec.DecodeError as error:
@@ -259,16 +271,6 @@ def _read_json(path: Path, schema: StreamSchema, times: Times) -> Iterator[Block
                 numbers.append(number)
         first += len(lines)
         yield Block(_table_of(rows, moments, numbers, schema), bad)
-
-
-def _zoned(value: int | str, times: Times) -> int | str:
-    if times.zone is None or isinstance(value, int):
-        return value
-    from datetime import datetime
-    from zoneinfo import ZoneInfo
-
-    moment = datetime.fromisoformat(value)
-    return value if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(times.zone)).isoformat()
 
 
 def _whole_lines(path: Path) -> Iterator[bytes]:

@@ -16,7 +16,7 @@ import msgspec
 
 from unerring.log.chain import Chain
 from unerring.log.eventlog import BUCKETS, EventLog
-from unerring.log.files import read_blocks
+from unerring.log.files import header_of, read_blocks
 from unerring.log.quarantine import BadEvent, Quarantine, Reason
 from unerring.log.segments import with_origin
 from unerring.log.times import Times, check_first
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 INGESTED: Final = "ingested"
+FILE: Final = "file-"
+"""What the name of a producer that is a file begins with; its digest follows."""
 
 
 class IngestConfig(ProcessConfig, frozen=True):
@@ -61,8 +63,19 @@ class Ingested(msgspec.Struct, frozen=True):
         return sum(self.quarantined.values()) / self.rows if self.rows else 0.0
 
 
-class _Begun(msgspec.Struct, frozen=True):
+class Begun(msgspec.Struct, frozen=True):
+    """Written when a file's way into a stream begins."""
+
     from_us: int
+    columns: tuple[str, ...] = ()
+    """The file's own, where its rows do not name them."""
+    times: Times | None = None
+
+
+def begun_of(chain: Chain, digest: str) -> Begun | None:
+    """How a file was read, by the digest that stands for it."""
+    data = chain.store.read(_marker(chain, digest, "begun"))
+    return None if data is None else msgspec.json.decode(data, type=Begun)
 
 
 def ingest(
@@ -84,7 +97,7 @@ def ingest(
     work = _Ingest(chain, _digest(path), config or IngestConfig())
     done = work.done()
     if done is None:
-        work.begin()
+        work.begin(header_of(path), times)
         for block in read_blocks(path, chain.schema, times):
             work.take(block.table, block.bad)
             show(work.rows)
@@ -121,12 +134,11 @@ class _Ingest:
             return None
         return msgspec.structs.replace(msgspec.json.decode(data, type=Ingested), added=0, already=True)
 
-    def begin(self) -> None:
+    def begin(self, columns: tuple[str, ...], times: Times) -> None:
         """Find how much an earlier try brought in; it cannot lie before where the chain ended when that try began."""
-        marker = self._marker("begun")
-        if not self.chain.store.create(marker, msgspec.json.encode(_Begun(self.chain.refresh()))):
-            data = self.chain.store.read(marker)
-            begun = msgspec.json.decode(data, type=_Begun) if data else _Begun(self.chain.base.from_us)
+        fresh = Begun(self.chain.refresh(), columns, times)
+        if not self.chain.store.create(self._marker("begun"), msgspec.json.encode(fresh)):
+            begun = begun_of(self.chain, self.digest) or Begun(self.chain.base.from_us)
             start = max(begun.from_us, self.chain.base.from_us)
             for span in self.chain.spans(start, TIME_MAX):
                 self._learn(self.chain.footer(span).ingest)
@@ -275,7 +287,11 @@ class _Ingest:
             self._counts[event.reason.value] = self._counts.get(event.reason.value, 0) + 1
 
     def _marker(self, what: str) -> str:
-        return f"{self.chain.folder}/{INGESTED}/{self.digest.removeprefix('file-')}.{what}.json"
+        return _marker(self.chain, self.digest, what)
+
+
+def _marker(chain: Chain, digest: str, what: str) -> str:
+    return f"{chain.folder}/{INGESTED}/{digest.removeprefix(FILE)}.{what}.json"
 
 
 def _no_rows(schema: StreamSchema) -> pa.Table:
@@ -286,4 +302,4 @@ def _no_rows(schema: StreamSchema) -> pa.Table:
 
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
-        return "file-" + hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+        return FILE + hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

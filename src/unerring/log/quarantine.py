@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from unerring.log.store import Store
-from unerring.model import LogError
+from unerring.model import LogError, protect_json, verified_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 QUARANTINE: Final = "quarantine"
+_RETURNING: Final = ".returning"
+_RETURNED: Final = ".returned"
 
 
 class Reason(StrEnum):
@@ -33,6 +35,17 @@ class Reason(StrEnum):
     """A situation with which no process could be started. Its id is then the situation's, as with a rule."""
 
 
+EventId = tuple[str, int, int]
+"""Producer, epoch and sequence."""
+
+
+class Returning(msgspec.Struct, frozen=True):
+    """Events on their way back into their stream, of which nothing was in it up to `from_us`."""
+
+    from_us: int
+    ids: tuple[EventId, ...]
+
+
 class BadEvent(msgspec.Struct, frozen=True, order=True):
     """One bad event. `(producer, epoch, sequence)` is its id: two writers may both report it, it counts once.
 
@@ -45,10 +58,17 @@ class BadEvent(msgspec.Struct, frozen=True, order=True):
     reason: Reason
     detail: str
     raw: bytes
+    time_us: int | None = None
+    """Its event time, where that is known and does not stand in the bytes."""
+
+    @property
+    def id(self) -> EventId:
+        return self.producer, self.epoch, self.sequence
 
 
 class Quarantine:
-    """The bad events of one stream, as small Parquet files that never change."""
+    """The bad events of one stream, as small Parquet files that never change. Those that were brought back into the
+    stream stay in their files, and are told apart by records beside them."""
 
     def __init__(self, store: Store, folder: str) -> None:
         self.store = store
@@ -61,19 +81,21 @@ class Quarantine:
 
         if not bad:
             return
-        table = pa.Table.from_pylist([msgspec.structs.asdict(event) for event in sorted(bad)], schema=_schema())
+        table = pa.Table.from_pylist(
+            [msgspec.structs.asdict(event) for event in sorted(bad, key=_id)], schema=_schema()
+        )
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="lz4")
         data = sink.getvalue().to_pybytes()
         self.store.create(f"{self.folder}/{hashlib.blake2b(data, digest_size=16).hexdigest()}.parquet", data)
 
     def events(self) -> list[BadEvent]:
-        """All bad events, each once, in the order of their ids."""
+        """All bad events that are not back in the stream, each once, in the order of their ids."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         found: dict[tuple[str, int, int], BadEvent] = {}
-        for name in self.store.names(self.folder):
+        for name in self._names(".parquet"):
             source = self.store.open(f"{self.folder}/{name}")
             if source is None:
                 continue
@@ -88,7 +110,40 @@ class Quarantine:
             for row in rows:
                 event = BadEvent(**{**row, "reason": Reason(row["reason"])})
                 found.setdefault((event.producer, event.epoch, event.sequence), event)
+        for key in self.returned():
+            found.pop(key, None)
         return [found[key] for key in sorted(found)]
+
+    def returned(self) -> set[EventId]:
+        """Those that are back in the stream."""
+        return {key for name in self._names(_RETURNED) for key in self._record(name).ids}
+
+    def unfinished(self) -> dict[str, Returning]:
+        """Ways back that were begun and not finished, by their token: some of their events may be in the stream."""
+        done = {name.removesuffix(_RETURNED) for name in self._names(_RETURNED)}
+        begun = {name.removesuffix(_RETURNING): name for name in self._names(_RETURNING)}
+        return {token: self._record(name) for token, name in begun.items() if token not in done}
+
+    def begin_return(self, returning: Returning) -> str:
+        """Kept before any of them is put into the stream; the token is for `finish_return`."""
+        data = protect_json(returning)
+        token = hashlib.blake2b(data, digest_size=16).hexdigest()
+        self.store.create(f"{self.folder}/{token}{_RETURNING}", data)
+        return token
+
+    def finish_return(self, token: str, returning: Returning) -> None:
+        """These are in the stream now."""
+        self.store.replace(f"{self.folder}/{token}{_RETURNED}", protect_json(returning))
+
+    def _names(self, kind: str) -> list[str]:
+        return [name for name in self.store.names(self.folder) if name.endswith(kind)]
+
+    def _record(self, name: str) -> Returning:
+        where = f"{self.folder}/{name}"
+        data = self.store.read(where)
+        if data is None:
+            raise LogError(f"{self.store.locate(where)} is gone; restore it from a copy")
+        return verified_json(data, Returning, self.store.locate(where))
 
     def counts(self) -> dict[str, int]:
         """How many there are for each reason."""
@@ -96,6 +151,10 @@ class Quarantine:
         for event in self.events():
             counted[event.reason.value] = counted.get(event.reason.value, 0) + 1
         return counted
+
+
+def _id(event: BadEvent) -> EventId:
+    return event.id
 
 
 def share_text(count: int, total: int) -> str:
@@ -114,5 +173,6 @@ def _schema() -> pa.Schema:
             pa.field("reason", pa.string(), nullable=False),
             pa.field("detail", pa.string(), nullable=False),
             pa.field("raw", pa.binary(), nullable=False),
+            pa.field("time_us", pa.int64()),
         ]
     )

@@ -54,6 +54,16 @@ class Times(msgspec.Struct, frozen=True):
         return UNITS_US[self.unit or "us"]
 
 
+def zoned(value: int | str, times: Times) -> int | str:
+    """A text without a zone, in the one that such texts are in; all else as it is."""
+    if times.zone is None or isinstance(value, int):
+        return value
+    from zoneinfo import ZoneInfo
+
+    moment = datetime.fromisoformat(value)
+    return value if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(times.zone)).isoformat()
+
+
 def without_zone(text: str) -> bool:
     """Whether it is a moment that says neither Z nor an offset."""
     try:

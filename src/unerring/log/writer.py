@@ -92,16 +92,17 @@ class LogWriter:
             or stamp.time <= self.chain.through_us
         ):
             newest = max(self._last.time, self.chain.through_us)
-            self._refuse(producer, mark, Reason.NOT_INCREASING, f"{tuple(stamp)} after {newest}", _raw(payload), now)
+            detail = f"{tuple(stamp)} after {newest}"
+            self._refuse(producer, mark, Reason.NOT_INCREASING, detail, _raw(payload), now, stamp.time)
             return
         try:
             row = msgspec.convert(payload, self._row)
             size = len(_raw(payload))
         except msgspec.ValidationError as error:
-            self._refuse(producer, mark, Reason.SCHEMA, str(error), _raw(payload), now)
+            self._refuse(producer, mark, Reason.SCHEMA, str(error), _raw(payload), now, stamp.time)
             return
         if size > self.config.event_bytes_max:
-            self._refuse(producer, mark, Reason.TOO_LARGE, f"{size} bytes", _raw(payload), now)
+            self._refuse(producer, mark, Reason.TOO_LARGE, f"{size} bytes", _raw(payload), now, stamp.time)
             return
         if stamp <= self._last:  # Another producer's event has this time too: they are numbered as they came.
             stamp = Stamp(stamp.time, self._last.ordinal + 1)
@@ -170,7 +171,8 @@ class LogWriter:
                 continue
             if held.stamp.time <= winner.through_us:
                 raw, detail = _raw(msgspec.structs.asdict(held.row)), f"{tuple(held.stamp)} after {winner.through_us}"
-                self._bad.append(BadEvent(held.producer, *held.mark, Reason.NOT_INCREASING, detail, raw))
+                reason, time_us = Reason.NOT_INCREASING, held.stamp.time
+                self._bad.append(BadEvent(held.producer, *held.mark, reason, detail, raw, time_us))
                 self.quarantined += 1
             else:
                 kept.append(held)
@@ -192,8 +194,10 @@ class LogWriter:
             marks[producer] = (epoch, sequence - 1)
         return marks
 
-    def _refuse(self, producer: str, mark: Mark, reason: Reason, detail: str, raw: bytes, now: int) -> None:
-        self._bad.append(BadEvent(producer, *mark, reason, detail, raw))
+    def _refuse(
+        self, producer: str, mark: Mark, reason: Reason, detail: str, raw: bytes, now: int, time_us: int | None = None
+    ) -> None:
+        self._bad.append(BadEvent(producer, *mark, reason, detail, raw, time_us))
         self._taken[producer] = mark
         self.quarantined += 1
         self._age(now)

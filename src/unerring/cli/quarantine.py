@@ -1,0 +1,154 @@
+"""`unerring quarantine show|replay`: bad events, and the way back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from unerring.model import CallerError
+
+if TYPE_CHECKING:
+    from unerring.log.returning import Held, Returned
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+
+_TEXT_MAX = 200
+
+Run = Annotated[Path, typer.Argument(help="The run's folder.")]
+Stream = Annotated[list[str] | None, typer.Option(help="Of this stream or rule; once for each.")]
+Why = Annotated[list[str] | None, typer.Option(help="With this reason, such as late or schema; once for each.")]
+
+
+@app.command()
+def show(
+    run: Run = Path("unerring-data"),
+    stream: Stream = None,
+    reason: Why = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only so many, the first ones.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line: what `replay --from` takes, corrected.")
+    ] = False,
+) -> None:
+    """Show bad events: who sent them, why they are not in their stream, and their bytes.
+
+    With --json each line also has `row`, the event's time and columns as far as they can be made out, to be corrected.
+    """
+    shown = 0
+    for one in islice(_held(run, stream, reason), limit):
+        shown += 1
+        if as_json:
+            sys.stdout.write(msgspec.json.encode(one).decode() + "\n")
+            continue
+        sys.stdout.write(f"{one.stream}  {one.producer}, {one.epoch}, {one.sequence}  {one.reason}: {one.detail}\n")
+        sys.stdout.write(f"    {_readable(one.raw)}\n")
+    if not shown and not as_json:
+        typer.echo("nothing is in quarantine" if not stream and not reason else "no such event is in quarantine")
+
+
+@app.command()
+def replay(
+    run: Run = Path("unerring-data"),
+    stream: Stream = None,
+    reason: Why = None,
+    corrected: Annotated[
+        Path | None, typer.Option("--from", help="Lines of `show --json` with corrected rows; by default as they are.")
+    ] = None,
+    zone: Annotated[str | None, typer.Option(help="The time zone of times that carry none, such as UTC.")] = None,
+    restamp: Annotated[
+        bool,
+        typer.Option("--restamp", help="An event whose time has passed gets the first time after the stream's end."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each stream.")] = False,
+) -> None:
+    """Bring events back into their streams: each once, however often this is called.
+
+    They go to the stream's end. What the stream has passed is final, so that an event whose time has passed stays,
+    unless --restamp gives it a new one. What is still bad stays in quarantine with its reason.
+
+    Exit code 0: all are back. 1: some stayed. 2: nothing could be done.
+    """
+    from unerring.log import EventLog
+    from unerring.log.returning import STAYS, Returned, Stayed, bring_back
+    from unerring.log.times import Times
+
+    Times("time", zone=zone)  # a sentence, if there is no such zone
+    log = EventLog(run / "log")
+    by_stream: dict[str, list[Held]] = {}
+    for one in _held(run, stream, reason) if corrected is None else _read(corrected, stream, reason):
+        by_stream.setdefault(one.stream, []).append(one)
+    if not by_stream and not as_json:
+        typer.echo("there is nothing to bring back")
+    stayed = 0
+    for name, wanted in by_stream.items():
+        if log.declaration(name) is None:  # a rule's: such events are in their streams
+            done = Returned(name, 0, 0, tuple(Stayed(*one.id, one.reason, STAYS[one.reason]) for one in wanted))
+        else:
+            done = bring_back(log.chain(name), wanted, zone=zone, restamp=restamp)
+        stayed += len(done.stayed)
+        _tell(done, as_json)
+    raise SystemExit(1 if stayed else 0)
+
+
+def _tell(done: Returned, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(done).decode() + "\n")
+        return
+    before = f"; {done.already:,} were back before" if done.already else ""
+    typer.echo(f"{done.brought:,} events are back in stream {done.stream}{before}")
+    for one in done.stayed:
+        typer.echo(f"{one.producer}, {one.epoch}, {one.sequence} stays: {one.reason}: {one.detail}")
+
+
+def _held(run: Path, streams: list[str] | None, reasons: list[str] | None) -> Iterator[Held]:
+    from unerring.app.folder import check_run
+    from unerring.log import EventLog
+    from unerring.log.returning import held
+
+    check_run(run)
+    log = EventLog(run / "log")
+    wanted = _reasons(reasons)
+    for name in streams or log.store.names(""):
+        if streams and name not in log.store.names(""):
+            raise CallerError(f"there is no stream or rule {name!r} in {run}; it has {', '.join(log.store.names(''))}")
+        yield from (one for one in held(log, name) if not wanted or one.reason.value in wanted)
+
+
+def _read(path: Path, streams: list[str] | None, reasons: list[str] | None) -> Iterator[Held]:
+    from unerring.log.returning import Held
+
+    wanted = _reasons(reasons)
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise CallerError(f"{path} cannot be read: {error.strerror}") from error
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            one = msgspec.json.decode(line, type=Held)
+        except msgspec.DecodeError as error:
+            raise CallerError(f"{path}, line {number}: {error}; it takes lines of `quarantine show --json`") from None
+        if (not streams or one.stream in streams) and (not wanted or one.reason.value in wanted):
+            yield one
+
+
+def _reasons(given: list[str] | None) -> frozenset[str]:
+    from unerring.log import Reason
+
+    known = [reason.value for reason in Reason]
+    for reason in given or ():
+        if reason not in known:
+            raise CallerError(f"--reason {reason!r} is not known; it is one of {', '.join(known)}")
+    return frozenset(given or ())
+
+
+def _readable(raw: bytes) -> str:
+    """The bytes on one line: text where they are text, Python's notation where not."""
+    text = repr(raw)[2:-1] if raw else "(no bytes)"
+    return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}… ({len(raw):,} bytes)"
