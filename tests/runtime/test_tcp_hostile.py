@@ -13,9 +13,9 @@ from unerring.model import HandshakeError, NetworkError
 from unerring.runtime.frames import framed
 from unerring.runtime.reports import Reports
 from unerring.runtime.transports import TransportConfig, open_inlet, open_outlet
-from unerring.runtime.transports.hello import GREETINGS, Hello, Refused, Welcome
+from unerring.runtime.transports.hello import GREETINGS, VERSION, Hello, Refused, Welcome
 
-GREETING = framed(GREETINGS.encode(Hello(1, True)))
+GREETING = framed(GREETINGS.encode(Hello(VERSION, True)))
 
 HOSTILE = {
     "an HTTP request": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -168,7 +168,7 @@ def test_connections_are_bounded(wait):
     ("answer", "error", "sentence"),
     [
         (framed(GREETINGS.encode(Refused("not today"))), HandshakeError, "refused us: not today"),
-        (framed(GREETINGS.encode(Hello(1, True))), HandshakeError, "is a consumer, not a producer"),
+        (framed(GREETINGS.encode(Hello(VERSION, True))), HandshakeError, "is a consumer, not a producer"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", HandshakeError, "is not a producer of ours"),
         (framed(b"\x00garbage"), HandshakeError, "is not a producer of ours"),
         (b"", None, "closed the connection before it answered"),

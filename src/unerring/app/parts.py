@@ -83,7 +83,8 @@ class Parts:
     def well(self, name: str) -> None:
         """A part has done something of use: its failures are counted anew."""
         with self._lock:
-            self._restarts[name].in_row = 0
+            if name in self._restarts:  # a run over what is there, and no more, restarts nothing
+                self._restarts[name].in_row = 0
 
     def failed(self, name: str, error: BaseException) -> float:
         """A part failed: how long to pause before it begins again. Raises what ends the run."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from unerring.model import Address, Codec, Message
 
-VERSION: Final = 1
+VERSION: Final = 2
 HELLO_BYTES_MAX: Final = 4096
 
 
