@@ -30,9 +30,20 @@ def split_host(address: str, default_port: int | None = None) -> tuple[str, int]
     if not separator or "]" in port:
         host, port = address, "" if default_port is None else str(default_port)
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+    if not _is_host(host) or not port.isascii() or not port.isdigit() or len(port) > 5 or int(port) > 65535:
         raise ConfigError(f"{address!r} is not an address; write host:port, such as 127.0.0.1:7000 or [::1]:7000")
     return host, int(port)
+
+
+def _is_host(host: str) -> bool:
+    """A name or an IP address that a resolver can be asked for; it raises its own kinds of error for others."""
+    try:
+        if ":" in host:
+            ipaddress.IPv6Address(host)
+        encoded = host.encode("idna")
+    except ValueError:  # UnicodeError is one
+        return False
+    return bool(encoded) and all(32 < byte < 127 for byte in encoded)
 
 
 def join_host(host: str, port: int) -> str:
@@ -249,5 +260,7 @@ async def redial(
                 pause_us = pause_min_us
         except UnerringError as error:
             failed(error)
+        except Exception as error:  # Otherwise the task would end here, and nobody dial any more or hear of it.
+            failed(NetworkError(f"dialling failed: {type(error).__name__}: {error}"))
         await asyncio.sleep(pause_us * random.uniform(0.5, 1.0) / 1e6)
         pause_us = min(pause_us * 2, pause_max_us)

@@ -97,14 +97,20 @@ def parse_reference(text: str) -> Reference:
     raise ConfigError(f"{text!r} is not an object reference; write IOR:... or corbaloc::host:port/key")
 
 
+def _strange(text: str) -> bool:
+    """Half a character of UTF-16, as Python has for bytes of a command line that are not UTF-8."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def _parse_corbaloc(text: str) -> Reference:
     addresses, slash, key = text.removeprefix("corbaloc:").partition("/")
     protocol, colon, address = addresses.split(",")[0].partition(":")
-    if not slash or not key or not colon or protocol not in ("", "iiop"):
+    version, at, place = address.rpartition("@")
+    whole = slash and key and colon and (version or not at) and not _strange(text)
+    if not whole or protocol not in ("", "iiop"):
         raise ConfigError(
             f"{text!r} cannot be read; write corbaloc::host:port/key, such as corbaloc::127.0.0.1:11169/Tee"
         )
-    version, at, place = address.rpartition("@")
     if version not in ("", "1.0", "1.1", "1.2"):
         raise ConfigError(f"{text!r} asks for IIOP {version}; 1.0 to 1.2 are spoken")
     host, port = split_host(place, DEFAULT_PORT)

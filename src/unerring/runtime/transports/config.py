@@ -67,13 +67,22 @@ def parse_url(url: str) -> TransportUrl:
     """`scheme://place?option=value&...`"""
     scheme, separator, rest = url.partition("://")
     place, _, query = rest.partition("?")
-    if not separator or not scheme or not place:
+    if not separator or not scheme or not place or not _is_text(url):
         raise ConfigError(f"{url!r} is not the URL of a transport; write scheme://place, such as tcp://127.0.0.1:7000")
     try:
         pairs = urllib.parse.parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []
     except ValueError as error:
         raise ConfigError(f"{url!r}: {error}; write options as ?name=value&name=value") from None
     return TransportUrl(f"{scheme}://{place}", scheme, place, dict(pairs))
+
+
+def _is_text(url: str) -> bool:
+    """Not so: bytes of a command line that are no UTF-8, which Python carries along as halves of characters."""
+    try:
+        url.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def configured(config: TransportConfig, options: dict[str, str], url: str) -> TransportConfig:

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from unerring.model import (
     Address,
+    CallerError,
     ConfigError,
     FrameError,
     HandshakeError,
@@ -157,7 +158,7 @@ class _Attempts:
         def failed(error: UnerringError) -> None:
             self._reports.note(f"{self._service.scheme}.unreachable", str(error))
             if not first.done():
-                if absence_raises or isinstance(error, HandshakeError):
+                if absence_raises or isinstance(error, HandshakeError | CallerError):
                     first.set_exception(error)
                 else:
                     first.set_result(None)

@@ -83,7 +83,11 @@ class ZmqService:
             await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, context.term))
 
     def _bound(self, context: zmq.asyncio.Context) -> Any:
-        if not self._config.tls and not ipaddress.ip_address(self._host).is_loopback:
+        try:
+            loopback = ipaddress.ip_address(self._host).is_loopback
+        except ValueError:
+            raise ConfigError(f"{self.url!r}: a producer listens at an IP address, such as 127.0.0.1") from None
+        if not self._config.tls and not loopback:
             raise ConfigError(
                 f"refusing to listen at {self.url} without TLS on the direct way; use 127.0.0.1 or tls=DIR"
             )
