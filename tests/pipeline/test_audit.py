@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -18,14 +19,15 @@ from unerring.app.folder import remember
 from unerring.audit.page import explained, page
 from unerring.audit.report import PROMISES, Report, RuleVerdict
 from unerring.cli import main
-from unerring.log import BadEvent, EventLog, Quarantine, Reason
+from unerring.log import BadEvent, EventLog, Positions, Quarantine, Reason
 from unerring.log.chain import REACHED, SEGMENTS
 from unerring.log.segments import arrow_schema, segment_name
-from unerring.model import CallerError, Event, LogError, SchemaError, UnerringError, protect, verified
+from unerring.model import CallerError, Event, LogError, SchemaError, Stamp, UnerringError, protect, verified
 from unerring.pipeline.batch import detect_batch
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.retention import retain
 from unerring.pipeline.versions import agree
+from unerring.processes.build import Process
 from unerring.rules.workloads import W1
 
 from .worlds import OTHER, TYPED, missing, pair, random_events, write
@@ -34,12 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOWER = pair("Pairs", TYPED, "A", "B", 40)
-APP = App(
-    "trial",
-    rules=[LOWER, missing("Misses", TYPED, "A", "B", 15), pair("Upper", LOWER.output, "B", "B", 200)],
-    streams=[TYPED],
-    buckets=2,
-)
+RULES = [LOWER, missing("Misses", TYPED, "A", "B", 15), pair("Upper", LOWER.output, "B", "B", 200)]
+APP = App("trial", rules=RULES, streams=[TYPED], buckets=2)
 END_US = 800
 
 
@@ -64,6 +62,26 @@ def audited(spark: SparkSession, data: Path, app: App = APP, **options: object) 
     report = Audit(app, data, **options).run(spark, rows=50)  # type: ignore[arg-type]
     assert not list(data.glob(".audit-*")), "nothing is left behind"
     return report
+
+
+class Watched(msgspec.Struct):
+    began: int = 0
+
+
+def test_a_situation_without_its_process_is_in_the_verdict(spark: SparkSession, data: Path) -> None:
+    """What tests/app/test_line.py finds is part of the report, its page and its word."""
+    process = Process("watch", state=Watched)
+    process.flow(process.sleep("pause", 1))
+    app = App("trial", rules=RULES, streams=[TYPED], buckets=2).on("Pairs").start(process)
+    log = EventLog(data / "log")
+    assert not audited(spark, data, app).wrong, "nobody acted in this run"
+    Positions(log.store, "Pairs").commit("starts-watch", Stamp(END_US))
+    report = audited(spark, data, app)
+    assert report.wrong == len(report.line_violations) > 0
+    told = "\n".join(explained(report))
+    assert "every situation with a reaction has its instance" in told
+    assert "should have started watch-Pairs-" in page(report)
+    assert "Nothing is wrong" not in told
 
 
 def verdict(report: Report, stream: str) -> RuleVerdict:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from unerring.app.application import App
 from unerring.app.deliveries import as_chain, ran_live, ranked_otherwise_live
 from unerring.app.folder import LOG, check_run
+from unerring.app.reconciling import reconcile
 from unerring.audit.intake import check_quarantined
 from unerring.audit.moments import moment
 from unerring.audit.report import Report, RuleVerdict
@@ -105,6 +106,8 @@ class Audit:
             violations += wrong
         notes, wrong = check_quarantined(accounts, self._quarantine_max)
         violations += wrong
+        say("holding situations against the processes that they start")
+        line = reconcile(self.app, self.data, self.through_us)
         return Report(
             self.app.name,
             str(self.data),
@@ -116,7 +119,8 @@ class Audit:
             events,
             {schema.name: _times(schema) for schema in (*self.app.streams, *self.app.outputs)},
             tuple(self._readers()),
-            (*self.notes, *notes),
+            (*self.notes, *notes, *line.notes),
+            line.violations,
         )
 
     def _verdicts(

@@ -6,11 +6,12 @@ same start, and a position is committed only when the start is on a majority of 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from unerring.model import CallerError, ColumnType, ConfigError, Event, ProcessError, StreamSchema
+from unerring.model import CallerError, ColumnType, ConfigError, Event, ProcessError, Stamp, StreamSchema
 
 if TYPE_CHECKING:
     from unerring.app.application import App
@@ -41,6 +42,11 @@ class Reaction(msgspec.Struct, frozen=True):
     def instance(self, situation: Event) -> str:
         """The id of what this situation starts."""
         return f"{self.process}-{self.situation}-{situation.stamp.time}-{situation.stamp.ordinal}"
+
+    def stamp_of(self, instance: str) -> Stamp | None:
+        """The stamp of the situation that starts the instance of this id; None: it is none of this reaction."""
+        found = re.fullmatch(rf"{re.escape(f'{self.process}-{self.situation}')}-(-?[0-9]+)-([0-9]+)", instance)
+        return Stamp(int(found[1]), int(found[2])) if found else None
 
     def values(self, situation: Event) -> dict[str, Any]:
         """What the instance is given."""
@@ -79,6 +85,10 @@ class When:
 
     def _know(self, process: Process) -> None:
         app, name = self._app, process.name
+        if not all(c.isalnum() or c in "-_" for c in name):  # positions are kept under it
+            raise ConfigError(
+                f"app {app.name}: situations cannot start {name!r}; name it with letters, digits, - and _"
+            )
         current = app.processes.get(name)
         if current is None:
             app.versions.append(process)

@@ -17,6 +17,7 @@ from unerring.audit.strong_reliability import (
     FALSE_ORDERING,
     FALSE_POSITIVE,
 )
+from unerring.audit.verdict import Violation
 from unerring.model import TIME_MAX, Event
 
 _PLAIN: Final = {
@@ -79,6 +80,7 @@ def page(report: Report) -> str:
         _situations(report),
         *(_rule(report, rule) for rule in report.rules),
         _came_in(report),
+        _started(report),
         _how(),
     ]
     return (
@@ -95,7 +97,7 @@ def explained(report: Report) -> Iterator[str]:
         for witness in rule.witnesses:
             yield f"{rule.stream} ({rule.gear}): {PROMISES[witness.finding.promise]}: {witness.finding.detail}"
             yield from (f"    {line}" for line in _lines(witness, report))
-    for violation in report.intake_violations:
+    for violation in (*report.intake_violations, *report.line_violations):
         yield str(violation)
     for rule in report.rules:
         yield from (f"{rule.stream} ({rule.gear}): {note}" for note in rule.notes)
@@ -141,8 +143,8 @@ def _verdict(report: Report) -> str:
         if not report.wrong
         else f"{delivered:,} situations were reported. The tables below say which are wrong, and the cards show why."
         if any(rule.wrong for rule in report.rules)
-        else f"{delivered:,} situations were reported, and all follow from the events in the log; but what came in is "
-        "not as it should be."
+        else f"{delivered:,} situations were reported, and all follow from the events in the log; but what came in, or "
+        "what was started, is not as it should be."
     )
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in report.notes)
     return (
@@ -216,12 +218,7 @@ def _came_in(report: Report) -> str:
     if not report.intake and not report.events:
         return ""
     rows = "".join(_account(one) for one in report.intake)
-    wrong = "".join(
-        f'<div class="card"><b>Broken promise: {escape(violation.promise)}</b><ul class="events">'
-        + "".join(f"<li>{escape(line)}</li>" for line in violation.witness)
-        + "</ul></div>"
-        for violation in report.intake_violations
-    )
+    wrong = _broken(report.intake_violations)
     table = (
         "<table><thead><tr><th>Stream</th><th>From</th><th>Numbers</th><th>In the log</th><th>Set aside</th>"
         f"<th>Declared lost</th><th>Unaccounted for</th><th>Twice</th></tr></thead><tbody>{rows}</tbody></table>"
@@ -238,6 +235,21 @@ def _came_in(report: Report) -> str:
         "<section><h2>What came in</h2><p>Producers number what they send. Each number must be in the log, set aside "
         f"as unusable (and kept), or declared lost by the channel.</p>{table}{bars}{wrong}{taken}</section>"
     )
+
+
+def _broken(violations: Iterable[Violation]) -> str:
+    return "".join(
+        f'<div class="card"><b>Broken promise: {escape(violation.promise)}</b><ul class="events">'
+        + "".join(f"<li>{escape(line)}</li>" for line in violation.witness)
+        + "</ul></div>"
+        for violation in violations
+    )
+
+
+def _started(report: Report) -> str:
+    if not report.line_violations:
+        return ""
+    return f"<section><h2>What was started</h2>{_broken(report.line_violations)}</section>"
 
 
 def _account(one: Intake) -> str:

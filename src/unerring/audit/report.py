@@ -87,8 +87,10 @@ class Report(msgspec.Struct, frozen=True):
     readers: tuple[tuple[str, str, int, int], ...] = ()
     """Stream, reader, time of its committed position, and situations that it has still to take."""
     notes: tuple[str, ...] = ()
+    line_violations: tuple[Violation, ...] = ()
+    """Between situations and the processes that they start."""
 
     @property
     def wrong(self) -> int:
         """How many violations of any promise there are."""
-        return sum(rule.wrong for rule in self.rules) + len(self.intake_violations)
+        return sum(rule.wrong for rule in self.rules) + len(self.intake_violations) + len(self.line_violations)

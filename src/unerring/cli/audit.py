@@ -30,6 +30,10 @@ def command(
     quarantine_max: Annotated[
         float, typer.Option(metavar="PERCENT", help="If more of a stream's events are in quarantine, that is wrong.")
     ] = 1.0,
+    also: Annotated[
+        list[Path] | None,
+        typer.Option(help="The folder of another run whose services have the same journals. Repeatable."),
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Where the page goes; by default audit.html in the folder.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The whole report as one JSON object.")] = False,
     master: Annotated[str, typer.Option(help="The Spark master, such as local[*] or spark://HOST:PORT.")] = "local[*]",
@@ -39,7 +43,8 @@ def command(
     completeness; what came in and what was lost on the way.
 
     Of processes, here or in the run's folder: that every instance had the effects of one execution, by the services'
-    journals. Those of nodes that still run are not judged.
+    journals; that every situation with a reaction has its instance, every instance that a situation starts its
+    situation, and every interaction in a journal its instance. Those of nodes that still run are not judged.
 
     Exit code 0: nothing is wrong. 1: something is. 2: it could not be judged.
     """
@@ -48,7 +53,7 @@ def command(
     if addresses_in(run):
         from unerring.cli.process import audit as audit_processes
 
-        audit_processes([app] if app else [], journal, as_json, run)
+        audit_processes([app] if app else [], journal, also, as_json, run)
 
     import msgspec
     from rich.console import Console
@@ -77,7 +82,7 @@ def command(
     with console.status("starting Spark") as status, session(config, f"audit {loaded.name}") as spark:
         report = audit.run(spark, status.update)
     keep(report, run)
-    acted = _judged(run, app or address_in(run), journal or ()) if addresses_in(run / PROCESSES) else None
+    acted = _judged(run, app or address_in(run), journal or (), also or ()) if addresses_in(run / PROCESSES) else None
     target = html or run / PAGE
     if html is not None:
         html.write_text(page(report))
@@ -97,15 +102,16 @@ def command(
     raise SystemExit(1 if wrong else 0)
 
 
-def _judged(run: Path, address: str, journals: list[str] | tuple[str, ...]) -> ProcessVerdict | str:
+def _judged(
+    run: Path, address: str, journals: list[str] | tuple[str, ...], also: list[Path] | tuple[Path, ...]
+) -> ProcessVerdict | str:
     """The verdict on the run's processes, or why there is none."""
     from unerring.app.acting import PROCESSES
+    from unerring.app.reconciling import running_in
     from unerring.cli.process import judge
-    from unerring.runtime.live.processes import find
 
-    folder = run / PROCESSES
-    running = [path.name for path in sorted((folder / "pids").glob("*")) if find(folder, path.name) is not None]
-    return f"{', '.join(running)} still run; stop the run first" if running else judge(run, [address], journals)
+    running = running_in(run / PROCESSES)
+    return f"{', '.join(running)} still run; stop the run first" if running else judge(run, [address], journals, also)
 
 
 def _show(report: Report, console: Any) -> None:

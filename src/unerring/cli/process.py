@@ -233,11 +233,15 @@ def audit(
         list[str] | None,
         typer.Option(help="A filter's SQLite file or PostgreSQL address, or a file of JSON lines; once for each."),
     ] = None,
+    also: Annotated[
+        list[Path] | None,
+        typer.Option(help="The folder of another run whose services have the same journals. Repeatable."),
+    ] = None,
     as_json: Json = False,
     data: Data = HERE,
 ) -> None:
     """One-copy consistency of a run that has stopped. Exit code 0: nothing is wrong; 1: something is."""
-    verdict = judge(data, processes or (), journal or ())
+    verdict = judge(data, processes or (), journal or (), also or ())
     if as_json:
         _print({"wrong": verdict.wrong, **msgspec.to_builtins(verdict)})
     else:
@@ -245,7 +249,7 @@ def audit(
     raise typer.Exit(1 if verdict.wrong else 0)
 
 
-def judge(data: Path, addresses: Sequence[str], journals: Sequence[str]) -> ProcessVerdict:
+def judge(data: Path, addresses: Sequence[str], journals: Sequence[str], also: Sequence[Path] = ()) -> ProcessVerdict:
     """The verdict on the process nodes of a folder, which it keeps."""
     from unerring.app.verdicts import keep_processes
     from unerring.cli._address import versions_at
@@ -257,7 +261,8 @@ def judge(data: Path, addresses: Sequence[str], journals: Sequence[str]) -> Proc
     named = addresses or addresses_in(data)
     if not named:
         raise CallerError(f"{data} does not say which processes ran in it; name them: module:attribute")
-    verdict = audit_processes(data, priced(versions_at(named), None, kept_in(data)), journals)
+    others = [_nodes_in(folder) for folder in also]
+    verdict = audit_processes(data, priced(versions_at(named), None, kept_in(data)), journals, others)
     keep_processes(verdict, data)
     return verdict
 

@@ -13,10 +13,22 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.audit import Acted, Did, Model, Relative, Violation, check_agreement, check_family, check_one_copy
+from unerring.audit import (
+    Acted,
+    Did,
+    Model,
+    Relative,
+    Violation,
+    check_agreement,
+    check_done,
+    check_family,
+    check_one_copy,
+    check_owners,
+)
 from unerring.model import CallerError, DiskError, WorldError
 from unerring.processes.build import Process
 from unerring.processes.children import children_used
+from unerring.processes.config import ProcessesConfig
 from unerring.processes.graph import LOCAL
 from unerring.processes.history import GIVEN, PAST, Pages
 from unerring.processes.messages import FINAL, Accepted, State
@@ -24,6 +36,8 @@ from unerring.processes.node import HISTORY, family
 from unerring.runtime.services.store import JOURNAL, Line
 from unerring.runtime.storage import SqliteStorage
 
+KEPT_MAX: Final = ProcessesConfig().finished_max
+"""A node forgets the oldest of more instances that have ended."""
 UNDO_MARK: Final = "~"
 """Ends the id of an interaction that undoes another."""
 
@@ -47,21 +61,47 @@ class ProcessVerdict(msgspec.Struct, frozen=True):
         return bool(self.violations)
 
 
-def audit_processes(folder: Path, processes: Sequence[Process], journals: Iterable[str]) -> ProcessVerdict:
-    """Judge a run that has stopped (its databases belong to its nodes while they run)."""
-    databases = sorted(folder.glob("*.db"))
-    if not databases:
-        raise CallerError(f"there is no node's database in {folder}; name the folder that the nodes ran in")
-    decided: dict[str, dict[str, State]] = {}
-    settled: dict[str, int] = {}
-    for database in databases:
+class Known(msgspec.Struct):
+    """What the nodes of a folder know."""
+
+    decided: dict[str, dict[str, State]]
+    """By instance and node."""
+    settled: dict[str, int]
+    """Instances, and by how many nodes they are."""
+    forgets: bool = False
+    """Some node has as many ended instances as it keeps: older ones may be forgotten."""
+
+
+def known_in(folder: Path) -> Known:
+    """All instances of a run that has stopped (its databases belong to its nodes while they run)."""
+    found = Known({}, {})
+    for database in sorted(folder.glob("*.db")):
+        over = 0
         for state, ended in states_in(database):
-            decided.setdefault(state.instance, {})[database.stem] = state
-            settled[state.instance] = settled.get(state.instance, 0) + ended
+            over += ended
+            found.decided.setdefault(state.instance, {})[database.stem] = state
+            found.settled[state.instance] = found.settled.get(state.instance, 0) + ended
+        found.forgets = found.forgets or over >= KEPT_MAX
+    return found
+
+
+def audit_processes(
+    folder: Path, processes: Sequence[Process], journals: Iterable[str], also: Iterable[Path] = ()
+) -> ProcessVerdict:
+    """Judge a run that has stopped. `also`: the folders of other runs that the same services worked for."""
+    if not sorted(folder.glob("*.db")):
+        raise CallerError(f"there is no node's database in {folder}; name the folder that the nodes ran in")
+    known = known_in(folder)
     sources = list(journals)
     lines = [msgspec.structs.replace(line, journal=journal) for journal in sources for line in read_journal(journal)]
-    known = {(process.name, process.graph.version): process for process in family(processes)}
-    return _judge(decided, settled, lines, known, _unseen(known.values(), lines, bool(sources)))
+    versions = {(process.name, process.graph.version): process for process in family(processes)}
+    verdict = _judge(known.decided, known.settled, lines, versions, _unseen(versions.values(), lines, bool(sources)))
+    others = [known_in(other) for other in also]
+    strange = check_owners(lines, [*known.decided, *(instance for other in others for instance in other.decided)])
+    if any(one.forgets for one in (known, *others)):
+        forgotten = [line for violation in strange for line in violation.witness]
+        return msgspec.structs.replace(verdict, unjudged=(*verdict.unjudged, *forgotten))
+    return msgspec.structs.replace(verdict, violations=(*verdict.violations, *strange))
 
 
 def _unseen(processes: Iterable[Process], lines: Sequence[Did], any_journal: bool) -> frozenset[tuple[str, str]]:
@@ -106,8 +146,16 @@ def _judge(
             hidden = frozenset(action for name, action in unseen if name == process.name)
             found += judge_instance(process, state, by_instance.get(instance, []), hidden)
             found += judge_family(process, state, [_last(states) for states in decided.values()])
+        else:
+            found += _lacking(state, by_instance.get(instance, []), unseen)
     names = tuple(sorted(f"{process}.{action}" for process, action in unseen))
     return ProcessVerdict(counts, len(lines), tuple(unsettled), tuple(unjudged), tuple(found), names)
+
+
+def _lacking(state: State, journal: Sequence[Did], unseen: frozenset[tuple[str, str]]) -> list[Violation]:
+    """Of an instance that has not ended: whatever its state stands on was done."""
+    writes = [taken for taken in state.taken if taken.write and not taken.unknown]
+    return check_done(state.instance, [t.iid for t in writes if (state.process, t.vertex) not in unseen], journal)
 
 
 def judge_instance(

@@ -13,11 +13,15 @@ from typing import Any, Final
 
 import msgspec
 
+from unerring.app.acting import PROCESSES
 from unerring.app.folder import LOG
 from unerring.log import EventLog
 from unerring.log.chain import REACHED, SEGMENTS
 from unerring.log.segments import Segment, arrow_schema, encode_segment, segment_name
-from unerring.model import TIME_MAX, CallerError, invariant
+from unerring.model import TIME_MAX, CallerError, Persist, invariant
+from unerring.processes.messages import State
+from unerring.processes.node import HISTORY
+from unerring.runtime.storage import SqliteStorage
 
 Rows = list[dict[str, Any]]
 
@@ -83,6 +87,21 @@ def _forgotten_action(folder: Path) -> str:
     return "somebody was not told"
 
 
+def _forgotten_instance(folder: Path) -> str:
+    forgotten = forget_instance(folder / "live" / PROCESSES)
+    return f"no node knows {forgotten} any more"
+
+
+def _strange_instance(folder: Path) -> str:
+    return f"{invent_instance(folder / 'live' / PROCESSES)} is there, and no situation started it"
+
+
+def _strange_interaction(folder: Path) -> str:
+    sql = "INSERT INTO unerring_journal (what, iid, grp, basis, request, reply) VALUES ('do', ?, 1, '', 'null', 'null')"
+    _journal(folder, "notes", sql.replace("?", "'nobody/tell_management/0'"))
+    return "somebody was told something by nobody"
+
+
 CANARIES: Final[dict[str, Callable[[Path], str]]] = {
     "lost-event": _lost_event,
     "doubled-event": _doubled_event,
@@ -92,6 +111,9 @@ CANARIES: Final[dict[str, Callable[[Path], str]]] = {
     "changed-situation": _changed_situation,
     "doubled-action": _doubled_action,
     "forgotten-action": _forgotten_action,
+    "forgotten-instance": _forgotten_instance,
+    "strange-instance": _strange_instance,
+    "strange-interaction": _strange_interaction,
 }
 
 
@@ -129,6 +151,32 @@ def rewrite(
         path.write_bytes(encoded)
         before = made.digest
     (data / LOG / stream / REACHED).unlink(missing_ok=True)
+
+
+def forget_instance(nodes: Path, instance: str = "") -> str:
+    """Take an instance (any, without an id) out of the databases of all nodes; which one."""
+    for path in sorted(nodes.glob("*.db")):
+        with closing(SqliteStorage(path)) as storage:
+            records = storage.load()
+            instance = instance or next(key.split("|")[0] for key in records if key.endswith(f"|{HISTORY}"))
+            storage.write([Persist(deletes=tuple(key for key in records if key.startswith(f"{instance}|")))])
+    return instance
+
+
+def invent_instance(nodes: Path) -> str:
+    """Give all nodes one instance more, as another situation would have started it; its id."""
+    found = invented = ""
+    for path in sorted(nodes.glob("*.db")):
+        with closing(SqliteStorage(path)) as storage:
+            records = storage.load()
+            found = found or next(key.split("|")[0] for key in records if key.endswith(f"|{HISTORY}"))
+            if (data := records.get(f"{found}|{HISTORY}")) is None:
+                continue
+            head, _, ordinal = found.rpartition("-")
+            invented = f"{head}-{int(ordinal) + 1_000}"
+            state = msgspec.structs.replace(msgspec.msgpack.decode(data, type=State), instance=invented)
+            storage.write([Persist(puts=((f"{invented}|{HISTORY}", msgspec.msgpack.encode(state)),))])
+    return invented
 
 
 def _journal(folder: Path, service: str, statement: str) -> None:

@@ -39,6 +39,8 @@ class GearVerdict(msgspec.Struct, frozen=True):
     perfect: dict[str, int]
     violations: list[str]
     intake_violations: list[str]
+    line_violations: list[str] = []
+    """Between its situations and the processes that they start."""
 
 
 class FactoryVerdict(msgspec.Struct, frozen=True):
@@ -89,7 +91,8 @@ def judge(folder: Path, say: Callable[[str], Any]) -> FactoryVerdict:
     journals = [str(path) for path in sorted(services.glob("*.sqlite"))]
     found = audit_processes(live.data / PROCESSES, app.versions, journals)
     keep_processes(found, live.data)
-    wrong = [str(violation) for violation in found.violations]
+    wrong = [f"{name}: {one}" for name, gear in gears.items() for one in gear.line_violations]
+    wrong += [str(violation) for violation in found.violations]
     wrong += [f"{instance} is not settled" for instance in found.unsettled]
     wrong += [f"{action} was not compared with any journal" for action in found.unseen]
     return FactoryVerdict(
@@ -137,6 +140,7 @@ def _of(report: Report) -> GearVerdict:
             if count
         ],
         intake_violations=[str(violation) for violation in report.intake_violations],
+        line_violations=[str(violation) for violation in report.line_violations],
     )
 
 

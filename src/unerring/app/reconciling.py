@@ -1,0 +1,103 @@
+"""A run's situations held against the instances that its process nodes know: the part of an audit between promises 2
+and 3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from unerring.app.acting import PROCESSES
+from unerring.app.application import App
+from unerring.app.reactions import Reaction
+from unerring.audit.line import Begun, Starts, Wanted, check_starts
+from unerring.audit.moments import moment
+from unerring.audit.verdict import Violation
+from unerring.log import Chain, EventLog, Positions, Quarantine, Reason
+from unerring.model import BEFORE_ALL, TIME_MAX, TIME_MIN, Stamp
+from unerring.processes.messages import State
+from unerring.processes.replica import digest_of
+from unerring.runtime.live.processes import find
+from unerring.runtime.process_audit import KEPT_MAX, known_in
+
+_GIVEN_SHOWN: Final = 200
+
+
+class Line(msgspec.Struct, frozen=True):
+    """What was found, and what could not be judged."""
+
+    violations: tuple[Violation, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def running_in(folder: Path) -> list[str]:
+    """The process nodes of a folder that run: their databases belong to them."""
+    return [path.name for path in sorted((folder / "pids").glob("*")) if find(folder, path.name) is not None]
+
+
+def reconcile(app: App, data: Path, through_us: int = TIME_MAX) -> Line:
+    """Every situation with a reaction, up to a time, has its instance, and every instance of one its situation."""
+    log, folder = EventLog(data / "log"), data / PROCESSES
+    taken = {one: Positions(log.store, one.situation).get(one.reader) for one in app.reactions}
+    if not list(folder.glob("*.db")) and all(stamp == BEFORE_ALL for stamp in taken.values()):
+        return Line()  # nobody acted in this run
+    running = running_in(folder)
+    if running:
+        said = f"{', '.join(running)} still run, so situations were not held against their processes"
+        return Line(notes=(f"{said}; stop the run first",))
+    known = known_in(folder)
+    instances = {instance: next(iter(states.values())) for instance, states in known.decided.items()}
+    violations: list[Violation] = []
+    notes: list[str] = []
+    for reaction, position in taken.items():
+        chain = log.chain(reaction.situation) if log.declaration(reaction.situation) is not None else None
+        begun = dict(_begun(reaction, instances, chain.base.from_us if chain is not None else TIME_MIN, through_us))
+        wanted = () if chain is None else _wanted(reaction, log, chain, position, through_us)
+        found = check_starts(wanted, begun, known.forgets)
+        violations += found.violations
+        notes += _notes(reaction, found, known.forgets)
+    return Line(tuple(violations), tuple(notes))
+
+
+def _begun(
+    reaction: Reaction, instances: Mapping[str, State], from_us: int, through_us: int
+) -> Iterator[tuple[str, Begun]]:
+    """Those with an id that the reaction makes; retention removed the situations of the oldest."""
+    for instance, state in instances.items():
+        stamp = reaction.stamp_of(instance)
+        if stamp is not None and not state.parent and from_us < stamp.time <= through_us:
+            given = msgspec.json.encode(state.given).decode()[:_GIVEN_SHOWN]
+            yield instance, Begun(f"{state.process}, given {given}", digest_of(state.process, state.given))
+
+
+def _wanted(reaction: Reaction, log: EventLog, chain: Chain, position: Stamp, through_us: int) -> Iterator[Wanted]:
+    from unerring.pipeline.feeding import events_of
+
+    bad = Quarantine(log.store, reaction.situation).events()
+    aside = {
+        (one.epoch, one.sequence) for one in bad if one.reason is Reason.PROCESS and one.producer == reaction.reader
+    }
+    from_us = chain.base.from_us
+    for span in chain.spans(from_us, min(chain.refresh(), through_us)):
+        table = chain.read(max(from_us, span.from_us), min(span.through_us, through_us))
+        for situation in events_of(table, chain.schema):
+            stamp = situation.stamp
+            yield Wanted(
+                reaction.instance(situation),
+                f"{reaction.situation} at {moment(stamp.time)} #{stamp.ordinal}",
+                digest_of(reaction.process, reaction.values(situation)),
+                stamp <= position,
+                (stamp.time, stamp.ordinal) in aside,
+            )
+
+
+def _notes(reaction: Reaction, found: Starts, forgets: bool) -> Iterator[str]:
+    who = f"{reaction.situation} starts {reaction.process}"
+    if found.waiting:
+        yield f"{who}: {found.waiting:,} situations are still to be acted on, by a run that goes on"
+    if found.aside:
+        yield f"{who}: {found.aside:,} situations could start none, and are in quarantine with the reason"
+    if forgets and found.missing:
+        yield f"{who}: {found.missing:,} have no instance; nodes forget the oldest of {KEPT_MAX:,} that have ended"
