@@ -10,10 +10,11 @@ import recorder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unerring.model import ConfigError, Persist
+from unerring.model import ConfigError, Persist, Send
 from unerring.simulation import (
     FOR_GOOD,
     KINDS,
+    Aimed,
     Crash,
     FailedSync,
     Fault,
@@ -23,10 +24,11 @@ from unerring.simulation import (
     SlowDisk,
     World,
     calm,
+    draw_aimed,
     draw_faults,
     inject,
 )
-from unerring.simulation.faults import draw_rates
+from unerring.simulation.faults import AIMED, AnyFault, draw_rates
 
 SECOND_US = 1_000_000
 NODES = ["a", "b", "c", "d", "e"]
@@ -56,7 +58,20 @@ def test_every_kind_is_drawn_and_survives_a_round_trip() -> None:
         assert msgspec.json.decode(msgspec.json.encode(fault), type=union) == fault
 
 
+def test_aimed_faults_of_every_kind_are_drawn_and_survive_a_round_trip() -> None:
+    drawn = [fault for seed in range(60) for fault in draw_aimed(Random(seed), NODES, ["Ask", "Told"], SECOND_US)]
+    assert {fault.what for fault in drawn if isinstance(fault, Aimed)} == set(AIMED)
+    assert {fault.message for fault in drawn if isinstance(fault, Aimed)} == {"Ask", "Told"}
+    assert {fault.node for fault in drawn} == set(NODES)
+    for fault in drawn:
+        assert msgspec.json.decode(msgspec.json.encode(fault), type=AnyFault) == fault
+
+
 def test_what_is_no_kind_of_fault_is_refused() -> None:
+    on = World(1)
+    recorder.add(on, "a")
+    with pytest.raises(ConfigError, match="aims 'Flood'; it can be one of Crash"):
+        inject(on, [Aimed(at_us=0, node="a", message="str", what="Flood")])
     with pytest.raises(ConfigError, match="Fault is no kind of fault"):
         draw_faults(Random(1), NODES, SECOND_US, [Fault])
     with pytest.raises(ConfigError, match="no nodes"):
@@ -126,3 +141,38 @@ def test_a_slow_disk_is_slow_for_a_while() -> None:
     on.call("a", "do", [Persist(puts=(("l", b"v"),))])
     on.run_until(2 * SECOND_US + 2_000)
     assert list(on.nodes["a"].storage.records) == ["k", "l"]
+
+
+def test_an_aimed_fault_waits_for_its_message_also_across_a_restart() -> None:
+    on = World(1)
+    a, b = recorder.add(on, "a"), recorder.add(on, "b")
+    inject(on, [Aimed(at_us=0, node="a", message="int", what="Crash", later_us=500, for_us=10_000)])
+    on.run_until(1_000)
+    on.call("b", "do", [Send("a", "no number")])
+    on.run_until(100_000)
+    on.crash("a")
+    on.start("a")
+    assert len(a) == 2
+    on.call("b", "do", [Send("a", 7)])
+    on.run_until(200_000)
+    assert a[1].messages() == [7]
+    assert len(a) == 3  # it crashed after that, and came back
+    on.call("b", "do", [Send("a", 8)])
+    on.run_until(300_000)
+    assert len(a) == 3
+    assert a[2].messages() == [8]
+    assert len(b) == 1
+
+
+def test_an_aimed_fault_is_over_when_the_calm_begins() -> None:
+    on = World(1)
+    a = recorder.add(on, "a", lambda what, value, now: [Send("b", 1.5)] if value == 7 else [])
+    recorder.add(on, "b")
+    inject(on, [Aimed(at_us=0, node="a", message="float", what="Pause", for_us=1_000_000)])
+    on.run_until(1_000)
+    calm(on)
+    on.call("b", "do", [Send("a", 7)])
+    on.run_until(100_000)
+    on.call("b", "do", [Send("a", 8)])
+    on.run_until(200_000)
+    assert a[0].messages() == [7, 8]

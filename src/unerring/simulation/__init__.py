@@ -38,6 +38,7 @@ from unerring.simulation.disk import DiskSpec
 from unerring.simulation.faults import (
     FOR_GOOD,
     KINDS,
+    Aimed,
     ClockDrift,
     ClockJump,
     Congestion,
@@ -51,6 +52,7 @@ from unerring.simulation.faults import (
     Pause,
     Reset,
     SlowDisk,
+    draw_aimed,
     draw_faults,
 )
 from unerring.simulation.injection import calm, inject
@@ -62,6 +64,7 @@ from unerring.simulation.world import World
 __all__ = [
     "FOR_GOOD",
     "KINDS",
+    "Aimed",
     "Bounds",
     "Canary",
     "ClockDrift",
@@ -85,6 +88,7 @@ __all__ = [
     "World",
     "calm",
     "canary",
+    "draw_aimed",
     "draw_faults",
     "find",
     "inject",

@@ -82,6 +82,15 @@ class Congestion(Fault, frozen=True, kw_only=True):
     duplication: float = 0.0
 
 
+class Aimed(Fault, frozen=True, kw_only=True):
+    """A fault at a moment of the protocol: `later_us` after the node next gets or sends a message of this kind."""
+
+    message: str
+    what: str
+    """The name of a kind of fault that is about one node and needs no more than a time; see `AIMED`."""
+    later_us: int = 0
+
+
 AnyFault = (
     Crash
     | Pause
@@ -94,6 +103,7 @@ AnyFault = (
     | Partition
     | Reset
     | Congestion
+    | Aimed
 )
 """For decoding."""
 
@@ -172,6 +182,16 @@ _DRAWN: Final[Mapping[type[Fault], _Draw]] = {
 KINDS: Final[tuple[type[Fault], ...]] = tuple(kind for kind in _DRAWN if kind is not LyingDisk)
 """What a scenario meets unless it says otherwise."""
 
+AIMED: Final[Mapping[str, Callable[[int, Address, int], Fault]]] = {
+    "Crash": lambda at, node, us: Crash(at_us=at, node=node, for_us=us),
+    "FailedSync": lambda at, node, us: FailedSync(at_us=at, node=node, for_us=us),
+    "Pause": lambda at, node, us: Pause(at_us=at, node=node, for_us=us),
+    "Partition": lambda at, node, us: Partition(at_us=at, node=node, for_us=us),
+    "SlowDisk": lambda at, node, us: SlowDisk(at_us=at, node=node, for_us=us, factor=256),
+    "ClockJump": lambda at, node, us: ClockJump(at_us=at, node=node, ahead_us=300 * us),
+}
+"""What can happen at a moment of the protocol, to a node, for a while."""
+
 _DOWN: Final = (Crash, FullDisk, FailedSync)
 
 
@@ -209,6 +229,29 @@ def draw_faults(
             drawn.append(fault)
     drawn.sort(key=lambda fault: fault.at_us)
     return _within(drawn, limits)
+
+
+def _aimed(draw: Random, at_us: int, nodes: Sequence[Address], moments: Sequence[str], kinds: Sequence[str]) -> Fault:
+    return Aimed(
+        at_us=at_us,
+        node=_node(draw, nodes),
+        message=draw.choice(moments),
+        what=draw.choice(kinds),
+        later_us=draw.choice((0, _length_us(draw, MILLISECOND_US // 8, 10))),
+        for_us=_length_us(draw, MILLISECOND_US, 11),
+    )
+
+
+def draw_aimed(draw: Random, nodes: Sequence[Address], messages: Sequence[str], until_us: int) -> tuple[Fault, ...]:
+    """A few faults at moments of the protocol. What a protocol overlooks is seldom one failure in calm: often two fall
+    together, and a run that meets the same few moments again and again finds more than one that meets all once."""
+    drawn: list[Fault] = []
+    moments = draw.sample(list(messages), min(len(messages), draw.randint(1, 4)))
+    kinds = draw.sample(list(AIMED), draw.randint(1, 3))
+    for _ in range(draw.randint(1, 8)):
+        at_us = draw.randrange(until_us)
+        drawn += [_aimed(draw, at_us, nodes, moments, kinds) for _ in range(draw.choice((1, 1, 2, 3)))]
+    return tuple(sorted(drawn, key=lambda fault: fault.at_us))
 
 
 def _within(drawn: Sequence[Fault], limits: Sequence[Limit]) -> tuple[Fault, ...]:

@@ -26,6 +26,8 @@ def inject(world: World, schedule: Sequence[Fault]) -> None:
         for name in (fault.node, *(fault.others if isinstance(fault, kinds.Partition) else ())):
             if name not in world.nodes:
                 raise ConfigError(f"{fault} needs a node {name!r}; the world has {', '.join(world.nodes)}")
+        if isinstance(fault, kinds.Aimed) and fault.what not in kinds.AIMED:
+            raise ConfigError(f"{fault} aims {fault.what!r}; it can be one of {', '.join(kinds.AIMED)}")
         world.at(fault.at_us, lambda fault=fault: _begin(world, fault))  # type: ignore[misc]
 
 
@@ -34,6 +36,7 @@ def calm(world: World) -> None:
     world.faults_on = False
     world.cuts.clear()
     for node in list(world.nodes.values()):
+        node.watches.clear()
         for link in _links(node):
             link.fates = fates(link.spec.calm())
             link.blocked = 0
@@ -179,6 +182,15 @@ def _congestion(world: World, node: Node, fault: Any) -> _End:
     return over
 
 
+def _aim(world: World, node: Node, fault: Any) -> _End:
+    def hit() -> None:
+        struck = kinds.AIMED[fault.what](world.now_us + fault.later_us, node.name, fault.for_us)
+        world.at(struck.at_us, lambda: _begin(world, struck))
+
+    node.watch(fault.message, hit)
+    return None
+
+
 def _other_end(link: Link, node: Node) -> Address:
     return link.target.name if link.sender == node.name else link.sender
 
@@ -224,4 +236,5 @@ _BEGIN: Final[dict[type[Fault], Callable[[World, Node, Any], _End]]] = {
     kinds.Partition: _partition,
     kinds.Reset: _reset,
     kinds.Congestion: _congestion,
+    kinds.Aimed: _aim,
 }

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any, Final
 
-from unerring.model import Address, Effect, Effects, Entropy, Machine, Persist, invariant
+from unerring.model import Address, Effect, Effects, Entropy, Machine, Persist, Send, invariant
 from unerring.simulation.disk import Disk, DiskSpec
 from unerring.simulation.network import Link
 
@@ -74,6 +74,7 @@ class Node:
         "telling",
         "timer",
         "timers",
+        "watches",
     )
 
     def __init__(self, name: Address, factory: Factory, disk: DiskSpec, on_deliver: OnDeliver | None) -> None:
@@ -104,6 +105,8 @@ class Node:
         self.telling = False
         self.paused_from = State.UP
         self.machine: Machine | None = None
+        self.watches: list[tuple[str, Callable[[], object]]] = []
+        """Kinds of messages, and what to call when this node next gets or sends one."""
 
     def now_us(self, world_us: int) -> int:
         """The node's monotonic clock."""
@@ -138,7 +141,36 @@ class Node:
         self.handle = machine.handle
         self.timer = machine.timer
         self.state = State.UP
-        return machine.start(now)
+        effects = machine.start(now)
+        if self.watches:
+            self._wrap(machine)
+            self._look_at(effects)
+        return effects
+
+    def watch(self, kind: str, call: Callable[[], object]) -> None:
+        """Once, when this node gets or sends a message of a kind; a restart does not end the wait."""
+        self.watches.append((kind, call))
+        if self.machine is not None:
+            self._wrap(self.machine)
+
+    def _wrap(self, machine: Machine) -> None:
+        def handle(sender: Address, message: Any, now: int) -> Effects:
+            self._notice(type(message).__name__)
+            return self._look_at(machine.handle(sender, message, now))
+
+        self.handle = handle
+        self.timer = lambda name, now: self._look_at(machine.timer(name, now))
+
+    def _look_at(self, effects: Effects) -> Effects:
+        for effect in effects if self.watches else ():
+            if isinstance(effect, Send):
+                self._notice(type(effect.message).__name__)
+        return effects
+
+    def _notice(self, kind: str) -> None:
+        for watch in [watch for watch in self.watches if watch[0] == kind]:
+            self.watches.remove(watch)
+            watch[1]()
 
     def wipe(self) -> None:
         """Forget everything that is only in memory."""

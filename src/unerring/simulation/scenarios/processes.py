@@ -22,7 +22,7 @@ from unerring.processes.replica import Ended, Replica
 from unerring.processes.schedules import Schedule
 from unerring.simulation import process_canaries as broken
 from unerring.simulation.disk import DiskSpec
-from unerring.simulation.faults import Crash, Fault, Partition, Pause, draw_faults
+from unerring.simulation.faults import Crash, Fault, Partition, Pause, draw_aimed, draw_faults
 from unerring.simulation.network import LinkSpec
 from unerring.simulation.process_architect import USUAL, Architect
 from unerring.simulation.process_parts import Client, SimService, Temper
@@ -30,6 +30,11 @@ from unerring.simulation.scenario import Scenario, canary, scenario
 from unerring.simulation.world import World
 
 ANSWERED = "a query is answered from a decided state"
+MOMENTS = (
+    *("Start", "Replicate", "Ack", "Name", "Named", "RequestView", "Vote", "Reject", "Request", "Reply", "Fetch"),
+    *("Decided", "Clean", "Settled", "Post", "Stored", "MailBag", "AskMail"),
+)
+"""Messages at which faults are aimed: all of the protocol but heartbeats, which come all the time."""
 ENDED = "every instance comes to an end, and every replica is clean, once the faults are over"
 
 
@@ -41,10 +46,11 @@ class Processes(Scenario):
     outbox: type[Out] = Out
     service: type[SimService] = SimService
     replicas: tuple[int, ...] = (1, 1, 1, 2)
+    instances_max: tuple[int, ...] = (1, 2, 3, 5)
     weights: tuple[float, ...] = USUAL
     """How often each class of action is drawn."""
     cancel_chance = 0.2
-    wish_chance = 0.35
+    wish_chance = 0.6
     """Of operators: park and resume, a step tried again, a move to another version."""
     schedule_chance = 0.15
     lacking_chance = 0.15
@@ -129,12 +135,12 @@ class Processes(Scenario):
                 world.link(one, other, lossy)
         self._add_services(world)
         world.add("client", lambda records, entropy, now: Client(self.names, self.f, entropy))
-        self.instances = [f"i{n}" for n in range(draw.choice((1, 1, 2, 3)))]
+        self.instances = [f"i{n}" for n in range(draw.choice(self.instances_max))]
         for instance in self.instances:
             self._workload(world, instance)
         for name in self.lacks:
             world.at(self.faults_us, lambda name=name: self._deploy(world, name))  # type: ignore[misc]
-        world.every(100 * MILLISECOND_US, lambda: self._ask(world), self.faults_us + 5 * SECOND_US)
+        world.every(20 * MILLISECOND_US, lambda: self._ask(world), self.faults_us + 5 * SECOND_US)
         world.every(SECOND_US, lambda: self._mend(world), self.faults_us + self.calm_us, self.faults_us + SECOND_US)
 
     def _scheduled(self, draw: Random, architect: Architect) -> Process:
@@ -242,14 +248,18 @@ class Processes(Scenario):
             later_us = at_us + draw.randrange(2 * SECOND_US)
             world.at(later_us, lambda mail=mail: world.call("client", "post", instance, mail))  # type: ignore[misc]
         if draw.random() < self.cancel_chance:
-            world.at(at_us + draw.randrange(SECOND_US), lambda: world.call("client", "cancel", instance))
+            world.at(at_us + self.soon_us(draw), lambda: world.call("client", "cancel", instance))
         if draw.random() < self.wish_chance:
             self._wishes(world, instance, at_us)
+
+    def soon_us(self, draw: Random) -> int:
+        """How long after a start something is wished: mostly while the instance is young, for few get old."""
+        return draw.randrange(SECOND_US >> draw.randrange(7))
 
     def _wishes(self, world: World, instance: str, at_us: int) -> None:
         draw = world.draw
         kind = draw.choice(("park", "again", "again", "move", "move"))
-        when_us = at_us + draw.randrange(SECOND_US)
+        when_us = at_us + self.soon_us(draw)
         wishes: list[tuple[int, str, str | None]] = [
             (when_us, PARK, None),
             (when_us + draw.randrange(2 * SECOND_US), RESUME, None),
@@ -266,7 +276,13 @@ class Processes(Scenario):
     def faults(self, world: World, draw: Random) -> Sequence[Fault]:
         """Everybody but the client, and without a budget: safety may not depend on how many fail."""
         services = ["service:bank", "service:shop"] if draw.random() < 0.4 else []
-        return draw_faults(draw, [*self.names, *services], self.faults_us, self.kinds)
+        anywhere, aimed = draw.choice(((True, False), (False, True), (False, True), (True, True)))
+        drawn: tuple[Fault, ...] = ()
+        if anywhere:
+            drawn += draw_faults(draw, [*self.names, *services], self.faults_us, self.kinds)
+        if aimed:
+            drawn += draw_aimed(draw, self.names, MOMENTS, self.faults_us // 2)
+        return sorted(drawn, key=lambda fault: fault.at_us)
 
     # --- judgement
 
@@ -463,7 +479,16 @@ canary(Processes, "keeps mail to itself", replica=broken.KeepsMailToItself, weig
 canary(Processes, "forgets its children", replica=broken.ForgetsChildren, weights=CHILDREN, cancel_chance=1.0)
 canary(Processes, "cancels beside a running group", replica=broken.CancelsBesideGroup, cancel_chance=1.0, seeds_max=200)
 canary(Processes, "cancels an announced action", replica=broken.CancelsAnnounced, weights=FINALS, cancel_chance=1.0)
-canary(ProcessesStorm, "offers an abandoned state", replica=broken.OffersAbandoned)
+canary(
+    Processes,
+    "goes back before a child",
+    replica=broken.GoesBackBeforeAChild,
+    weights=CHILDREN,
+    wish_chance=1.0,
+    calm_us=10 * SECOND_US,
+    seeds_max=200,
+)
+canary(ProcessesStorm, "offers an abandoned state", replica=broken.OffersAbandoned, seeds_max=200)
 canary(
     ProcessesStorm,
     "compensates in order",
