@@ -10,15 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from tests.correlation.tree_app import Reading
 from unerring import event_of
 from unerring.app import live, load
 from unerring.app.live_top import situations
 from unerring.audit.strong_reliability import check_strong_reliability
 from unerring.log import Chain, EventLog, LogWriter
-from unerring.model import TIME_MAX, Event, schema_of
+from unerring.model import TIME_MAX, Event, LogError, schema_of, verified_json
 from unerring.rules.tree import QueryTree
 from unerring.runtime.live import Supervisor
 from unerring.runtime.live.hosting import dotted
@@ -135,10 +133,10 @@ class LiveTree(LiveRun):
 
 def read_status(data: Path, name: str) -> dict[str, Any]:
     try:
-        told: dict[str, Any] = msgspec.json.decode((data / "live" / "status" / f"{dotted(name)}.json").read_bytes())
-    except (OSError, msgspec.DecodeError):
+        told = (data / "live" / "status" / f"{dotted(name)}.json").read_bytes()
+        return verified_json(told, dict[str, Any], name)
+    except (OSError, LogError):
         return {}
-    return told
 
 
 def feed(writer: LogWriter, events: list[Event]) -> None:

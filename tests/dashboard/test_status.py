@@ -16,7 +16,7 @@ from unerring.app.folder import FILE, Remembered, remember
 from unerring.app.status import RunStatus, happened
 from unerring.app.why import Why
 from unerring.log import EventLog, LogWriter
-from unerring.model import TIME_MAX, CallerError, Event, schema_of
+from unerring.model import TIME_MAX, CallerError, Event, protect_line, schema_of, verified_line
 from unerring.runtime import happenings, lines
 from unerring.runtime.happenings import Happenings, What
 
@@ -164,8 +164,8 @@ def test_a_file_that_was_turned_twice_is_not_taken_for_the_first(tmp_path: Path)
     kept = path.stat().st_ino
     reader = Happenings(tmp_path)
     assert len(reader.added()) == 1
-    text = path.read_bytes().replace(b"long ", b"").replace(b'"at_us":1', b'"at_us":2')
-    path.write_bytes(text)  # in place: the same number, another file
+    line = verified_line(path.read_bytes().rstrip(), "").replace(b"long ", b"").replace(b'"at_us":1', b'"at_us":2')
+    path.write_bytes(protect_line(line) + b"\n")  # in place: the same number, another file
     assert path.stat().st_ino == kept
     assert [one.said for one in reader.added()] == [""]
 

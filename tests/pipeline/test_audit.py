@@ -3,7 +3,6 @@ events that show it. Definition 1 of the correlation paper."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ import pytest
 from unerring.app import App
 from unerring.app.auditing import Audit
 from unerring.app.demo.canaries import rewrite
-from unerring.app.folder import remember
+from unerring.app.folder import address_in, remember
 from unerring.audit.page import explained, page
 from unerring.audit.report import PROMISES, Report, RuleVerdict
 from unerring.cli import main
@@ -308,4 +307,4 @@ def test_the_command_says_what_is_wrong_before_it_starts_spark(
     assert "there is no module 'nowhere_app'" in refused(str(data))
     remember(data, "unerring.rules.workloads:W1")
     assert "is a Rule, not an app" in refused(str(data))
-    assert json.loads((data / "run.json").read_text())["app"] == "unerring.rules.workloads:W1"
+    assert address_in(data) == "unerring.rules.workloads:W1"

@@ -80,6 +80,11 @@ class Batches:
         self.events: dict[tuple[int, str], int] = {}
         self.count: dict[tuple[int, str], int] = {}
 
+    @property
+    def damaged(self) -> str:
+        """A sentence, once a damaged line was passed over."""
+        return self._follower.damaged
+
     def look(self) -> None:
         for batch in self._follower.added():
             whose = (batch.level, batch.driver)

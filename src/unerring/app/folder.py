@@ -9,11 +9,13 @@ import msgspec
 
 from unerring import __version__
 from unerring.log import LocalStore
-from unerring.model import CallerError
+from unerring.model import CallerError, protect_json, verified_json
 
 FILE: Final = "run.json"
 LOG: Final = "log"
-FORMAT: Final = 1
+FORMAT: Final = 2
+UNPROTECTED: Final = 1
+"""Of a folder whose files have no digests; it is still read."""
 """Of a run's folder as a whole; it rises when an older release could misread it."""
 
 
@@ -26,10 +28,17 @@ class Remembered(msgspec.Struct, frozen=True):
     format: int = FORMAT
 
 
-def remember(data: Path, address: str) -> None:
-    """Write down which app runs here; a folder that another release wrote is refused, not overwritten."""
-    run_in(data)
-    LocalStore(data).replace(FILE, msgspec.json.encode(Remembered(address, __version__)))
+def remember(data: Path, address: str) -> str:
+    """Write down which app runs here; a folder that another release wrote is refused, not overwritten. What there is
+    to say of an older one that is read."""
+    before = run_in(data)
+    LocalStore(data).replace(FILE, protect_json(Remembered(address, __version__)))
+    if before is not None and before.format == UNPROTECTED:
+        return (
+            f"{data} was begun by an older release: what that one wrote has no digests, so damage to it is not found; "
+            "what is written from now on is protected"
+        )
+    return ""
 
 
 def address_in(data: Path) -> str:
@@ -45,11 +54,8 @@ def run_in(data: Path) -> Remembered | None:
     told = LocalStore(data).read(FILE)
     if told is None:
         return None
-    try:
-        found = msgspec.json.decode(told, type=Remembered)
-    except msgspec.DecodeError as error:
-        raise CallerError(f"{data / FILE} cannot be read ({error}); name the app with --app module:attribute") from None
-    if found.format != FORMAT:
+    found = verified_json(told, Remembered, str(data / FILE), "restore it, or remove it and name the app with --app")
+    if found.format not in (FORMAT, UNPROTECTED):
         raise CallerError(
             f"{data} was written by release {found.version or 'unknown'} in format {found.format}, and this release "
             f"({__version__}) reads format {FORMAT}; use the release that wrote it"

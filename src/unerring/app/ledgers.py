@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from unerring.log import EventLog, LocalStore
+from unerring.model import protect_json, verified_json
 
 if TYPE_CHECKING:
     from unerring.runtime.channel import AsyncSubscriber
 
 FILE: Final = "channels.json"
 TELL_S: Final = 0.5
+REMEDY: Final = "remove it: a run writes it again"
 
 
 class LostRange(msgspec.Struct, frozen=True):
@@ -76,13 +78,14 @@ def write(log: EventLog, channels: Mapping[str, str], subscribers: Mapping[str, 
     target = log.store.root.parent / FILE
     with contextlib.suppress(OSError):
         scratch = target.with_suffix(".new")
-        scratch.write_bytes(msgspec.json.encode(Ledgers(time.time_ns() // 1000, tuple(accounts))))
+        scratch.write_bytes(protect_json(Ledgers(time.time_ns() // 1000, tuple(accounts))))
         os.replace(scratch, target)
 
 
 def read(data: Path) -> Ledgers:
     """What was written last; nothing where no channel fed the run."""
     try:
-        return msgspec.json.decode((data / FILE).read_bytes(), type=Ledgers)
-    except (OSError, msgspec.DecodeError):
+        told = (data / FILE).read_bytes()
+    except OSError:
         return Ledgers(0, ())
+    return verified_json(told, Ledgers, str(data / FILE), REMEDY)

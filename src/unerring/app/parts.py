@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from unerring.app.metrics import Metrics
-from unerring.model import CallerError, InvariantBreach, LogError, PeerError, UnerringError, WorldError
+from unerring.model import CallerError, InvariantBreach, LogError, PeerError, UnerringError, WorldError, verified_json
 from unerring.runtime import happenings
 from unerring.runtime.happenings import What
 from unerring.runtime.live.hosting import note
@@ -148,8 +148,8 @@ class Parts:
 def parts_in(data: Path) -> dict[str, Any]:
     """What a run's folder says of its parts. The run's own process is running, silent, gone, or there was none."""
     try:
-        told = msgspec.json.decode((data / FILE).read_bytes(), type=Written)
-    except (OSError, msgspec.DecodeError):
+        told = verified_json((data / FILE).read_bytes(), Written, FILE)
+    except (OSError, LogError):  # it is written anew twice a second
         return {"state": "none", "pid": None, "silent_s": 0.0, "parts": []}
     silent_s = max(0.0, time.time() - told.at)
     state = "running" if silent_s <= SILENT_S else "silent"

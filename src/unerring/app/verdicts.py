@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from unerring.log import LocalStore
+from unerring.model import protect_json, verified_json
 
 if TYPE_CHECKING:
     from unerring.audit.report import Report
@@ -27,13 +28,13 @@ def keep(report: Report, data: Path) -> None:
     store = LocalStore(data)
     store.replace(PAGE, page(report).encode())
     told = {"at_us": time.time_ns() // 1000, "wrong": report.wrong, **msgspec.to_builtins(report)}
-    store.replace(FILE, msgspec.json.encode(told))
+    store.replace(FILE, protect_json(told))
 
 
 def keep_processes(verdict: ProcessVerdict, data: Path) -> None:
     """Promise 3."""
     told = {"at_us": time.time_ns() // 1000, "wrong": len(verdict.violations), **msgspec.to_builtins(verdict)}
-    LocalStore(data).replace(PROCESSES, msgspec.json.encode(told))
+    LocalStore(data).replace(PROCESSES, protect_json(told))
 
 
 def verdict_in(data: Path) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def _situations(told: dict[str, Any] | None) -> dict[str, Any] | None:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] = msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError):
+        told = path.read_bytes()
+    except OSError:
         return None
-    return found
+    return verified_json(told, dict[str, Any], str(path), "remove it: the next audit writes it again")

@@ -106,7 +106,8 @@ def command(
     loaded = load(app)
     if here in ("", *list(pairs(host))[:1]):
         check_channels(loaded)
-    remember(data, app)
+    if older := remember(data, app):
+        console.print(older)
     parts = Parts(data.absolute(), console.print)
     certificates = str(Path(tls).absolute()) if tls else ""
     tolerated = 1 if f is None else f

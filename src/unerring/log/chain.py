@@ -317,6 +317,8 @@ class Chain:
             before = self._footers.get(before_us) or self._load(before_us)
             if before is None:
                 raise LogError(f"{self._where(before_us)} was there and is gone; restore it from a copy")
+            if before.through_us != footer.from_us:
+                raise LogError(self._gap(before.through_us, footer.from_us))
             self._remember(before)
             digest = before.digest
         elif self._whole:

@@ -20,7 +20,17 @@ from unerring.log.files import header_of, read_blocks
 from unerring.log.quarantine import BadEvent, Quarantine, Reason
 from unerring.log.segments import with_origin
 from unerring.log.times import Times, check_first
-from unerring.model import TIME_MAX, TIME_MIN, CallerError, ConfigError, ProcessConfig, StreamSchema, check
+from unerring.model import (
+    TIME_MAX,
+    TIME_MIN,
+    CallerError,
+    ConfigError,
+    ProcessConfig,
+    StreamSchema,
+    check,
+    protect_json,
+    verified_json,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,8 +84,9 @@ class Begun(msgspec.Struct, frozen=True):
 
 def begun_of(chain: Chain, digest: str) -> Begun | None:
     """How a file was read, by the digest that stands for it."""
-    data = chain.store.read(_marker(chain, digest, "begun"))
-    return None if data is None else msgspec.json.decode(data, type=Begun)
+    marker = _marker(chain, digest, "begun")
+    data = chain.store.read(marker)
+    return None if data is None else verified_json(data, Begun, chain.store.locate(marker))
 
 
 def ingest(
@@ -129,15 +140,15 @@ class _Ingest:
         self._counts: dict[str, int] = {}
 
     def done(self) -> Ingested | None:
-        data = self.chain.store.read(self._marker("done"))
+        data, where = self.chain.store.read(self._marker("done")), self.chain.store.locate(self._marker("done"))
         if data is None:
             return None
-        return msgspec.structs.replace(msgspec.json.decode(data, type=Ingested), added=0, already=True)
+        return msgspec.structs.replace(verified_json(data, Ingested, where), added=0, already=True)
 
     def begin(self, columns: tuple[str, ...], times: Times) -> None:
         """Find how much an earlier try brought in; it cannot lie before where the chain ended when that try began."""
         fresh = Begun(self.chain.refresh(), columns, times)
-        if not self.chain.store.create(self._marker("begun"), msgspec.json.encode(fresh)):
+        if not self.chain.store.create(self._marker("begun"), protect_json(fresh)):
             begun = begun_of(self.chain, self.digest) or Begun(self.chain.base.from_us)
             start = max(begun.from_us, self.chain.base.from_us)
             for span in self.chain.spans(start, TIME_MAX):
@@ -175,7 +186,7 @@ class _Ingest:
         self._release(self._newest_us)
         self._seal(done=True)
         result = Ingested(self.chain.name, self.rows, self._added, self._counts, self.chain.through_us, already=False)
-        self.chain.store.create(self._marker("done"), msgspec.json.encode(result))
+        self.chain.store.create(self._marker("done"), protect_json(result))
         return result
 
     def _release(self, through_us: int) -> None:

@@ -87,7 +87,7 @@ class Quarantine:
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="lz4")
         data = sink.getvalue().to_pybytes()
-        self.store.create(f"{self.folder}/{hashlib.blake2b(data, digest_size=16).hexdigest()}.parquet", data)
+        self.store.create(f"{self.folder}/{_name_of(data)}", data)
 
     def events(self) -> list[BadEvent]:
         """All bad events that are not back in the stream, each once, in the order of their ids."""
@@ -96,18 +96,13 @@ class Quarantine:
 
         found: dict[tuple[str, int, int], BadEvent] = {}
         for name in self._names(".parquet"):
-            source = self.store.open(f"{self.folder}/{name}")
-            if source is None:
+            data = self.store.read(f"{self.folder}/{name}")
+            if data is None:
                 continue
-            with source:
-                try:
-                    rows = pq.read_table(source, schema=_schema()).to_pylist()
-                except (pa.ArrowInvalid, OSError) as error:
-                    where = self.store.locate(f"{self.folder}/{name}")
-                    raise LogError(
-                        f"{where} is damaged ({str(error).splitlines()[0]}); restore it from a copy"
-                    ) from None
-            for row in rows:
+            if name != _name_of(data):
+                where = self.store.locate(f"{self.folder}/{name}")
+                raise LogError(f"{where} is damaged: its bytes do not match its name; restore it from a copy")
+            for row in pq.read_table(pa.BufferReader(data), schema=_schema()).to_pylist():
                 event = BadEvent(**{**row, "reason": Reason(row["reason"])})
                 found.setdefault((event.producer, event.epoch, event.sequence), event)
         for key in self.returned():
@@ -160,6 +155,11 @@ def _id(event: BadEvent) -> EventId:
 def share_text(count: int, total: int) -> str:
     """A share in percent."""
     return f"{100 * count / max(total, 1):.3g} %"
+
+
+def _name_of(data: bytes) -> str:
+    """A file is named by the digest of its bytes."""
+    return f"{hashlib.blake2b(data, digest_size=16).hexdigest()}.parquet"
 
 
 def _schema() -> pa.Schema:

@@ -11,7 +11,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from unerring.model import DiskError
+from unerring.model import DiskError, protect, verified
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +37,7 @@ def stage(table: pa.Table, folder: str) -> bytes:
     path = Path(folder) / f"{os.getpid()}-{secrets.token_hex(8)}.arrow"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        path.write_bytes(protect(data.to_pybytes()))
     except OSError as error:
         path.unlink(missing_ok=True)
         raise DiskError(f"cannot stage outputs in {path}: {error.strerror}; free some space and start again") from error
@@ -69,7 +69,9 @@ def unstage(told: bytes) -> pa.Table:
         return pa.ipc.open_stream(pa.py_buffer(told[1:])).read_all()
     path = Path(told[1:].decode())
     try:
-        table = pa.ipc.open_stream(pa.py_buffer(path.read_bytes())).read_all()
+        table = pa.ipc.open_stream(
+            pa.py_buffer(verified(path.read_bytes(), str(path), "start the run again"))
+        ).read_all()
         path.unlink()
     except OSError as error:
         raise DiskError(f"staged outputs in {path} cannot be read: {error.strerror}; start again") from error

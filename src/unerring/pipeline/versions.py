@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from unerring.log import EventLog
-from unerring.model import TIME_MAX, TIME_MIN, CallerError, ConfigError, LogError
+from unerring.model import TIME_MAX, TIME_MIN, CallerError, ConfigError, protect_json, verified_json
 from unerring.pipeline.level import Level
 
 _FOLDER: Final = ".versions"
@@ -81,12 +81,8 @@ def versions(log: EventLog, level: int) -> list[Version]:
     """The agreed changes of a level, in time order."""
     found = []
     for name in log.store.names(_FOLDER):
-        data = log.store.read(f"{_FOLDER}/{name}")
-        try:
-            found.append(msgspec.json.decode(data or b"", type=Version))
-        except msgspec.DecodeError as error:
-            where = log.store.locate(f"{_FOLDER}/{name}")
-            raise LogError(f"{where} is damaged ({error}); restore it from a copy") from None
+        data = log.store.read(f"{_FOLDER}/{name}") or b""
+        found.append(verified_json(data, Version, log.store.locate(f"{_FOLDER}/{name}")))
     return sorted(version for version in found if version.level == level)
 
 
@@ -110,4 +106,4 @@ def _told(level: Level, after_us: int) -> Version:
 
 def _write(level: Level, after_us: int) -> bool:
     name = f"{_FOLDER}/{level.number}-{after_us - TIME_MIN:019d}.json"
-    return level.log.store.create(name, msgspec.json.encode(_told(level, after_us)))
+    return level.log.store.create(name, protect_json(_told(level, after_us)))

@@ -80,3 +80,8 @@ class Happenings:
     def added(self) -> list[Happening]:
         """Since the last call, as it was written."""
         return self._follower.added()
+
+    @property
+    def damaged(self) -> str:
+        """A sentence, once a damaged line was passed over."""
+        return self._follower.damaged

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from unerring.model import CallerError
+from unerring.model import CallerError, LogError
 from unerring.processes.build import Process
 from unerring.processes.costs import with_costs
 from unerring.runtime.process_export import read_costs
@@ -24,7 +24,7 @@ COSTS_KEPT_MAX: Final = 16
 def keep(costs: Path, folder: Path) -> Path:
     """Take a file of costs into a run's folder; it is the newest there then."""
     data = _read(costs)
-    kept = folder / FOLDER / f"{hashlib.blake2b(data, digest_size=8).hexdigest()}.json"
+    kept = folder / FOLDER / _name_of(data)
     kept.parent.mkdir(parents=True, exist_ok=True)
     new = kept.with_suffix(".new")
     new.write_bytes(data)
@@ -36,7 +36,15 @@ def keep(costs: Path, folder: Path) -> Path:
 
 def kept_in(folder: Path) -> list[Path]:
     """All that a run was run with, the newest last."""
-    return sorted((folder / FOLDER).glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
+    found = sorted((folder / FOLDER).glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
+    for path in found:
+        if path.name != _name_of(path.read_bytes()):
+            raise LogError(f"{path} is damaged: its bytes do not match its name; restore it from a copy")
+    return found
+
+
+def _name_of(data: bytes) -> str:
+    return f"{hashlib.blake2b(data, digest_size=8).hexdigest()}.json"
 
 
 def priced(processes: Sequence[Process], costs: Path | None, also: Sequence[Path] = ()) -> list[Process]:

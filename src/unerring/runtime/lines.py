@@ -14,6 +14,8 @@ from typing import BinaryIO, Final, Generic, TypeVar
 
 import msgspec
 
+from unerring.model import LogError, protect_line, verified_line
+
 BYTES_MAX: Final = 8 << 20
 """A file that has grown so large becomes the one before, and that one is gone."""
 
@@ -29,7 +31,7 @@ def append(path: Path, line: msgspec.Struct) -> None:
     """Append one line."""
     with contextlib.suppress(OSError):
         with path.open("ab") as file:
-            file.write(msgspec.json.encode(line) + b"\n")
+            file.write(protect_line(msgspec.json.encode(line)) + b"\n")
             grown = file.tell() > BYTES_MAX
         if grown:
             _turn(path)
@@ -59,9 +61,11 @@ class Follower(Generic[T]):
         self._file: Known = (0, b"")
         self._done: Known = (0, b"")
         """The file before, once it was read to its end."""
+        self.damaged = ""
+        """A sentence, once a line was found that is not as it was written."""
 
     def added(self) -> list[T]:
-        """The lines since the last call, in order; one that is not ours, or not whole, is passed over."""
+        """The lines since the last call, in order; one that is not ours, or not whole, is passed over and noticed."""
         found = b""
         try:
             with self._path.open("rb") as file:
@@ -92,9 +96,13 @@ class Follower(Generic[T]):
 
     def _decoded(self, lines: bytes) -> list[T]:
         found: list[T] = []
-        for line in lines.splitlines():
-            with contextlib.suppress(msgspec.DecodeError):
-                found.append(msgspec.json.decode(line, type=self._kind))
+        for line in lines.split(b"\n")[:-1]:
+            try:
+                found.append(msgspec.json.decode(verified_line(line, str(self._path)), type=self._kind))
+            except LogError as error:
+                self.damaged = str(error)
+            except ValueError as error:
+                self.damaged = f"{self._path} has a damaged line ({error}); restore it from a copy"
         return found
 
 

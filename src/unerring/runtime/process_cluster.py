@@ -19,11 +19,11 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from unerring.model import CallerError, ConfigError, ProcessConfig, check
+from unerring.model import CallerError, ConfigError, ProcessConfig, check, protect_json, verified_json
 from unerring.runtime import happenings, learned
 from unerring.runtime.certificates import make_certificates
 from unerring.runtime.happenings import What
-from unerring.runtime.live.processes import began_at, end_all, how_it_ended, marked
+from unerring.runtime.live.processes import end_all, how_it_ended, marked, write_number
 from unerring.runtime.restarts import GivenUp, Restarts, RestartsConfig, last_words
 
 LOOK_S: Final = 0.2
@@ -46,12 +46,7 @@ class Places(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def addresses_in(folder: Path) -> list[str]:
     """The processes that ran in this folder, as module:attribute; none: no nodes ran there."""
     path = folder / PLACES
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Places).processes if path.exists() else []
-    except msgspec.DecodeError as error:
-        raise ConfigError(
-            f"{path} cannot be read: {error}; it was written by `unerring run`, and by nobody else"
-        ) from None
+    return verified_json(path.read_bytes(), Places, str(path)).processes if path.exists() else []
 
 
 class ClusterShape(ProcessConfig, frozen=True):
@@ -126,7 +121,7 @@ class NodeCluster:
     def _places(self) -> dict[str, int]:
         path = self._data / PLACES
         if path.exists():
-            ports = msgspec.json.decode(path.read_bytes(), type=Places).ports
+            ports = verified_json(path.read_bytes(), Places, str(path)).ports
             if list(ports) != self.names:
                 raise ConfigError(
                     f"{self._data} was run with {len(ports)} nodes, now it would be {len(self.names)}; use the same f, "
@@ -134,7 +129,7 @@ class NodeCluster:
                 )
             return ports
         ports = dict(zip(self.names, _free_ports(len(self.names)), strict=True))
-        path.write_bytes(msgspec.json.encode(Places(self._processes, ports)))
+        path.write_bytes(protect_json(Places(self._processes, ports)))
         return ports
 
     def command(self, name: str) -> list[str]:
@@ -161,7 +156,7 @@ class NodeCluster:
         self.running[name] = started
         self._began_s[name] = time.monotonic()
         (self._data / "pids").mkdir(exist_ok=True)
-        (self._data / "pids" / name).write_text(f"{started.pid} {began_at(started.pid)}")
+        write_number(self._data / "pids" / name, started.pid)
         happenings.note(self._data, name, What.STARTED, f"as process {started.pid}")
 
     def watch(self, stopping: Event) -> None:

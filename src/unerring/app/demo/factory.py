@@ -26,7 +26,7 @@ from unerring.app.demo import canaries
 from unerring.app.demo.gears import Gear, effects_in
 from unerring.app.demo.parts import Part
 from unerring.app.demo.verdict import APP, PUBLISHED, FactoryVerdict
-from unerring.model import TIME_MIN, CallerError, NetworkError
+from unerring.model import TIME_MIN, CallerError, NetworkError, protect_json
 
 WAIT_S: Final = 240.0
 LOOK_S: Final = 0.2
@@ -98,7 +98,7 @@ class Factory:
             await asyncio.gather(*beside, return_exceptions=True)
             self.running = False
             await self._end()
-        (self.folder / PUBLISHED).write_bytes(msgspec.json.encode(self.published))
+        (self.folder / PUBLISHED).write_bytes(protect_json(self.published))
         if self._canary:
             self._say(f"[yellow]canary {self._canary}:[/] {canaries.plant(self._canary, self.folder)}")
         return await self._judge()

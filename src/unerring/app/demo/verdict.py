@@ -21,6 +21,7 @@ from unerring.app.acting import PROCESSES
 from unerring.app.application import App, load
 from unerring.app.demo.gears import Gear, effects_in
 from unerring.audit.report import PROMISES, Report
+from unerring.model import verified_json
 
 APP: Final = "factory.app:app"
 PUBLISHED: Final = "published.json"
@@ -96,7 +97,7 @@ def judge(folder: Path, say: Callable[[str], Any]) -> FactoryVerdict:
     wrong += [f"{instance} is not settled" for instance in found.unsettled]
     wrong += [f"{action} was not compared with any journal" for action in found.unseen]
     return FactoryVerdict(
-        published=msgspec.json.decode((folder / PUBLISHED).read_bytes(), type=int),
+        published=verified_json((folder / PUBLISHED).read_bytes(), int, str(folder / PUBLISHED)),
         gears=gears,
         differences=differences,
         instances=found.instances,

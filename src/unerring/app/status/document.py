@@ -19,9 +19,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -35,7 +35,7 @@ from unerring.app.status.levels import Levels
 from unerring.app.status.streams import Streams
 from unerring.app.status.tree import tree_of
 from unerring.app.verdicts import verdict_in
-from unerring.model import CallerError, UnerringError
+from unerring.model import CallerError, LogError, UnerringError
 from unerring.runtime.live import cluster as clusters
 from unerring.runtime.live import status as live_status
 
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 LIVE: Final = "live"
 PROCESSES: Final = "processes"
 
+T = TypeVar("T")
+
 
 class RunStatus:
     """Looks at one folder again and again; what it has read once it does not read again."""
@@ -55,6 +57,7 @@ class RunStatus:
         self._check()
         self.remembered = run_in(self.data)
         self.notes: list[str] = []
+        self._damaged: list[str] = []
         self.app = self._load()
         self.streams = Streams(self.data / LOG, self.app)
         self.levels = Levels(self.data)
@@ -103,6 +106,7 @@ class RunStatus:
     def look(self) -> dict[str, Any]:
         """The document as it is now."""
         now_us = time.time_ns() // 1000
+        self._damaged = []
         streams = self.streams.look()
         live = self._live()
         tree = self._tree()
@@ -117,7 +121,7 @@ class RunStatus:
             "processes": self.instances.look(),
             "channels": self._channels(),
             "happenings": self.happened.look(),
-            "audit": verdict_in(self.data),
+            "audit": self._told(lambda: verdict_in(self.data), {"situations": None, "processes": None, "page": False}),
         }
         # Nodes do not tell the view of what has ended; those who asked for one said so.
         found["processes"]["later_views"] = self.happened.later_views
@@ -127,6 +131,14 @@ class RunStatus:
                 for told in part:
                     told["state"] = "ended"
         return {"run": run, **found}
+
+    def _told(self, read: Callable[[], T], without: T) -> T:
+        """What a file for people says; a note instead if it is damaged."""
+        try:
+            return read()
+        except LogError as error:
+            self._damaged.append(str(error))
+            return without
 
     def _run(self, found: dict[str, Any], now_us: int) -> dict[str, Any]:
         alive = [told for told in found["live"]["processes"] if told["state"] not in ("dead", "silent")]
@@ -146,8 +158,13 @@ class RunStatus:
                 *self.notes,
                 *_health(found["parts"], len(alive)),
                 *(_silence(found["inputs"], now_us) if alive else ()),
+                *self._damages(),
             ],
         }
+
+    def _damages(self) -> list[str]:
+        """A sentence for each file that is not as it was written."""
+        return [*self._damaged, *filter(None, (*self.happened.damages, self.levels.damaged))]
 
     def _tree(self) -> dict[str, Any]:
         there = (self.data / LIVE / clusters.FILE).exists()
@@ -181,7 +198,7 @@ class RunStatus:
         return {"processes": live_status.processes(folder), "record": record}
 
     def _channels(self) -> dict[str, Any]:
-        found = ledgers.read(self.data)
+        found = self._told(lambda: ledgers.read(self.data), ledgers.Ledgers(0, ()))
         accounts = list(msgspec.to_builtins(found.accounts))
         sums = ("published", "delivered", "declared_lost", "pending", "duplicates")
         return {

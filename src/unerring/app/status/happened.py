@@ -43,6 +43,11 @@ class Happened:
         return {"count": self.count, "counts": dict(self.counts), "last": msgspec.to_builtins(self.all[-TOLD_MAX:])}
 
     @property
+    def damages(self) -> list[str]:
+        """A sentence for each folder of which a damaged line was passed over."""
+        return [reader.damaged for reader in self._readers if reader.damaged]
+
+    @property
     def count(self) -> int:
         return sum(self.counts.values())
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.model import CallerError, NetworkError, ProcessError, UnerringError
+from unerring.model import CallerError, LogError, NetworkError, ProcessError, UnerringError, verified_json
 from unerring.processes.history import told_history
 from unerring.processes.messages import FINAL, State, Status
 from unerring.runtime.live.processes import find
@@ -58,8 +58,8 @@ class Instances:
 
     def _names(self) -> list[str]:
         try:
-            return list(msgspec.json.decode((self.folder / PLACES).read_bytes(), type=Places).ports)
-        except (OSError, msgspec.DecodeError):
+            return list(verified_json((self.folder / PLACES).read_bytes(), Places, PLACES).ports)
+        except (OSError, LogError):
             return sorted({path.stem for path in [*sockets(self.folder), *self.folder.glob("*.db")]})
 
     def refresh(self) -> None:

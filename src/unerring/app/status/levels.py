@@ -19,6 +19,11 @@ class Levels:
         self._data = data
         self._batches = Batches(data)
 
+    @property
+    def damaged(self) -> str:
+        """A sentence, once a damaged line of the micro-batches was passed over."""
+        return self._batches.damaged
+
     def look(self, processes: list[dict[str, Any]], inputs: Mapping[str, int]) -> dict[str, Any]:
         """`processes`: those of the live gear, whose supervisor several drivers share. `inputs`: up to where the inputs
         of a rule are known by now, which may be further than its last batch found them."""

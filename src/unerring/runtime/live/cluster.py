@@ -11,7 +11,7 @@ import msgspec
 from unerring.correlation import CorrelationConfig, Role, Topology
 from unerring.correlation.messages import MEMBERSHIP
 from unerring.correlation.record import node_of
-from unerring.model import ConfigError
+from unerring.model import ConfigError, protect, verified_json
 
 FILE = "cluster.json"
 
@@ -90,7 +90,7 @@ class Cluster(msgspec.Struct, frozen=True):
     def write(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         scratch = folder / f"{FILE}.new"
-        scratch.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1))
+        scratch.write_bytes(protect(msgspec.json.format(msgspec.json.encode(self), indent=1)))
         os.replace(scratch, folder / FILE)
 
 
@@ -101,11 +101,9 @@ def is_keeper(name: str) -> bool:
 def read(folder: Path) -> Cluster:
     """The cluster of a run's folder."""
     try:
-        return msgspec.json.decode((folder / FILE).read_bytes(), type=Cluster)
+        return verified_json((folder / FILE).read_bytes(), Cluster, str(folder / FILE))
     except FileNotFoundError:
         raise ConfigError(
             f"{folder} holds no live run and no drivers; start one with `unerring run APP --engine live`, or with "
             "`--engine spark --f 1`"
         ) from None
-    except msgspec.DecodeError as error:
-        raise ConfigError(f"{folder / FILE} cannot be read: {error}; make the run anew in another folder") from None

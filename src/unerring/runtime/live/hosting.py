@@ -26,6 +26,7 @@ from unerring.model import (
     Stop,
     UnerringError,
     WorldError,
+    protect_json,
 )
 from unerring.runtime import happenings
 from unerring.runtime.greeting import Identity
@@ -169,7 +170,7 @@ def note(path: Path, name: str, told: dict[str, Any]) -> None:
     scratch = path.with_suffix(".new")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_bytes(msgspec.json.encode({"name": name, "pid": os.getpid(), "at": time.time(), **told}))
+        scratch.write_bytes(protect_json({"name": name, "pid": os.getpid(), "at": time.time(), **told}))
         os.replace(scratch, path)
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from unerring.model import LogError, protect_line, verified_line
 from unerring.runtime.live.hosting import dotted
 
 LOOK_S = 0.1
@@ -71,7 +72,7 @@ async def start(folder: Path, name: str, command: Sequence[str]) -> Process:
     with log_of(folder, name).open("ab") as log:
         child = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log, start_new_session=True)
     try:
-        (folder / "pids" / dotted(name)).write_text(f"{child.pid} {began_at(child.pid)}")
+        write_number(folder / "pids" / dotted(name), child.pid)
     except OSError:  # Nobody would find it again.
         child.kill()
         await child.wait()
@@ -87,14 +88,22 @@ def log_of(folder: Path, name: str) -> Path:
 def own_number(folder: Path, name: str) -> None:
     """Write down which process this one is, so that it can be found under a name."""
     (folder / "pids").mkdir(parents=True, exist_ok=True)
-    (folder / "pids" / dotted(name)).write_text(f"{os.getpid()} {began_at(os.getpid())}")
+    write_number(folder / "pids" / dotted(name), os.getpid())
+
+
+def write_number(path: Path, pid: int) -> None:
+    """A process's number and when it began, which tells it from another of the same number."""
+    path.write_bytes(protect_line(f"{pid} {began_at(pid)}".encode()))
 
 
 def find(folder: Path, name: str) -> Process | None:
     """The process that an earlier supervisor started under this name, if it is still there."""
+    path = folder / "pids" / dotted(name)
     try:
-        pid, began = (folder / "pids" / dotted(name)).read_text().split()
-    except (OSError, ValueError):
+        told = path.read_bytes()
+        old = told.count(b" ") == 1  # of a release that gave it no digest
+        pid, began = (told if old else verified_line(told, str(path))).decode().split()
+    except (OSError, ValueError, LogError):
         return None
     return Process(int(pid), None) if began_at(int(pid)) == began else None
 

@@ -7,9 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from unerring.model import SECOND_US, TIME_MAX, TIME_MIN
+from unerring.model import SECOND_US, TIME_MAX, TIME_MIN, LogError, verified_json
 from unerring.runtime.live import cluster as clusters
 from unerring.runtime.live.hosting import dotted
 from unerring.runtime.live.processes import find
@@ -93,7 +91,7 @@ def _state(folder: Path, name: str, told: dict[str, Any]) -> str:
 
 def _read(folder: Path, name: str) -> dict[str, Any]:
     try:
-        told: dict[str, Any] = msgspec.json.decode((folder / "status" / f"{dotted(name)}.json").read_bytes())
-    except (OSError, msgspec.DecodeError):
+        path = folder / "status" / f"{dotted(name)}.json"
+        return verified_json(path.read_bytes(), dict[str, Any], str(path))
+    except (OSError, LogError):  # it is written anew a few times a second
         return {}
-    return told

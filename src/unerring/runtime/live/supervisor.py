@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from unerring.correlation.record import Member, Standing, node_of
-from unerring.model import CallerError, DiskError
+from unerring.model import CallerError, DiskError, protect_json, verified_json
 from unerring.runtime import happenings
 from unerring.runtime.happenings import What
 from unerring.runtime.live import processes
@@ -236,11 +236,11 @@ class Supervisor:
             self._wanted.added.append(name)
         if not wanted and name in self.cluster.founding:
             self._wanted.removed.append(name)
-        (self.folder / WANTED).write_bytes(msgspec.json.encode(self._wanted))
+        (self.folder / WANTED).write_bytes(protect_json(self._wanted))
 
     def _read_wanted(self) -> _Wanted:
         path = self.folder / WANTED
-        return msgspec.json.decode(path.read_bytes(), type=_Wanted) if path.exists() else _Wanted()
+        return verified_json(path.read_bytes(), _Wanted, str(path)) if path.exists() else _Wanted()
 
 
 def _in_words(failure: BaseException, folder: Path) -> BaseException:
