@@ -114,6 +114,77 @@ def test_what_cannot_be_answered_is_a_sentence(client: Client) -> None:
     assert client.get("/audit").status_code == 404
 
 
+NASTY = [
+    "-5",
+    "-1",
+    "9" * 30,
+    "-" + "9" * 30,
+    "9" * 5_000,
+    "1e3",
+    "--5",
+    "0x10",
+    "nan",
+    "\x00",
+    "\ud7ff",
+    "%ff",
+    "é",
+    "",
+]
+ASKED = {
+    "/api/situations": ("count", "time_us", "ordinal", "stream", "streams", "find"),
+    "/api/why": ("stream", "time_us", "ordinal"),
+    "/api/instances": ("first", "count", "find", "status", "process"),
+    "/api/graphs/relieve": ("version",),
+}
+
+
+@pytest.mark.parametrize("path", ASKED)
+def test_no_query_parameter_is_a_traceback(client: Client, path: str) -> None:
+    """`count=-5` was a 500. An exception of the application would be raised here."""
+    for name in ASKED[path]:
+        for value in NASTY:
+            answer = client.get(path, params={"stream": "Shortage", "time_us": "5", name: value})
+            assert answer.status_code in (200, 400), (name, value)
+            assert answer.status_code == 200 or len(answer.json()["error"]) > 10
+    for name in {"count", "first", "ordinal"} & set(ASKED[path]):
+        answer = client.get(path, params={"stream": "Shortage", name: "-5"})
+        assert answer.json()["error"].startswith(f"{name}='-5' is out of range; it must be from 0 to ")
+
+
+@pytest.mark.parametrize("path", ["/api/instances/", "/api/graphs/", "/static/", "/"])
+def test_no_path_is_a_traceback(client: Client, path: str) -> None:
+    for name in ("%00", "%ff", "..%2f..%2fetc%2fpasswd", "é", "a" * 3_000, "%0a", "-1"):
+        assert client.get(path + name).status_code < 500, name
+
+
+@pytest.mark.parametrize("name", ["authorization", "origin", "range", "if-none-match", "if-modified-since", "host"])
+def test_no_header_is_a_traceback(client: Client, name: str) -> None:
+    for value in (
+        b"",
+        b"\xff\xfe",
+        b"bytes=-",
+        b"bytes=5-1",
+        b"bytes=" + b"9" * 30 + b"-",
+        b"Bearer \xfc",
+        b"[::1",
+        b"-5",
+    ):
+        for method, path in (("POST", "/api/commands/kill"), ("GET", "/"), ("GET", "/static/main.js")):
+            answer = client.request(
+                method, path, headers={name: value}, content=b"[" * 2_000 if method == "POST" else b""
+            )
+            assert answer.status_code < 500, (value, path)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"\xff", b"[" * 5_000, b'{"who": 5}', b'{"who": "\\ud800"}', b"{}", b'{"who": "../x"}']
+)
+def test_no_command_is_a_traceback(client: Client, body: bytes) -> None:
+    for verb in ("kill", "restart", "dance", "%00"):
+        answer = client.post(f"/api/commands/{verb}", headers={"authorization": f"Bearer {TOKEN}"}, content=body)
+        assert answer.status_code == 400
+
+
 def test_a_page_of_another_name_cannot_speak_for_us(client: Client) -> None:
     """A name that somebody lets point to 127.0.0.1 is not ours."""
     assert client.get("/api/status", headers={"host": "evil.example"}).status_code == 400

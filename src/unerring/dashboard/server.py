@@ -24,7 +24,7 @@ from unerring.app.verdicts import PAGE
 from unerring.app.why import Why, latest, told
 from unerring.dashboard import commands
 from unerring.dashboard.watch import Watch
-from unerring.model import TIME_MAX, CallerError, Stamp, UnerringError
+from unerring.model import TIME_MAX, TIME_MIN, CallerError, Stamp, UnerringError
 
 STATIC: Final = Path(__file__).parent / "static"
 PAGE_MAX: Final = 500
@@ -111,7 +111,7 @@ class Dashboard:
         unknown = [name for name in wanted if name not in known]
         if unknown:
             raise CallerError(f"there are no situations {unknown[0]!r}; there are {', '.join(known)}")
-        before = (_number(asked, "time_us", TIME_MAX), _number(asked, "ordinal", 0), asked.get("stream", ""))
+        before = (*_stamp(asked, TIME_MAX), asked.get("stream", ""))
         count = min(_number(asked, "count", 100), PAGE_MAX)
         chains = [self.status.streams.counted[name].chain for name in wanted]
         find = asked.get("find", "").casefold()
@@ -127,13 +127,12 @@ class Dashboard:
             raise CallerError("; ".join(self.status.notes) or "this folder does not say which app ran in it")
         if self._why is None:
             self._why = Why(self.status.app, self.status.data)
-        stamp = Stamp(_number(asked, "time_us", 0), _number(asked, "ordinal", 0))
-        return await asyncio.to_thread(self._why, asked.get("stream", ""), stamp)
+        return await asyncio.to_thread(self._why, asked.get("stream", ""), _stamp(asked, 0))
 
     async def _instances(self, request: Request) -> Any:
         asked = request.query_params
         find, status, process = (asked.get(name, "") for name in ("find", "status", "process"))
-        first = max(0, _number(asked, "first", 0))
+        first = _number(asked, "first", 0)
         count = min(_number(asked, "count", 100), PAGE_MAX)
 
         def search() -> Any:
@@ -206,12 +205,19 @@ def _json(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
     return endpoint
 
 
-def _number(asked: Any, name: str, default: int) -> int:
+def _number(asked: Any, name: str, default: int, least: int = 0) -> int:
     text = asked.get(name, "")
     try:
-        return int(text) if text else default
+        number = int(text) if text else default
     except ValueError:
-        raise CallerError(f"{name}={text!r} is not a whole number") from None
+        raise CallerError(f"{name}={text[:40]!r} is not a whole number") from None
+    if not least <= number <= TIME_MAX:
+        raise CallerError(f"{name}={text[:40]!r} is out of range; it must be from {least} to {TIME_MAX}")
+    return number
+
+
+def _stamp(asked: Any, default_us: int) -> Stamp:
+    return Stamp(_number(asked, "time_us", default_us, least=TIME_MIN), _number(asked, "ordinal", 0))
 
 
 def _text(event: dict[str, Any]) -> str:
