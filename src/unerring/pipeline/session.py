@@ -23,7 +23,7 @@ _MASTER: Final = re.compile(r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[\d+,\d+
 _STATE: Final = "spark.sql.streaming.stateStore"
 
 # What the promises rest on. Format 1 checkpoints let a zombie task's stale state win; without changelogs every
-# micro-batch would upload whole state files.
+# micro-batch would upload RocksDB's files. (A changelog has each bucket's state too, whole: it is one value.)
 FIXED: Final = {
     f"{_STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
