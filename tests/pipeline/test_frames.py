@@ -5,14 +5,19 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
 
 import unerring
 from unerring.model import CallerError, Event, RuleError, Stamp
+from unerring.pipeline.session import own_sentence
+from unerring.pipeline.sink import LogSink
 from unerring.rules.oracle import run
 
 from .worlds import OTHER, TYPED, missing, pair, random_events
@@ -160,6 +165,27 @@ def test_what_a_stream_cannot_do_is_said_in_a_sentence(small: SparkSession, tmp_
         f"MATCH_RECOGNIZE (ORDER BY z {clause})",
         **late,
     )
+
+
+def test_rows_without_a_time_are_not_dropped_without_a_word(small: SparkSession, tmp_path: Path) -> None:
+    events = random_events(4, 30, 6)
+    frame = frame_of(small, events)
+    some = frame.withColumn("time", F.when(frame.type != "C", frame.time))
+    with pytest.raises(PySparkException) as caught:
+        unerring.detect(some, PAIRS).collect()
+    said = r"rule Pairs: \w+ rows? ha\w+ no time in column 'time', .* leave them out \(where time IS NOT NULL\)"
+    assert re.match(said, own_sentence(caught.value) or "")
+    assert unerring.detect(some.where("time IS NOT NULL"), PAIRS).count() >= 0
+
+    add(tmp_path, 1, [row for row in rows_of(events) if row["type"] != "C"])
+    (tmp_path / "2.json").write_text(json.dumps({"key": 1, "type": "A", "v": 0.5}))
+    with pytest.raises(PySparkException) as caught:
+        drain(unerring.detect(streaming(small, tmp_path), PAIRS, lateness="1 second"), tmp_path / ".out")
+    assert re.match(said, own_sentence(caught.value) or "")
+    with pytest.raises(CallerError, match="writing stream Out: 1 of a micro-batch's rows have no `time`; give them"):
+        LogSink(str(tmp_path), "Out", frame.schema, (), 1, "here").write(
+            iter(some.where("time IS NULL").limit(1).toArrow().to_batches())
+        )
 
 
 def test_a_dataframe_that_does_not_fit_is_refused(small: SparkSession, tmp_path: Path) -> None:

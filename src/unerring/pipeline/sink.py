@@ -51,6 +51,12 @@ class LogSink(DataSourceStreamArrowWriter):
         import pyarrow as pa
 
         batches = [batch for batch in iterator if batch.num_rows]
+        missing = sum(batch.column("time").null_count for batch in batches)
+        if missing:
+            raise CallerError(
+                f"writing stream {self._stream}: {missing} of a micro-batch's rows have no `time`; give them one, or "
+                "leave them out (where time IS NOT NULL)"
+            )
         if not batches:
             return Staged(b"")
         return Staged(stage(pa.Table.from_batches(batches), f"{self._folder}/.staging"))

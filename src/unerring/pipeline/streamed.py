@@ -84,7 +84,7 @@ def _carry(frame: DataFrame, reading: Reading) -> DataFrame:
         for pair in carried(name, column.type, number)
     ]
     event_us = f"unix_micros({quoted(reading.time)}) AS {TIME}"
-    return frame.where(f"{quoted(reading.time)} IS NOT NULL").selectExpr(
+    return frame.selectExpr(
         f"{bucket} AS {BUCKET}", f"{quoted(reading.time)} AS {_AT}", event_us, f"{ordinal} AS {ORDINAL}", *columns
     )
 
@@ -93,6 +93,7 @@ def _whole(reading: Reading) -> Callable[[pa.Table], pa.Table]:
     """All rows of a bucket at once; after the last one time goes on for ever."""
 
     def run(table: pa.Table) -> pa.Table:
+        _check_times(table.column(TIME).null_count, reading)
         return _feed(_engine(reading), table, reading, TIME_MAX)
 
     return run
@@ -107,6 +108,8 @@ def _piece(reading: Reading) -> Callable[[Any, Iterable[pd.DataFrame], GroupStat
         kept = msgspec.msgpack.decode(bytes(state.get[0]), type=_State) if state.exists else None
         parts = [] if kept is None or not kept.held else [_unpacked(kept.held)]
         if not state.hasTimedOut:
+            frames = list(frames)
+            _check_times(sum(int(frame[TIME].isna().sum()) for frame in frames), reading)
             parts += [pa.Table.from_pandas(frame, _carried_arrow(reading), preserve_index=False) for frame in frames]
         through_us = state.getCurrentWatermarkMs() * MILLISECOND_US
         from_us = TIME_MIN if kept is None else kept.through_us
@@ -128,6 +131,15 @@ def _piece(reading: Reading) -> Callable[[Any, Iterable[pd.DataFrame], GroupStat
         state.setTimeoutTimestamp(state.getCurrentWatermarkMs() + 1)
 
     return run
+
+
+def _check_times(missing: int, reading: Reading) -> None:
+    if missing:
+        rows = f"{missing} rows have" if missing > 1 else "a row has"
+        raise RuleError(
+            f"rule {reading.plan.name}: {rows} no time in column {reading.time!r}, and an event without a time has no "
+            f"place among the others; give them one, or leave them out (where {reading.time} IS NOT NULL)"
+        )
 
 
 def _engine(reading: Reading, snapshot: bytes | None = None) -> Feed:
