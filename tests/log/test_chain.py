@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unerring.log import Base, Chain, EventLog, LocalStore, MemoryStore, Store, bucket_of, with_origin
+from unerring.log import Base, Chain, EventLog, LocalStore, MemoryStore, Store, bucket_of, local_folder, with_origin
 from unerring.log.segments import segment_name, segment_start
-from unerring.model import TIME_MAX, TIME_MIN, DiskError, LogError, SchemaError, schema_of, stream
+from unerring.model import TIME_MAX, TIME_MIN, CallerError, DiskError, LogError, SchemaError, schema_of, stream
 
 from .worlds import READING, ForgetfulStore, table, times_in
 
@@ -43,6 +43,27 @@ def test_a_store_creates_once_replaces_lists_and_deletes(store: Store) -> None:
     store.delete("a/one")
     store.delete("a/one")
     assert store.names("a") == ["two"]
+
+
+@pytest.mark.parametrize("place", ["s3a://bucket/run", "gs://bucket", "hdfs:///data", Path("s3a://bucket/run")])
+def test_a_place_with_a_scheme_is_not_taken_for_a_folder(
+    place: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for taken in (local_folder, LocalStore, EventLog):
+        with pytest.raises(CallerError, match=r"(s3a|gs|hdfs)://\w+(/run)? is not a folder, and there is no store for"):
+            taken(place)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_url_is_a_folder(tmp_path: Path) -> None:
+    assert local_folder("file:///data/my%20run") == Path("/data/my run")
+    assert local_folder(Path("file:///data/run")) == Path("/data/run")
+    assert LocalStore(f"file://{tmp_path}").root == tmp_path
+    with pytest.raises(CallerError, match="is on another machine, host7"):
+        local_folder("file://host7/data")
+    for plain in ("run", "a/b:c/d", "/x:/y", "C:/run"):
+        assert local_folder(plain) == Path(plain)
 
 
 def test_what_a_crashed_writer_left_aside_is_swept_after_an_hour(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.app.address import find
@@ -96,9 +95,10 @@ class App:
 
     def levels(self, data: str | os.PathLike[str]) -> tuple[Level, ...]:
         """The query tree cut into levels, for a run in a folder."""
+        from unerring.log import local_folder
         from unerring.pipeline.level import levels_of
 
-        return levels_of(self.plans, self.streams, str(Path(data).absolute()), self.buckets)
+        return levels_of(self.plans, self.streams, str(local_folder(data).absolute()), self.buckets)
 
     @property
     def processes(self) -> dict[str, Process]:
@@ -132,8 +132,9 @@ class App:
         """
         from unerring.app.reactions import output_of
         from unerring.app.situations import Situations
+        from unerring.log import local_folder
 
-        return Situations(Path(data), output_of(self, name), self.buckets, reader, follow)
+        return Situations(local_folder(data), output_of(self, name), self.buckets, reader, follow)
 
     def __repr__(self) -> str:
         return f"<app {self.name}: {', '.join(plan.name for plan in self.plans)}>"

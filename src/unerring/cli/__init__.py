@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -63,7 +64,25 @@ class Unerring(typer.core.TyperGroup):
             app.command(cmd_name)(module.command)
         found = typer.main.get_command(app)
         found.name = cmd_name
+        _take_local_paths(found)
         return found
+
+
+def _take_local_paths(command: Any) -> None:
+    """Every path that a command or one of its subcommands takes is looked at before anything is done with it."""
+    for parameter in command.params:
+        if getattr(parameter, "type_descriptor", None) and parameter.type_descriptor.annotation is Path:
+            parameter.callback = _local_path
+    for inner in getattr(command, "commands", {}).values():
+        _take_local_paths(inner)
+
+
+def _local_path(_context: Any, _parameter: Any, value: Path | None) -> Path | None:
+    if value is None:
+        return None
+    from unerring.log import local_folder
+
+    return local_folder(value)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -57,6 +57,7 @@ def command(
     kernel is the engine of streams (compiled where it can be), oracle is the definition, and slow; with spark the
     statement runs on Spark.
     """
+    from unerring.log import local_folder
     from unerring.rules.sql.batch import BatchEngine
     from unerring.runtime.duckdb_tables import DuckTables
 
@@ -68,7 +69,7 @@ def command(
         if name.lower() in added:
             raise CallerError(f"table {name} is given twice")
         added.append(name.lower())  # names of tables do not depend on case
-        tables.add(name, Path(file), schemas.pop(name, ()))
+        tables.add(name, local_folder(file), schemas.pop(name, ()))
     if schemas:
         raise CallerError(f"--schema {next(iter(schemas))}=...: there is no --table of that name")
     if explain:

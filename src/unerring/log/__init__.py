@@ -8,7 +8,7 @@ from unerring.log.positions import Positions
 from unerring.log.quarantine import BadEvent, Quarantine, Reason
 from unerring.log.resets import Resets
 from unerring.log.segments import Footer, arrow_schema, with_origin
-from unerring.log.store import LocalStore, MemoryStore, Store
+from unerring.log.store import LocalStore, MemoryStore, Store, local_folder
 from unerring.log.writer import LogWriter, WriterConfig
 
 __all__ = [
@@ -35,5 +35,6 @@ __all__ = [
     "bucket_of",
     "buckets_of",
     "ingest",
+    "local_folder",
     "with_origin",
 ]

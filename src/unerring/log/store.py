@@ -9,14 +9,17 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
+from urllib.parse import unquote, urlsplit
 
-from unerring.model import DiskError
+from unerring.model import CallerError, DiskError
 
 _TEMPORARY: Final = ".tmp"
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _STALE_AFTER_S: Final = 3600.0
 _count = itertools.count()
 
@@ -56,6 +59,27 @@ class Store(Protocol):
     def locate(self, name: str) -> str:
         """The name as messages and other programs should see it."""
         ...
+
+
+def local_folder(place: str | os.PathLike[str]) -> Path:
+    """The folder of this machine that a user names: the one place that decides what is one.
+
+    `file:///data/run` is. Another scheme is refused: as a path, `s3a://bucket/run` would silently be a folder called
+    `s3a:`. (Two letters at least, and one slash is enough: a Path has lost the other.)
+    """
+    text = os.fspath(place)
+    found = _SCHEME.match(text)
+    if found is None:
+        return Path(text)
+    if found[1].lower() != "file":
+        raise CallerError(
+            f"{found[1]}://{text[found.end() :].lstrip('/')} is not a folder, and there is no store for {found[1]}; "
+            "give a folder of this machine, or of a file system that is mounted here"
+        )
+    parts = urlsplit(text)
+    if parts.netloc not in ("", "localhost"):
+        raise CallerError(f"{text} is on another machine, {parts.netloc}; write file:///path, or the path alone")
+    return Path(unquote(parts.path))
 
 
 class MemoryStore:
@@ -101,7 +125,7 @@ class LocalStore:
     """A folder. Creating is: write aside, sync, link (which fails if the name is taken), sync the folder."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        self.root = Path(root).absolute()
+        self.root = local_folder(root).absolute()
 
     def create(self, name: str, data: bytes) -> bool:
         final = self.root / name

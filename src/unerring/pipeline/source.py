@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 
-from unerring.log import Chain, EventLog, Positions, Span
+from unerring.log import Chain, EventLog, Positions, Span, local_folder
 from unerring.model import TIME_MAX, CallerError, ColumnType, Stamp, StreamSchema
 from unerring.pipeline.intervals import next_end
 from unerring.pipeline.sink import LogSink
@@ -213,5 +212,6 @@ def as_frame(table: pa.Table, schema: StreamSchema) -> pa.Table:
 
 def _log_folder(path: str) -> str:
     """The log in a run's folder, or the log itself."""
-    inner = Path(path) / "log"
-    return str((inner if inner.is_dir() or not Path(path).exists() else Path(path)).absolute())
+    folder = local_folder(path)
+    inner = folder / "log"
+    return str((inner if inner.is_dir() or not folder.exists() else folder).absolute())
