@@ -103,6 +103,8 @@ class Processes(Scenario):
         self.ends: dict[str, dict[str, State]] = {}
         self.answers: dict[str, dict[int, tuple[tuple[int, ...], object]]] = {}
         """By instance and group: the views of the lineage that a query was answered from, and the answer."""
+        self.asked: dict[tuple[str, str], tuple[int, ...]] = {}
+        """The views of the lineage that each node was last asked about."""
         self.misled: list[Violation] = []
         lacking = draw.choice((self.process, self.newer)) if draw.random() < self.lacking_chance else None
         self.lacks = {} if lacking is None else {draw.choice(self.names): f"p@{lacking.graph.version}"}
@@ -167,6 +169,9 @@ class Processes(Scenario):
                 process = self.deployed.get(f"{state.process}@{state.version}") if state is not None else None
                 if state is None or process is None or "sum_of" not in process.queries:
                     continue
+                if self.asked.get((name, instance)) == state.views:
+                    continue
+                self.asked[name, instance] = state.views
                 told = (state.views, process.answer("sum_of", state.variables))
                 known = self.answers.setdefault(instance, {}).setdefault(state.group, told)
                 if known != told:
