@@ -199,7 +199,7 @@ def test_going_back_before_a_receive_gives_its_message_again() -> None:
     stage.check()
 
 
-def mailed() -> Process:
+def mailed(writes: str = "note") -> Process:
     """A parcel that nobody can fetch back, sent by a process of its own."""
     process = Process("mailed", state=Order, services=[Service("bank"), Service("post")])
 
@@ -209,7 +209,7 @@ def mailed() -> Process:
     @process.action(service="bank", write=True)
     async def close(note: str) -> None: ...
 
-    send = process.child("send", parcel(), {"item": "customer"}, returns="label", writes="note", compensable=False)
+    send = process.child("send", parcel(), {"item": "customer"}, returns="label", writes=writes, compensable=False)
     return process.flow(reserve, send, close)
 
 
@@ -237,6 +237,17 @@ def test_a_cancel_that_must_wait_does_not_keep_a_parked_instance_from_being_resu
     stage.run(seconds=2.0)
     stage.resume("o1")
     assert stage.finish("o1").status == "completed"  # too late: the child cannot be undone
+    stage.check()
+
+
+def test_a_child_that_cannot_be_undone_and_returns_what_cannot_be_used_parks_its_parent() -> None:
+    stage = Rehearsal(mailed(writes="paid"), fakes(close=lambda note: None))
+    stage.start("o1", customer="ann")
+    end = stage.finish("o1")
+    assert end.status == "parked"
+    assert "send answered what cannot be used" in end.reason
+    assert stage.effects("bank") == ["reserve"]
+    assert stage.effects("post") == ["send"]
     stage.check()
 
 

@@ -507,11 +507,13 @@ def _history_bytes(state: State) -> int:
 
 
 def _partly_taken(execution: Execution) -> list[Taken]:
-    """What an unfinished group did, in order; with writes whose fate is unknown."""
-    taken: list[Taken] = []
+    """What an unfinished group did, in order; with writes whose fate is unknown. Of children that have ended only those
+    that cannot be undone: the others are, as those at the cut."""
+    graph = execution.graph
+    taken = [a for a in execution.taken if graph.by_name[a.vertex].waits and graph.by_name[a.vertex].final]
     applied = {action.iid: action for action in execution.taken}
     for intent in execution.intents.values():
-        vertex = execution.graph.by_name[intent.vertex]
+        vertex = graph.by_name[intent.vertex]
         view = -1 if vertex.final else execution.view
         iid = iid_of(execution.input.instance, vertex.name, intent.occurrence, None if vertex.final else view)
         if iid in applied:
