@@ -226,6 +226,19 @@ def test_nothing_is_tried_again_while_a_child_that_cannot_be_undone_is_under_way
     stage.check()
 
 
+def test_what_was_parked_at_a_child_that_cannot_be_undone_goes_on_when_it_is_tried_again() -> None:
+    stage = Rehearsal(mailed(), fakes(close=lambda note: None))
+    stage.start("o1", customer="ann")
+    stage.run_until(lambda: stage.query("o1").get("history") == ["reserve"])
+    stage.park("o1")
+    stage.pause("service:post", for_s=1.0)
+    stage.run_until(lambda: stage.query("o1")["status"] == "held")
+    stage.retry("o1")
+    assert stage.finish("o1").status == "completed"
+    assert stage.effects("post") == ["send"]
+    stage.check()
+
+
 def test_a_cancel_that_must_wait_does_not_keep_a_parked_instance_from_being_resumed() -> None:
     stage = Rehearsal(mailed(), fakes(close=lambda note: None))
     stage.start("o1", customer="ann")

@@ -53,6 +53,8 @@ def _check_promises(process: Process, state: State) -> None:
 
 def here(process: Process, state: State) -> State:
     """What comes next is tried again, whatever its services have recorded."""
+    if state.held and promised(process.graph, state):
+        return msgspec.structs.replace(state, held="")  # its child is under way: waiting for it is all there is to try
     _check_promises(process, state)
     if any(vertex.kind is Kind.CHILD for vertex in process.graph.enabled(state.cut)):
         # Children of this step may be under way, or have failed: they are undone, and others take their place.
