@@ -10,7 +10,13 @@ import pytest
 from unerring.simulation.hostile import Rain, rain
 
 MESSAGES = int(os.environ.get("UNERRING_CAMPAIGN_MESSAGES", "600000"))
-SHARES = {"channels": 0.3}
+SHARES = {
+    "channels": 0.3,
+    "correlation": 0.15,
+    "correlation-durable": 0.1,
+    "correlation-async": 0.05,
+    "correlation-standby": 0.05,
+}
 
 
 @pytest.mark.parametrize("name", SHARES)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from unerring.correlation.incoming import Incoming, Verdict
 from unerring.correlation.messages import Batch
 from unerring.correlation.queue import Queue
-from unerring.model import BEFORE_ALL, Event, InvariantBreach, Stamp
+from unerring.model import BEFORE_ALL, Event, ProtocolError, Stamp
 
 
 def event(time: int, ordinal: int = 0) -> Event:
@@ -51,10 +51,10 @@ def test_progress_that_arrives_after_a_lost_event_does_not_count() -> None:
     assert incoming.progress < 2
 
 
-def test_diverged_replicas_break_the_invariant() -> None:
+def test_a_sender_whose_replica_has_diverged_is_not_believed() -> None:
     incoming = Incoming("s")
     incoming.take(queue(1, 3).batch(0, 2))
-    with pytest.raises(InvariantBreach, match="diverged"):
+    with pytest.raises(ProtocolError, match="diverged"):
         incoming.take(queue(1, 2, 4).batch(0, 3))
 
 

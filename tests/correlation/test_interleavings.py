@@ -463,7 +463,7 @@ def test_registered_confirms_each_stream_s_mark() -> None:
     upstream = table.machines["N1/0"]
     answers = [
         effect.message
-        for effect in upstream.handle("N2/7", Register(5, 99), table.now)
+        for effect in upstream.handle("N2/7", Register(5, 9), table.now)
         if getattr(effect, "to", "") == "N2/7"
     ]
     assert isinstance(answers[0], Registered)

@@ -22,7 +22,7 @@ from unerring.app.application import App, load
 from unerring.app.live_source import follow
 from unerring.app.live_top import Top
 from unerring.correlation import Application, CorrelationConfig, Hosting, NodeSpec, Replica, Role, Source, Topology
-from unerring.correlation.messages import MEMBERSHIP
+from unerring.correlation.messages import MEMBERSHIP, is_keeper
 from unerring.correlation.record import node_of
 from unerring.log import BadEvent, EventLog, Quarantine, Reason
 from unerring.model import TIME_MIN, CallerError, ConfigError, LogError, UnerringError, WorldError
@@ -105,7 +105,7 @@ def make_cluster(
     placed = place(topology, list(hosts)) if hosts else {}
     if hosts:
         addresses = addresses_on(placed, hosts, bool(etcd))
-        placed |= {name: name.partition("/")[2] or next(iter(hosts)) for name in addresses if clusters.is_keeper(name)}
+        placed |= {name: name.partition("/")[2] or next(iter(hosts)) for name in addresses if is_keeper(name)}
     else:
         addresses = free_addresses([MEMBERSHIP, *process_names(topology)])
     if tls:

@@ -27,6 +27,7 @@ from unerring.correlation.messages import (
     Pong,
     ReadRecord,
     RecordIs,
+    check_keeper,
 )
 from unerring.correlation.topology import Topology
 from unerring.model import Address, Connected, Deliver, Effects, Event, Persist, Send, SetTimer, Stamp
@@ -54,7 +55,8 @@ class Application:
             data = records.get(f"application/{stream}/position")
             if data is not None:
                 position = msgspec.msgpack.decode(data, type=_Position)
-                self.intake.streams[stream] = self.intake_part.incoming_part(stream, position.last, position.count)
+                incoming = self.intake.streams[stream]
+                incoming.last, incoming.count = position.last, position.count
                 self.intake.consumed[stream] = position.count
                 self._oldest[stream] = next((number for number, _ in numbered(records, stream)), position.count)
 
@@ -74,6 +76,7 @@ class Application:
             case Batch():
                 return self._batch(sender, message, now)
             case RecordIs(record):
+                check_keeper(sender, message)
                 began = not self.intake.record.version
                 self.intake.read(record, now)
                 return self.intake.begin(now) if began else []

@@ -87,6 +87,16 @@ class Election:
             return [Report("correlation.stepped_down", f"{self.name} leaves the lead to {sender}")]
         return []
 
+    def take(self, sender: str, message: Vote | Candidate | Elected | LeaderDead, now: int) -> Effects:
+        match message:
+            case Vote():
+                return self.vote(sender, message, now)
+            case Candidate():
+                return self.candidate(sender, message, now)
+            case Elected():
+                return self.elected(sender, message, now)
+        return self.leader_dead(message.leader, now)
+
     def tick(self, now: int) -> Effects:
         """Lines 36-39."""
         voting = self._voting

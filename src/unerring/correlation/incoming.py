@@ -5,7 +5,8 @@
 | prev = last | the next events: accepted |
 | stamp <= last | a duplicate: dropped, answered with the cumulative ack |
 | prev > last | a gap: what lies between is asked for |
-| prev < last < stamp | two replicas made different streams: a broken invariant |
+| prev < last < stamp | two replicas made different streams: one of them is wrong, and the sender is not believed |
+| stamps that do not rise, another stream's event | a protocol error of the sender |
 
 Space: one stamp, one count, one time for a stream, whatever passes through it.
 """
@@ -16,7 +17,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from unerring.correlation.messages import Batch
-from unerring.model import BEFORE_ALL, TIME_MIN, Event, Stamp, invariant
+from unerring.correlation.shapes import Shapes
+from unerring.model import BEFORE_ALL, TIME_MIN, Event, ProtocolError, Stamp
 
 
 class Verdict(IntEnum):
@@ -35,17 +37,26 @@ class Taken(NamedTuple):
 class Incoming:
     """Where one input stream stands."""
 
-    __slots__ = ("count", "last", "progress", "stream")
+    __slots__ = ("count", "last", "progress", "shapes", "stream")
 
-    def __init__(self, stream: str, last: Stamp = BEFORE_ALL, count: int = 0, progress: int = TIME_MIN) -> None:
+    def __init__(
+        self,
+        stream: str,
+        last: Stamp = BEFORE_ALL,
+        count: int = 0,
+        progress: int = TIME_MIN,
+        shapes: Shapes | None = None,
+    ) -> None:
         self.stream = stream
         self.last = last
         self.count = count
         """Events accepted since the stream began."""
         self.progress = progress
+        self.shapes = shapes
+        """What its events must look like; None: they are this process's own."""
 
     def take(self, batch: Batch) -> Taken:
-        """Judge a batch; move on if it is what comes next."""
+        """Judge a batch; move on if it is what comes next. ProtocolError: no replica has it from this stream."""
         if batch.prev > self.last:
             return Taken(Verdict.GAP, (), False)
         events = batch.events if batch.prev == self.last else self._beyond(batch)
@@ -53,11 +64,12 @@ class Incoming:
             return Taken(Verdict.DUPLICATE, (), False)
         if not batch.events and batch.prev < self.last:
             return Taken(Verdict.DUPLICATE, (), False)
-        invariant(
-            batch.index + len(batch.events) == self.count + len(events),
-            f"stream {self.stream}: event {self.last} is number {self.count} here, and another number at the sender",
-        )
+        if batch.index + len(batch.events) != self.count + len(events):
+            raise ProtocolError(
+                f"stream {self.stream}: event {self.last} is number {self.count} here, and another number at the sender"
+            )
         if events:
+            self._check(events)
             self.last = events[-1].stamp
             self.count += len(events)
         advanced = bool(events) or batch.progress > self.progress
@@ -73,9 +85,21 @@ class Incoming:
             at -= 1
         if at < len(events):
             before = events[at - 1].stamp if at else batch.prev
-            invariant(
-                before == known,
-                f"stream {self.stream}: {events[at].stamp} follows {before} at the sender and {known} here; "
-                "replicas have diverged",
-            )
+            if before != known:
+                raise ProtocolError(
+                    f"stream {self.stream}: {events[at].stamp} follows {before} at the sender and {known} here; "
+                    "replicas have diverged"
+                )
         return events[at:]
+
+    def _check(self, events: tuple[Event, ...]) -> None:
+        """What follows the last one: rising, after what was promised, and of this stream."""
+        last, stream, shapes = self.last, self.stream, self.shapes
+        if events[0].stamp.time <= self.progress:
+            raise ProtocolError(f"stream {stream}: {events[0].stamp} comes after the promise of {self.progress}")
+        for event in events:
+            if event.stamp <= last or event.stream != stream:
+                raise ProtocolError(f"stream {stream}: {event.stamp} of {event.stream} cannot follow {last}")
+            last = event.stamp
+            if shapes is not None and not shapes.fits(event):
+                raise ProtocolError(f"stream {stream}: event {last} does not have the columns of its stream")

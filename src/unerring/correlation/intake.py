@@ -14,6 +14,7 @@ from unerring.correlation.detector import Detector
 from unerring.correlation.incoming import Incoming, Taken, Verdict
 from unerring.correlation.messages import Ack, Batch, Ping, Pong, Resume
 from unerring.correlation.record import EMPTY, Record
+from unerring.correlation.shapes import Shapes
 from unerring.correlation.topology import Topology
 from unerring.model import Address, Effects, Report, Send
 from unerring.rules.outputs import Row
@@ -41,7 +42,9 @@ class Intake:
         self.config = config
         self.incarnation = 0
         self.record = EMPTY
-        self.streams = {schema.name: self.incoming_part(schema.name) for schema, _ in topology.inputs(node)}
+        self.streams = {
+            schema.name: self.incoming_part(schema.name, shapes=Shapes(schema)) for schema, _ in topology.inputs(node)
+        }
         self.consumed = dict.fromkeys(self.streams, 0)
         """Events processed; credit is so many more."""
         self.latency_us = 0
@@ -169,8 +172,10 @@ class Intake:
         self._heard.hear(sender, now)
 
     def pong(self, pong: Pong, now: int) -> None:
-        """The election's criterion."""
-        self.latency_us += (max(0, now - pong.sent_us) - self.latency_us) // 4
+        """The election's criterion. An answer to an earlier process, whose clock was another one, says nothing."""
+        took_us = now - pong.sent_us
+        if 0 <= took_us <= self.config.suspect_us_max:
+            self.latency_us += (took_us - self.latency_us) // 4
 
     def deaf(self, now: int) -> bool:
         """Whether some upstream node seems silent altogether."""

@@ -32,6 +32,7 @@ from unerring.correlation.topology import Topology
 from unerring.model import Address, CallerError, Effects, Entropy, Persist, Report, Send, SetTimer
 
 KEY = "membership/record"
+_CHALLENGES_MAX = 4096
 
 
 class _Round(msgspec.Struct):
@@ -99,6 +100,8 @@ class Membership:
         if asked is None or asked[0] != enter.token:
             # One nonce for one token: copies of an Enter must not invalidate each other.
             asked = self._challenges[enter.replica] = (enter.token, f"{self.entropy.random():.17f}")
+            while len(self._challenges) > _CHALLENGES_MAX:
+                del self._challenges[next(iter(self._challenges))]
         if enter.nonce != asked[1]:
             return [Send(sender, Challenge(enter.token, asked[1]))]
         del self._challenges[enter.replica]

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
-from unerring.correlation.record import Record
-from unerring.model import Codec, Event, Message, Stamp
+from msgspec import Meta
+
+from unerring.correlation.record import Incarnation, Name, Record, Version
+from unerring.model import TIME_MAX, TIME_MIN, Codec, Event, Message, ProtocolError, Stamp
+
+# What a number from outside can be at all; whether it is plausible now, the machines say.
+Count = Annotated[int, Meta(ge=0, le=1 << 62)]
+Time = Annotated[int, Meta(ge=TIME_MIN, le=TIME_MAX)]
+Clock = Annotated[int, Meta(ge=0, le=1 << 62)]
+PARTS_MAX: Final = 1 << 16
 
 # Events and their acknowledgements: between a stream's upstream and its receivers.
 
@@ -13,43 +21,43 @@ from unerring.model import Codec, Event, Message, Stamp
 class Batch(Message, frozen=True):
     """A run of one stream's events, each the direct successor of the one before; none at all is progress alone."""
 
-    stream: str
+    stream: Name
     prev: Stamp
     """The stamp of the stream's event before the first one here: of the stream's, never of the last one sent."""
-    index: int
+    index: Count
     """How many events the stream has before the first one here."""
     events: tuple[Event, ...]
-    progress: int
+    progress: Time
     """After the last one here the stream sends nothing at or before this time."""
 
 
 class Ack(Message, frozen=True):
     """All up to `last` is received, by this incarnation; events up to number `credit` may be sent."""
 
-    stream: str
+    stream: Name
     last: Stamp
-    count: int
-    incarnation: int
-    credit: int
+    count: Count
+    incarnation: Incarnation
+    credit: Count
 
 
 class Resume(Message, frozen=True):
     """An ack that asks for everything after `last` and `progress`: a gap was seen, or nothing moves."""
 
-    stream: str
+    stream: Name
     last: Stamp
-    count: int
-    incarnation: int
-    credit: int
-    progress: int
+    count: Count
+    incarnation: Incarnation
+    credit: Count
+    progress: Time
 
 
 class Pruned(Message, frozen=True):
     """An answer to Resume: what follows `last` is no longer here; the queue begins after `mark`."""
 
-    stream: str
+    stream: Name
     mark: Stamp
-    incarnation: int
+    incarnation: Incarnation
 
 
 class AskAcks(Message, frozen=True):
@@ -59,17 +67,17 @@ class AskAcks(Message, frozen=True):
 class NotMember(Message, frozen=True):
     """The receiver's incarnation is not in the record that the answering upstream has read."""
 
-    version: int
+    version: Version
 
 
 class Ping(Message, frozen=True):
     """Measures the latency to the previous hop."""
 
-    sent_us: int
+    sent_us: Clock
 
 
 class Pong(Message, frozen=True):
-    sent_us: int
+    sent_us: Clock
 
 
 # Between the replicas of one node.
@@ -78,50 +86,50 @@ class Pong(Message, frozen=True):
 class Receipt(Message, frozen=True):
     """An ack as its holder passes it on: which receiver, which incarnation of it, how far."""
 
-    stream: str
-    receiver: str
-    incarnation: int
+    stream: Name
+    receiver: Name
+    incarnation: Incarnation
     last: Stamp
-    count: int
-    credit: int
+    count: Count
+    credit: Count
 
 
 class Gossip(Message, frozen=True):
     """A sign of life: who leads, at what latency, and all acks held, per receiver (Figure 3, lines 36-45)."""
 
-    incarnation: int
-    version: int
+    incarnation: Incarnation
+    version: Version
     leader: bool
-    latency_us: int
+    latency_us: Count
     receipts: tuple[Receipt, ...]
 
 
 class Vote(Message, frozen=True):
     """Its sender starts a leader election; `excluded` is not eligible."""
 
-    round: int
-    excluded: str
+    round: Version
+    excluded: Name
 
 
 class Candidate(Message, frozen=True):
     """An eligible replica's answer to Vote."""
 
-    round: int
-    latency_us: int
+    round: Version
+    latency_us: Count
     leader: bool
 
 
 class Elected(Message, frozen=True):
     """The outcome, told by the starter."""
 
-    round: int
-    leader: str
+    round: Version
+    leader: Name
 
 
 class LeaderDead(Message, frozen=True):
     """Somebody cannot reach that leader, or it cannot be reached (Figure 3, lines 51-53)."""
 
-    leader: str
+    leader: Name
 
 
 # Membership and join.
@@ -130,28 +138,28 @@ class LeaderDead(Message, frozen=True):
 class Enter(Message, frozen=True):
     """Put me into the record. The same token means the same start of the same process."""
 
-    replica: str
-    token: str
-    incarnation: int
+    replica: Name
+    token: Name
+    incarnation: Incarnation
     """Which one this process still holds the state of, from its disk; 0: none."""
-    fingerprint: str
+    fingerprint: Name
     """Of the cluster's configuration and rules: another one may not work with the others."""
-    nonce: str = ""
+    nonce: Name = ""
     """The answer to Challenge: shows that the process that asks is still there."""
 
 
 class Challenge(Message, frozen=True):
     """Say it again with this nonce: a late Enter of a process that is dead must not displace its successor."""
 
-    token: str
-    nonce: str
+    token: Name
+    nonce: Name
 
 
 class Entered(Message, frozen=True):
     """The answer: with which incarnation, and whether it begins empty because the node does."""
 
-    token: str
-    incarnation: int
+    token: Name
+    incarnation: Incarnation
     founding: bool
     record: Record
 
@@ -159,14 +167,14 @@ class Entered(Message, frozen=True):
 class Refused(Message, frozen=True):
     """The answer to one that may not enter."""
 
-    token: str
+    token: Name
     why: str
 
 
 class ReadRecord(Message, frozen=True):
     """Answered if the record is newer than `version`."""
 
-    version: int
+    version: Version
 
 
 class RecordIs(Message, frozen=True):
@@ -176,49 +184,49 @@ class RecordIs(Message, frozen=True):
 class CaughtUp(Message, frozen=True):
     """I hold a state at or after the marks of all these upstream replicas, and they pin what I lack."""
 
-    replica: str
-    incarnation: int
-    confirmed: tuple[tuple[str, int], ...]
+    replica: Name
+    incarnation: Incarnation
+    confirmed: tuple[tuple[Name, Incarnation], ...]
 
 
 class AskConfirmation(Message, frozen=True):
     """Are you alive, and caught up? `replica` is about to be evicted."""
 
-    round: str
-    replica: str
+    round: Name
+    replica: Name
 
 
 class Confirmation(Message, frozen=True):
-    round: str
-    replica: str
-    incarnation: int
+    round: Name
+    replica: Name
+    incarnation: Incarnation
 
 
 class Register(Message, frozen=True):
     """From a joiner to every upstream replica in the record: pin what I have not acknowledged."""
 
-    incarnation: int
-    version: int
+    incarnation: Incarnation
+    version: Version
 
 
 class Registered(Message, frozen=True):
     """Pinned from these marks on: one (stream, mark) for each stream the joiner receives from here."""
 
-    incarnation: int
-    marks: tuple[tuple[str, Stamp], ...]
+    incarnation: Incarnation
+    marks: tuple[tuple[Name, Stamp], ...]
 
 
 class AskSnapshot(Message, frozen=True):
-    incarnation: int
+    incarnation: Incarnation
 
 
 class SnapshotPart(Message, frozen=True):
     """A piece of a snapshot. `digest` is of the whole: a corrupt one is refused."""
 
-    incarnation: int
-    number: int
-    parts: int
-    digest: bytes
+    incarnation: Incarnation
+    number: Annotated[int, Meta(ge=0, lt=PARTS_MAX)]
+    parts: Annotated[int, Meta(ge=1, le=PARTS_MAX)]
+    digest: Annotated[bytes, Meta(max_length=64)]
     data: bytes
 
 
@@ -228,22 +236,22 @@ class SnapshotPart(Message, frozen=True):
 class Evict(Message, frozen=True):
     """To the record's keeper, from an operator or the supervisor; never from an upstream."""
 
-    replica: str
+    replica: Name
 
 
 class Publish(Message, frozen=True):
     """To a source: what its producer has, in order and in whole times, and how far it is."""
 
-    stream: str
+    stream: Name
     events: tuple[Event, ...]
-    progress: int
+    progress: Time
 
 
 class Forget(Message, frozen=True):
     """To an application: its events up to this number are kept elsewhere, for good."""
 
-    stream: str
-    count: int
+    stream: Name
+    count: Count
 
 
 class Produced(Message, frozen=True):
@@ -256,6 +264,13 @@ ENGINE: Final = "engine"
 """The address under which an asynchronous engine speaks to its replica."""
 MEMBERSHIP: Final = "membership"
 """The address of the membership record."""
+
+
+def is_keeper(name: str) -> bool:
+    """Whether it speaks for the membership record: there may be one keeper for each host."""
+    return name == MEMBERSHIP or name.startswith(f"{MEMBERSHIP}/")
+
+
 OPERATOR: Final = "operator"
 """The address under which a person, or the supervisor, speaks to the record's keeper."""
 SEALER: Final = "sealer"
@@ -292,6 +307,15 @@ ANY: Final = (
     | SnapshotPart
     | Produced
 )
+
+
+def check_keeper(sender: str, message: object) -> None:
+    """Some things only a keeper of the record may say."""
+    if type(message) in _OF_KEEPERS and not is_keeper(sender):
+        raise ProtocolError(f"{type(message).__name__} from {sender}, who does not keep the membership record")
+
+
+_OF_KEEPERS: Final = (RecordIs, Entered, Refused, Challenge, AskConfirmation)
 
 
 def codec(bytes_max: int) -> Codec:

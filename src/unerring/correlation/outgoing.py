@@ -14,13 +14,16 @@ from unerring.correlation.messages import Ack, AskAcks, Batch, NotMember, Pruned
 from unerring.correlation.queue import Queue
 from unerring.correlation.record import EMPTY, Record, Standing, node_of
 from unerring.correlation.topology import Topology
-from unerring.model import BEFORE_ALL, TIME_MIN, Address, Effects, Event, Send, Stamp, invariant
+from unerring.model import BEFORE_ALL, TIME_MIN, Address, Effects, Event, ProtocolError, Send, Stamp
 
 Receiver = tuple[str, int]
 """A replica's name and its incarnation."""
 
 NEVER: Final = -(1 << 62)
 ASK: Final = 1 << 62
+AHEAD_MAX: Final = 64
+"""How many incarnations or versions of the record a receiver may be ahead of what was read here. Nobody is believed to
+be further: what it is pinned for would never be superseded."""
 
 
 class Held:
@@ -205,30 +208,36 @@ class Outgoing:
     # ---- acks --------------------------------------------------------------------------------------------------
 
     def ack(self, sender: str, ack: Ack | Resume) -> NotMember | None:
-        """Lines 28-35. NotMember: the record read last does not know that incarnation."""
+        """Lines 28-35. NotMember: the record read last does not know that incarnation.
+
+        Whoever is in the record is heard, whatever somebody has registered in its name.
+        """
         member = self.record.members.get(sender)
         registered = self.registered.get(sender, (0, 0))
         known = member.incarnation if member is not None and member.standing is not Standing.GONE else 0
         gone = member.incarnation if member is not None else 0
-        if ack.incarnation < max(known, gone, registered[0]) or (
-            ack.incarnation == gone and not known and registered[0] != ack.incarnation
+        if (
+            ack.incarnation < max(known, gone)
+            or (ack.incarnation < registered[0] and ack.incarnation != known)
+            or (ack.incarnation == gone and not known and registered[0] != ack.incarnation)
+            or ack.incarnation > max(gone, registered[0], 1) + AHEAD_MAX
         ):
             return NotMember(self.record.version)
-        queue = self.queues.get(ack.stream)
-        if queue is not None:
-            invariant(
-                queue.follows(ack.last, ack.count),
-                f"stream {ack.stream}: {sender} has {ack.last} as number {ack.count}, and this replica another event",
-            )
+        if ack.stream in self.queues:
             self.learn(Receipt(ack.stream, sender, ack.incarnation, ack.last, ack.count, ack.credit))
             self._held[ack.stream][sender, ack.incarnation].ask_until_us = NEVER
         return None
 
     def learn(self, receipt: Receipt) -> None:
-        """An ack, direct or passed on by a fellow."""
+        """An ack, direct or passed on by a fellow. ProtocolError: it names an event that this stream does not have."""
         held_by = self._held.get(receipt.stream)
         if held_by is None:
             return
+        if not self.queues[receipt.stream].follows(receipt.last, receipt.count):
+            raise ProtocolError(
+                f"stream {receipt.stream}: {receipt.receiver} has {receipt.last} as number {receipt.count}, and this "
+                "replica another event"
+            )
         member = self.record.members.get(receipt.receiver)
         if member is not None and receipt.incarnation < member.incarnation:
             return
@@ -276,7 +285,14 @@ class Outgoing:
                 queue.prune(floor)
 
     def receipts(self) -> tuple[Receipt, ...]:
-        """Lines 40-45: all acks held, per receiver, for the fellows: each prunes by its own membership."""
+        """Lines 40-45: all acks held, per receiver, for the fellows: each prunes by its own membership.
+
+        Who lied about an event that was yet to be made is found out when it is: that ack does not count any more.
+        """
+        for stream, held_by in self._held.items():
+            follows = self.queues[stream].follows
+            for receiver in [r for r, held in held_by.items() if not follows(held.last, held.count)]:
+                del held_by[receiver]
         return tuple(
             Receipt(stream, name, incarnation, held.last, held.count, held.credit)
             for stream, held_by in self._held.items()
@@ -300,10 +316,15 @@ class Outgoing:
             or (register.incarnation == member.incarnation and member.standing is Standing.GONE)
         ):
             return NotMember(self.record.version)
+        latest = member.incarnation if member is not None else 1
+        if register.version > self.record.version + AHEAD_MAX or register.incarnation > latest + AHEAD_MAX:
+            return NotMember(self.record.version)  # it asks again, and by then the record has been read
         if register.incarnation < self.registered.get(sender, (0, 0))[0]:
-            return NotMember(self.record.version)
-        self.registered[sender] = (register.incarnation, register.version)
-        self._arrange()
+            if not self.record.holds(sender, register.incarnation):
+                return NotMember(self.record.version)
+        else:
+            self.registered[sender] = (register.incarnation, register.version)
+            self._arrange()
         node = node_of(sender)
         marks = tuple((s, q.mark) for s, q in self.queues.items() if node in self._takers[s])
         return Registered(self.incarnation, marks)

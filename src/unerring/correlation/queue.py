@@ -109,8 +109,12 @@ class Queue:
         return self._events[number - self.mark_count + self._head].stamp
 
     def follows(self, last: Stamp, count: int) -> bool:
-        """Whether this stream's event number `count` is the one a receiver says it has last."""
-        return not self.mark_count <= count <= self.count or self._at(count - 1) == last
+        """Whether this stream's event number `count` can be the one a receiver says it has last."""
+        if count > self.count:
+            return last > self.last
+        if count < self.mark_count:
+            return last < self.mark
+        return self._at(count - 1) == last
 
 
 def _stamp(event: Event) -> Stamp:

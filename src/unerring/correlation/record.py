@@ -8,8 +8,14 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cached_property, lru_cache
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
+
+Name = Annotated[str, Meta(max_length=1024)]
+Incarnation = Annotated[int, Meta(ge=0, le=1 << 48)]
+Version = Annotated[int, Meta(ge=0, le=1 << 48)]
 
 
 class Standing(StrEnum):
@@ -21,15 +27,15 @@ class Standing(StrEnum):
 
 
 class Member(msgspec.Struct, frozen=True, gc=False):
-    incarnation: int
+    incarnation: Incarnation
     standing: Standing
-    token: str = ""
+    token: Name = ""
     """Of the process that entered with this incarnation; empty: a founding member that nobody has claimed."""
 
 
 class Record(msgspec.Struct, frozen=True, dict=True):
-    version: int
-    members: dict[str, Member]
+    version: Version
+    members: dict[Name, Member]
     """By replica name; written by the membership machine in sorted order."""
 
     def of(self, node: str) -> dict[str, Member]:

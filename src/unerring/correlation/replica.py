@@ -55,6 +55,7 @@ from unerring.correlation.messages import (
     Resume,
     SnapshotPart,
     Vote,
+    check_keeper,
 )
 from unerring.correlation.outgoing import Outgoing
 from unerring.correlation.record import EMPTY, Record, Standing, node_of
@@ -67,10 +68,12 @@ from unerring.model import (
     Effects,
     Entropy,
     Event,
+    ProtocolError,
     Report,
     Send,
     SetTimer,
     Stop,
+    breach,
 )
 from unerring.rules.merge import Merge
 
@@ -161,12 +164,15 @@ class Replica:
         return [SetTimer(TICK, now + self.config.tick_us), *self._tick(now)]
 
     def handle(self, sender: Address, message: Any, now: int) -> Effects:
+        """ProtocolError: what the sender cannot mean; nothing of it was believed."""
         if self.phase is Phase.ENTERING:
+            check_keeper(sender, message)
             return self._while_entering(message, now)
         if type(message) is Batch:
             return self._batch(sender, message, now) if self.holding else []
         if type(message) is Ack:
             return self._ack(sender, message, now) if self.holding else []
+        check_keeper(sender, message)
         on = _ON.get(type(message))
         if on is None:
             return []
@@ -247,7 +253,10 @@ class Replica:
             return []
         for batch in produced.batches:
             made = self.made[batch.stream]
-            taken = made.take(batch)
+            try:
+                taken = made.take(batch)
+            except ProtocolError as error:
+                breach(f"the engine of {self.name} does not go on from where it was: {error}")
             if taken.verdict is Verdict.GAP:
                 return [self._ask_engine()]
             self.outgoing.append(batch.stream, taken.events)
@@ -289,7 +298,8 @@ class Replica:
 
     def _resume(self, sender: Address, resume: Resume, now: int) -> Effects:
         effects = self.outgoing.resume(sender, resume, now)
-        if resume.incarnation > self._known_incarnation(sender):
+        member = self.record.members.get(sender)
+        if member is None or resume.incarnation > member.incarnation:
             effects += self._read_record()
         return effects + self._after_acks(now)
 
@@ -376,14 +386,7 @@ class Replica:
     def _elect(self, sender: Address, message: Any, now: int) -> Effects:
         if self.phase is not Phase.MEMBER:
             return []
-        if isinstance(message, Vote):
-            effects = self.election.vote(sender, message, now)
-        elif isinstance(message, Candidate):
-            effects = self.election.candidate(sender, message, now)
-        elif isinstance(message, Elected):
-            effects = self.election.elected(sender, message, now)
-        else:
-            effects = self.election.leader_dead(message.leader, now)
+        effects = self.election.take(sender, message, now)
         self._follow_election()
         return effects + self._flush(now)
 
@@ -425,13 +428,15 @@ class Replica:
             return self._enter(now, message.nonce)
         if not isinstance(message, Entered) or message.token != self._token:
             return []
+        member = message.record.members.get(self.name)
+        if member is None or member.incarnation != message.incarnation:
+            raise ProtocolError(f"a record in which {self.name} has not entered with {message.incarnation}")
         kept = self._journal is not None and self._journal.incarnation == message.incarnation
         if not message.founding and not kept:
             self._begin_empty()
         self.incarnation = self.intake.incarnation = self.outgoing.incarnation = message.incarnation
         self.phase = Phase.MEMBER
-        standing = message.record.members[self.name].standing
-        if not message.founding and standing is Standing.JOINING:
+        if not message.founding and member.standing is Standing.JOINING:
             self.phase = Phase.JOINING
             self._join = self.join_part(self.name, self.incarnation, self.config.join_retry_us)
             self._join.holding = kept
@@ -487,10 +492,9 @@ class Replica:
         return [said, *asked, *self._enter(now)]
 
     def _carry_on(self, now: int, at_once: bool = False) -> Effects:
-        join = self._join
-        if join is None:
+        if self._join is None:
             return []
-        return join.carry_on(self.record, self.intake.upstream(), self.intake.streams, now, at_once)
+        return self._join.carry_on(self.record, self.intake.upstream(), self.intake.streams, now, at_once)
 
     def _registered(self, sender: Address, answer: Registered, now: int) -> Effects:
         if self._join is None:
@@ -499,17 +503,17 @@ class Replica:
         return self._carry_on(now, at_once=True)
 
     def _snapshot_part(self, sender: Address, part: SnapshotPart, now: int) -> Effects:
-        if self._join is None:
+        if self._join is None or node_of(sender) != self.node:
             return []
         whole, effects = self._join.part(part)
         if whole is None:
             return effects
-        record = self.record
-        self._begin_empty()
-        self.intake.incarnation = self.outgoing.incarnation = self.incarnation
-        self.intake.read(record, now)
-        self.outgoing.read(record)
-        self._restore(whole)
+        self._begin_anew(now)
+        try:
+            self._restore(whole)
+        except Exception as error:  # an engine may say in any way that this is no state of its own
+            self._begin_anew(now)
+            raise ProtocolError(f"a snapshot from {sender} that cannot be restored: {error!r}") from None
         self._join.holding = True
         if self._journal is not None:
             effects += self._journal.replace(self.incarnation, self._snapshot())
@@ -518,9 +522,14 @@ class Replica:
             effects.append(self._ask_engine())
         return effects + (self.intake.begin(now) if self.holding else [])
 
+    def _begin_anew(self, now: int) -> None:
+        self._begin_empty()
+        self.intake.incarnation = self.outgoing.incarnation = self.incarnation
+        self.intake.read(self.record, now)
+        self.outgoing.read(self.record)
+
     def _register(self, sender: Address, register: Register, now: int) -> Effects:
-        answer = self.outgoing.register(sender, register)
-        effects: Effects = [Send(sender, answer)]
+        effects: Effects = [Send(sender, self.outgoing.register(sender, register))]
         if register.version > self.record.version:
             effects += self._read_record()
         return effects
@@ -536,10 +545,7 @@ class Replica:
         return snapshot.take(self.intake.streams, self.merge, engine, self.outgoing)
 
     def _restore(self, whole: snapshot.Snapshot) -> None:
-        snapshot.put_back(whole, self.intake.streams, self.merge, self.outgoing)
-        waiting = {stream: len(events) for stream, _, _, events in whole.merge.lanes}
-        for stream, incoming in self.intake.streams.items():
-            self.intake.consumed[stream] = incoming.count - waiting.get(stream, 0)
+        snapshot.put_back(whole, self.intake, self.merge, self.outgoing)
         if self.engine is not None:
             self.engine.restore(whole.engine)
         for stream, queue in self.outgoing.queues.items():
@@ -562,10 +568,6 @@ class Replica:
         if self.phase is not Phase.MEMBER or ask.replica == self.name:
             return []
         return [Send(sender, Confirmation(ask.round, ask.replica, self.incarnation))]
-
-    def _known_incarnation(self, name: str) -> int:
-        member = self.record.members.get(name)
-        return 0 if member is None else member.incarnation
 
 
 _On = Callable[[Replica, Address, Any, int], Effects]

@@ -13,9 +13,10 @@ from typing import Final
 import msgspec
 
 from unerring.correlation.incoming import Incoming
+from unerring.correlation.intake import Intake
 from unerring.correlation.messages import Receipt, SnapshotPart
 from unerring.correlation.outgoing import Outgoing
-from unerring.model import Event, FrameError, Stamp
+from unerring.model import Event, FrameError, ProtocolError, Stamp
 from unerring.rules.merge import Merge, MergeState
 
 
@@ -62,18 +63,33 @@ def take(streams: dict[str, Incoming], merge: Merge, engine: bytes, outgoing: Ou
     )
 
 
-def put_back(snapshot: Snapshot, streams: dict[str, Incoming], merge: Merge, outgoing: Outgoing) -> None:
+def put_back(snapshot: Snapshot, intake: Intake, merge: Merge, outgoing: Outgoing) -> None:
     """All but the engine's state, into fresh parts."""
+    streams = intake.streams
+    _check(snapshot, streams, outgoing)
     for state in snapshot.inputs:
-        streams[state.stream] = type(streams[state.stream])(state.stream, state.last, state.count, state.progress)
+        before = streams[state.stream]
+        streams[state.stream] = type(before)(state.stream, state.last, state.count, state.progress, before.shapes)
     merge.restore(snapshot.merge)
+    for stream, _, _, waiting in snapshot.merge.lanes:
+        intake.consumed[stream] = streams[stream].count - len(waiting)
     for output in snapshot.outputs:
         outgoing.queues[output.stream] = type(outgoing.queues[output.stream])(
             output.stream, output.mark, output.mark_count, output.events, output.progress
         )
     for receipt in snapshot.receipts:
-        outgoing.learn(receipt)
+        queue = outgoing.queues.get(receipt.stream)
+        if queue is not None and queue.follows(receipt.last, receipt.count):
+            outgoing.learn(receipt)
     outgoing.adopt(snapshot.registered)
+
+
+def _check(snapshot: Snapshot, streams: dict[str, Incoming], outgoing: Outgoing) -> None:
+    """A snapshot of another node, or one that nobody has taken."""
+    told = [state.stream for state in snapshot.inputs], [lane[0] for lane in snapshot.merge.lanes]
+    made = [output.stream for output in snapshot.outputs]
+    if any(sorted(names) != sorted(streams) for names in told) or sorted(made) != sorted(outgoing.queues):
+        raise ProtocolError(f"a snapshot of streams {told[0]} and {made}, which are not those of this node")
 
 
 def encode(snapshot: Snapshot) -> bytes:
@@ -99,13 +115,16 @@ class Assembly:
 
     def __init__(self) -> None:
         self._digest = b""
+        self._count = 0
         self._parts: dict[int, bytes] = {}
 
     def add(self, part: SnapshotPart) -> Snapshot | None:
         """The snapshot once it is whole. Parts of another one begin anew."""
-        if part.digest != self._digest:
-            self._digest = part.digest
+        if (part.digest, part.parts) != (self._digest, self._count):
+            self._digest, self._count = part.digest, part.parts
             self._parts = {}
+        if part.number >= part.parts:
+            raise FrameError(f"part {part.number} of a snapshot of {part.parts}")
         self._parts[part.number] = part.data
         if len(self._parts) < part.parts:
             return None

@@ -28,6 +28,7 @@ from unerring.correlation.messages import (
     RecordIs,
     Register,
     Resume,
+    check_keeper,
 )
 from unerring.correlation.outgoing import NEVER, Outgoing
 from unerring.correlation.queue import Queue
@@ -218,6 +219,7 @@ class Source:
             case Register():
                 effects = [Send(sender, self.outgoing.register(sender, message))]
             case RecordIs(record):
+                check_keeper(sender, message)
                 self.outgoing.read(record)
             case Ping(sent_us):
                 return [Send(sender, Pong(sent_us))]

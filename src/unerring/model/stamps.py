@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
+
+from msgspec import Meta
 
 from unerring.model.errors import SchemaError
 
@@ -19,8 +21,8 @@ TIME_MAX: Final = 2**62
 class Stamp(NamedTuple):
     """When an event happened: `(time, ordinal)`, ordered as a tuple."""
 
-    time: int
-    ordinal: int = 0
+    time: Annotated[int, Meta(ge=TIME_MIN, le=TIME_MAX)]
+    ordinal: Annotated[int, Meta(ge=0, le=1 << 62)] = 0
 
 
 BEFORE_ALL: Final = Stamp(TIME_MIN, 0)

@@ -23,8 +23,9 @@ import msgspec
 
 from unerring.channels import ChannelConfig, Consumer, Frames, Producer
 from unerring.channels.codec import ChannelCodec
-from unerring.correlation.messages import MEMBERSHIP
+from unerring.correlation.messages import ENGINE, MEMBERSHIP, OPERATOR, SEALER, STORE
 from unerring.correlation.messages import codec as correlation_codec
+from unerring.correlation.source import PRODUCER
 from unerring.model import (
     MILLISECOND_US,
     SECOND_US,
@@ -52,7 +53,9 @@ from unerring.simulation.world import World
 
 NUMBERS: Final = (0, -1, 1, 2, 2**31, 2**32, 2**53, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**31), -(2**63))
 TEXTS: Final = ("", "\0", "stranger/0", "a/b|c@d~e+f'!g", "é" * 300, "x" * 70_000)
-STRANGERS: Final = ("stranger/0", "", "membership", "engine", "service:bank", "client")
+STRANGERS: Final = ("stranger/0", "", MEMBERSHIP, "service:bank", "client")
+OWN: Final = (ENGINE, PRODUCER, SEALER, OPERATOR, STORE)
+"""Under these names a machine's own driver speaks to it; no link has them."""
 WITNESS_CHARS: Final = 2_000
 KEPT_MAX: Final = 400
 """Messages, texts and numbers that are remembered to be mixed with others."""
@@ -162,7 +165,13 @@ class Hostility:
             self.rain.estranged += 1
             effects = []
         kind = _kind(node.machine)
-        if self.over or not kind or self.rain.sent >= self._messages_max or not self._alters.can(message):
+        if (
+            self.over
+            or not kind
+            or sender in OWN
+            or self.rain.sent >= self._messages_max
+            or not self._alters.can(message)
+        ):
             return effects
         heard = self._heard.setdefault(kind, [])
         self._remember(heard, (sender, message))

@@ -41,7 +41,7 @@ class Mixing:
         for row in rows:
             time = row.event.stamp.time
             self._fire(time - 1, made)
-            self._mix(time * 31 + row.rank * 7 + row.event.stamp.ordinal * 3 + row.event.payload["v"])
+            self._mix(time * 31 + row.rank * 7 + row.event.stamp.ordinal * 3 + (row.event.payload["v"] or 0))
             self._give(time, made)
             self.state.deadline = time + _QUIET
         self._fire(through, made)

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from unerring.correlation import CorrelationConfig, Role, Topology
-from unerring.correlation.messages import MEMBERSHIP
+from unerring.correlation.messages import MEMBERSHIP, is_keeper
 from unerring.correlation.record import node_of
 from unerring.model import ConfigError, protect, verified_json
 
@@ -92,10 +92,6 @@ class Cluster(msgspec.Struct, frozen=True):
         scratch = folder / f"{FILE}.new"
         scratch.write_bytes(protect(msgspec.json.format(msgspec.json.encode(self), indent=1)))
         os.replace(scratch, folder / FILE)
-
-
-def is_keeper(name: str) -> bool:
-    return name == MEMBERSHIP or name.startswith(f"{MEMBERSHIP}/")
 
 
 def read(folder: Path) -> Cluster:

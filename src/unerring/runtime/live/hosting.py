@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from unerring.correlation.messages import MEMBERSHIP, codec
+from unerring.correlation.messages import MEMBERSHIP, codec, is_keeper
 from unerring.model import (
     Address,
     Connected,
@@ -31,7 +31,7 @@ from unerring.model import (
 from unerring.runtime import happenings
 from unerring.runtime.greeting import Identity
 from unerring.runtime.links import Links, LinksConfig
-from unerring.runtime.live.cluster import Cluster, is_keeper
+from unerring.runtime.live.cluster import Cluster
 from unerring.runtime.loop import Driver
 from unerring.runtime.reports import Reports
 
@@ -129,7 +129,10 @@ class Host:
             self.send(name, message)
 
     def _receive(self, sender: Address, message: Any) -> bool:
-        name = self._names.get(sender, sender)
+        name = self._names.get(sender)
+        if name is None:
+            self.links.reports.note("links.stranger", f"{sender} is no process of this run")
+            return False
         if name == self.keeper:
             name = MEMBERSHIP
         if isinstance(message, Connected):
