@@ -53,7 +53,8 @@ def uncarried(kind: ColumnType, number: int, spark_type: str, name: str) -> str:
 
 def as_log_rows(table: pa.Table, schema: StreamSchema) -> pa.Table:
     """What was carried, with the columns that engines read: time, ordinal, payload. In the order of time; events of one
-    time in the order of what they hold, so that it does not matter in which order they came."""
+    time in the order of their ordinals, or, where they have none, of what they hold, so that it does not matter in
+    which order they came."""
     import numpy as np
     import pyarrow as pa
 

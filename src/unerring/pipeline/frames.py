@@ -32,7 +32,9 @@ def detect(
 
     Of a batch DataFrame all situations, with the stamps that every other gear would give them; a situation that only
     the end of the data decides has no time. Of a streaming one those that are final, as they become so; `lateness` is
-    how late a row may come and still count. An `ordinal` column orders events of one time.
+    how late a row may come and still count. An `ordinal` column orders events of one time; without it a batch's rows
+    of one time stand in their own order (a file's, where the DataFrame was not shuffled), a stream's in that of what
+    they hold. A row without an event time is an error.
     """
     check_classic(df.sparkSession, "unerring.detect")
     plan: Plan = getattr(rule, "plan", rule)

@@ -75,7 +75,10 @@ def run_plan(frame: DataFrame, reading: Reading) -> DataFrame:
 def _carry(frame: DataFrame, reading: Reading) -> DataFrame:
     keys = ", ".join(quoted(name) for name in reading.key)
     bucket = f"CAST(pmod(xxhash64({keys}), {reading.buckets}) AS int)" if keys else "0"
-    ordinal = "CAST(-1 AS bigint)" if reading.ordinal is None else f"CAST({quoted(reading.ordinal)} AS bigint)"
+    if reading.ordinal is not None:
+        ordinal = f"CAST({quoted(reading.ordinal)} AS bigint)"
+    else:  # A batch's rows have an order, a file's its own; a stream's have none.
+        ordinal = "CAST(-1 AS bigint)" if frame.isStreaming else "monotonically_increasing_id()"
     columns = [
         pair
         for number, (name, column) in enumerate(
