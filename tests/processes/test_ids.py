@@ -160,6 +160,8 @@ def test_a_message_with_a_bar_in_its_id_would_be_lost_by_a_restart(tmp_path: Pat
         ("Unerring-Basis", "9" * 30),
         ("Unerring-Instance", b"M\xfcller"),
         ("Unerring-Instance", "%ff"),
+        ("Unerring-Instance", "a%00b"),
+        ("Idempotency-Key", "a%0Ab"),
         ("Idempotency-Key", b"M\xfcller"),
     ],
 )

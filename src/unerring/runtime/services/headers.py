@@ -66,9 +66,12 @@ def _text(headers: dict[bytes, bytes], name: bytes, ours: bool) -> str:
     data = headers.get(name, b"")
     try:
         text = data.decode("ascii")
-        return unquote(text, errors="strict") if ours else text
+        text = unquote(text, errors="strict") if ours else text
     except UnicodeDecodeError:
-        raise BadHeader(f"the header {_shown(name)} is {data[:40]!r}; it must be ASCII, percent-encoded") from None
+        text = "\n"
+    if text.isprintable():
+        return text
+    raise BadHeader(f"the header {_shown(name)} is {data[:40]!r}; it must be printable, and ASCII, percent-encoded")
 
 
 def _number(headers: dict[bytes, bytes], name: bytes, least: int, most: int, otherwise: int) -> int:
