@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from unerring import Embedded, Process, Service
+from unerring.model import ProcessError
 from unerring.processes.config import ProcessesConfig
 from unerring.processes.execution import Execution
 from unerring.processes.graph import Retry
@@ -211,6 +212,33 @@ def test_where_nothing_is_recorded_an_unknown_outcome_is_compensated_not_execute
     _, request = undo_of_unknown(order(filters=False))
     assert (request.mode, request.operation, request.iid) == ("undo", "give_back", "i/sell/0@0~")
     assert request.payload == {"request": {"item": "bolt"}, "reply": None}
+
+
+def test_a_local_function_that_fails_is_compensated_without_being_called_for_it(tmp_path: Path) -> None:
+    called: list[str] = []
+    undone: list[object] = []
+    process = Process("order", state=Order)
+
+    async def give_back(request: dict[str, str], reply: object) -> None:
+        undone.append((request["item"], reply))
+
+    @process.action(writes="receipt", write=True, compensation=give_back, retry=QUICK)
+    async def sell(item: str, interaction: str) -> str:
+        called.append(interaction)
+        raise RuntimeError("broken")
+
+    process.flow(sell)
+
+    async def main() -> None:
+        async with Embedded([process], tmp_path / "n.db") as engine:
+            await engine.start("order", "o1", item="bolt")
+            with pytest.raises(ProcessError, match=r"what became of sell is unknown: .*broken"):
+                await asyncio.wait_for(engine.result("o1"), 60)
+
+    asyncio.run(main())
+    views = sorted(set(called))
+    assert called == [iid for iid in views for _ in range(QUICK.attempts_max)], "only to be done, never to be undone"
+    assert undone == [("bolt", None)] * len(views)
 
 
 def test_where_ids_are_recorded_an_unknown_outcome_is_settled_without_executing_it(tmp_path: Path) -> None:
