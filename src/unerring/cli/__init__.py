@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "run": "Run an application: channels in, log, detection, situations out.",
     "situations": "Print what a run has found.",
     "audit": "Judge a run: recompute the perfect one from its log, and compare.",
+    "verify": "Read every file of a run and check all its bytes.",
     "status": "Show what a run is doing, or did: tree, Spark, processes, channels, failures, verdict.",
     "dashboard": "Show a run in the browser.",
     "top": "Show a run in the terminal, as it goes on.",

@@ -9,6 +9,7 @@ from unerring.model.checked import (
     verified,
     verified_json,
     verified_line,
+    was_protected,
 )
 from unerring.model.config import ClusterConfig, ProcessConfig, check
 from unerring.model.effects import (
@@ -132,4 +133,5 @@ __all__ = [
     "verified",
     "verified_json",
     "verified_line",
+    "was_protected",
 ]

@@ -42,6 +42,12 @@ def is_protected(raw: bytes) -> bool:
     return raw.startswith(_HEAD)
 
 
+def was_protected(raw: bytes) -> bool:
+    """Whether half of what a protected file begins with is there: the other half may be damaged."""
+    half = len(_HEAD) // 2
+    return raw[:half] == _HEAD[:half] or raw[half : len(_HEAD)] == _HEAD[half:]
+
+
 def verified(raw: bytes, where: str, remedy: str = _REMEDY) -> bytes:
     """What a protected file holds; LogError, with what to do, unless every byte of it is as it was written."""
     if not is_protected(raw):

@@ -21,6 +21,8 @@ from typing import Final
 from unerring.model import SECOND_US, ConfigError, DiskError, Persist, ProcessConfig, check
 
 APPLICATION_ID: Final = 0x554E5231
+CHECK_TRIES: Final = 5
+"""How often a copy of a database is looked at that is being written."""
 """Marks a SQLite file as ours, so that another program's file is not taken for it."""
 SCHEMA_VERSION: Final = 1
 _PAGE_BYTES: Final = 4096
@@ -227,6 +229,39 @@ def settled(path: Path, key: str) -> bytes | None:
     if _crc(key, value) != crc:
         raise DiskError(f"{path} could not be read: {key!r} does not match its checksum; its process may be writing it")
     return bytes(value)
+
+
+def check_file(path: Path) -> None:
+    """Read a whole database, also of a process that runs: its pages, and each record's checksum."""
+    for tries_left in reversed(range(CHECK_TRIES)):
+        before = path.stat()
+        wrong = _wrong_in(path)
+        if not wrong:
+            return
+        if not tries_left or path.stat().st_mtime_ns == before.st_mtime_ns:
+            raise DiskError(f"{path} is damaged ({wrong}); restore it from a copy, or let its replica join anew")
+
+
+def _wrong_in(path: Path) -> str:
+    """What is wrong with a copy, which is torn if its process moved pages into the file meanwhile."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = shutil.copyfile(path, Path(folder) / "copy.db")
+        try:
+            with contextlib.closing(sqlite3.connect(f"file:{copy}?immutable=1", uri=True)) as database:
+                found = database.execute("PRAGMA integrity_check(1)").fetchone()[0]
+                if found != "ok":
+                    return str(found)
+                known = [
+                    database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+                ]
+                if known != [APPLICATION_ID, SCHEMA_VERSION]:
+                    return "it is of another program or release"
+                for key, value, crc in database.execute("SELECT key, value, crc FROM records"):
+                    if _crc(key, value) != crc:
+                        return f"record {key!r} does not match its checksum"
+        except (sqlite3.Error, TypeError, AttributeError) as error:
+            return str(error)
+    return ""
 
 
 def _refuse_after(failure: str | None) -> None:

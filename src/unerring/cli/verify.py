@@ -1,0 +1,44 @@
+"""`unerring verify RUN`: read and check every file of a run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="The run's folder.")],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object: kinds of files, and what is damaged.")
+    ] = False,
+) -> None:
+    """Read every file that the run is made of, and check all its bytes: digests, links between segments, how far each
+    stream must reach. Also while the run goes on; nothing is changed. Exit code 1: something is damaged or missing."""
+    import msgspec
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+    from unerring.app.folder import check_run
+    from unerring.app.verifying import verify
+
+    check_run(run)
+    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("verify", total=None)
+        found = verify(run, lambda done, total: bar.update(task, completed=done, total=total))
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+    else:
+        for kind in found.kinds:
+            if kind.files:
+                old = f"; {kind.unprotected:,} of an older release, without digests" if kind.unprotected else ""
+                wrong = f"; {kind.damaged:,} damaged" if kind.damaged else ""
+                typer.echo(f"{kind.name}: {kind.files:,} files, {kind.bytes:,} bytes{old}{wrong}")
+        for sentence in found.damage:
+            typer.echo(f"damaged: {sentence}")
+        if not found.damage:
+            typer.echo("every byte that was read is as it was written")
+    raise typer.Exit(1 if found.damage else 0)

@@ -1,0 +1,78 @@
+"""A run's folder with files of many kinds, made without a run; and what flipped bytes do to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.log.worlds import BURST, table
+from unerring.app import batches, ledgers, verdicts, verifying
+from unerring.app.folder import remember
+from unerring.app.live import make_cluster
+from unerring.app.verifying import KINDS
+from unerring.log import BadEvent, Base, EventLog, LocalStore, Positions, Quarantine, Reason, ingest
+from unerring.log.times import Times
+from unerring.model import Persist, Stamp, UnerringError, protect_json
+from unerring.runtime import happenings, learned
+from unerring.runtime.happenings import What
+from unerring.runtime.live.hosting import note
+from unerring.runtime.live.processes import own_number
+from unerring.runtime.process_cluster import PLACES, Places
+from unerring.runtime.storage import SqliteStorage, StorageConfig
+
+APP = "tests.correlation.tree_app:app"
+
+
+def make(data: Path) -> None:
+    """Two streams, a cluster, and what a run leaves for people."""
+    remember(data, APP)
+    make_cluster(APP, 0, data)
+    log = EventLog(data / "log")
+    chain = log.create(BURST, buckets=2)
+    for end in (10, 20, 30):
+        chain.seal(end, table([end - 1, end], BURST), producers={"p": (0, end)})
+    chain.cut(Base(10, {"p": (0, 10)}))
+    Positions(log.store, "Burst").commit("starts", Stamp(20, 0))
+    Quarantine(log.store, "Burst").add([BadEvent("p", 0, 3, Reason.LATE, "too late", b"raw")])
+    rows = data / "rows.csv"
+    rows.write_text("at,machine,celsius,note\n1000,m1,2.5,\n")
+    ingest(log, rows, BURST, Times("at", "us"))
+    rows.unlink()
+    ledgers.write(log, {}, {})
+    LocalStore(data).replace(verdicts.FILE, protect_json({"at_us": 1, "wrong": 0}))
+    happenings.note(data, "n0", What.STARTED, "as process 7")
+    happenings.note(data, "n0", What.ENDED, "with the run")
+    batches.note(data, batches.Batch(1, "spark", 1, ("Rate",), 0, 1.0, 9, {}, 5, 0.0, 3))
+    note(data / "live" / "status" / "Rate.0.json", "Rate/0", {"phase": "MEMBER"})
+    own_number(data, "driver")
+    (data / "processes").mkdir()
+    (data / "processes" / PLACES).write_bytes(protect_json(Places([APP], {"n0": 7000})))
+    (data / "costs.json").write_bytes(b"[]")
+    learned.keep(data / "costs.json", data / "processes")
+    (data / "costs.json").unlink()
+    storage = SqliteStorage(data / "processes" / "n0.db", StorageConfig(checkpoint_bytes=1 << 16))
+    storage.write([Persist(puts=tuple((f"i{number}|accepted", bytes([number]) * 40) for number in range(20)))])
+    storage.close()
+
+
+def files(data: Path) -> Iterator[tuple[str, verifying.Check, Path]]:
+    """Each file with its kind and what checks it."""
+    for kind, check, path, _ in verifying._wanted(data):
+        yield KINDS[kind][0], check, path
+
+
+def flips(path: Path, check: verifying.Check, step: int = 1) -> tuple[int, int]:
+    """Flip one bit of every `step`-th byte of a file, one at a time; how many were tried, how many found."""
+    whole = path.read_bytes()
+    tried = found = 0
+    try:
+        for at in range(0, len(whole), step):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << at % 8)]) + whole[at + 1 :])
+            tried += 1
+            try:
+                check(path)
+            except UnerringError:
+                found += 1
+    finally:
+        path.write_bytes(whole)
+    return tried, found

@@ -1,0 +1,115 @@
+"""`unerring verify`: every kind of file, and what the command says."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.app.small_run import files, flips, make
+from unerring.app.verifying import KINDS, verify
+from unerring.cli import main
+from unerring.log import EventLog
+from unerring.log.segments import segment_name
+from unerring.model import UnerringError
+from unerring.runtime.storage import SqliteStorage
+
+DATABASES = "databases of nodes"
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["verify", *arguments])
+    return int(str(ended.value.code or 0))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    make(tmp_path)
+    return tmp_path
+
+
+def test_a_whole_run_is_found_whole(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(data)) == 0
+    said = capsys.readouterr().out
+    assert "segments: 3 files" in said
+    assert "every byte that was read is as it was written" in said
+    assert "older release" not in said
+    found = verify(data)
+    assert not found.damage
+    assert not found.others, "no file is left out"
+    missing = [kind.name for kind in found.kinds if not kind.files]
+    assert missing == ["events back from quarantine", "versions of rules", "states on Spark", "savepoints"]
+
+
+def test_bytes_of_every_kind_of_file_are_protected(data: Path) -> None:
+    """The campaign flips every byte of a real run's files."""
+    silent = {}
+    for kind, check, path in files(data):
+        if kind == DATABASES:
+            continue
+        tried, found = flips(path, check, step=5 if path.stat().st_size < 1000 else 41)
+        if tried != found:
+            silent[str(path)] = tried - found
+    assert not silent
+
+
+def test_a_flip_in_a_database_is_found_or_changes_nothing(data: Path) -> None:
+    path = data / "processes" / "n0.db"
+    whole = path.read_bytes()
+    with contextlib.closing(SqliteStorage(path)) as storage:
+        records = dict(storage.load())
+    [check] = [check for name, _, check in KINDS if name == DATABASES]
+    where = whole.index(b"\x07" * 40)
+    for at in [*range(0, 100, 3), *range(where - 60, where + 60, 5)]:
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        with contextlib.suppress(UnerringError):
+            check(path)
+            with contextlib.closing(SqliteStorage(path)) as storage:
+                assert storage.load() == records
+
+
+def test_what_is_damaged_is_named(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    position = data / "log" / "Burst" / "positions" / "starts.json"
+    position.write_bytes(position.read_bytes().replace(b"[20,", b"[30,"))
+    newest = data / "log" / "Burst" / "segments" / segment_name(20)
+    whole = newest.read_bytes()
+    newest.write_bytes(whole[:200] + b"?" + whole[201:])
+    assert run(str(data)) == 1
+    said = capsys.readouterr().out
+    assert f"damaged: {position} is damaged" in said
+    assert f"damaged: {newest} is damaged" in said
+    assert run(str(data), "--json") == 1
+    told = json.loads(capsys.readouterr().out)
+    assert len(told["damage"]) == 2
+    assert {kind["name"]: kind["damaged"] for kind in told["kinds"]}["segments"] == 1
+
+
+def test_a_missing_segment_is_named(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (data / "log" / "Burst" / "segments" / segment_name(20)).unlink()
+    assert run(str(data)) == 1
+    assert segment_name(20) in capsys.readouterr().out
+
+
+def test_a_run_that_goes_on_is_verified(data: Path) -> None:
+    """Files that come, change and go meanwhile are no damage."""
+    chain = EventLog(data / "log").chain("Burst")
+    storage = SqliteStorage(data / "processes" / "n1.db")
+    seen = []
+
+    def meanwhile(done: int, total: int) -> None:
+        if not seen:
+            (data / "channels.json").unlink()
+            chain.seal(chain.through_us + 10, chain.read(chain.through_us, chain.through_us))
+        seen.append((done, total))
+
+    assert not verify(data, meanwhile).damage
+    assert seen == sorted(seen)
+    storage.close()
+
+
+def test_a_folder_that_is_no_run_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(tmp_path)) == 2
+    assert "is not a run's folder" in capsys.readouterr().err
