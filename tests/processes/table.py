@@ -71,6 +71,8 @@ class Table:
         self.config = ProcessesConfig(sweep_patience_us=10**12, naming=naming)
         self.ahead_us: dict[str, int] = {}
         """By how much the wall clocks of some are ahead, from their next start on."""
+        self.lacking: list[str] = []
+        """Who does not have the process, from its next start on."""
         self.now = 1_000_000
         self.disks: dict[str, dict[str, bytes]] = {name: {} for name in names}
         self.nodes: dict[str, ProcessNode] = {}
@@ -87,7 +89,7 @@ class Table:
         self.nodes[name] = self.kind(
             name,
             self.names,
-            {"p": self.process},
+            {} if name in self.lacking else {"p": self.process},
             dict(self.disks[name]),
             Random(name),
             self.now,

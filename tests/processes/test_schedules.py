@@ -248,6 +248,20 @@ def test_who_named_another_and_restarts_hands_over_again_whatever_is_wished_sinc
     assert [table.nodes[name].query("i")["status"] for name in (a, b, c)] == ["completed"] * 3
 
 
+def test_who_names_a_replica_that_cannot_lead_goes_on_without_it() -> None:
+    """One of three is down, one does not have this version of the process yet, and masters are named in turns."""
+    table = Table(one_write(), naming="rotate")
+    a, b, _ = table.members
+    table.lacking = [b]
+    table.restart(b)
+    table.start()
+    for _ in range(30):
+        for name in (a, b):
+            table.tick(name, after_us=20_000)
+        table.deliver([a, b])
+    assert table.nodes[a].query("i")["status"] == "completed"
+
+
 def shown_while_the_disk_writes(replica: type[Replica]) -> int:
     """The group that a master shows to be decided. Its next state was sent ahead, and one of two others has accepted
     it: without the disk that still writes it that is no majority."""

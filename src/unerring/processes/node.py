@@ -287,7 +287,7 @@ class ProcessNode(Starts):
             case MailBag():
                 replica.on_mail_bag(message, now)
             case Named():
-                replica.led(now, sender)
+                replica.on_named(sender, now)
 
     # ---- instances ---------------------------------------------------------------------------------------------
 

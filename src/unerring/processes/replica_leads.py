@@ -67,6 +67,8 @@ class Leads(Steers):
         """Undoing the process."""
         self.handing: tuple[Address, State] | None = None
         """A naming of another master that has not shown yet that it leads."""
+        self.passed_over: Address = ""
+        """Who was named last and did not show, until it answers a naming."""
         self.backup: Execution | None = None
         self.decided_us = 0
         self.asked_mail_us = 0
@@ -92,6 +94,7 @@ class Leads(Steers):
 
     def step_down(self) -> None:
         super().step_down()
+        self.passed_over = self.handing[0] if self.handing is not None else self.passed_over
         self.planning, self.execution, self.undo, self.handing = False, None, None, None
 
     # ---- planner -----------------------------------------------------------------------------------------------
@@ -247,7 +250,7 @@ class Leads(Steers):
             return self.me
         at = self.members.index(self.me)
         for member in (*self.members[at + 1 :], *self.members[:at]):
-            if not self.shared.hearing.silent(member, now):
+            if member != self.passed_over and not self.shared.hearing.silent(member, now):
                 return member
         return self.me
 
@@ -265,24 +268,32 @@ class Leads(Steers):
         if message.view < self.view:
             return
         self.raise_view(message.view)
-        self.out.send(sender, Named(self.instance, message.view, message.state.group + 1))
+        if not self.leading and self.rank <= (message.view, message.state.group):
+            self._take_up(sender, message, now)
         if self.leading or self.rank > (message.view, message.state.group):
-            return
+            self.out.send(sender, Named(self.instance, message.view, message.state.group + 1))
+
+    def _take_up(self, sender: Address, message: Name, now: int) -> None:
         self.learn(message.view, message.state, now)
-        self.led(now)
         process = self.process_of(message.state)
-        if process is None:
+        if process is None:  # without an answer, the planner will go on without this replica
             self.out.report("unknown_version", f"{self.instance}: no {message.state.process}@{message.state.version}")
             return
         # The naming is the slot: this replica may now use it itself, for a group or for a cancellation.
         slot = Naming(message.view, message.state.group + 1, self.me)
         if self._slot_taken(slot.group) and self.naming != slot:
             return
+        self.led(now)
         self.naming = slot
         self.out.report("named", f"{self.instance}: {sender} named {self.me}")
         self.planning = True
         self.decided_us = now
         self.plan(now)
+
+    def on_named(self, sender: Address, now: int) -> None:
+        """Whom this planner named leads now."""
+        self.passed_over = ""
+        self.led(now, sender)
 
     def _begin(self, process: Process, state: State, group: Group, waits: Mapping[str, Mail | None], now: int) -> None:
         key = (self.view, state.group + 1)
