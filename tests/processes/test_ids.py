@@ -74,7 +74,9 @@ def test_an_id_with_any_letters_goes_on_and_is_undone_and_judged(tmp_path: Path,
     assert (verdict.violations, verdict.instances, verdict.interactions) == ((), {"cancelled": 1}, 2)
 
 
-@pytest.mark.parametrize("iid", ["i/a/0@0", "Müller/ü/0@3~", " a /x/0", "100%/a", "a%41/a", "注文/x/1"])
+@pytest.mark.parametrize(
+    "iid", ["i/a/0@0", "of an earlier release\n/a/0@0", "Müller/ü/0@3~", " a /x/0", "100%/a", "a%41/a", "注文/x/1"]
+)
 def test_what_is_written_into_headers_is_read_again(iid: str) -> None:
     instance = iid.split("/")[0]
     request = Request(instance, iid, "s", "op", {}, view=3, group=2, basis=(0, -1, 5), settle=True)
@@ -161,7 +163,7 @@ def test_a_message_with_a_bar_in_its_id_would_be_lost_by_a_restart(tmp_path: Pat
         ("Unerring-Instance", b"M\xfcller"),
         ("Unerring-Instance", "%ff"),
         ("Unerring-Instance", "a%00b"),
-        ("Idempotency-Key", "a%0Ab"),
+        ("Idempotency-Key", "a%00b"),
         ("Idempotency-Key", b"M\xfcller"),
     ],
 )

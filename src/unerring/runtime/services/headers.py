@@ -68,10 +68,10 @@ def _text(headers: dict[bytes, bytes], name: bytes, ours: bool) -> str:
         text = data.decode("ascii")
         text = unquote(text, errors="strict") if ours else text
     except UnicodeDecodeError:
-        text = "\n"
-    if text.isprintable():
-        return text
-    raise BadHeader(f"the header {_shown(name)} is {data[:40]!r}; it must be printable, and ASCII, percent-encoded")
+        text = "\0"
+    if "\0" in text:  # which PostgreSQL cannot store
+        raise BadHeader(f"the header {_shown(name)} is {data[:40]!r}; it must be ASCII, percent-encoded, without %00")
+    return text
 
 
 def _number(headers: dict[bytes, bytes], name: bytes, least: int, most: int, otherwise: int) -> int:
