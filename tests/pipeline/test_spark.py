@@ -14,13 +14,12 @@ import pytest
 from unerring.app import App
 from unerring.log import bucket_of
 from unerring.model import TIME_MAX, CallerError, ConfigError, Event, StreamSchema, WorldError
-from unerring.pipeline import savepoints
+from unerring.pipeline import jvm, savepoints
 from unerring.pipeline.batch import detect_batch
 from unerring.pipeline.detect import Sealed, StateIn, detect, detect_available
 from unerring.pipeline.intervals import Bounds, read_spans, spans_of
 from unerring.pipeline.level import Level, levels_of
 from unerring.pipeline.retention import retain
-from unerring.pipeline.session import jvm_of
 from unerring.pipeline.state_store import spread
 from unerring.pipeline.versions import agree
 from unerring.rules import Plan
@@ -67,12 +66,14 @@ def run(spark: SparkSession, level: Level, rows: int, told: list[Sealed] | None 
 def test_nobody_elses_machine_can_connect_to_spark(spark: SparkSession) -> None:
     """The sockets that listen, of the JVM and of everything that this process and it have started."""
     spark.range(1).mapInArrow(lambda batches: batches, "id long").collect()  # a Python worker, too
-    jvm = psutil.Process(jvm_of(spark).pid)
-    family = [psutil.Process(), jvm, *jvm.children(recursive=True)]
+    started = jvm.of(spark)
+    assert started is not None
+    process = psutil.Process(started.pid)
+    family = [psutil.Process(), process, *process.children(recursive=True)]
     listening = [
         connection.laddr.ip.removeprefix("::ffff:")
-        for process in family
-        for connection in process.net_connections("inet")
+        for one in family
+        for connection in one.net_connections("inet")
         if connection.status == psutil.CONN_LISTEN
     ]
     assert len(listening) >= 2, "the driver and its block manager"

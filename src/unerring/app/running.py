@@ -19,6 +19,7 @@ from unerring.app.metrics import Metrics
 from unerring.app.parts import Parts
 from unerring.log import EventLog, LocalStore
 from unerring.model import NetworkError, WorldError
+from unerring.pipeline import jvm
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.session import SparkConfig, is_started, own_sentence, sentence_of, start
 from unerring.pipeline.versions import agree
@@ -111,7 +112,7 @@ class Run:
         self._feeds: Feeds | None = None
         self._queries: list[StreamingQuery] = []
         self._spark: SparkSession | None = None
-        self._joined = False
+        self._owns_spark = False
 
     def start(self, say: Callable[[str], None]) -> None:
         """Bring everything up; `say` hears what is happening meanwhile."""
@@ -151,7 +152,7 @@ class Run:
     def _start_spark(self, say: Callable[[str], None]) -> SparkSession:
         check_master(self.config.master)
         say(f"starting Spark on {self.config.master} (its log: {self.config.log})")
-        self._joined = is_started()
+        self._owns_spark = not is_started()
         return start(self.config, f"unerring {self.app.name}")
 
     def run_once(self, say: Callable[[str], None]) -> None:
@@ -189,10 +190,11 @@ class Run:
             self.acting.stop()
         if self._feeds is not None:
             self._feeds.stop()
-        for query in self._queries:
-            query.stop()
-        if self._spark is not None and not self._joined:
-            self._spark.stop()
+        if self._spark is not None and jvm.is_alive(self._spark):
+            for query in self._queries:
+                query.stop()
+        if self._owns_spark:
+            jvm.end(self._spark)
         if self._queries and self.share is None:
             happenings.note(self.data, batches.DRIVER, What.ENDED, "with the run")
 

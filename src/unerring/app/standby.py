@@ -28,9 +28,10 @@ from unerring.app.parts import Parts
 from unerring.app.running import Run, Share
 from unerring.correlation import HandOver, Replica
 from unerring.model import TIME_MIN, ConfigError, UnerringError
+from unerring.pipeline import jvm
 from unerring.pipeline.checkpoints import committed_us
 from unerring.pipeline.intervals import Bounds
-from unerring.pipeline.session import SparkConfig, jvm_of
+from unerring.pipeline.session import SparkConfig
 from unerring.pipeline.turns import Turns
 from unerring.runtime.live import Host
 from unerring.runtime.live import cluster as clusters
@@ -116,14 +117,14 @@ class Drive:
         self.run.start(_say)
         self.phase = "CATCHING_UP"
         spark = self.run.spark
-        if spark is not None:
-            jvm = jvm_of(spark)
-            self._jvm = jvm.pid
-            threading.Thread(target=self._end_with, args=(jvm,), name="jvm", daemon=True).start()
+        process = None if spark is None else jvm.of(spark)
+        if process is not None:
+            self._jvm = process.pid
+            threading.Thread(target=self._end_with, args=(process,), name="jvm", daemon=True).start()
 
-    def _end_with(self, jvm: Any) -> None:
+    def _end_with(self, process: Any) -> None:
         """A driver without its JVM is dead, and its fellows are to know at once."""
-        jvm.wait()
+        process.wait()
         if not self._ending:
             _say("the JVM of this driver ended; another driver leads, and this one starts again")
             os._exit(1)

@@ -134,6 +134,14 @@ def command(
         run.take_over(take_over)
     server = None if metrics_port is None else serve(run.metrics, metrics_port)
     stopping = threading.Event()
+    interrupted = signal.SIGINT
+
+    def interrupt(number: int, _frame: object) -> None:
+        nonlocal interrupted
+        interrupted = signal.Signals(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
     try:
         with console.status("starting") as status:
             say = status.update if console.is_terminal else console.print  # a log file wants lines
@@ -150,13 +158,21 @@ def command(
             console.print(f"{loaded.name} runs in {data}; Ctrl-C stops it")
             _watch(run, console, stopping)
     except KeyboardInterrupt:
-        console.print("interrupted while starting")
+        _hear_no_more()
+        console.print("interrupted; a new run goes on from what is sealed" if once else "interrupted while starting")
+        raise SystemExit(128 + interrupted) from None
     finally:
         with console.status("stopping"):
             run.stop()
         if server is not None:
             server.shutdown()
     typer.echo(_summary(run))
+
+
+def _hear_no_more() -> None:
+    """What is being stopped is not interrupted a second time."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _check_live(**options: object) -> None:

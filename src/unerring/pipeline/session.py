@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import unerring
 from unerring.model import CallerError, ConfigError, ProcessConfig, WorldError
+from unerring.pipeline import jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,7 +99,7 @@ def start(config: SparkConfig, name: str = "unerring") -> SparkSession:
     for key, value in options.items():
         builder = builder.config(key, value)
     try:
-        with _stderr_to(config.log):
+        with _stderr_to(config.log), jvm.starting():
             return builder.getOrCreate()
     except Exception as error:  # py4j and Spark raise many kinds; all mean that there is no session
         if "secret key must be specified" in str(error):
@@ -118,7 +119,7 @@ def session(config: SparkConfig, name: str = "unerring") -> Iterator[SparkSessio
         yield spark
     finally:
         if not joined:
-            spark.stop()
+            jvm.end(spark)
 
 
 def is_started() -> bool:
@@ -126,11 +127,6 @@ def is_started() -> bool:
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession() is not None
-
-
-def jvm_of(spark: SparkSession) -> subprocess.Popen[bytes]:
-    """The JVM of a session that this process started."""
-    return spark.sparkContext._gateway.proc  # type: ignore[union-attr, no-any-return]
 
 
 @contextmanager
