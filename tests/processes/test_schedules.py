@@ -262,6 +262,19 @@ def test_who_names_a_replica_that_cannot_lead_goes_on_without_it() -> None:
     assert table.nodes[a].query("i")["status"] == "completed"
 
 
+def test_nodes_that_are_always_late_take_over_in_the_end() -> None:
+    """Each of their ticks comes so late that it could have been a pause; the master is gone all the time."""
+    table = Table(one_write())
+    a, b, c = table.members
+    table.start()
+    table.deliver([a, b, c], lose=states_of_group(1))
+    for _ in range(300):
+        for name in (b, c):
+            table.tick(name, after_us=75_000)
+        table.deliver([b, c])
+    assert table.nodes[b].query("i")["status"] == "completed"
+
+
 def shown_while_the_disk_writes(replica: type[Replica]) -> int:
     """The group that a master shows to be decided. Its next state was sent ahead, and one of two others has accepted
     it: without the disk that still writes it that is no majority."""

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from unerring.model import (
+    SECOND_US,
     Address,
     Connected,
     Disconnected,
@@ -56,6 +57,7 @@ from unerring.processes.replica_views import Shared
 from unerring.processes.starting import Starts, given_to
 
 TICK = "tick"
+LATE_US_MAX = 30 * SECOND_US
 HISTORY = "history"
 """The key of a settled instance's last state: on disk for those who ask, and not in memory."""
 
@@ -123,6 +125,8 @@ class ProcessNode(Starts):
         self._begin_errands()
         self._next_heartbeat_us = 0
         self._ticked_us = now
+        self._late_since_us: int | None = None
+        """Since when every tick has been late."""
         self._could_win = False
         """Whether it could have won a view at the last tick."""
         self._load(records, now)
@@ -156,7 +160,7 @@ class ProcessNode(Starts):
 
     def timer(self, name: str, now: int) -> Effects:
         could_win, self._could_win = self._could_win, self._can_win(now)
-        if now - self._ticked_us > self.config.suspect_us // 2 or self._could_win > could_win:
+        if self._was_late(now) or self._could_win > could_win:
             self._slept(now)
         self._ticked_us = now
         self._tick_instances(now)
@@ -172,6 +176,16 @@ class ProcessNode(Starts):
         self._start_what_is_due(now)
         self._start_wanted(now)
         return [*self.out.take(), SetTimer(TICK, now + self.config.tick_us)]
+
+    def _was_late(self, now: int) -> bool:
+        """Whether this node was paused, or had too much to do, since its last tick. One that is late for very long is
+        just slow: it must not for ever take everybody's silence for its own."""
+        if now - self._ticked_us <= self.config.suspect_us // 2:
+            self._late_since_us = None
+            return False
+        if self._late_since_us is None:
+            self._late_since_us = now
+        return now - self._late_since_us < LATE_US_MAX
 
     def _can_win(self, now: int) -> bool:
         """Whether enough nodes are heard that a view can be won. One that has just come back, or is cut off, does not
