@@ -17,7 +17,7 @@ from unerring.processes.graph import Retry
 from unerring.runtime.process_node import Embedded
 from unerring.runtime.services.clients import Refused
 
-QUICK = Retry(attempt_us=200_000, attempts_max=2, backoff_us=1_000, occurrences_max=1)
+QUICK = Retry(attempt_us=60_000_000, attempts_max=2, backoff_us=1_000, occurrences_max=1)
 HASTY = ProcessesConfig(tick_us=1_000, undo_attempt_us=1_000, undo_attempts_max=2, undo_pause_us_max=3_600_000_000)
 
 

@@ -57,9 +57,12 @@ class Service:
         await self.outlet.close()
 
     async def still_serves(self):
-        self.outlet.push(b"still here")
-        self.inlet.send(self.outlet.direct, b"me too")
-        await self.wait.until(lambda: self.received and self.requests)
+        def said_and_heard():
+            self.outlet.push(b"still here")  # again and again: the consumer may just be dialling once more
+            self.inlet.send(self.outlet.direct, b"me too")
+            return self.received and self.requests
+
+        await self.wait.until(said_and_heard)
         assert set(self.received) == {b"still here"}
         assert b"me too" in [data for _, data in self.requests]
 
@@ -124,7 +127,8 @@ def test_a_peer_that_never_greets_is_cut_off(wait):
             with contextlib.suppress(ConnectionError):
                 assert await reader.read() == b""
             writer.close()
-            await wait.until(lambda: service.reports["tcp.bad_frame"] == 1)
+            # On a busy machine the good one may be too slow for that too; it dials again.
+            await wait.until(lambda: service.reports["tcp.bad_frame"] >= 1)
             assert "no greeting came in time" in service.reports.said("tcp.bad_frame")[0]
             await service.still_serves()
 

@@ -288,7 +288,7 @@ def test_a_stalled_consumer_costs_bounded_memory_and_only_its_own_frames(ends, w
     """`ready` waits for it up to the patience; then frames for it alone are dropped, counted, and reported by name."""
 
     async def scenario():
-        async with ends(frame_bytes_max=60_000, outbox_bytes_max=1_000_000, patience_us=50_000) as service:
+        async with ends(frame_bytes_max=60_000, outbox_bytes_max=1_000_000, patience_us=500_000) as service:
             outlet = await service.produce()
             stalled, late = await service.consume()
             _, quick = await service.consume()
