@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 from unerring.log import EventLog, LocalStore, Positions, Quarantine
+from unerring.log.returning import bring_back, held
 from unerring.model import TIME_MAX
 from unerring.pipeline.session import own_sentence
 from unerring.pipeline.sink import LogSink
@@ -113,6 +114,8 @@ def test_a_commit_that_was_ours_all_along_quarantines_nothing(tmp_path: Path, mo
     assert [event.stamp.time for event in sealed(tmp_path, "Out")][10:] == [12, 13, 15, 17]
     late = [(event.sequence, event.reason) for event in quarantine.events()]
     assert late == [(0, "late"), (1, "late")], "each row of the batch under a number of its own"
+    back = bring_back(EventLog(tmp_path / "log").chain("Out"), held(EventLog(tmp_path / "log"), "Out"), restamp=True)
+    assert (back.brought, back.stayed) == (2, ()), "and their bytes say what they were"
 
 
 def test_wrong_options_get_a_sentence(spark: SparkSession, data: Path) -> None:

@@ -117,10 +117,10 @@ def _row_of(bad: BadEvent, schema: StreamSchema, file: Begun | None) -> dict[str
 
 
 def _decoded(bad: BadEvent, file: Begun | None) -> object:
-    if file is None:
-        return msgspec.msgpack.decode(bad.raw)
     if bad.raw.lstrip()[:1] == b"{":
         return msgspec.json.decode(bad.raw)
+    if file is None:
+        return msgspec.msgpack.decode(bad.raw)
     import csv
     import io
 

@@ -96,7 +96,7 @@ class LogSink(DataSourceStreamArrowWriter):
     def _quarantine(self, log: EventLog, rows: pa.Table, batch: int, first: int) -> None:
         """`first`: the number of the first of these rows in its batch."""
         bad = [
-            BadEvent(self._writer, batch, number, Reason.LATE, "at or before what was sealed", repr(row).encode())
+            BadEvent(self._writer, batch, number, Reason.LATE, "at or before what was sealed", msgspec.json.encode(row))
             for number, row in enumerate(rows.to_pylist(), start=first)
         ]
         Quarantine(log.store, self._stream).add(bad)

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from unerring.model import TIME_MAX, Event, RuleError, StreamSchema
+from unerring.model import TIME_MAX, Event, RuleError, Stamp, StreamSchema
 from unerring.rules.api import Rule
 from unerring.rules.engine import Engine, Quarantined, schemas_of
 from unerring.rules.interpreter import Interpreter
@@ -162,9 +162,22 @@ class QueryTree:
 
 
 def run_on(rules: Rule | Iterable[Rule], events: Iterable[Event], through: int = TIME_MAX) -> list[Event]:
-    """All complex events that these rules make of finished streams: the whole tree, in one go."""
+    """All complex events that these rules make of finished streams: the whole tree, in one go.
+
+    Events of one stream and one stamp are numbered in the order in which they are given.
+    """
     tree = QueryTree(plans_of(*([rules] if isinstance(rules, Rule) else rules)))
+    strict = {stream.name for stream in sources_of(tree.plans) if stream.strict}
+    last: Event | None = None
     for event in sorted((e for e in events if e.stamp.time <= through), key=lambda event: (event.stream, event.stamp)):
+        if (
+            last is not None
+            and event.stream == last.stream
+            and event.stamp <= last.stamp
+            and event.stream not in strict
+        ):
+            event = msgspec.structs.replace(event, stamp=Stamp(last.stamp.time, last.stamp.ordinal + 1))
+        last = event
         tree.push(event)
     for stream in sources_of(tree.plans):
         tree.progress(stream.name, through)
