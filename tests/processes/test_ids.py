@@ -185,6 +185,23 @@ def test_a_header_that_cannot_be_read_is_a_400_with_a_sentence(tmp_path: Path, n
     asyncio.run(main())
 
 
+def test_a_database_that_fails_is_a_503_with_a_sentence(tmp_path: Path) -> None:
+    async def main() -> None:
+        store, shop = SqliteStore(tmp_path / "shop.db"), Shop()
+        asgi = httpx.ASGITransport(app=Filter(shop, store))
+        async with httpx.AsyncClient(transport=asgi, base_url="http://shop") as client:
+            store.connection.execute("DROP TABLE unerring_journal")
+            response = await client.post("/sell", headers={"Idempotency-Key": "i/a/0@0"}, content=b"{}")
+            assert (response.status_code, response.headers["unerring-answer"]) == (503, "unknown")
+            assert "database failed, so that the outcome is unknown: no such table" in response.json()["why"]
+            assert store.connection.execute("SELECT * FROM unerring_interaction").fetchall() == [], "rolled back"
+            await store.close()
+            response = await client.request("DELETE", "/sell", headers={"Idempotency-Key": "i/a/0@0"})
+            assert (response.status_code, response.headers["unerring-answer"]) == (503, "unknown")
+
+    asyncio.run(main())
+
+
 def test_what_was_gone_back_on_stays_in_the_journals_basis(tmp_path: Path) -> None:
     """Views of groups that count no longer are -1; without them the others stand at the wrong place."""
 

@@ -10,6 +10,7 @@ its effect once, and every repetition gets the recorded answer.
 | DELETE of an IID that was done | the application undoes it (it sees the DELETE); recorded as cancelled |
 | DELETE of an IID that has not come yet | a tombstone: the late original will be refused |
 | a header that cannot be read | 400, nothing happens |
+| while the filter's database fails | 503: the outcome is unknown, and the same IID will be tried again |
 | a cancelled IID, or a write of a lower view than was seen for the instance | 409, `Unerring-Answer: fenced` |
 
 The application finds the interaction in `scope["unerring"]`: its id, and the connection whose transaction it should
@@ -112,6 +113,9 @@ class Filter:
                     answer = await self._do(scope, transaction, interaction, body)
         except _Unknown as unknown:
             answer = (unknown.status, "unknown", unknown.body)
+        except Exception as error:  # of the store: full, locked, gone, or lost while it committed
+            why = f"the filter's database failed, so that the outcome is unknown: {error}"
+            answer = (503, "unknown", msgspec.json.encode({"why": why}))
         await _answer(send, answer[0], answer[1], answer[2])
 
     async def _read(self, receive: Receive) -> bytes | None:
