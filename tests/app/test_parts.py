@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.correlation.live_tree import readings
 from tests.correlation.tree_app import Reading
 from unerring import App
+from unerring.app.live import make_cluster
 from unerring.app.metrics import Metrics
-from unerring.app.parts import Parts, parts_in
+from unerring.app.parts import FILE, Parts, parts_in
+from unerring.app.status import RunStatus
 from unerring.cli import main
 from unerring.log import EventLog, LogWriter
-from unerring.model import ConfigError, DiskError, HandshakeError, LogError, schema_of
+from unerring.model import ConfigError, DiskError, HandshakeError, LogError, protect_json, schema_of, verified_json
 from unerring.rules.workloads import W1, Typed
-from unerring.runtime.restarts import Restarts, RestartsConfig
+from unerring.runtime.live import Supervisor
+from unerring.runtime.process_cluster import ClusterShape, NodeCluster
+from unerring.runtime.restarts import GivenUp, Restarts, RestartsConfig
 
 ROOT = Path(__file__).parent.parent.parent
 QUICK = RestartsConfig(pause_s_min=0.0, pause_s_max=0.0, tries_max=5)
@@ -202,3 +208,43 @@ def test_a_live_run_whose_log_is_damaged_ends_with_the_files_name(tmp_path: Path
     said = ended.stderr.splitlines()[-1]
     assert said.startswith("unerring: source_Reading/0 cannot go on: ")
     assert f"{gone.name} is missing" in said
+
+
+def test_processes_that_keep_ending_end_the_run_with_their_last_words(tmp_path: Path) -> None:
+    """A live node all of whose processes do, and a majority of process nodes."""
+    twice = RestartsConfig(pause_s_min=0.0, pause_s_max=0.0, tries_max=2)
+    cluster = make_cluster("tests.correlation.tree_app:app", 0, tmp_path)
+    ending = [sys.executable, "-c", "raise SystemExit('the compiler is gone')"]
+    living = [sys.executable, "-c", "import sys, signal; signal.pause()"]
+    said: list[str] = []
+
+    async def supervise() -> None:
+        commands = {"Rate/0": ending}
+        supervisor = Supervisor(
+            cluster, tmp_path / "live", lambda name: commands.get(name, living), "", said.append, twice
+        )
+        await supervisor.run()
+
+    with pytest.raises(GivenUp, match=r"Rate/0 cannot go on: the compiler is gone \(see .*Rate\.0\.log\)"):
+        asyncio.run(supervise())
+
+    nodes = NodeCluster(["nowhere:order"], tmp_path / "nodes", ClusterShape(f=0, restarts=twice), {}, said.append)
+    nodes.start()
+    try:
+        with pytest.raises(GivenUp, match="n0 keep ending: unerring: there is no module 'nowhere'"):
+            nodes.watch(threading.Event())
+    finally:
+        nodes.stop()
+
+
+def test_a_run_whose_disk_takes_nothing_is_not_told_as_ended(tmp_path: Path) -> None:
+    """Nobody can write down that it lives, but its process is there."""
+    EventLog(tmp_path / "log").create(schema_of(Reading), 1)
+    Parts(tmp_path).look()
+    told = verified_json((tmp_path / FILE).read_bytes(), dict[str, Any], FILE)
+    (tmp_path / FILE).write_bytes(protect_json({**told, "at": told["at"] - 3_600}))
+    run = RunStatus(tmp_path).look()["run"]
+    assert run["state"] == "running"
+    (note,) = run["notes"]
+    assert note.startswith(f"the run's own process {os.getpid()} has written nothing for 36")
+    assert note.endswith("it is stuck, or its disk takes nothing")

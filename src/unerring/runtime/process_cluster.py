@@ -19,7 +19,7 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from unerring.model import CallerError, ConfigError, ProcessConfig, check, protect_json, verified_json
+from unerring.model import CallerError, ConfigError, DiskError, ProcessConfig, check, protect_json, verified_json
 from unerring.runtime import happenings, learned
 from unerring.runtime.certificates import make_certificates
 from unerring.runtime.happenings import What
@@ -162,7 +162,10 @@ class NodeCluster:
     def watch(self, stopping: Event) -> None:
         """Until `stopping` is set."""
         while not stopping.wait(LOOK_S):
-            self.look(time.monotonic())
+            try:
+                self.look(time.monotonic())
+            except OSError as error:
+                raise DiskError(f"{self._data} cannot be written ({error}); free space there") from None
 
     def look(self, now_s: float) -> None:
         """Start again whoever died, after a pause that doubles while it keeps dying at once."""

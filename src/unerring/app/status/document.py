@@ -144,20 +144,22 @@ class RunStatus:
         alive = [told for told in found["live"]["processes"] if told["state"] not in ("dead", "silent")]
         alive += [told for told in found["processes"]["nodes"] if told["state"] == "running"]
         alive += [told for told in found["spark"]["drivers"] if told["state"] == "running" and not told["supervised"]]
+        # Its own process may be all that can be told of it: on a full disk nobody writes down that it lives.
+        running = bool(alive) or found["parts"]["state"] in ("running", "silent")
         last_us = self.happened.last_us
         return {
             "data": str(self.data),
             "app": self.remembered.app if self.remembered else "",
             "name": self.app.name if self.app else self.data.name,
             "version": self.remembered.version if self.remembered else "",
-            "state": "running" if alive else "ended",
+            "state": "running" if running else "ended",
             "alive": len(alive),
             "since_us": self.happened.first_us,
-            "at_us": now_us if alive or last_us is None else last_us,
+            "at_us": now_us if running or last_us is None else last_us,
             "notes": [
                 *self.notes,
                 *_health(found["parts"], len(alive)),
-                *(_silence(found["inputs"], now_us) if alive else ()),
+                *(_silence(found["inputs"], now_us) if running else ()),
                 *self._damages(),
             ],
         }
@@ -223,13 +225,13 @@ def _health(parts: dict[str, Any], alive: int) -> Iterator[str]:
             f"the run's own process {parts['pid']} is gone, and {alive} processes of it are left: nothing comes in "
             "over channels, and who dies is not started again; start the same command again"
         )
-    elif alive and parts["state"] == "silent":
+    elif parts["state"] == "silent":
         yield (
             f"the run's own process {parts['pid']} has written nothing for {parts['silent_s']:.0f} s: it is stuck, or "
             f"its disk takes nothing"
         )
     for part in parts["parts"]:
-        if part["state"] == "waiting" and alive:
+        if part["state"] == "waiting" and parts["state"] in ("running", "silent"):
             yield f"{part['name']} failed and is started again ({part['restarts']} times so far): {part['why']}"
         elif part["state"] == "failed":
             yield f"{part['name']} ended the run: {part['why']}"
