@@ -16,6 +16,7 @@ SHARES = {
     "correlation-durable": 0.1,
     "correlation-async": 0.05,
     "correlation-standby": 0.05,
+    "processes": 0.35,
 }
 
 

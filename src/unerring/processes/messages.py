@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta
 
-from unerring.model import Codec, Message
+from unerring.model import SECOND_US, Codec, Message
 from unerring.processes.graph import Cut
+
+VIEW_MAX: Final = 1 << 48
+ROUND_US_MAX: Final = 86_400 * SECOND_US
+
+# What a number or a name from outside can be at all; whether it is plausible now, plausible.py says.
+View = Annotated[int, Meta(ge=-1, le=VIEW_MAX)]
+Group = Annotated[int, Meta(ge=-1, le=1 << 31)]
+Count = Annotated[int, Meta(ge=0, le=1 << 31)]
+Id = Annotated[str, Meta(max_length=1 << 14)]
 
 # ---- interaction ids -------------------------------------------------------------------------------------------------
 
@@ -42,7 +52,7 @@ FINAL: Final = (Status.COMPLETED, Status.CANCELLED, Status.FAILED, Status.PARKED
 class Step(msgspec.Struct, frozen=True, array_like=True):
     """One group of the lineage: the view that executed it, and the cut after it; who did, and when it was done."""
 
-    view: int
+    view: View
     cut: Cut
     master: str = ""
     at_us: int = 0
@@ -53,12 +63,12 @@ class Taken(msgspec.Struct, frozen=True, array_like=True):
     """One executed action: what was asked under which IID, what came back, and how to undo it if it wrote."""
 
     vertex: str
-    iid: str
+    iid: Id
     request: Any
     reply: Any
     write: bool
-    group: int
-    view: int
+    group: Group
+    view: View
     unknown: bool = False
     """The request may or may not have had its effect."""
     took_us: int = 0
@@ -69,17 +79,17 @@ class Undone(msgspec.Struct, frozen=True, array_like=True):
     """One compensation of a process that was undone."""
 
     vertex: str
-    iid: str
+    iid: Id
     took_us: int
 
 
 class State(msgspec.Struct, frozen=True, array_like=True):
     """A state of the execution. (group, executed_in) is its identity."""
 
-    instance: str
+    instance: Id
     process: str
     version: str
-    group: int
+    group: Group
     lineage: tuple[Step, ...]
     cut: Cut
     variables: dict[str, Any]
@@ -88,13 +98,13 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     """Partner messages that this state has consumed."""
     announced: str = ""
     """A non-compensable action that is promised."""
-    occurrence: int = 0
+    occurrence: Count = 0
     """Its occurrence: it rises with each refusal that its service recorded."""
     due: dict[str, int] = {}
     """When sleeps end, in wall microseconds."""
     status: str = Status.RUNNING
     reason: str = ""
-    swept: int = 0
+    swept: View = 0
     """Executions of lower views outside the lineage are undone."""
     given: dict[str, Any] = {}
     """What the instance was started with."""
@@ -106,13 +116,13 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     """Wall time after which it is undone; 0: never."""
     held: str = ""
     """Not empty: it does not go on until an operator resumes it, and why."""
-    again: int = 0
+    again: Count = 0
     """How often an operator had a step tried again: later occurrences have numbers of their own."""
-    rewind: int = -1
+    rewind: Group = -1
     """While undoing: only groups after this one are undone, and the process goes on from there."""
-    rewound: tuple[tuple[int, int], ...] = ()
+    rewound: tuple[tuple[Count, Count], ...] = ()
     """Groups, first and last, that count no longer: an operator went back before them."""
-    moved: int = 0
+    moved: Count = 0
     """The group that moved it to this version; what lies before it has cuts of another graph."""
     undone: tuple[Undone, ...] = ()
     returned: tuple[Mail, ...] = ()
@@ -145,7 +155,7 @@ class State(msgspec.Struct, frozen=True, array_like=True):
 class Start(Message, frozen=True):
     """From a client, or forwarded to the first replica."""
 
-    instance: str
+    instance: Id
     process: str
     given: dict[str, Any]
     parent: str = ""
@@ -158,44 +168,44 @@ class Start(Message, frozen=True):
 class Started(Message, frozen=True):
     """The instance exists on a majority. `same` is False when its id was started before with other input."""
 
-    instance: str
+    instance: Id
     same: bool = True
 
 
 class Replicate(Message, frozen=True):
     """The master's or planner's state of a view, to be accepted in that view."""
 
-    view: int
+    view: View
     state: State
-    base: int = -1
+    base: Group = -1
     """Not −1: `state` has only the history that it adds to the state of this group, accepted in the same view."""
 
 
 class Ack(Message, frozen=True):
-    instance: str
-    view: int
-    group: int
+    instance: Id
+    view: View
+    group: Group
 
 
 class Reject(Message, frozen=True):
     """A higher view is known here."""
 
-    instance: str
-    view: int
+    instance: Id
+    view: View
 
 
 class RequestView(Message, frozen=True):
-    instance: str
-    view: int
+    instance: Id
+    view: View
 
 
 class Vote(Message, frozen=True):
-    instance: str
-    view: int
-    accepted_in: int
+    instance: Id
+    view: View
+    accepted_in: View
     state: State | None
     mail: tuple[Mail, ...]
-    aborts: int
+    aborts: Count
     why: str = ""
     """Why the last one was aborted."""
 
@@ -203,37 +213,37 @@ class Vote(Message, frozen=True):
 class Name(Message, frozen=True):
     """The planner of a view names the master of the next group; the state is decided."""
 
-    view: int
+    view: View
     state: State
 
 
 class Named(Message, frozen=True):
-    instance: str
-    view: int
-    group: int
+    instance: Id
+    view: View
+    group: Group
 
 
 class Decided(Message, frozen=True):
     """A state that a majority accepted in `view`."""
 
-    view: int
+    view: View
     state: State
 
 
 class Fetch(Message, frozen=True):
     """Tell me the decided state if it is beyond this."""
 
-    instance: str
-    view: int
-    group: int
+    instance: Id
+    view: View
+    group: Group
 
 
 class Lead(msgspec.Struct, frozen=True, array_like=True):
     """One instance that the sender of a heartbeat leads: its view, the last decided group, and a question."""
 
-    instance: str
-    view: int
-    group: int
+    instance: Id
+    view: View
+    group: Group
     ask_clean: bool
 
 
@@ -241,7 +251,7 @@ class Heartbeat(Message, frozen=True):
     """Some of what the sender leads; all of it within a round."""
 
     leads: tuple[Lead, ...]
-    round_us: int = 0
+    round_us: Annotated[int, Meta(ge=0, le=ROUND_US_MAX)] = 0
     """How much longer than from one heartbeat to the next it takes until an instance is named again."""
 
 
@@ -249,15 +259,15 @@ class Clean(Message, frozen=True):
     """Nothing of mine outside the decided lineage of this view has an effect, or will have one; and the state up to
     this group is on my disk."""
 
-    instance: str
-    view: int
-    group: int
+    instance: Id
+    view: View
+    group: Group
 
 
 class Settled(Message, frozen=True):
     """All replicas are clean: only the outcome need be kept."""
 
-    instance: str
+    instance: Id
 
 
 # ---- partners --------------------------------------------------------------------------------------------------------
@@ -266,8 +276,8 @@ class Settled(Message, frozen=True):
 class Mail(msgspec.Struct, frozen=True, array_like=True):
     """A partner's message. Channels that begin with `!` are wishes of operators, and ends of children."""
 
-    id: str
-    channel: str
+    id: Id
+    channel: Id
     payload: Any
     answers: str = ""
     """The IID that it answers: received only if that interaction counts. Empty: the channel alone says who gets it."""
@@ -276,21 +286,21 @@ class Mail(msgspec.Struct, frozen=True, array_like=True):
 class Post(Message, frozen=True):
     """From a partner to all replicas; acknowledged once f+1 have stored it."""
 
-    instance: str
+    instance: Id
     mail: Mail
 
 
 class Stored(Message, frozen=True):
-    instance: str
+    instance: Id
     """Empty for what was published."""
-    id: str
+    id: Id
 
 
 class Publish(Message, frozen=True):
     """From a partner that knows a key and no instance, to all nodes; acknowledged once all but f have stored it."""
 
-    id: str
-    channel: str
+    id: Id
+    channel: Id
     key: str
     payload: Any
 
@@ -298,7 +308,7 @@ class Publish(Message, frozen=True):
 class Published(msgspec.Struct, frozen=True, array_like=True):
     """What a node keeps of it."""
 
-    channel: str
+    channel: Id
     key: str
     payload: Any
     at_us: int
@@ -306,11 +316,11 @@ class Published(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AskMail(Message, frozen=True):
-    instance: str
+    instance: Id
 
 
 class MailBag(Message, frozen=True):
-    instance: str
+    instance: Id
     mail: tuple[Mail, ...]
 
 
@@ -330,15 +340,15 @@ CHILD: Final = "!child"
 class Request(Message, frozen=True):
     """To a service. `mode` is do, or cancel: undo what that IID did, or leave a tombstone."""
 
-    instance: str
-    iid: str
+    instance: Id
+    iid: Id
     service: str
     operation: str
     payload: Any
     mode: str = "do"
-    view: int = -1
+    view: View = -1
     """Writes of a lower view than the service has seen for the instance are refused; −1 passes the fence."""
-    group: int = 0
+    group: Group = 0
     basis: tuple[int, ...] = ()
     """The lineage this request builds on: what an audit needs to judge the order of compensations."""
     version: str = ""
@@ -359,8 +369,8 @@ class Answer:
 
 
 class Reply(Message, frozen=True):
-    instance: str
-    iid: str
+    instance: Id
+    iid: Id
     mode: str
     answer: str
     value: Any = None

@@ -17,6 +17,7 @@ from unerring.model import (
     Effects,
     Entropy,
     ProcessError,
+    ProtocolError,
     SetTimer,
 )
 from unerring.processes.build import Process
@@ -52,6 +53,7 @@ from unerring.processes.messages import (
 )
 from unerring.processes.out import Out
 from unerring.processes.pacing import Beats, Hearing, Transfers, Wakes
+from unerring.processes.plausible import check_message, check_sender, check_view
 from unerring.processes.replica import Replica, clean_message, outline_of
 from unerring.processes.replica_views import Shared
 from unerring.processes.starting import Starts, given_to
@@ -122,6 +124,9 @@ class ProcessNode(Starts):
         self.wakes = Wakes()
         self.beats = Beats(self.config)
         self.finished: dict[str, Outline] = {}
+        self.set_aside: dict[str, None] = {}
+        """Instances whose records hold what nobody can have meant: this node is silent about them, as if it were down,
+        and the others go on."""
         self._begin_errands()
         self._next_heartbeat_us = 0
         self._ticked_us = now
@@ -146,7 +151,11 @@ class ProcessNode(Starts):
         for instance, rest_of in kept.items():
             if instance not in self.finished:
                 members = replica_set(instance, self.nodes, self.bounds.f)
-                self.instances[instance] = self.replica(self.shared, instance, members, rest_of, now)
+                try:
+                    self.instances[instance] = self.replica(self.shared, instance, members, rest_of, now)
+                except ProtocolError as error:
+                    self.set_aside[instance] = None
+                    self.out.report("set_aside", str(error))
 
     # ---- the machine -------------------------------------------------------------------------------------------
 
@@ -219,6 +228,9 @@ class ProcessNode(Starts):
                 self.wakes.later(replica.instance, next_us)
 
     def handle(self, sender: Address, message: Any, now: int) -> Effects:
+        """ProtocolError: what the sender cannot mean; nothing of it was believed."""
+        if sender != self.me and not isinstance(message, Connected | Disconnected):
+            self._check(sender, message)
         self.shared.hearing.hear(sender, now)
         if isinstance(message, Heartbeat):
             self.shared.hearing.beat(sender, message.round_us, now)
@@ -240,6 +252,24 @@ class ProcessNode(Starts):
         self._begin_waiting(now)
         self._transfer(now)
         return self.out.take()
+
+    def _check(self, sender: Address, message: Any) -> None:
+        check_sender(sender, message, self.nodes)
+        if isinstance(message, Heartbeat):
+            for lead in message.leads:
+                check_view(lead.instance, lead.view, self._known_view(lead.instance))
+            return
+        before = None
+        if isinstance(message, Replicate | Name | Decided | RequestView | Reject | Vote):
+            instance = message.state.instance if isinstance(message, Replicate | Name | Decided) else message.instance
+            check_view(instance, message.view, self._known_view(instance))
+            replica = self.instances.get(instance)
+            before = replica.accepted.state if replica is not None and replica.accepted is not None else None
+        check_message(message, self.shared.processes, before, self.bounds.children_max)
+
+    def _known_view(self, instance: str) -> int:
+        replica = self.instances.get(instance)
+        return 0 if replica is None else replica.view
 
     def _transfer(self, now: int) -> None:
         """Ask for states that were missed, and show those that were made before a restart; so many at once."""
@@ -307,7 +337,7 @@ class ProcessNode(Starts):
 
     def _create(self, instance: str, now: int) -> Replica | None:
         members = replica_set(instance, self.nodes, self.bounds.f)
-        if self.me not in members:
+        if self.me not in members or instance in self.set_aside:
             return None
         if len(self.instances) >= self.config.instances_max:
             self.out.report("instances_full", f"{instance} is not taken: there are {len(self.instances)} instances")

@@ -12,13 +12,14 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.model import SECOND_US, Address, Entropy, invariant
+from unerring.model import SECOND_US, Address, Entropy, ProtocolError, invariant
 from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.grouping import Grouping
 from unerring.processes.history import Pages, added, ends_with, extends, joined
 from unerring.processes.mailbox import Mailbox, is_consumed
 from unerring.processes.messages import (
+    VIEW_MAX,
     Accepted,
     Ack,
     Clean,
@@ -38,6 +39,7 @@ from unerring.processes.messages import (
 )
 from unerring.processes.out import Out
 from unerring.processes.pacing import Hearing, Transfers
+from unerring.processes.plausible import VIEW_STEP_MAX
 
 START_US: Final = SECOND_US
 """How much longer the first replica, if it is heard, gets for a start than a leader for its next sign."""
@@ -80,12 +82,10 @@ class Views:
         self.members = members
         self.others = tuple(member for member in members if member != shared.me)
         self.majority = len(members) // 2 + 1
-        promise = self._read(records, "promise", Promise)
-        self.view = promise.view if promise else 0
-        self.voted_for = promise.voted_for if promise else ""
         self.pages = Pages(records)
         accepted: Accepted | None = self._read(records, "accepted", Accepted)
         self.accepted: Accepted | None = self.pages.whole(accepted) if accepted else None
+        self.view, self.voted_for = self._promised(records)
         self.naming: Naming | None = self._read(records, "naming", Naming)
         self.aborts: tuple[int, int, str] = self._read(records, "aborts", tuple[int, int, str]) or (0, 0, "")
         """Of which group how many executions were aborted, and why the last."""
@@ -120,6 +120,23 @@ class Views:
 
     def _read(self, records: Mapping[str, bytes], key: str, kind: Any) -> Any:
         return msgspec.msgpack.decode(records[key], type=kind) if key in records else None
+
+    def _promised(self, records: Mapping[str, bytes]) -> tuple[int, str]:
+        """The view promised, and to whom. An earlier release believed any view, and could not leave the highest again:
+        then a view above all that were won in truth takes its place, so that no promise is broken."""
+        accepted_in = self.accepted.view if self.accepted is not None else 0
+        if accepted_in > VIEW_MAX:
+            raise ProtocolError(
+                f"{self.instance}: accepted in view {accepted_in}, which no election came to; this node leaves the "
+                "instance to the others. Start the node with a new disk to take part in it again"
+            )
+        promise: Promise = self._read(records, "promise", Promise) or Promise(0, "")
+        if promise.view <= VIEW_MAX:
+            return promise.view, promise.voted_for
+        promise = Promise(accepted_in + VIEW_STEP_MAX, "")
+        self.out.report("promise_repaired", f"{self.instance}: a view that no election came to is now {promise.view}")
+        self.keep("promise", promise)
+        return promise.view, promise.voted_for
 
     def keep(self, key: str, record: Any) -> None:
         self.out.keep(f"{self.instance}|{key}", record)
@@ -366,7 +383,8 @@ class Views:
             self.on_accepted(now)
         elif (message.view, state.group) == self.rank and known is not None:
             same = known.state == state if message.base < 0 else ends_with(known.state, state)
-            invariant(same, "there is one state for each view and group")
+            if not same:
+                raise ProtocolError(f"{self.instance}: another state of view {message.view} and group {state.group}")
         self.out.send(sender, Ack(self.instance, message.view, state.group))
 
     def on_accepted(self, now: int) -> None:

@@ -111,6 +111,9 @@ class Starts(Errands):
             if message.parent and replica.decided[1].final:
                 self._tell_end(sender, message.parent, end_of_state(replica.decided[1]), now)
             return
+        if message.instance not in self.starters and len(self.starters) >= self.config.instances_max:
+            self.out.report("starts_full", f"{message.instance} is not taken: {len(self.starters)} starts wait")
+            return
         members = replica_set(message.instance, self.nodes, self.bounds.f)
         waiting = self.starters.setdefault(message.instance, [])
         if sender not in [client for client, _ in waiting]:

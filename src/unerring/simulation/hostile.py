@@ -16,6 +16,7 @@ import struct
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from random import Random
 from typing import Any, Final
 
@@ -367,6 +368,10 @@ class Altering:
             tree = self._alter(tree)
         return self._wire.decode(prefix + msgspec.msgpack.encode(tree))
 
+    def _part(self) -> Any:
+        """A part of another message; never the same object, for it might come to hold itself."""
+        return deepcopy(self._chance.choice(self._parts))
+
     def _frames(self, frames: Frames) -> bytes:
         chance = self._chance
         field = chance.choice(("producer", "epoch", "first", "times", "ordinals", "payloads", "signature", "bytes"))
@@ -390,13 +395,15 @@ class Altering:
         return bytes(data[: chance.randint(1, len(data))] if chance.random() < 0.3 else data)
 
     def _alter(self, tree: Any) -> Any:
-        """One place of it, each with the same chance."""
+        """One place of it: mostly a single value, seldom a whole part."""
         places: list[tuple[Any, Any]] = []
         self._walk(tree, places)
+        if self._chance.random() < 0.85:
+            places = [(parent, key) for parent, key in places if not isinstance(parent[key], list | dict)] or places
         if not places:
             return tree
         parent, key = self._chance.choice(places)
-        if self._chance.random() < 0.15 and isinstance(parent, list):
+        if self._chance.random() < 0.1 and isinstance(parent, list):
             self._alter_list(parent)
         else:
             parent[key] = self._other(parent[key])
@@ -431,16 +438,16 @@ class Altering:
     def _other(self, value: Any) -> Any:
         chance = self._chance
         if chance.random() < 0.1:
-            return chance.choice((*NUMBERS, *TEXTS, None, True, float("nan"), [], {}, b"", chance.choice(self._parts)))
+            return chance.choice((*NUMBERS, *TEXTS, None, True, float("nan"), [], {}, b"", self._part()))
         if isinstance(value, bool):
             return not value
         if isinstance(value, int):
-            near = min(max(value + chance.choice((-1, 1, 1000, -1000, 2**20, 2**40)), -(2**63)), 2**64 - 1)
-            return chance.choice((*NUMBERS, near, near, near, chance.choice(self._numbers)))
+            near = min(max(value + chance.choice((-1, 1, 2, 1000, -1000, 2**15, 2**40)), -(2**63)), 2**64 - 1)
+            return chance.choice((chance.choice(NUMBERS), near, chance.choice(self._numbers)))
         if isinstance(value, str):
             return chance.choice((*TEXTS, value + "x", value[:-1], *(chance.choice(self._texts) for _ in range(6))))
         if isinstance(value, float):
             return chance.choice((float("nan"), float("inf"), -0.0, 1e308, 0))
         if isinstance(value, bytes):
             return chance.choice((b"", value[:-1], value + b"x", chance.randbytes(16), b"x" * 70_000))
-        return chance.choice((*NUMBERS, chance.choice(self._texts), chance.choice(self._parts), [], {}, None))
+        return chance.choice((*NUMBERS, chance.choice(self._texts), self._part(), [], {}, None))

@@ -71,6 +71,8 @@ class SimService:
         return []
 
     def handle(self, sender: str, message: Any, now: int) -> Effects:
+        if not isinstance(message, Request):
+            return []
         self._number += 1
         name = f"work {self._number}"
         self.waiting[name] = (sender, message)

@@ -1,0 +1,185 @@
+"""What a process node believes of what it is told: who may say it, and whether it can be.
+
+A bad peer costs its link, never the node: each check comes before anything of the message is believed or kept, and a
+message that fails one is a protocol error of its sender. A replica that lies plausibly is not found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from unerring.model import Address, ProtocolError
+from unerring.processes.build import Process
+from unerring.processes.children import family_of, starts
+from unerring.processes.graph import Graph, Kind
+from unerring.processes.messages import (
+    CHILD,
+    FINAL,
+    WISHES,
+    Ack,
+    Answer,
+    AskMail,
+    Clean,
+    Decided,
+    Fetch,
+    Heartbeat,
+    Mail,
+    MailBag,
+    Name,
+    Named,
+    Post,
+    Publish,
+    Reject,
+    Replicate,
+    Reply,
+    Request,
+    RequestView,
+    Settled,
+    Started,
+    State,
+    Status,
+    Stored,
+    Taken,
+    Vote,
+)
+
+VIEW_STEP_MAX: Final = 1 << 16
+"""How far a view may lie above what is known of an instance. Nobody was away for so many elections of one; and a view
+without an end would be promised, and never be left again."""
+
+_OF_NODES: Final = (
+    *(Replicate, Ack, Reject, RequestView, Vote, Name, Named, Decided, Fetch, Heartbeat, Clean, Settled),
+    *(AskMail, MailBag, Started, Stored),
+)
+_STATUSES: Final = (Status.RUNNING, Status.UNDOING, *FINAL)
+_ANSWERS: Final = tuple(value for name, value in vars(Answer).items() if name.isupper())
+_MODES: Final = ("do", "undo", "cancel")
+
+
+def check_sender(sender: Address, message: Any, nodes: tuple[Address, ...]) -> None:
+    """Nodes speak of instances, services reply, and anybody may start something or send it a message."""
+    kind = type(message)
+    if (
+        (kind in _OF_NODES and sender not in nodes)
+        or (kind is Reply and not sender.startswith("service:"))
+        or kind is Request
+    ):
+        raise ProtocolError(f"{kind.__name__} from {sender!r}, who has no right to say it")
+
+
+def check_instance(id: str) -> None:
+    """Of a start that somebody chose, or of a child: it is part of keys on disk and of interaction ids."""
+    if not id or any(c in id for c in "/|@"):
+        raise ProtocolError(f"{id[:80]!r} is no instance id")
+
+
+def check_view(instance: str, view: int, known: int) -> None:
+    """Refuse a view that no election can have come to."""
+    check_instance(instance)
+    if view > known + VIEW_STEP_MAX:
+        raise ProtocolError(f"{instance}: view {view}, though {known} is the highest that is known here")
+
+
+def check_message(message: Any, processes: Mapping[str, Process], before: State | None, children_max: int) -> None:
+    """What can be said of a message alone, and of what was accepted before it."""
+    if isinstance(message, Post | AskMail | MailBag | Fetch | Clean | Settled | Ack | Named | Reply):
+        check_instance(message.instance)
+    if isinstance(message, Replicate | Name | Decided):
+        check_state(message.state, processes, before, children_max, getattr(message, "base", -1))
+    elif isinstance(message, Vote):
+        if message.state is not None:
+            if message.state.instance != message.instance:
+                raise ProtocolError(f"a vote for {message.instance} with a state of {message.state.instance}")
+            check_state(message.state, processes, before, children_max)
+        for mail in message.mail:
+            check_mail(mail)
+    elif isinstance(message, MailBag):
+        for mail in message.mail:
+            check_mail(mail)
+    elif isinstance(message, Post):
+        check_mail(message.mail)
+    elif isinstance(message, Publish):
+        _check_id(message.id)
+    elif isinstance(message, Reply) and (message.answer not in _ANSWERS or message.mode not in _MODES):
+        raise ProtocolError(f"a reply {message.answer!r} to {message.mode!r}, which no service gives")
+
+
+def check_mail(mail: Mail) -> None:
+    """A partner's message, a wish, or the end of a child."""
+    _check_id(mail.id)
+    if mail.channel == CHILD:
+        end = mail.payload
+        if not isinstance(end, dict) or not {"status", "reason", "value"} <= end.keys() or end["status"] not in FINAL:
+            raise ProtocolError(f"the end of {mail.id}, which does not say how it ended")
+    elif mail.channel in WISHES and not isinstance(mail.payload, str | None):
+        raise ProtocolError(f"a wish {mail.channel!r} with {type(mail.payload).__name__}, which none has")
+
+
+def _check_id(id: str) -> None:
+    """It is part of a key on disk."""
+    if "|" in id:
+        raise ProtocolError(f"{id[:80]!r} is no id of a message")
+
+
+def check_state(
+    state: State, processes: Mapping[str, Process], before: State | None, children_max: int, base: int = -1
+) -> None:
+    """Refuse a state that no execution of its process comes to. `base` not -1: it has only what it adds to that group.
+    What it shares with `before` was looked at then."""
+    numbers = (
+        state.group - len(state.lineage),
+        state.moved,
+        state.rewind,
+        *(n for span in state.rewound for n in span),
+    )
+    if state.status not in _STATUSES or numbers[0] != max(base, 0) or any(n > state.group for n in numbers):
+        raise ProtocolError(f"{state.instance}: a state of group {state.group} that contradicts itself")
+    process = processes.get(f"{state.process}@{state.version}")
+    if process is None:
+        return
+    try:
+        _check_in(process, state, before, base, children_max)
+    except Exception as error:  # whatever a process says to what is not its own
+        raise ProtocolError(f"{state.instance}: a state that is none of {state.process}: {error!r}"[:500]) from None
+
+
+def _check_in(process: Process, state: State, before: State | None, base: int, children_max: int) -> None:
+    graph = process.graph
+    steps = [step.cut for number, step in enumerate(state.lineage, max(base, 0) + 1) if number > state.moved]
+    for cut in (state.cut, *steps):
+        if any(not 0 <= edge < len(graph.edges) for edge in cut):
+            raise ProtocolError(f"the cut {cut}")
+    if state.announced and state.announced not in graph.by_name:
+        raise ProtocolError(f"{state.announced!r} is announced")
+    _check_variables(process, state, before)
+    known = before.taken if before is not None else ()
+    for at, action in enumerate(state.taken):
+        if at < len(known) and base < 0 and known[at] == action:
+            continue
+        _check_taken(graph, state, action, children_max)
+    for vertex in graph.enabled(state.cut):
+        if vertex.kind is Kind.CHILD:
+            family = family_of(state.instance, vertex, state.again)
+            starts(state.instance, vertex, family, state.variables, children_max)
+    if base < 0 and not state.moved and (before is None or before.given != state.given):
+        process.initial(state.given)
+
+
+def _check_variables(process: Process, state: State, before: State | None) -> None:
+    known = before.variables if before is not None and before.version == state.version else {}
+    for variable in process.graph.state:
+        value = state.variables[variable.name]
+        if value is None or value == variable.default or (variable.name in known and known[variable.name] == value):
+            continue
+        process.fit(variable.name, value)
+
+
+def _check_taken(graph: Graph, state: State, action: Taken, children_max: int) -> None:
+    vertex = graph.by_name[action.vertex]
+    if not 1 <= action.group <= state.group:
+        raise ProtocolError(f"{action.vertex} was done in group {action.group}")
+    if vertex.kind is Kind.CHILD:
+        begun = starts(state.instance, vertex, action.iid, action.request, children_max)
+        if vertex.over and action.reply is not None and len(action.reply) != len(begun):
+            raise ProtocolError(f"{action.vertex} has {len(action.reply)} ends of {len(begun)} children")
