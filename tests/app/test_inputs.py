@@ -57,17 +57,21 @@ def extend(data: Path, schema: StreamSchema, known_s: int, ago_s: float) -> None
     os.utime(newest, (at_s, at_s))
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
+def silent_run(data: Path) -> Path:
     """All three came in for a while; then Asia fell silent, 40 s ago, and the others went on."""
     for schema in app.streams:
-        extend(tmp_path, schema, 1, 41)
+        extend(data, schema, 1, 41)
     for schema in (schema_of(TxnEurope), schema_of(TxnAmerica)):
         for second in range(2, 6):
-            extend(tmp_path, schema, second, 42 - second)
-    remember(tmp_path, f"{__name__}:app")
-    own_number(tmp_path, "spark")  # so that the run counts as running
-    return tmp_path
+            extend(data, schema, second, 42 - second)
+    remember(data, "tests.app.test_inputs:app")
+    own_number(data, "spark")  # so that the run counts as running
+    return data
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return silent_run(tmp_path)
 
 
 def alerts() -> dict[str, tuple[str, float]]:

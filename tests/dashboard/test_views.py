@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.app.test_inputs import silent_run
 from tests.dashboard import judged
 from tests.dashboard.crowd import RULES, SOURCES, Writer, many_instances, many_nodes
 from tests.dashboard.plant import EXAMPLES, ended_run
@@ -163,6 +164,13 @@ def test_each_compensation_names_what_it_undoes(ended: Served, page: Any) -> Non
     assert row[:3] == ["1", "0", "n0"]
     assert row[4:6] == ["↺ undoes order_parts", "…/order_parts/0@0"]
     assert "n1 asks for view 1: nobody leads" in page.inner_text(".split .panel >> nth=1")
+
+
+def test_a_silent_input_is_a_notice(tmp_path: Path, page: Any) -> None:
+    with serving(silent_run(tmp_path / "run")) as address:
+        Served(tmp_path, address).go(page, "overview")
+        until(lambda: "Txn waits for TxnAsia since" in page.inner_text(".notice[role=alert]"), "a notice")
+        page.goto("about:blank")
 
 
 def test_by_keyboard_alone(ended: Served, page: Any) -> None:
