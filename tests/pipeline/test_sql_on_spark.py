@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from unerring.model import RuleError
-from unerring.pipeline.sql_tables import match, rows_of
+from unerring.pipeline.sql_tables import SparkTables, match, rows_of
 from unerring.runtime.duckdb_tables import DuckTables
 
 if TYPE_CHECKING:
@@ -91,10 +91,11 @@ def _plain(row: dict[str, Any]) -> list[Any]:
             "SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY at AFTER MATCH SKIP TO FIRST A PATTERN (A B))",
             "line 1, column 50: AFTER MATCH SKIP TO FIRST A leads back to the first row",
         ),
+        ("SELECT price, at,\n price FROM ticks", "line 2, column 2: two columns are called 'price'"),
     ],
 )
 def test_a_mistake_is_one_sentence(sql: str, said: str, small: SparkSession) -> None:
     with pytest.raises(RuleError) as caught:
-        rows_of(match(small, sql))
+        SparkTables(small).rows(sql)
     assert str(caught.value).startswith(said)
     assert "\n" not in str(caught.value)

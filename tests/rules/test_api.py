@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import reduce
+from operator import add, and_
 
 import pytest
 
@@ -21,6 +23,7 @@ from unerring import (
     no,
     prev,
     rule,
+    run_on,
     session,
     sliding,
     step,
@@ -189,3 +192,18 @@ def test_a_rule_reads_another_rules_output_and_timeouts() -> None:
     assert top.reads == (base, base)
     with pytest.raises(RuleError, match="has no timed-out output"):
         rule("x").pattern(step("s", top.timed_out).within(seconds=1)).emit(n=1)
+
+
+def test_what_is_nested_too_deep_is_said_with_the_rule_and_never_a_traceback() -> None:
+    hot = step("hot", Reading)
+    with pytest.raises(RuleError, match="rule r: the condition of warm is nested more than 120 deep"):
+        rule("r").pattern(step("warm", Reading, reduce(and_, [Reading.celsius > 1] * 200)).within(9)).emit(n=fn.count())
+    for pattern in (
+        step("warm", Reading, reduce(add, [Reading.celsius] * 3_000) > 1),
+        reduce(lambda made, _: made.optional(), range(3_000), hot.optional()).then(step("warm", Reading)),
+        reduce(lambda made, number: made.then(step(f"s{number}", Reading)), range(3_000), hot.then(hot)),
+    ):
+        with pytest.raises(RuleError, match="rule r: its pattern or a condition of it is nested too deep"):
+            rule("r").pattern(pattern.within(9)).emit(n=fn.count())
+    with pytest.raises(RuleError, match="more than 20000 instructions"):
+        run_on(rule("r").pattern(hot.times(10**9).within(9)).emit(n=fn.count()), [])

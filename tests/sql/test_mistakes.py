@@ -17,6 +17,9 @@ def wrap(clause: str) -> str:
     return f"SELECT *\nFROM t MATCH_RECOGNIZE (\n{clause}\n)"
 
 
+MADE = "SELECT * FROM t MATCH_RECOGNIZE (MEASURES x AS m PATTERN (A))"
+NO_WINDOWS = "line {}, column {}: a PATTERN in a window (OVER, WINDOW) is not supported; write FROM table MATCH_RECOG"
+
 MISTAKES = {
     # --- syntax ---
     "SELECT * FRM t": "line 1, column 14: Invalid expression",
@@ -57,6 +60,7 @@ MISTAKES = {
     wrap("ORDER BY nothing PATTERN (A)"): "line 3, column 10: there is no column 'nothing'",
     wrap("ORDER BY x + 1 PATTERN (A)"): "line 3, column 10: ORDER BY takes columns, not x + 1",
     wrap("PARTITION BY x, x PATTERN (A)"): "PARTITION BY names a column twice",
+    wrap("ORDER BY id, id DESC ALL ROWS PER MATCH PATTERN (A)"): "line 3, column 14: ORDER BY names id twice",
     wrap("MEASURES B.x AS n PATTERN (A)"): "line 3, column 10: 'B' is no variable of the pattern; there are A",
     wrap("MEASURES t.x AS n PATTERN (A)"): "line 3, column 10: .*qualified by a variable (A), not by its table",
     wrap("MEASURES A AS n PATTERN (A)"): "line 3, column 10: 'A' is a variable, not a column; write A.column",
@@ -118,7 +122,15 @@ MISTAKES = {
     # --- around the clause: the SQL engine's words, at our place ---
     "SELECT nothing FROM t MATCH_RECOGNIZE (MEASURES x AS m PATTERN (A))": "line 1, column 8: .*nothing",
     "SELECT *\nFROM nowhere MATCH_RECOGNIZE (PATTERN (A))": "line 2, column 6: .*nowhere",
-    "SELECT id, id FROM t": "two columns are called 'id'",
+    "SELECT id,\n  id FROM t": "line 2, column 3: two columns are called 'id'",
+    "SELECT * FROM t\nJOIN t AS u ON t.x = u.x": "line 1, column 8: two columns are called 'id'",
+    f"{MADE} AS a,\n{MADE[14:]} AS b": "line 2, column 34: two columns are called 'm'; give one",
+    f"{MADE} AS a JOIN\n {MADE[14:]} AS b ON a.m = b.m": "line 2, column 35: two columns are called 'm'",
+    f"SELECT x AS m, f.* FROM t\nJOIN ({MADE}) AS f ON t.x = f.m": "line 2, column 54: two columns are called 'm'",
+    # --- row patterns in windows ---
+    "SELECT n OVER w FROM t\nWINDOW w AS (ORDER BY id MEASURES A.x AS n PATTERN (A B))": NO_WINDOWS.format(2, 44),
+    "SELECT count(*) OVER (ORDER BY id\n ROWS UNBOUNDED PRECEDING PATTERN (A B)) FROM t": NO_WINDOWS.format(2, 27),
+    "SELECT 1 FROM t WINDOW v AS (ORDER BY id), w AS (INITIAL PATTERN (A))": NO_WINDOWS.format(1, 58),
     "SELECT name + 1 FROM t": "You might need to add explicit type casts.",
 }
 

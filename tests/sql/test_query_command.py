@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -112,10 +113,8 @@ def test_explain_names_what_stays_interpreted(tmp_path: Path, capsysbinary: pyte
 def test_the_statement_from_standard_input(
     tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import io
-
     path = write(tmp_path, "t.csv")
-    monkeypatch.setattr("sys.stdin", io.StringIO(SQL))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(SQL.encode())))
     assert ask(capsysbinary, "-", "--table", f"t={path}") == (0, FOUND, "")
 
 
@@ -154,3 +153,20 @@ def test_a_mistake_ends_with_one_sentence(
     assert (code, rows) == (2, [])
     assert said in sentence
     assert "\n" not in sentence
+
+
+def test_a_statement_that_is_no_text_is_refused_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    said = "unerring: line 2, column 6: here is a byte that is not UTF-8 text; write the statement in UTF-8"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"SELECT *\nFROM \xe4")))
+    assert ask(capsysbinary, "-") == (2, [], said)
+    assert ask(capsysbinary, b"SELECT *\nFROM \xe4".decode("utf-8", "surrogateescape")) == (2, [], said)
+
+
+def test_a_statement_without_an_end_is_refused_soon(
+    monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"SELECT 1 -- " + b"x" * 2_000_000)))
+    code, _, said = ask(capsysbinary, "-")
+    assert (code, said.partition(" characters")[0]) == (2, "unerring: the statement has 800001")

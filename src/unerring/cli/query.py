@@ -61,7 +61,7 @@ def command(
     from unerring.rules.sql.batch import BatchEngine
     from unerring.runtime.duckdb_tables import DuckTables
 
-    text = sys.stdin.read() if sql == "-" else sql
+    text = _from_stdin() if sql == "-" else sql
     schemas = {name: _columns(name, columns) for name, columns in map(_assignment, schema or [])}
     tables = DuckTables(BatchEngine.BACKTRACK if engine is Engine.spark else BatchEngine(engine.value), steps_max)
     added: list[str] = []
@@ -83,10 +83,18 @@ def command(
     sys.stdout.flush()
 
 
+def _from_stdin() -> str:
+    from unerring.rules.sql.limits import SIZE_MAX
+
+    data = sys.stdin.buffer.read(4 * SIZE_MAX + 1)  # more cannot be a statement
+    # A byte that is no UTF-8 is kept as it is in an argument: who reads the statement says where it stands.
+    return data.decode("utf-8", "surrogateescape")
+
+
 def _on_spark(tables: DuckTables, names: list[str], text: str, steps_max: int | None) -> list[dict[str, Any]]:
     """The same statement on a Spark session of its own; Spark SQL runs what stands around MATCH_RECOGNIZE."""
     from unerring.pipeline.session import SparkConfig, session
-    from unerring.pipeline.sql_tables import match, rows_of
+    from unerring.pipeline.sql_tables import SparkTables
 
     with tempfile.TemporaryDirectory(prefix="unerring-") as folder:
         # A task a core: a table that fits into this process is not spread over the default 200.
@@ -94,7 +102,7 @@ def _on_spark(tables: DuckTables, names: list[str], text: str, steps_max: int | 
         with session(SparkConfig(log=str(Path(folder) / "spark.log"), more=few), "unerring query") as spark:
             for name in names:
                 spark.createDataFrame(tables.table(name)).createOrReplaceTempView(name)
-            return rows_of(match(spark, text, steps_max=steps_max))
+            return SparkTables(spark, steps_max).rows(text)
 
 
 def _explain(tables: DuckTables, text: str, as_json: bool) -> None:

@@ -58,10 +58,19 @@ class SparkTables:
         self._statement: Rewriting | None = None
 
     def query(self, sql: str) -> DataFrame:
-        """The statement's rows."""
+        """The statement's rows, as a DataFrame."""
+        return self._answer(sql)[1]
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        """The statement's rows, each by the names of its columns."""
+        statement, frame = self._answer(sql)
+        statement.check_names(frame.columns)
+        return rows_of(frame)
+
+    def _answer(self, sql: str) -> tuple[Rewriting, DataFrame]:
         statement = self._statement = Rewriting(sql)
         statement.recognise_all(self)
-        return self._frame(statement.sql(self.dialect))
+        return statement, self._frame(statement.sql(self.dialect))
 
     def describe(self, query: str) -> list[tuple[str, ColumnType | None, str]]:
         schema = self._frame(query).schema

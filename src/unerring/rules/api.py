@@ -105,6 +105,10 @@ class _Built:
         except (RuleError, SchemaError) as error:
             text = str(error)
             raise RuleError(text if text.startswith(f"rule {self.name}:") else f"rule {self.name}: {text}") from None
+        except RecursionError:
+            raise RuleError(
+                f"rule {self.name}: its pattern or a condition of it is nested too deep; split it into several rules"
+            ) from None
         return Rule(plan, tuple(s.made_by if isinstance(s, TimedOutOutput) else s for s in sources))
 
     def _inputs(self, sources: tuple[object, ...]) -> tuple[pl.Input, ...]:

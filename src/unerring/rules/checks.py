@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from unerring.model import ColumnType, RuleError
 from unerring.rules.expressions import (
@@ -36,10 +36,13 @@ from unerring.rules.patterns import (
     can_be_empty,
     nodes,
 )
-from unerring.rules.reading import lookahead, of_row_alone, positions, walk
+from unerring.rules.reading import depth_of, lookahead, of_row_alone, positions, walk
 
 if TYPE_CHECKING:
     from unerring.rules.plan import Input, JoinPlan, Measure, OperatorPlan, PatternPlan, Plan, WindowPlan
+
+DEPTH_MAX: Final = 120
+"""Of an expression. What evaluates it goes down by recursion."""
 
 
 def wrong(rule: str, what: str) -> NoReturn:
@@ -96,6 +99,13 @@ def _check_attributes(
     plan: Plan, expr: Expr, here: tuple[Input, ...], streams: dict[str, tuple[Input, ...]], where: str
 ) -> None:
     """Every column that is read exists, with that type, in at least one stream that the row can come from."""
+    if depth_of(expr) > DEPTH_MAX:
+        wrong(
+            plan.name,
+            f"{where} is nested more than {DEPTH_MAX} deep; use .isin(...), or compute a part in a rule below",
+        )
+    aggregates = [node for node in walk(expr) if isinstance(node, Aggregate)]
+    aggregated = {id(inner) for node in aggregates for argument in node.arguments for inner in walk(argument)}
     for node in walk(expr):
         if isinstance(node, Aggregate):
             if any(isinstance(inner, Aggregate) for argument in node.arguments for inner in walk(argument)):
@@ -110,21 +120,11 @@ def _check_attributes(
             for name in node.at.variables:
                 if name not in streams:
                     wrong(plan.name, f"{where} names {name!r}, which is not bound; there are {_listed(streams)}")
-            if isinstance(node, Attribute) and not _within_aggregate(expr, node):
+            if isinstance(node, Attribute) and id(node) not in aggregated:
                 sources = here if node.at == HERE else plan.inputs
                 if node.at.variables and not node.at.shift:
                     sources = _sources(node.at.variables, streams, plan.inputs)
                 _check_column(plan, node, sources, where)
-
-
-def _within_aggregate(expr: Expr, leaf: Expr) -> bool:
-    return any(
-        leaf is inner
-        for node in walk(expr)
-        if isinstance(node, Aggregate)
-        for argument in node.arguments
-        for inner in walk(argument)
-    )
 
 
 def _sources(

@@ -34,6 +34,23 @@ def _walk_value(value: object) -> Iterator[Expr]:
             yield from _walk_value(item)
 
 
+def depth_of(expr: Expr) -> int:
+    """How deep its nodes are nested; without recursion, so that it can be asked of any."""
+    depth = 0
+    level: list[object] = [expr]
+    while level:
+        depth += 1
+        values = [getattr(node, name) for node in level for name in field_names(type(node))]
+        level = []
+        while values:
+            value = values.pop()
+            if isinstance(value, tuple):
+                values += value
+            elif isinstance(value, Expr):
+                level.append(value)
+    return depth
+
+
 def positions(expr: Expr) -> Iterator[At]:
     """The `At` of every leaf that reads a row, not those inside an aggregate's arguments."""
     if isinstance(expr, Attribute | EventTime | EventOrdinal | Classifier):

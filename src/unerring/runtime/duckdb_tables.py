@@ -102,9 +102,7 @@ class DuckTables:
         statement, _ = self.recognised(sql)
         cursor = self._run(statement.sql(self.dialect))
         names = [column[0] for column in cursor.description or ()]
-        for name in names:
-            if names.count(name) > 1:
-                raise RuleError(f"two columns are called {name!r}; give one of them another name with AS")
+        statement.check_names(names)
         while rows := self._told(lambda: cursor.fetchmany(10_000)):
             for row in rows:
                 yield dict(zip(names, row, strict=True))

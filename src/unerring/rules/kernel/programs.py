@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,6 +23,9 @@ from unerring.rules.kernel.state import Memory
 from unerring.rules.kernel.trailing import TrailingSource
 from unerring.rules.kernel.windows import WindowSource
 from unerring.rules.plan import JoinPlan, PatternPlan, Plan, SkipKind, Trailing, WindowPlan
+
+NESTING_MAX = 180
+"""Parentheses in each other: Python reads 200."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +160,16 @@ def _program(
 ) -> Program:
     """`base`: integers of an entry before its registers."""
     source += measure_function(measures, bank)
+    if _nesting(source) > NESTING_MAX:
+        raise Uncompiled("an expression of it is nested too deep")
     integers, floats, states = bank.widths()
     texts = tuple(base + column for column in bank.texts())
     return Program(kernel, source, reader, bank, measures, memory, (base + integers, floats, states), texts)
+
+
+def _nesting(source: str) -> int:
+    depth = deepest = 0
+    for sign in re.findall(r"[()\[\]]", source):
+        depth += 1 if sign in "([" else -1
+        deepest = max(deepest, depth)
+    return deepest

@@ -17,6 +17,7 @@ from sqlglot.parsers.trino import TrinoParser
 from sqlglot.tokenizer_core import TokenType
 
 from unerring.model import RuleError
+from unerring.rules.sql.limits import check_text, check_tree, check_words
 from unerring.rules.sql.source import Source
 
 
@@ -218,16 +219,23 @@ class RowPatternSql(Trino):
 
 def parse_statement(source: Source) -> exp.Query:
     """The one query that the text is."""
+    check_text(source)
+    dialect = RowPatternSql()
     try:
-        found = [tree for tree in RowPatternSql().parse(source.text) if tree is not None]
+        tokens = dialect.tokenize(source.text)
+        check_words(source, tokens)
+        found = [tree for tree in dialect.parser().parse(tokens, source.text) if tree is not None]
     except (ParseError, TokenError) as error:
         raise RuleError(_sentence(source, error)) from None
+    except RecursionError:  # a mixture of what `limits` bounds one by one, or a caller that is deep down itself
+        raise source.wrong(0, "the statement is nested too deep; write its inner parts as WITH queries") from None
     if not found:
         raise RuleError("the statement is empty; write SELECT ... FROM ... MATCH_RECOGNIZE (...)")
     if len(found) > 1:
         raise RuleError("there are several statements; give one, without a semicolon in it")
     if not isinstance(found[0], exp.Query):
         raise source.wrong(found[0], f"{found[0].key.upper()} is no query; write SELECT ...")
+    check_tree(source, found[0])
     return found[0]
 
 

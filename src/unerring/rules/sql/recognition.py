@@ -112,6 +112,11 @@ class _Compiler:
         if len(set(partition)) < len(partition):
             raise self._source.wrong(self._list("partition_by")[-1], "PARTITION BY names a column twice")
         order = tuple(self._order_key(item) for item in self._list("order_by"))
+        for number, (column, _) in enumerate(order):
+            if column in [before for before, _ in order[:number]]:
+                raise self._source.wrong(
+                    self._list("order_by")[number], f"ORDER BY names {column.name} twice; the second changes nothing"
+                )
         measures, measure_names = self._measures()
         layout = self._layout(partition, order, measures, measure_names)
         variables = self._definitions()

@@ -15,7 +15,7 @@ from unerring.model import ColumnType
 from unerring.rules.sql.dialect import RowPattern, parse_statement
 from unerring.rules.sql.names import columns_of
 from unerring.rules.sql.recognition import Recognition, compile_recognition
-from unerring.rules.sql.source import Source
+from unerring.rules.sql.source import Source, offset_of
 
 TABLE: Final = "unerring_match_"
 """The tables that MATCH_RECOGNIZE makes are called this and a number."""
@@ -44,6 +44,8 @@ class Rewriting:
     def __init__(self, text: str) -> None:
         self.source = Source(text)
         self.tree: exp.Expr = parse_statement(self.source)
+        self._measures: list[tuple[str, int]] = []
+        """The names that MATCH_RECOGNIZE gives its columns, and where they stand."""
 
     def recognise_all(self, engine: SqlEngine) -> list[Recognition]:
         """Run every MATCH_RECOGNIZE; afterwards the tree is plain SQL."""
@@ -54,6 +56,9 @@ class Rewriting:
             recognition = compile_recognition(node, columns, self.source, f"match{number}")
             table = f"{TABLE}{number}"
             engine.recognise(query, recognition, table)
+            self._measures += [
+                (measure.alias, offset_of(measure.args["alias"])) for measure in node.args.get("measures") or []
+            ]
             self._replace(node, table)
             found.append(recognition)
         return found
@@ -70,6 +75,21 @@ class Rewriting:
             if node.meta.get("start") is not None and (node.name or node.key).lower() in names
         ]
         return self.source.place(min(found)) if found else None
+
+    def check_names(self, names: Sequence[str]) -> None:
+        """Refuse an answer with two columns of one name: its rows could not be told apart by name."""
+        for name in names:
+            if names.count(name) > 1:
+                raise self.source.wrong(
+                    self._second(name), f"two columns are called {name!r}; give one of them another name with AS"
+                )
+
+    def _second(self, name: str) -> int:
+        """Where a name stands for the second time: in SELECT, or as a measure."""
+        selected = self.tree.selects if isinstance(self.tree, exp.Query) else []
+        found = [offset_of(item) for item in selected if item.alias_or_name.lower() == name.lower()]
+        found += [offset for measure, offset in self._measures if measure.lower() == name.lower()]
+        return sorted(found)[:2][-1] if found else offset_of(self.tree)
 
     def _twice(self, node: RowPattern, engine: SqlEngine) -> set[str]:
         """The names of several columns of a subquery: an engine may rename them, but who means one must say which."""
@@ -109,16 +129,18 @@ class Rewriting:
         node.replace(made)
 
 
-def _inner_first(node: exp.Expr) -> Iterator[RowPattern]:
-    clause = node.args.get("with_")
-    children = [clause] if isinstance(clause, exp.Expr) else []
-    for key, value in node.args.items():
-        if key != "with_":
-            children += [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, exp.Expr)]
-    for child in children:
-        yield from _inner_first(child)
-    if isinstance(node, RowPattern):
-        yield node
+def _inner_first(tree: exp.Expr) -> Iterator[RowPattern]:
+    """Without recursion: a chain of ANDs is as deep as it is long."""
+    waiting: list[tuple[exp.Expr, bool]] = [(tree, False)]
+    while waiting:
+        node, seen = waiting.pop()
+        if not seen:
+            clause = node.args.get("with_")
+            others = [part for part in node.iter_expressions() if part is not clause]
+            children = [clause, *others] if isinstance(clause, exp.Expr) else others
+            waiting += [(node, True), *((child, False) for child in reversed(children))]
+        elif isinstance(node, RowPattern):
+            yield node
 
 
 def _is_within(node: exp.Expr, ancestor: exp.Expr) -> bool:
