@@ -22,7 +22,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -34,7 +33,7 @@ import workloads
 from unerring.app import live
 from unerring.app.live_top import situations
 from unerring.log import EventLog, with_origin
-from unerring.model import TIME_MAX, Persist, schema_of
+from unerring.model import TIME_MAX, LogError, Persist, schema_of, verified_json
 from unerring.rules.kernel import KernelEngine
 from unerring.rules.kernel.columns import Columns, Numbers, Texts
 from unerring.rules.workloads import W1, Typed
@@ -120,12 +119,10 @@ class _Run:
 
     def told(self, name: str) -> dict[str, Any]:
         try:
-            said: dict[str, Any] = msgspec.json.decode(
-                (self.data / live.LIVE / "status" / f"{dotted(name)}.json").read_bytes()
-            )
-        except (OSError, msgspec.DecodeError):
+            told = (self.data / live.LIVE / "status" / f"{dotted(name)}.json").read_bytes()
+            return verified_json(told, dict[str, Any], name)
+        except (OSError, LogError):
             return {}
-        return said
 
     def member(self, name: str) -> bool:
         process = self.supervisor.processes.get(name)

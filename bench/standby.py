@@ -9,7 +9,6 @@ once, from its checkpoint; until the same.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import statistics
@@ -30,7 +29,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.envir
 
 import live_w1
 from unerring.log import EventLog, LogWriter
-from unerring.model import Stamp, schema_of
+from unerring.model import LogError, Stamp, schema_of, verified_json
 from unerring.rules.workloads import Typed
 from unerring.runtime.live.hosting import dotted
 
@@ -172,8 +171,9 @@ def _leader(data: Path) -> dict[str, Any] | None:
     found = []
     for name in ("spark/0", "spark/1"):
         try:
-            told = json.loads((data / "live" / "status" / f"{dotted(name)}.json").read_bytes())
-        except (OSError, ValueError):
+            raw = (data / "live" / "status" / f"{dotted(name)}.json").read_bytes()
+            told = verified_json(raw, dict[str, Any], name)
+        except (OSError, LogError):
             return None
         if told.get("phase") != "MEMBER" or time.time() - told["at"] > 1 or not psutil.pid_exists(told["pid"]):
             return None
