@@ -12,10 +12,12 @@ import pytest
 from unerring.app.feeds import Feeds
 from unerring.app.parts import Parts
 from unerring.app.resets import reset_producer
+from unerring.app.verifying import verify
 from unerring.channels import Start
 from unerring.cli import main
-from unerring.log import EventLog, Quarantine, Reason
+from unerring.log import BadEvent, EventLog, Quarantine, Reason
 from unerring.model import CallerError, StaleEpoch, schema_of
+from unerring.pipeline.auditing import is_accounted
 from unerring.rules.workloads import Typed
 from unerring.runtime.channel import Publisher, epochs
 
@@ -86,6 +88,7 @@ def test_a_producer_whose_clock_was_a_day_ahead_is_heard_again_after_a_reset(
         until(lambda: log.chain("Typed").through_us == 30, feeds)
         feeds.stop()
     assert times(log) == [*range(1, 11), *range(21, 31)]
+    assert verify(tmp_path).damage == []
     assert log.chain("Typed").producers()[lost.producer][0] < high
 
 
@@ -95,6 +98,24 @@ def call(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         main(arguments)
     assert ended.value.code in (0, None)
     return capsys.readouterr().out
+
+
+def test_an_audit_still_accounts_for_an_epoch_that_was_reset() -> None:
+    """Its number is above that of the epoch that followed it, which does not mean that it is not sealed yet."""
+    ends, resets = {"p": (5, 30)}, {"p": [(9, 10)]}
+    told = {
+        mark: is_accounted(BadEvent("p", *mark, Reason.LOST, "", b""), {"p": (4, 7)}, ends, resets)
+        for mark in [(4, 7), (4, 8), (5, 30), (5, 31), (8, 1), (9, 4), (9, 11)]
+    }
+    assert told == {
+        (4, 7): False,
+        (4, 8): True,
+        (5, 30): True,
+        (5, 31): False,
+        (8, 1): False,
+        (9, 4): True,
+        (9, 11): True,
+    }
 
 
 def test_what_cannot_be_reset_is_a_sentence(tmp_path: Path) -> None:

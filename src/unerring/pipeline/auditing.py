@@ -6,7 +6,7 @@ whole stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,8 +19,9 @@ from unerring.audit.moments import moment
 from unerring.audit.report import RuleVerdict, Witness
 from unerring.audit.strong_reliability import COMPLETENESS, FALSE_POSITIVE
 from unerring.audit.verdict import Violation
-from unerring.log import Chain, EventLog, Quarantine, Resets, Span
+from unerring.log import BadEvent, Chain, EventLog, Quarantine, Resets, Span
 from unerring.log.chain import SEGMENTS
+from unerring.log.resets import Mark
 from unerring.log.segments import Segment, segment_name
 from unerring.model import TIME_MAX, LogError, Stamp
 from unerring.pipeline.history import rows_before
@@ -107,18 +108,24 @@ def judge_intake(spark: SparkSession, log: EventLog, name: str) -> tuple[list[In
     for part in _run(spark, len(spans), _intake_task(chain, spans)):
         for producer, epoch, ranges in msgspec.msgpack.decode(part, type=list[tuple[str, int, list[Range]]]):
             taken.setdefault((producer, epoch), []).extend(ranges)
-    cuts, ends = chain.base.producers, chain.producers()
-    resets = Resets(log.store, name).all()
+    ends, resets = chain.producers(), Resets(log.store, name).all()
     marks = [
         (bad.producer, bad.epoch, bad.sequence, bad.reason.value)
         for bad in Quarantine(log.store, name).events()
-        # Before the cut retention took the account along; after the end the writer has not sealed what is between.
-        # An epoch that was reset is over, though its number is above what followed it.
-        if cuts.get(bad.producer, (-1, -1)) < (bad.epoch, bad.sequence) <= ends.get(bad.producer, (2**62, 2**62))
-        or bad.epoch in (epoch for epoch, _ in resets.get(bad.producer, ()))
+        if is_accounted(bad, chain.base.producers, ends, resets)
     ]
     accounts, violations = check_intake(name, taken, marks)
     return accounts, violations, sum(chain.footer(span).rows for span in spans)
+
+
+def is_accounted(
+    bad: BadEvent, cuts: Mapping[str, Mark], ends: Mapping[str, Mark], resets: Mapping[str, Sequence[Mark]]
+) -> bool:
+    """Before the cut retention took the account along; after the end the writer has not sealed what is between. An
+    epoch that was reset is over, though its number is above what followed it."""
+    mark = bad.epoch, bad.sequence
+    over = any(epoch == bad.epoch for epoch, _ in resets.get(bad.producer, ()))
+    return cuts.get(bad.producer, (-1, -1)) < mark and (over or mark <= ends.get(bad.producer, (2**62, 2**62)))
 
 
 def bounds_of(chains: Sequence[Chain], through_us: int) -> tuple[int, int] | None:
