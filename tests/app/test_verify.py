@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.app.small_run import files, flips, make
+from unerring.app.folder import remember
 from unerring.app.verifying import KINDS, verify
 from unerring.cli import main
 from unerring.log import EventLog
@@ -108,6 +109,18 @@ def test_a_run_that_goes_on_is_verified(data: Path) -> None:
     assert not verify(data, meanwhile).damage
     assert seen == sorted(seen)
     storage.close()
+
+
+def test_a_folder_of_an_older_release_is_read_and_said_to_be_unprotected(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (data / "run.json").write_bytes(b'{"app":"a:b","version":"0.1","format":1}')
+    position = data / "log" / "Burst" / "positions" / "starts.json"
+    position.write_bytes(b"[20,0]")
+    assert run(str(data)) == 0
+    assert "positions of readers: 1 files, 6 bytes; 1 of an older release, without digests" in capsys.readouterr().out
+    assert "what that one wrote has no digests" in remember(data, "a:b")
+    assert not remember(data, "a:b")
 
 
 def test_a_folder_that_is_no_run_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

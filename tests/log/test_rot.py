@@ -120,6 +120,16 @@ def test_a_reader_knows_that_a_chain_was_longer() -> None:
         EventLog(store).chain("Reading")
 
 
+def test_who_read_a_chain_finds_that_it_was_longer() -> None:
+    """A live source has its position in its own database."""
+    store = small()
+    slow = EventLog(store).chain("Reading")
+    EventLog(store).chain("Reading").seal(40, table([40]))
+    slow.check_reached(40, "the source of Reading")
+    with pytest.raises(LogError, match=r"is missing, .* the source of Reading knows that it reached 50"):
+        slow.check_reached(50, "the source of Reading")
+
+
 def test_a_chain_that_was_rolled_back_and_grew_again_is_found() -> None:
     store = small()
     old = store.read("Reading/reached.json") or b""

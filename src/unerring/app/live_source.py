@@ -27,6 +27,7 @@ async def follow(data: Path, schema: StreamSchema, buckets: int, host: Host) -> 
     chain = EventLog(data / "log").create(schema, buckets)
     source: Any = host.driver.machine
     queue = source.outgoing.queues[schema.name]
+    chain.check_reached(queue.progress, f"the source of {schema.name}")
     done_us = max(queue.progress, chain.base.from_us)
     pause_s = LOOK_S
     while True:

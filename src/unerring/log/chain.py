@@ -99,6 +99,14 @@ class Chain:
             else:
                 return self.through_us
 
+    def check_reached(self, time_us: int, who: str) -> None:
+        """The chain goes at least to a time up to which somebody has seen it; a sentence if it was rolled back."""
+        if time_us > self.through_us and time_us > self.refresh():
+            raise LogError(
+                f"{self._where(self.through_us)} is missing, and what followed it: the chain of stream {self.name} "
+                f"ends at {self.through_us}, but {who} knows that it reached {time_us}; restore them from a copy"
+            )
+
     def last(self) -> Footer | None:
         """The footer of the newest segment known."""
         return self.footer(self._spans[-1]) if self._spans else None
@@ -238,11 +246,7 @@ class Chain:
         if reached is not None:
             known[REACHED] = reached.through_us
         for who, time_us in known.items():
-            if time_us > self.through_us and time_us > self.refresh():
-                raise LogError(
-                    f"{self._where(self.through_us)} is missing, and what followed it: the chain of stream {self.name} "
-                    f"ends at {self.through_us}, but {who} knows that it reached {time_us}; restore them from a copy"
-                )
+            self.check_reached(time_us, who)
         if reached is not None and reached.through_us > self.base.from_us:
             span = self._spans[_bisect(self._spans, reached.through_us - 1)]
             if (span.through_us, self.footer(span).digest) != (reached.through_us, reached.digest):
