@@ -12,7 +12,13 @@ from unerring.app.live import make_cluster
 from unerring.app.verifying import KINDS
 from unerring.log import BadEvent, Base, EventLog, LocalStore, Positions, Quarantine, Reason, ingest
 from unerring.log.times import Times
-from unerring.model import Persist, Stamp, UnerringError, protect_json
+from unerring.model import Persist, Stamp, UnerringError, protect_json, schema_of
+from unerring.pipeline import savepoints
+from unerring.pipeline.level import levels_of
+from unerring.pipeline.share import Share
+from unerring.pipeline.states import States
+from unerring.pipeline.versions import enter
+from unerring.rules.workloads import W1, Typed
 from unerring.runtime import happenings, learned
 from unerring.runtime.happenings import What
 from unerring.runtime.live.hosting import note
@@ -50,9 +56,21 @@ def make(data: Path) -> None:
     (data / "costs.json").write_bytes(b"[]")
     learned.keep(data / "costs.json", data / "processes")
     (data / "costs.json").unlink()
+    _keep_states(data)
     storage = SqliteStorage(data / "processes" / "n0.db", StorageConfig(checkpoint_bytes=1 << 16))
     storage.write([Persist(puts=tuple((f"i{number}|accepted", bytes([number]) * 40) for number in range(20)))])
     storage.close()
+
+
+def _keep_states(data: Path) -> None:
+    """What rules on Spark keep, of a level without an event."""
+    [level] = levels_of((W1.plan,), (schema_of(Typed),), str(data), 1)
+    enter(level)
+    share = Share(level, 0)
+    share.begin(20)
+    States(level).begin(0)
+    States(level).keep(share)
+    savepoints.keep(level, 20, 0, share.snapshot())
 
 
 def files(data: Path) -> Iterator[tuple[str, verifying.Check, Path]]:

@@ -42,7 +42,7 @@ def test_a_whole_run_is_found_whole(data: Path, capsys: pytest.CaptureFixture[st
     assert not found.damage
     assert not found.others, "no file is left out"
     missing = [kind.name for kind in found.kinds if not kind.files]
-    assert missing == ["events back from quarantine", "versions of rules", "states on Spark", "savepoints"]
+    assert missing == ["events back from quarantine"]
 
 
 def test_bytes_of_every_kind_of_file_are_protected(data: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unerring.model import TIME_MAX, LogError, RuleError
+from unerring.model import TIME_MAX, TIME_MIN, LogError, RuleError
 from unerring.pipeline.intervals import next_end
 from unerring.pipeline.level import levels_of
 from unerring.pipeline.sealing import numbered
@@ -55,12 +55,13 @@ def test_any_spread_and_any_cut_give_the_oracles_events(
         write(level.log.create(schema, log_buckets), events[schema.name], cuts, 400)
     shares = [Share(level, bucket) for bucket in range(buckets)]
     while shares[0].through_us < 400:
-        advance(level, shares, next_end(level.chains(), shares[0].through_us, 400, rows))
+        end = next_end(level.chains(), shares[0].through_us, 400, rows)
+        advance(level, shares, end)
         if restored:
             states = [share.snapshot() for share in shares]
             shares = [Share(level, bucket) for bucket in range(buckets)]
             for share, state in zip(shares, states, strict=True):
-                share.restore(state)
+                share.restore(state, end, "here")
     wanted = run_tree(PLANS, [*events[TYPED.name], *events[OTHER.name]], dict(level.ranks), 400)
     for plan in PLANS:
         assert sealed(data, plan.name) == [event for event in wanted if event.stream == plan.name]
@@ -69,10 +70,10 @@ def test_any_spread_and_any_cut_give_the_oracles_events(
 def test_a_state_of_other_rules_is_refused(tmp_path: Path) -> None:
     [one] = levels_of(PLANS, (TYPED, OTHER), str(tmp_path), 2)
     [two] = levels_of((*PLANS[:2], pair("Others", OTHER, "C", "D", 61)), (TYPED, OTHER), str(tmp_path), 2)
-    with pytest.raises(RuleError, match="state is of other rules"):
-        Share(two, 0).restore(Share(one, 0).snapshot())
-    with pytest.raises(RuleError, match="state is of other rules"):
-        Share(one, 1).restore(Share(one, 0).snapshot())
+    with pytest.raises(RuleError, match="here is a state of other rules"):
+        Share(two, 0).restore(Share(one, 0).snapshot(), TIME_MIN, "here")
+    with pytest.raises(RuleError, match="here is a state of other rules"):
+        Share(one, 1).restore(Share(one, 0).snapshot(), TIME_MIN, "here")
 
 
 def test_a_state_that_is_missing_is_not_replaced_by_an_empty_one(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from unerring.log import Chain, Span
-from unerring.model import TIME_MIN
+from unerring.model import TIME_MIN, LogError
 from unerring.pipeline.level import Level
 from unerring.pipeline.states import States
 from unerring.pipeline.versions import end_of
@@ -87,6 +87,17 @@ class Front:
         reached = min(chain.refresh() for chain in self.chains.values())
         return min(reached, end_of(self.level))
 
+    def check(self, through_us: int) -> None:
+        """An interval that Spark planned before ends where all chains are: its own checkpoint may be damaged."""
+        self.reached_us()
+        for chain in self.chains.values():
+            if chain.through_us < through_us:
+                raise LogError(
+                    f"{self.level.checkpoint}: Spark's checkpoint has an interval up to {through_us}, and stream "
+                    f"{chain.name} ends at {chain.through_us}; restore what is damaged from a copy, or remove the "
+                    "checkpoint, and the level goes on from a savepoint or the log"
+                )
+
     def stop_at_present(self) -> None:
         """Go no further than what is there now."""
         self._target_us = self.reached_us()
@@ -138,7 +149,7 @@ class _Reader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         return (self._rows(from_us, end_us), {"through_us": end_us}) if end_us > from_us else (iter(()), start)
 
     def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[tuple[Any, ...]]:
-        self._front.reached_us()
+        self._front.check(end["through_us"])
         return self._rows(start["through_us"], end["through_us"])
 
     def commit(self, end: dict[str, int]) -> None:

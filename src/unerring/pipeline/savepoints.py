@@ -35,11 +35,12 @@ def find(level: Level, at_most_us: int | None = None) -> int | None:
 def share_at(level: Level, bucket: int, from_us: int) -> Share:
     """A bucket's share as it stands at a time: from a savepoint if there is one, else with nothing behind it."""
     share = Share(level, bucket)
-    state = _store(level).read(f"{_name(from_us)}/{bucket}")
+    store, name = _store(level), f"{_name(from_us)}/{bucket}"
+    state = store.read(name)
     if state is None:
         share.begin(from_us)
     else:
-        share.restore(state)
+        share.restore(state, from_us, store.locate(name))
     return share
 
 

@@ -5,12 +5,12 @@ The same object runs in a streaming task, in a batch task and in a plain process
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from unerring.log import BadEvent, Chain, Quarantine, Reason, Span, buckets_of
-from unerring.model import TIME_MIN, RuleError, StreamSchema, invariant
+from unerring.model import TIME_MIN, LogError, RuleError, StreamSchema, invariant, protect, verified
 from unerring.pipeline.engines import feed_of
 from unerring.pipeline.feeding import Feed
 from unerring.pipeline.level import Level
@@ -18,6 +18,9 @@ from unerring.rules import Plan
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_OLD: Final = b"\x94"
+_REMEDY: Final = "restore it from a copy, or remove the level's checkpoint, and it goes on from a savepoint or the log"
 
 
 class ShareState(msgspec.Struct, frozen=True, array_like=True):
@@ -71,16 +74,21 @@ class Share:
         return outputs
 
     def snapshot(self) -> bytes:
+        """The state where the share stands, with a digest of all of it: the same bytes whoever computes it."""
         engines = tuple(feed.snapshot() for feed in self._feeds)
-        return msgspec.msgpack.encode(ShareState(self.level.version, self.bucket, self.through_us, engines))
+        return protect(msgspec.msgpack.encode(ShareState(self.level.version, self.bucket, self.through_us, engines)))
 
-    def restore(self, state: bytes) -> None:
-        held = msgspec.msgpack.decode(state, type=ShareState)
+    def restore(self, state: bytes, at_us: int, where: str) -> None:
+        """Stand at `at_us`, by a state that was kept then. `where` it was kept: for what is wrong with it."""
+        # An older release kept the array itself.
+        held = msgspec.msgpack.decode(state if state[:1] == _OLD else verified(state, where, _REMEDY), type=ShareState)
         if (held.version, held.bucket) != (self.level.version, self.bucket):
             raise RuleError(
-                f"level {self.level.number}: the checkpoint's state is of other rules or another number of buckets; "
+                f"{where} is a state of other rules or another number of buckets than level {self.level.number} has; "
                 "start with a new --data folder, or bring the new rules in with a stamp"
             )
+        if held.through_us != at_us:
+            raise LogError(f"{where} is the state at {held.through_us}, not at {at_us}: it was swapped; {_REMEDY}")
         for feed, engine in zip(self._feeds, held.engines, strict=True):
             feed.restore(engine)
         self.through_us = held.through_us

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from unerring.model import LogError
 from unerring.pipeline.intervals import Bounds, Intervals, read_spans
 from unerring.pipeline.level import Level
 from unerring.pipeline.savepoints import share_at
@@ -74,12 +73,7 @@ def _share(level: Level, bucket: int, from_us: int, state: bytes | None) -> Shar
     if state is None:
         return share_at(level, bucket, from_us)
     share = Share(level, bucket)
-    share.restore(bytes(state))
-    if share.through_us != from_us:
-        raise LogError(
-            f"{level.checkpoint}: bucket {bucket} of level {level.number} has a state at {share.through_us} in Spark's "
-            f"store, and its micro-batch begins at {from_us}; remove that folder, and it goes on from a savepoint"
-        )
+    share.restore(bytes(state), from_us, f"{level.checkpoint}: what Spark's store has for bucket {bucket}")
     return share
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from unerring.log import LocalStore
-from unerring.model import TIME_MIN, LogError
+from unerring.model import TIME_MIN, LogError, protect, verified
 from unerring.pipeline import savepoints
 from unerring.pipeline.level import Level
 from unerring.pipeline.share import Share
@@ -36,12 +36,16 @@ class States:
 
     def begin(self, from_us: int) -> None:
         """Note where the level's query starts."""
-        self._store.replace(_START, str(from_us).encode())
+        self._store.replace(_START, protect(str(from_us).encode()))
 
     def started(self) -> int | None:
         """Where the level's query started; None before it did."""
         started = self._store.read(_START)
-        return None if started is None else int(started)
+        if started is None:
+            return None
+        if started.removeprefix(b"-").isdigit():  # an older release wrote it
+            return int(started)
+        return int(verified(started, self._store.locate(_START), "remove the level's checkpoint, and it begins again"))
 
     def begins_at(self) -> int:
         """Where the level's query starts, which was noted before it did."""
@@ -69,7 +73,7 @@ class States:
         state = self._store.read(_name(from_us, bucket))
         if state is not None:
             share = Share(self._level, bucket)
-            share.restore(state)
+            share.restore(state, from_us, self._store.locate(_name(from_us, bucket)))
             return share
         if self.started() != from_us:
             raise LogError(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from unerring.model import MILLISECOND_US, TIME_MAX, TIME_MIN, Column, ColumnType, RuleError
+from unerring.model import MILLISECOND_US, TIME_MAX, TIME_MIN, Column, ColumnType, RuleError, protect, verified
 from unerring.pipeline.carrying import BUCKET, ORDINAL, TIME, as_log_rows, carried, carried_schema, quoted, split
 from unerring.pipeline.engines import feed_of
 from unerring.pipeline.feeding import Feed
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
 
 BUCKETS: Final = 8
+_OLD: Final = b"\x93"
 _AT: Final = "event_at"
 _PLACE: Final = (Column("_rank", ColumnType.INT), Column("_ordinal", ColumnType.INT), Column("_index", ColumnType.INT))
 
@@ -108,7 +109,7 @@ def _piece(reading: Reading) -> Callable[[Any, Iterable[pd.DataFrame], GroupStat
     def run(key: Any, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         import pyarrow as pa
 
-        kept = msgspec.msgpack.decode(bytes(state.get[0]), type=_State) if state.exists else None
+        kept = _kept(bytes(state.get[0]), reading) if state.exists else None
         parts = [] if kept is None or not kept.held else [_unpacked(kept.held)]
         if not state.hasTimedOut:
             frames = list(frames)
@@ -130,10 +131,17 @@ def _piece(reading: Reading) -> Callable[[Any, Iterable[pd.DataFrame], GroupStat
             state.remove()
             return
         snapshot = engine.snapshot()
-        state.update((msgspec.msgpack.encode(_State(from_us, _packed(table), snapshot)),))
+        state.update((protect(msgspec.msgpack.encode(_State(from_us, _packed(table), snapshot))),))
         state.setTimeoutTimestamp(state.getCurrentWatermarkMs() + 1)
 
     return run
+
+
+def _kept(state: bytes, reading: Reading) -> _State:
+    """What Spark's store has kept for a bucket. An older release kept the array itself."""
+    where = f"rule {reading.plan.name}: the state in the query's checkpoint"
+    remedy = "begin the query again with a new checkpoint"
+    return msgspec.msgpack.decode(state if state[:1] == _OLD else verified(state, where, remedy), type=_State)
 
 
 def _check_times(missing: int, reading: Reading) -> None:

@@ -86,7 +86,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if through_us <= from_us:
             return []
         front = self._at()
-        front.reached_us()
+        front.check(through_us)
         spans = spans_of(front.chains, from_us, through_us)
         ends = steps_of(front.chains, from_us, through_us, self._bounds.rows_at_once)
         return [Task(bucket, from_us, ends, spans) for bucket in range(self._level.buckets)]
