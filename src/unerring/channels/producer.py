@@ -143,6 +143,11 @@ class Producer:
         """Nothing at or before it will be published any more."""
         return TIME_MIN if self._last_stamp is None else self._last_stamp[0]
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether more events of the last time may be published."""
+        return self._last_stamp is not None and self._last_stamp[1] < ORDINAL_MAX
+
     def start(self, now: int) -> Effects:
         """The new epoch is on stable storage before anything of it is sent."""
         self._buffer.restamp(now)
@@ -209,7 +214,7 @@ class Producer:
         the last time will come."""
         self.closed = True
         puts = [closed_put(self.last)]
-        if self._last_stamp is not None and self._last_stamp[1] < ORDINAL_MAX:
+        if self._last_stamp is not None and self.goes_on:
             self._promised_us = self._last_stamp[0]
             self._last_stamp = (self._promised_us, ORDINAL_MAX)
             puts += [last_put(self.last, self._last_stamp)] if self._config.durable else []

@@ -120,6 +120,13 @@ class SendsBeforeDisk(Producer):
         return None if effects is None else sorted(effects, key=lambda effect: isinstance(effect, Persist))
 
 
+class DeclaresTooSoon(Producer):
+    """Says with every event that its time is over, and publishes more of that time all the same."""
+
+    def _signed(self, frames: Frames) -> Frames:
+        return super()._signed(msgspec.structs.replace(frames, more=False))
+
+
 class RenumberingRelay(Relay):
     """Numbers what it passes on by itself, which hides what it lost."""
 

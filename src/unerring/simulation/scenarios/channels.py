@@ -24,10 +24,11 @@ from unerring.channels import (
 from unerring.channels.codec import ChannelCodec
 from unerring.channels.config import ChannelConfig
 from unerring.channels.messages import PresentEpoch, Promise, any_epoch
-from unerring.model import MILLISECOND_US, SECOND_US, Entropy
+from unerring.model import MILLISECOND_US, SECOND_US, TIME_MIN, Entropy
 from unerring.simulation.channel_canaries import (
     AsksOnce,
     BelievesPeers,
+    DeclaresTooSoon,
     EpochBlind,
     GivesUpSilently,
     LyingPeers,
@@ -57,11 +58,26 @@ class Listener:
         self.slowness_us = slowness_us
         self.recovers = recovers
         self.wrong_cuts: list[str] = []
+        self.wrong_watermarks: list[str] = []
+        self.through: dict[tuple[int, int], int] = {}
+        """What this incarnation was told of each epoch: nothing at or before this time is to follow."""
         self.told: list[Delivered | Declared] = []
         self.positions: dict[int, Position] = {}
         self.cuts: dict[tuple[int, int], int] = {}
         self.waiting: deque[Frames | Loss] = deque()
         self.incarnation = 0
+
+    def hear(self, what: Frames | Promise) -> None:
+        """An event must be later than what was declared before it."""
+        incarnation = (what.producer, what.epoch)
+        if isinstance(what, Promise):
+            through_us = what.progress_us
+        else:
+            before_us = self.through.get(incarnation, TIME_MIN)
+            if what.times[0] <= before_us:
+                self.wrong_watermarks.append(f"{self.name}: {what.times[0]} came after a watermark of {before_us}")
+            through_us = what.times[-1] - 1 if what.more else what.times[-1]
+        self.through[incarnation] = max(through_us, self.through.get(incarnation, TIME_MIN))
 
     def tell(self, what: Frames | Loss) -> None:
         if isinstance(what, Loss):
@@ -107,6 +123,7 @@ class Channels(Scenario):
         "channels were chained",
         "a peer repaired what the producer had lost",
         "a forged repair was refused",
+        "events of one time were published apart",
     )
 
     def build(self, world: World) -> None:
@@ -127,6 +144,7 @@ class Channels(Scenario):
             epoch_ahead_us_max=200 * MILLISECOND_US,
         )
         self._draw_peers(world)
+        self.coarse_us = Random(f"ties {world.seed}").choice((1, 400_000, 4_000_000))
         producers = [f"producer{n}" for n in range(draw.randint(1, 2))]
         for name in producers:
             self._add_producer(world, name)
@@ -218,7 +236,13 @@ class Channels(Scenario):
         log = self.published[machine.id, machine.epoch]
         payloads = [b"%s/%d/%d" % (name.encode(), machine.epoch, len(log) + n) for n in range(burst)]
         times = [world.now_us * 16 + n for n in range(burst)]
-        effects = machine.publish(payloads, times, None, world.node_now_us(name))
+        tied = self.coarse_us > 1
+        if tied:  # a clock that counts in steps: several events have one time, until that is over
+            step = world.now_us * 16 // self.coarse_us * self.coarse_us
+            times = [max(step, machine.last_time + (not machine.goes_on))] * burst
+        if tied and times[0] == machine.last_time:
+            world.sometimes("events of one time were published apart")
+        effects = machine.publish(payloads, times, None, world.node_now_us(name), None, tied)
         if effects is None:
             world.sometimes("a publish had to wait")
             return
@@ -259,6 +283,7 @@ class Channels(Scenario):
         def boot(records: Mapping[str, bytes], entropy: Entropy, now: int) -> Consumer:
             listener.incarnation += 1
             listener.waiting.clear()
+            listener.through.clear()
             machine = self.consumer(entropy, listener.config, listener.positions, self._present(world))
             if listener.name == self.liar:
                 machine.peers = LyingPeers(listener.config)
@@ -268,8 +293,10 @@ class Channels(Scenario):
         world.add(listener.name, boot, on_deliver=lambda what: self._on_deliver(world, listener, what))
 
     def _on_deliver(self, world: World, listener: Listener, what: Frames | Loss | Promise) -> None:
+        if not isinstance(what, Loss):
+            listener.hear(what)
         if isinstance(what, Promise):
-            return  # producers here make none
+            return
         listener.waiting.append(what)
         if len(listener.waiting) == 1:
             self._work(world, listener, listener.incarnation)
@@ -350,6 +377,8 @@ class Channels(Scenario):
     def _check_ends(self, listener: Listener) -> Iterable[Violation]:
         if listener.wrong_cuts:
             yield Violation("initial information stands for exactly what it says", tuple(listener.wrong_cuts[:10]))
+        if listener.wrong_watermarks:
+            yield Violation("no event comes at or before a watermark", tuple(listener.wrong_watermarks[:10]))
         open_ends = [item for item in listener.told if isinstance(item, Declared) and item.last is None]
         if self.producer_config.durable and open_ends:
             yield Violation("a durable producer's epoch has no unknown end", tuple(map(str, open_ends[:10])))
@@ -411,6 +440,7 @@ canary(Channels, "the same epoch again", producer=SameEpochAgain)
 canary(Channels, "no heartbeat", producer=NoHeartbeat)
 canary(Channels, "numbers a replay wrongly", producer=NumbersReplayWrongly)
 canary(Channels, "sends before the disk has it", producer=SendsBeforeDisk, seeds_max=200)
+canary(Channels, "declares a time over too soon", producer=DeclaresTooSoon)
 canary(Channels, "welcomes ahead of its cut", producer=WelcomesAhead)
 canary(Channels, "a relay that renumbers", relay=RenumberingRelay, seeds_max=200)
 canary(Channels, "a relay without heartbeat", relay=SilentRelay, seeds_max=200)
