@@ -105,6 +105,8 @@ def _check_attributes(
             f"{where} is nested more than {DEPTH_MAX} deep; use .isin(...), or compute a part in a rule below",
         )
     aggregates = [node for node in walk(expr) if isinstance(node, Aggregate)]
+    if any(node.name == "array_agg" and node is not expr for node in aggregates):
+        wrong(plan.name, f"{where}: array_agg gives a list, which is an output column as a whole; emit it alone")
     aggregated = {id(inner) for node in aggregates for argument in node.arguments for inner in walk(argument)}
     for node in walk(expr):
         if isinstance(node, Aggregate):

@@ -26,6 +26,7 @@ from unerring.rules.terms import (
 
 __all__ = [
     "abs",
+    "array_agg",
     "avg",
     "between",
     "call",
@@ -110,6 +111,12 @@ def upper(value: Operand) -> Any:
 
 def concat(*parts: Operand) -> Any:
     return call("concat", *parts)
+
+
+def array_agg(what: Operand) -> Any:
+    """All values in row order, NULLs among them, as a list; NULL without a row. It is an output column as a whole:
+    since columns are no lists, JSON text (`[81.0, 84.5]`, times in microseconds)."""
+    return _aggregate("array_agg", what)
 
 
 def count(what: Operand = None) -> Any:
