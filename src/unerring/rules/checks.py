@@ -104,12 +104,12 @@ def _check_attributes(
             plan.name,
             f"{where} is nested more than {DEPTH_MAX} deep; use .isin(...), or compute a part in a rule below",
         )
-    aggregates = [node for node in walk(expr) if isinstance(node, Aggregate)]
-    if any(node.name == "array_agg" and node is not expr for node in aggregates):
-        wrong(plan.name, f"{where}: array_agg gives a list, which is an output column as a whole; emit it alone")
-    aggregated = {id(inner) for node in aggregates for argument in node.arguments for inner in walk(argument)}
-    for node in walk(expr):
+    for node in walk(expr, into_aggregates=False):
         if isinstance(node, Aggregate):
+            if node.name == "array_agg" and node is not expr:
+                wrong(
+                    plan.name, f"{where}: array_agg gives a list, which is an output column as a whole; emit it alone"
+                )
             if any(isinstance(inner, Aggregate) for argument in node.arguments for inner in walk(argument)):
                 wrong(plan.name, f"{where}: an aggregate within an aggregate has no meaning here; use a second rule")
             for name in node.variables:
@@ -122,7 +122,7 @@ def _check_attributes(
             for name in node.at.variables:
                 if name not in streams:
                     wrong(plan.name, f"{where} names {name!r}, which is not bound; there are {_listed(streams)}")
-            if isinstance(node, Attribute) and id(node) not in aggregated:
+            if isinstance(node, Attribute):
                 sources = here if node.at == HERE else plan.inputs
                 if node.at.variables and not node.at.shift:
                     sources = _sources(node.at.variables, streams, plan.inputs)

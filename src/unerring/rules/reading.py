@@ -19,19 +19,20 @@ from unerring.rules.expressions import (
 )
 
 
-def walk(expr: Expr) -> Iterator[Expr]:
+def walk(expr: Expr, into_aggregates: bool = True) -> Iterator[Expr]:
     """The node and all below it, top first."""
     yield expr
-    for name in field_names(type(expr)):
-        yield from _walk_value(getattr(expr, name))
+    if into_aggregates or not isinstance(expr, Aggregate):
+        for name in field_names(type(expr)):
+            yield from _walk_value(getattr(expr, name), into_aggregates)
 
 
-def _walk_value(value: object) -> Iterator[Expr]:
+def _walk_value(value: object, into_aggregates: bool) -> Iterator[Expr]:
     if isinstance(value, Expr):
-        yield from walk(value)
+        yield from walk(value, into_aggregates)
     elif isinstance(value, tuple):
         for item in value:
-            yield from _walk_value(item)
+            yield from _walk_value(item, into_aggregates)
 
 
 def depth_of(expr: Expr) -> int:
