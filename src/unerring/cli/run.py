@@ -104,7 +104,7 @@ def command(
     if engine not in ("live", "spark"):
         raise CallerError(f"there is no engine {engine!r}; use spark or live")
     loaded = load(app)
-    if here in ("", *list(pairs(host))[:1]):
+    if not once and here in ("", *list(pairs(host))[:1]):
         check_channels(loaded)
     if older := remember(data, app):
         console.print(older)
