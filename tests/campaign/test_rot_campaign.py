@@ -44,7 +44,8 @@ def run_live(data: Path) -> None:
     deadline = time.monotonic() + 120
     while not list((data / "log" / "Peaks" / "segments").glob("*.parquet")):
         assert time.monotonic() < deadline
-        time.sleep(0.1)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            raise AssertionError(f"the run ended with {run.wait(0.1)}")
     run.send_signal(signal.SIGINT)
     assert run.wait(60) == 0
 

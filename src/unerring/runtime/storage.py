@@ -14,11 +14,12 @@ import sqlite3
 import tempfile
 import threading
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 from unerring.model import SECOND_US, ConfigError, DiskError, Persist, ProcessConfig, check
+from unerring.runtime import wal
 
 APPLICATION_ID: Final = 0x554E5231
 CHECK_TRIES: Final = 5
@@ -74,6 +75,9 @@ class SqliteStorage:
         self._lock = threading.Lock()
         self._failure: str | None = None
         self._unmoved_bytes = 0
+        # Before anything is opened: SQLite removes the log when it is closed, damaged or not.
+        if wrong := _certainly(self.path, wal.wrong_in):
+            raise self._fail("trusted", wrong)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._database = sqlite3.connect(
@@ -233,19 +237,32 @@ def settled(path: Path, key: str) -> bytes | None:
 
 def check_file(path: Path) -> None:
     """Read a whole database, also of a process that runs: its pages, and each record's checksum."""
-    for tries_left in reversed(range(CHECK_TRIES)):
-        before = path.stat()
-        wrong = _wrong_in(path)
-        if not wrong:
-            return
-        if not tries_left or path.stat().st_mtime_ns == before.st_mtime_ns:
-            raise DiskError(f"{path} is damaged ({wrong}); restore it from a copy, or let its replica join anew")
+    if wrong := _certainly(path, _wrong_in):
+        raise DiskError(f"{path} is damaged ({wrong}); restore it from a copy, or let its replica join anew")
+
+
+def _certainly(path: Path, wrong_in: Callable[[Path], str]) -> str:
+    """What is wrong with a database that may be written meanwhile: then it is looked at again."""
+    wrong = ""
+    for _ in range(CHECK_TRIES):
+        before = _changed(path)
+        wrong = wrong_in(path)
+        if not wrong or _changed(path) == before:
+            break
+    return wrong
+
+
+def _changed(path: Path) -> list[int]:
+    """When the database and what lies beside it were last written."""
+    return [one.stat().st_mtime_ns for one in sorted(path.parent.glob(f"{path.name}*"))]
 
 
 def _wrong_in(path: Path) -> str:
     """What is wrong with a copy, which is torn if its process moved pages into the file meanwhile."""
     with tempfile.TemporaryDirectory() as folder:
         copy = shutil.copyfile(path, Path(folder) / "copy.db")
+        if wrong := wal.wrong_in(path):
+            return wrong
         try:
             with contextlib.closing(sqlite3.connect(f"file:{copy}?immutable=1", uri=True)) as database:
                 found = database.execute("PRAGMA integrity_check(1)").fetchone()[0]
