@@ -31,6 +31,5 @@ def factory_log(data: Path, seed: int, events: int, buckets: int) -> tuple[tuple
         own = [event for event in made if event.stream == schema.name]
         cuts = [random.choice(made).stamp.time for _ in range(random.randrange(6))]
         write(levels[0].log.create(schema, random.choice((1, buckets))), own, cuts, TIME_MAX)
-    ranks = {schema.name: rank for rank, schema in enumerate((*app.streams, *app.outputs))}
-    found = run_tree(app.plans, made, ranks, TIME_MAX)
+    found = run_tree(app.plans, made, app.ranks, TIME_MAX)
     return levels, {schema.name: [e for e in found if e.stream == schema.name] for schema in app.outputs}

@@ -18,6 +18,7 @@ from unerring.pipeline.share import Share
 from unerring.pipeline.versions import enter
 from unerring.rules import Plan
 from unerring.rules.oracle import run
+from unerring.rules.tree import ranks_of
 
 from .factory_worlds import factory_log
 from .worlds import advance, generators, sealed, write
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _drawn = generators()
-RANKS, S, T, pair, stream_events = _drawn.RANKS, _drawn.S, _drawn.T, _drawn.pair, _drawn.stream_events
+S, T, pair, stream_events = _drawn.S, _drawn.T, _drawn.pair, _drawn.stream_events
+RANKS = ranks_of((), (S, T))
 rekeyed = _drawn.rekeyed
 
 
@@ -50,7 +52,7 @@ def test_shares_of_any_spread_and_cut_agree_with_the_oracle(tmp_path: Path, firs
         if seed % 2:
             drawn = rekeyed(drawn)
         try:
-            wanted = run(drawn.plan, drawn.events, drawn.ranks, drawn.through)
+            wanted = run(drawn.plan, drawn.events, RANKS, drawn.through)
         except RuleError:
             continue
         [level] = levels_of((drawn.plan,), (T, S), str(data), random.choice((1, 2, 3)))

@@ -24,6 +24,7 @@ from unerring.pipeline.state_store import spread
 from unerring.pipeline.versions import agree
 from unerring.rules import Plan
 from unerring.rules.oracle import run_tree
+from unerring.rules.tree import ranks_of
 
 from .worlds import OTHER, TYPED, missing, pair, random_events, sealed, write
 
@@ -53,9 +54,8 @@ def prepare(data: Path, seed: int, buckets: int = 2) -> tuple[tuple[Level, ...],
 
 
 def perfect(events: dict[str, list[Event]], through: int = END_US) -> dict[str, list[Event]]:
-    names = [schema.name for schema in SOURCES] + [plan.name for plan in PLANS]
-    ranks = {name: rank for rank, name in enumerate(names)}
-    found = run_tree(PLANS, [event for some in events.values() for event in some], ranks, through)
+    every = [event for some in events.values() for event in some]
+    found = run_tree(PLANS, every, ranks_of(PLANS, SOURCES), through)
     return {plan.name: [event for event in found if event.stream == plan.name] for plan in PLANS}
 
 
