@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds
 from unerring.processes.mailbox import Mailbox
 from unerring.processes.messages import CANCEL, Mail, State
-from unerring.runtime.process_control import WISH_BYTES_MAX, Wish, ask
+from unerring.runtime.process_control import WISH_BYTES_MAX, Control, Wish, ask
 from unerring.runtime.reports import Reports
 from unerring.runtime.services.clients import ServiceCarrier
 
@@ -150,3 +151,55 @@ def test_one_message_that_is_too_large_does_not_end_the_node() -> None:
     reports = Reports()
     ServiceCarrier("n0", {}, Links(), reports).send("n1", "a vote")
     assert reports.said("process.too_large") == ["nothing was sent to n1: Vote takes 5 bytes, more than the limit of 4"]
+
+
+@pytest.mark.parametrize("value", [10**30, -(10**30), "\ud800", {"deep": [10**30]}])
+def test_a_value_that_cannot_be_kept_fails_its_instance_and_not_the_node(tmp_path: Path, value: Any) -> None:
+    """A service's answer with an integer beyond 64 bits ended the node, and again after each restart."""
+    process = Process("odd", state=Odd)
+
+    @process.action(writes="value", deterministic=True)
+    async def make(wanted: bool) -> Any:
+        return value if wanted else 1
+
+    async def main() -> None:
+        async with Embedded([process.flow(make)], tmp_path / "n.db") as engine:
+            with pytest.raises(ProcessError, match="cannot be kept"):
+                await asyncio.wait_for(engine.run("odd", "one", wanted=True), 60)
+            for message in (engine.start("odd", "two", value=value), engine.publish("payment", "k", value)):
+                with pytest.raises(ProcessError, match="cannot be kept"):
+                    await message
+            assert await asyncio.wait_for(engine.run("odd", "three", wanted=False), 60) == {"value": 1, "wanted": False}
+
+    asyncio.run(main())
+
+
+class Odd(msgspec.Struct):
+    value: Any = None
+    wanted: bool = False
+
+
+def test_wishes_that_nobody_can_mean_are_answered_with_a_sentence(tmp_path: Path) -> None:
+    """Every field of every command replaced, over the socket's own reading: one answer a line, and the node goes on."""
+    process = Process("odd", state=Odd)
+    odd = [0, -1, 2**64, 10**30, 1.5, None, True, [], {}, "", "a|b", "\0", "x" * 2000]
+    odd += [{"process": 1}, {"instance": 1}, {"self": 1}, {"value": 10**30}]
+    dos = ("start", "list", "show", "history", "signal", "publish", "query", "retry", "park", "resume", "move", "dance")
+
+    async def main() -> None:
+        flow = process.flow(process.receive("wait", channel="payment", writes="value"))
+        async with Embedded([flow], tmp_path / "n.db") as engine:
+            await engine.start("odd", "i")
+            control = Control(engine, tmp_path / "n.sock")
+            refused = 0
+            for do in dos:
+                for field in msgspec.structs.fields(Wish)[1:]:
+                    for value in odd:
+                        wish = {"do": do, "instance": "j", "process": "odd", field.name: value}
+                        answered = await asyncio.wait_for(control._answer(json.dumps(wish).encode()), 60)
+                        refused += bool(answered.error)
+            assert refused > 1_000
+            await engine.signal("i", "payment", 7)
+            assert (await asyncio.wait_for(engine.result("i"), 60))["value"] == 7
+
+    asyncio.run(main())

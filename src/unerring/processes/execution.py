@@ -8,7 +8,7 @@ is on disk before the next write's intent, so that a restarted master resumes wi
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -29,6 +29,9 @@ from unerring.processes.messages import (
     Taken,
     iid_of,
 )
+
+UNKEPT: Final = (OverflowError, TypeError, UnicodeEncodeError, RecursionError)
+"""Raised for values that have no place on a wire or disk: integers beyond 64 bits, half characters, what is deep."""
 
 
 class Attempt:
@@ -269,7 +272,7 @@ class Execution:
         unsure = attempt.doubtful and not reply.recorded
         if unsure or reply.answer in (Answer.UNKNOWN, Answer.UNREACHED):
             attempt.due_us = min(attempt.due_us, now + _pause_us(attempt))
-            attempt.why = str(reply.value)[:200]
+            attempt.why = str(reply.value)[:200].encode(errors="replace").decode()  # it becomes part of a state
             attempt.answered = True
             attempt.doubtful = attempt.doubtful or reply.answer == Answer.UNKNOWN
             return []
@@ -283,8 +286,12 @@ class Execution:
         return self.advance(now)
 
     def _fits(self, vertex: Vertex, value: Any) -> bool:
-        """Whether there is room for a request or a reply; without it the process fails."""
-        size = len(msgspec.msgpack.encode(value))
+        """Whether a request or a reply can be kept and there is room for it; if not, the process fails."""
+        try:
+            size = len(msgspec.msgpack.encode(value))
+        except UNKEPT as error:
+            self.aborted, self.permanent = f"{vertex.name} has a value that cannot be kept: {error}", True
+            return False
         if size > self.room:
             self.aborted = f"the state has no room for {size} bytes more, by {vertex.name}; store less in it"
             self.permanent = True

@@ -9,6 +9,7 @@ import msgspec
 from unerring.model import MILLISECOND_US, Address, CallerError, Effects, ProcessError, invariant
 from unerring.processes.children import end_of
 from unerring.processes.errands import Errands, end_of_state, replica_set
+from unerring.processes.execution import UNKEPT
 from unerring.processes.graph import BAD_IN_NAMES, Kind
 from unerring.processes.messages import Outline, Start, Started, State, Status
 from unerring.processes.replica import Replica, digest_of
@@ -73,7 +74,10 @@ class Starts(Errands):
         graph = process.graph
         wall_us = now + self.shared.wall_offset_us
         variables = process.initial(start.given)
-        size, most = len(msgspec.msgpack.encode(start.given)), self.bounds.state_bytes_max
+        try:
+            size, most = len(msgspec.msgpack.encode(start.given)), self.bounds.state_bytes_max
+        except UNKEPT as error:
+            raise ProcessError(f"{start.instance} is given a value that cannot be kept: {error}") from None
         if size > most // 2:
             raise ProcessError(
                 f"{start.instance} is given {size} bytes; the whole state may take {most}. Store them elsewhere, and "

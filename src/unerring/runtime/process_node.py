@@ -21,7 +21,7 @@ import msgspec
 from unerring.model import CallerError, Codec, Effects, Machine, NetworkError, ProcessError, StableStorage
 from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
-from unerring.processes.execution import values_of
+from unerring.processes.execution import UNKEPT, values_of
 from unerring.processes.graph import Vertex
 from unerring.processes.grouping import Grouping
 from unerring.processes.history import told_history
@@ -237,7 +237,7 @@ class RunningNode:
 
     # ---- what an application does ------------------------------------------------------------------------------
 
-    async def start(self, process: str, instance: str, **given: Any) -> None:
+    async def start(self, process: str, instance: str, /, **given: Any) -> None:
         """Start an instance: when this returns it exists on a majority. The same id and input again is the same start;
         the same id with another process or input is refused with a ProcessError."""
         start = Start(instance, process, msgspec.to_builtins(given))
@@ -279,7 +279,7 @@ class RunningNode:
             raise ProcessError(f"{instance} was {status}: {reason}")
         return dict(variables)
 
-    async def run(self, process: str, instance: str, **given: Any) -> dict[str, Any]:
+    async def run(self, process: str, instance: str, /, **given: Any) -> dict[str, Any]:
         """Start and wait."""
         await self.start(process, instance, **given)
         return await self.result(instance)
@@ -419,8 +419,11 @@ class RunningNode:
         _check_fits([(process, vertex) for process, vertex in receives if vertex.channel == channel], payload)
 
     def _message(self, payload: Any) -> Any:
-        told = msgspec.to_builtins(payload)
-        size, most = len(msgspec.msgpack.encode(told)), self.bounds.state_bytes_max // 2
+        try:
+            told = msgspec.to_builtins(payload)
+            size, most = len(msgspec.msgpack.encode(told)), self.bounds.state_bytes_max // 2
+        except UNKEPT as error:
+            raise ProcessError(f"the message holds a value that cannot be kept: {error}") from None
         if size > most:
             raise ProcessError(f"the message has {size} bytes, {most} is the most; send where to find the rest")
         return told

@@ -176,7 +176,7 @@ class Hostility:
             return effects
         heard = self._heard.setdefault(kind, [])
         self._remember(heard, (sender, message))
-        while self._chance.random() < 0.4:
+        while self._chance.random() < 0.75:
             effects += self._attack(node, kind, handle, *self._chance.choice([(sender, message), *heard[-50:]]), now)
         return effects
 

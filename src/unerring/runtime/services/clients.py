@@ -66,13 +66,13 @@ class LocalService:
             given = dict(request.payload)
             if self._wants[name]:
                 given["interaction"] = request.iid
-            value = await function(**given)
+            value = msgspec.to_builtins(await function(**given))
         except Refused as refusal:
             return answer(request, Answer.FINAL if refusal.for_good else Answer.REFUSED, str(refusal))
         except Exception as error:
             said = f"{request.operation} raised {error!r}; what fails without an effect should raise Refused"
             return answer(request, Answer.UNKNOWN, said)
-        return answer(request, Answer.DONE, msgspec.to_builtins(value))
+        return answer(request, Answer.DONE, value)
 
     async def close(self) -> None:
         pass
