@@ -16,6 +16,7 @@ from unerring.processes.messages import (
     CHILD,
     VIEW_MAX,
     Accepted,
+    Ack,
     Decided,
     Heartbeat,
     Lead,
@@ -56,7 +57,6 @@ def kept(effects: list[Any]) -> dict[str, bytes]:
 @pytest.mark.parametrize("view", [VIEW_STEP_MAX + 1, VIEW_MAX])
 def test_a_view_that_no_election_came_to_is_not_promised(view: int) -> None:
     """Seen: a view of 2**64 - 1 was kept as a promise, and then overflowed: also after a restart."""
-    node = a_node()
     state = msgspec.structs.replace(FIRST)
     for message in (
         RequestView("i", view),
@@ -65,10 +65,24 @@ def test_a_view_that_no_election_came_to_is_not_promised(view: int) -> None:
         Decided(view, state),
         Heartbeat((Lead("i", view, 0, False),)),
     ):
+        node = a_node()
         with pytest.raises(ProtocolError, match="is the highest that is known here"):
             node.handle("b", message, 1)
-    assert node.instances == {}
-    assert "i|promise" in kept(node.handle("b", RequestView("i", VIEW_STEP_MAX), 1))
+        assert node.instances["i"].view == VIEW_STEP_MAX, "a step in that direction, and no further"
+        assert node.instances["i"].accepted is None
+
+
+def test_a_node_that_was_away_for_very_many_elections_comes_to_the_present_view_in_steps() -> None:
+    node, view, refused = a_node(), 10 * VIEW_STEP_MAX + 7, 0
+    while True:
+        try:
+            effects = node.handle("b", Replicate(view, FIRST), 1)
+            break
+        except ProtocolError:
+            refused += 1
+    assert refused == 10
+    assert msgspec.msgpack.decode(kept(effects)["i|promise"], type=Promise).view == view
+    assert any(isinstance(e, Send) and e.message == Ack("i", view, 0) for e in effects)
 
 
 @pytest.mark.parametrize(

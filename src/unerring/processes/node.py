@@ -53,7 +53,7 @@ from unerring.processes.messages import (
 )
 from unerring.processes.out import Out
 from unerring.processes.pacing import Beats, Hearing, Transfers, Wakes
-from unerring.processes.plausible import check_message, check_sender, check_view
+from unerring.processes.plausible import VIEW_STEP_MAX, check_instance, check_message, check_sender
 from unerring.processes.replica import Replica, clean_message, outline_of
 from unerring.processes.replica_views import Shared
 from unerring.processes.starting import Starts, given_to
@@ -230,7 +230,7 @@ class ProcessNode(Starts):
     def handle(self, sender: Address, message: Any, now: int) -> Effects:
         """ProtocolError: what the sender cannot mean; nothing of it was believed."""
         if sender != self.me and not isinstance(message, Connected | Disconnected):
-            self._check(sender, message)
+            self._check(sender, message, now)
         self.shared.hearing.hear(sender, now)
         if isinstance(message, Heartbeat):
             self.shared.hearing.beat(sender, message.round_us, now)
@@ -253,23 +253,31 @@ class ProcessNode(Starts):
         self._transfer(now)
         return self.out.take()
 
-    def _check(self, sender: Address, message: Any) -> None:
+    def _check(self, sender: Address, message: Any, now: int) -> None:
         check_sender(sender, message, self.nodes)
         if isinstance(message, Heartbeat):
             for lead in message.leads:
-                check_view(lead.instance, lead.view, self._known_view(lead.instance))
+                self._check_view(lead.instance, lead.view, now)
             return
         before = None
         if isinstance(message, Replicate | Name | Decided | RequestView | Reject | Vote):
             instance = message.state.instance if isinstance(message, Replicate | Name | Decided) else message.instance
-            check_view(instance, message.view, self._known_view(instance))
+            self._check_view(instance, message.view, now)
             replica = self.instances.get(instance)
             before = replica.accepted.state if replica is not None and replica.accepted is not None else None
         check_message(message, self.shared.processes, before, self.bounds.children_max)
 
-    def _known_view(self, instance: str) -> int:
+    def _check_view(self, instance: str, view: int, now: int) -> None:
+        """One that is too far ahead is not believed, and costs its sender the link. To promise a higher one is always
+        safe: so a node that was away for very long comes to what the others say, in steps."""
+        check_instance(instance)
         replica = self.instances.get(instance)
-        return 0 if replica is None else replica.view
+        known = 0 if replica is None else replica.view
+        if view > known + VIEW_STEP_MAX:
+            replica = replica if instance in self.finished else replica or self._create(instance, now)
+            if replica is not None:
+                replica.raise_view(known + VIEW_STEP_MAX)
+            raise ProtocolError(f"{instance}: view {view}, though {known} is the highest that is known here")
 
     def _transfer(self, now: int) -> None:
         """Ask for states that were missed, and show those that were made before a restart; so many at once."""

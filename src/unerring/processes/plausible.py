@@ -44,9 +44,9 @@ from unerring.processes.messages import (
     Vote,
 )
 
-VIEW_STEP_MAX: Final = 1 << 16
-"""How far a view may lie above what is known of an instance. Nobody was away for so many elections of one; and a view
-without an end would be promised, and never be left again."""
+VIEW_STEP_MAX: Final = 1 << 12
+"""How far a view may lie above what is known of an instance: survivors may have to cancel for every one in between. Who
+was away for more elections than that comes to the present one in steps."""
 
 _OF_NODES: Final = (
     *(Replicate, Ack, Reject, RequestView, Vote, Name, Named, Decided, Fetch, Heartbeat, Clean, Settled),
@@ -72,13 +72,6 @@ def check_instance(id: str) -> None:
     """Of a start that somebody chose, or of a child: it is part of keys on disk and of interaction ids."""
     if not id or any(c in id for c in "/|@"):
         raise ProtocolError(f"{id[:80]!r} is no instance id")
-
-
-def check_view(instance: str, view: int, known: int) -> None:
-    """Refuse a view that no election can have come to."""
-    check_instance(instance)
-    if view > known + VIEW_STEP_MAX:
-        raise ProtocolError(f"{instance}: view {view}, though {known} is the highest that is known here")
 
 
 def check_message(message: Any, processes: Mapping[str, Process], before: State | None, children_max: int) -> None:

@@ -7,7 +7,10 @@ else the next one, because every earlier group of that view had been decided bef
 
 from __future__ import annotations
 
-from unerring.processes.graph import Cut, Graph
+from bisect import bisect_right
+from itertools import accumulate
+
+from unerring.processes.graph import Cut, Graph, Vertex
 from unerring.processes.grouping import Grouping, possible_at
 from unerring.processes.messages import State, Status, iid_of
 from unerring.processes.undo import UndoStep
@@ -23,14 +26,6 @@ def excluded(group: int, view: int, decided_in: int, state: State) -> bool:
     return view < decided_in and not kept(group, view, state)
 
 
-def first_above(state: State, view: int) -> int:
-    """The only group that an older view may have executed outside the lineage."""
-    for number, step in enumerate(state.lineage, 1):
-        if step.view > view:
-            return number
-    return len(state.lineage) + 1
-
-
 def cut_before(graph: Graph, state: State, group: int) -> Cut:
     return graph.start if group == 1 else state.lineage[group - 2].cut
 
@@ -39,20 +34,23 @@ def sweep(graph: Graph, grouping: Grouping, state: State, decided_in: int) -> tu
     """What survivors cancel for masters that do not return, and the actions that keep them from it: those of services
     that cannot cancel. Later groups first, each in reverse order."""
     steps: list[UndoStep] = []
-    blocked: list[str] = []
+    writes: dict[int, list[Vertex]] = {}
+    highest = list(accumulate(state.views, max))
+    basis = state.basis
     for view in range(decided_in - 1, state.swept - 1, -1):
-        group = first_above(state, view)
+        # The first group whose view is above: the only one that an older view may have executed outside the lineage.
+        group = bisect_right(highest, view) + 1
         if group == len(state.lineage) + 1 and (state.status != Status.RUNNING or state.announced):
             continue  # what follows is an undo or an announced action: both repeat the same interactions
-        for name in reversed(possible_at(graph, cut_before(graph, state, group), grouping)):
-            vertex = graph.by_name[name]
-            if not vertex.write or vertex.final:
-                continue
-            if not graph.service_by_name[vertex.service].cancels:
-                blocked.append(name)
-                continue
-            basis = state.basis[: group - 1]
+        if group not in writes:
+            names = reversed(possible_at(graph, cut_before(graph, state, group), grouping))
+            found = [graph.by_name[name] for name in names]
+            writes[group] = [vertex for vertex in found if vertex.write and not vertex.final]
+            blocked = [v.name for v in writes[group] if not graph.service_by_name[v.service].cancels]
+            if blocked:
+                return [], blocked
+        for vertex in writes[group]:
             for occurrence in reversed(range((state.again + 1) * vertex.retry.occurrences_max)):
-                iid = iid_of(state.instance, name, occurrence, view)
-                steps.append(UndoStep(state.instance, name, iid, None, None, group, basis, True))
-    return steps, blocked
+                iid = iid_of(state.instance, vertex.name, occurrence, view)
+                steps.append(UndoStep(state.instance, vertex.name, iid, None, None, group, basis[: group - 1], True))
+    return steps, []
