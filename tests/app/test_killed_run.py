@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from unerring.app.status import RunStatus
-from unerring.runtime.live.processes import Process, find
+from unerring.runtime.live.processes import Process, end_all, find, marked
 
 ROOT = Path(__file__).parent.parent.parent
 APP = """
@@ -99,3 +99,27 @@ def test_a_run_after_one_that_was_killed_leaves_nobody_behind(folder: Path, monk
     assert "ended with code" not in said[1]
     assert "stopped" in said[1]
     assert not any(process.alive for process in (*left.values(), *now.values()))
+
+
+def test_processes_are_found_by_their_mark_and_ended_even_if_they_will_not(tmp_path: Path) -> None:
+    stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); signal.pause()"
+    marks = [f"{tmp_path} n0", f"{tmp_path} n1", f"{tmp_path}-other n0"]
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", stubborn], env={**os.environ, "MARK": mark}, stdout=subprocess.PIPE, text=True
+        )
+        for mark in marks
+    ]
+    try:
+        for child in children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "up\n"
+        found = marked(f"MARK={tmp_path} ")
+        assert sorted(process.pid for process in found) == sorted(child.pid for child in children[:2])
+        end_all(found, within_s=0)
+        assert [child.wait(60) for child in children[:2]] == [-signal.SIGKILL, -signal.SIGKILL]
+        assert children[2].poll() is None
+    finally:
+        for child in children:
+            child.kill()
+            child.communicate()
