@@ -7,6 +7,7 @@ import os
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -16,11 +17,13 @@ from unerring import App, fn, rule, stream, trailing
 from unerring.app.folder import remember
 from unerring.app.inputs import Inputs, rules_of
 from unerring.app.metrics import Metrics
+from unerring.app.parts import FILE as PARTS
+from unerring.app.parts import Parts, channel_part
 from unerring.app.status import RunStatus
 from unerring.app.status.prometheus import prometheus
 from unerring.dashboard.screen import screen
 from unerring.log import EventLog, LogWriter
-from unerring.model import SECOND_US, Stamp, StreamSchema, schema_of
+from unerring.model import SECOND_US, Stamp, StreamSchema, protect_json, schema_of, verified_json
 from unerring.runtime.live.processes import own_number
 
 OPERATIONS = Path(__file__).parent.parent.parent / "docs" / "operations.md"
@@ -44,6 +47,7 @@ class TxnAsia:
 
 Txn = rule("Txn").on(TxnEurope, TxnAmerica, TxnAsia).window(trailing(60 * SECOND_US)).on_change("n").emit(n=fn.count())
 app = App("cards", rules=[Txn], buckets=1)
+fed = App("fed", rules=[Txn], buckets=1, channels={TxnAsia: "tcp://127.0.0.1:9", TxnEurope: "tcp://127.0.0.1:9"})
 
 
 def extend(data: Path, schema: StreamSchema, known_s: int, ago_s: float) -> None:
@@ -130,3 +134,22 @@ def test_an_input_that_never_spoke_is_waited_for_since_another_did(tmp_path: Pat
     assert wait.stream == "TxnAsia"
     assert (time.time_ns() // 1000 - wait.since_us) / SECOND_US == pytest.approx(3_000, abs=300)
     assert "nothing is known of it at all" in wait.sentence(wait.since_us)
+
+
+def test_a_channel_on_which_nobody_is_heard_is_named(tmp_path: Path) -> None:
+    """Its part works, for it may wait for a producer; but a wrong port looks the same."""
+    remember(tmp_path, "tests.app.test_inputs:fed")
+    EventLog(tmp_path / "log").create(schema_of(TxnAsia), 1)
+    parts = Parts(tmp_path)
+    for stream_name in ("TxnAsia", "TxnEurope"):
+        parts.began(channel_part(stream_name))
+    parts.look()
+    assert RunStatus(tmp_path).look()["run"]["notes"] == [], "give it a moment"
+    told = verified_json((tmp_path / PARTS).read_bytes(), dict[str, Any], PARTS)
+    for part in told["parts"]:
+        part["since_us"] -= 3_600 * SECOND_US * (part["name"] == "channel TxnAsia")
+    (tmp_path / PARTS).write_bytes(protect_json(told))
+    (note,) = RunStatus(tmp_path).look()["run"]["notes"]
+    assert re.match(
+        r"no producer was heard of on the channel of TxnAsia since 36\d\d s: is one at tcp://127.0.0.1:9\?", note
+    )

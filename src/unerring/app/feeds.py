@@ -18,7 +18,7 @@ import msgspec
 
 from unerring.app import ledgers
 from unerring.app.folder import LOG
-from unerring.app.parts import Parts
+from unerring.app.parts import Parts, channel_part
 from unerring.channels import ConsumerConfig, Start
 from unerring.log import EventLog, LogWriter, Resets, WriterConfig
 from unerring.model import ConfigError, MessageLoss, Stamp, StreamSchema
@@ -104,7 +104,7 @@ class Feeds:
 
     async def _keep(self, name: str, url: str, writer: LogWriter) -> None:
         """One channel, subscribed to again and again if it fails."""
-        part = f"channel {name}"
+        part = channel_part(name)
         while not self._stopping.is_set():
             self._parts.began(part)
             try:

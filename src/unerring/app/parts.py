@@ -163,6 +163,11 @@ def parts_in(data: Path) -> dict[str, Any]:
     }
 
 
+def channel_part(stream: str) -> str:
+    """The name of the part that brings a stream in."""
+    return f"channel {stream}"
+
+
 def innermost(error: BaseException) -> BaseException:
     """Of a group of tasks, what the first one failed of."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:

@@ -28,14 +28,14 @@ import msgspec
 from unerring.app import ledgers
 from unerring.app.folder import LOG, run_in
 from unerring.app.inputs import WAITS_US, Wait, rules_in, waits_of, watermarks_of
-from unerring.app.parts import parts_in
+from unerring.app.parts import channel_part, parts_in
 from unerring.app.status.happened import Happened
 from unerring.app.status.instances import Instances
 from unerring.app.status.levels import Levels
 from unerring.app.status.streams import Streams
 from unerring.app.status.tree import tree_of
 from unerring.app.verdicts import verdict_in
-from unerring.model import CallerError, LogError, UnerringError
+from unerring.model import SECOND_US, CallerError, LogError, UnerringError
 from unerring.runtime.live import cluster as clusters
 from unerring.runtime.live import status as live_status
 
@@ -159,10 +159,23 @@ class RunStatus:
             "notes": [
                 *self.notes,
                 *_health(found["parts"], len(alive)),
+                *self._unheard(found, now_us),
                 *(_silence(found["inputs"], now_us) if running else ()),
                 *self._damages(),
             ],
         }
+
+    def _unheard(self, found: dict[str, Any], now_us: int) -> Iterator[str]:
+        """A sentence for every channel that works for a while, and on which no producer was heard of."""
+        if self.app is None or found["parts"]["state"] != "running":
+            return
+        heard = {account["stream"] for account in found["channels"]["accounts"]}
+        working = {part["name"]: part["since_us"] for part in found["parts"]["parts"] if part["state"] == "running"}
+        for stream, url in self.app.channels.items():
+            silent_us = now_us - working.get(channel_part(stream), now_us)
+            if stream not in heard and silent_us >= WAITS_US:
+                since = f"since {silent_us / SECOND_US:.0f} s"
+                yield f"no producer was heard of on the channel of {stream} {since}: is one at {url}?"
 
     def _damages(self) -> list[str]:
         """A sentence for each file that is not as it was written."""
