@@ -11,6 +11,7 @@ from unerring.app.folder import remember
 from unerring.app.live import make_cluster
 from unerring.app.verifying import KINDS
 from unerring.log import BadEvent, Base, EventLog, LocalStore, Positions, Quarantine, Reason, ingest
+from unerring.log.quarantine import Returning
 from unerring.log.times import Times
 from unerring.model import Persist, Stamp, UnerringError, protect_json, schema_of
 from unerring.pipeline import savepoints
@@ -39,7 +40,10 @@ def make(data: Path) -> None:
         chain.seal(end, table([end - 1, end], BURST), producers={"p": (0, end)})
     chain.cut(Base(10, {"p": (0, 10)}))
     Positions(log.store, "Burst").commit("starts", Stamp(20, 0))
-    Quarantine(log.store, "Burst").add([BadEvent("p", 0, 3, Reason.LATE, "too late", b"raw")])
+    quarantine = Quarantine(log.store, "Burst")
+    quarantine.add([BadEvent("p", 0, 3, Reason.LATE, "too late", b"raw")])
+    returning = Returning(20, (("p", 0, 3),))
+    quarantine.finish_return(quarantine.begin_return(returning), returning)
     rows = data / "rows.csv"
     rows.write_text("at,machine,celsius,note\n1000,m1,2.5,\n")
     ingest(log, rows, BURST, Times("at", "us"))

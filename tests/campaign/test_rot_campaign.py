@@ -67,15 +67,14 @@ def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_every_byte_of_every_kind_of_file(data: Path) -> None:
-    """Of each kind the smallest file with something in it."""
-    chosen: dict[str, tuple[int, Path]] = {}
-    for kind, _, path in files(data):
-        size = path.stat().st_size
-        if size and (kind not in chosen or size < chosen[kind][0]):
-            chosen[kind] = size, path
+    """Of each kind, and each ending of names in it, the smallest file with something in it."""
+    chosen: dict[tuple[str, str], Path] = {}
+    for kind, _, path in sorted(files(data), key=lambda file: -file[2].stat().st_size):
+        if path.stat().st_size:
+            chosen[kind, path.suffix] = path
     silent = {}
     for kind, check, path in files(data):
-        if kind == DATABASES or chosen.get(kind, (0, None))[1] != path:
+        if kind == DATABASES or chosen.get((kind, path.suffix)) != path:
             continue
         tried, found = flips(path, check)
         sys.stdout.write(f"{data.name}: {kind}: {path.name}: {tried} flips, {found} found\n")
