@@ -125,7 +125,9 @@ def encode_segment(table: pa.Table, schema: StreamSchema, buckets: int, footer: 
     texts = [f.name for f in wanted if pa.types.is_string(f.type) or pa.types.is_binary(f.type)]
     sink = io.BytesIO()
     parts: list[tuple[int, str]] = []
-    with pq.ParquetWriter(sink, wanted, compression="lz4", use_dictionary=texts, write_statistics=["time"]) as writer:
+    kept: dict[str, Any] = {"compression": "lz4", "use_dictionary": texts, "write_statistics": ["time"]}
+    # Pages have CRCs for others who read segments as the Parquet files that they are; we have the digests.
+    with pq.ParquetWriter(sink, wanted, write_page_checksum=True, **kept) as writer:
         start, begin = 0, len(_MAGIC)
         for count in counts.tolist() if len(table) else ():
             if count:
