@@ -87,8 +87,10 @@ class Aimed(Fault, frozen=True, kw_only=True):
 
     message: str
     what: str
-    """The name of a kind of fault that is about one node and needs no more than a time; see `AIMED`."""
+    """The name of a kind of fault; see `AIMED`."""
     later_us: int = 0
+    others: tuple[Address, ...] = ()
+    """To whom a link gets slower."""
 
 
 AnyFault = (
@@ -182,15 +184,19 @@ _DRAWN: Final[Mapping[type[Fault], _Draw]] = {
 KINDS: Final[tuple[type[Fault], ...]] = tuple(kind for kind in _DRAWN if kind is not LyingDisk)
 """What a scenario meets unless it says otherwise."""
 
-AIMED: Final[Mapping[str, Callable[[int, Address, int], Fault]]] = {
-    "Crash": lambda at, node, us: Crash(at_us=at, node=node, for_us=us),
-    "FailedSync": lambda at, node, us: FailedSync(at_us=at, node=node, for_us=us),
-    "Pause": lambda at, node, us: Pause(at_us=at, node=node, for_us=us),
-    "Partition": lambda at, node, us: Partition(at_us=at, node=node, for_us=us),
-    "SlowDisk": lambda at, node, us: SlowDisk(at_us=at, node=node, for_us=us, factor=256),
-    "ClockJump": lambda at, node, us: ClockJump(at_us=at, node=node, ahead_us=300 * us),
+AIMED: Final[Mapping[str, Callable[[Aimed, int], Fault]]] = {
+    "Crash": lambda aimed, at: Crash(at_us=at, node=aimed.node, for_us=aimed.for_us),
+    "FailedSync": lambda aimed, at: FailedSync(at_us=at, node=aimed.node, for_us=aimed.for_us),
+    "Pause": lambda aimed, at: Pause(at_us=at, node=aimed.node, for_us=aimed.for_us),
+    "Partition": lambda aimed, at: Partition(at_us=at, node=aimed.node, for_us=aimed.for_us),
+    "SlowDisk": lambda aimed, at: SlowDisk(at_us=at, node=aimed.node, for_us=aimed.for_us, factor=256),
+    "ClockJump": lambda aimed, at: ClockJump(at_us=at, node=aimed.node, ahead_us=300 * aimed.for_us),
+    "Congestion": lambda aimed, at: Congestion(
+        at_us=at, node=aimed.node, for_us=aimed.for_us, slower=1000, others=aimed.others
+    ),
 }
-"""What can happen at a moment of the protocol, to a node, for a while."""
+"""What can happen at a moment of the protocol. The slow links are those between nodes: a master that the others have
+given up still reaches the services."""
 
 _DOWN: Final = (Crash, FullDisk, FailedSync)
 
@@ -232,13 +238,15 @@ def draw_faults(
 
 
 def _aimed(draw: Random, at_us: int, nodes: Sequence[Address], moments: Sequence[str], kinds: Sequence[str]) -> Fault:
+    node = _node(draw, nodes)
     return Aimed(
         at_us=at_us,
-        node=_node(draw, nodes),
+        node=node,
+        others=tuple(other for other in nodes if other != node),
         message=draw.choice(moments),
         what=draw.choice(kinds),
         later_us=draw.choice((0, _length_us(draw, MILLISECOND_US // 8, 10))),
-        for_us=_length_us(draw, MILLISECOND_US, 11),
+        for_us=_length_us(draw, 2 * MILLISECOND_US, 10),
     )
 
 

@@ -184,7 +184,7 @@ def _congestion(world: World, node: Node, fault: Any) -> _End:
 
 def _aim(world: World, node: Node, fault: Any) -> _End:
     def hit() -> None:
-        struck = kinds.AIMED[fault.what](world.now_us + fault.later_us, node.name, fault.for_us)
+        struck = kinds.AIMED[fault.what](fault, world.now_us + fault.later_us)
         world.at(struck.at_us, lambda: _begin(world, struck))
 
     node.watch(fault.message, hit)

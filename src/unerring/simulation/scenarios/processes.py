@@ -33,8 +33,10 @@ ANSWERED = "a query is answered from a decided state"
 MOMENTS = (
     *("Start", "Replicate", "Ack", "Name", "Named", "RequestView", "Vote", "Reject", "Request", "Reply", "Fetch"),
     *("Decided", "Clean", "Settled", "Post", "Stored", "MailBag", "AskMail"),
+    *("Name", "Request", "Replicate"),
 )
-"""Messages at which faults are aimed: all of the protocol but heartbeats, which come all the time."""
+"""Messages at which faults are aimed: all of the protocol but heartbeats, which come all the time. Twice: those that
+begin something elsewhere."""
 ENDED = "every instance comes to an end, and every replica is clean, once the faults are over"
 
 
