@@ -8,6 +8,7 @@ import gc
 import random
 import re
 import struct
+import time
 import tracemalloc
 
 import pytest
@@ -169,6 +170,7 @@ def test_a_restart_is_a_disconnect_and_a_new_incarnation(wait):
     [
         ({"cluster": "11223344"}, "11223344.*; give both the same cluster configuration"),
         ({"incarnation": 1}, "incarnation 1 of 'b' has been succeeded by 5; the old process must stop"),
+        ({"incarnation": 2**63 - 1}, "'b' says that it started .* s from now; set its clock"),
         ({"name": "c"}, "was dialled and '[ac]' answered; mend the address"),
         ({"name": "a"}, "'a' is the name of the node it called; give each node its own"),
     ],
@@ -195,6 +197,22 @@ def test_who_differs_is_refused_with_a_sentence_on_both_sides(wait, other, sente
         assert a.news() == ["Connected", "Disconnected"]
         assert stranger.news() == []
         await stranger.links.close()
+        await a.links.close()
+
+    wait.run(scenario())
+
+
+def test_an_incarnation_from_the_far_future_does_not_lock_its_node_out(wait):
+    async def scenario():
+        a = await Node("a").open()
+        ghost = Node("b", incarnation=2**63 - 1)
+        ghost.links.join("a", a.address, dials=True)
+        await wait.until(lambda: a.reports["links.refused"] > 0)
+        await ghost.links.close()
+        real = Node("b", incarnation=time.time_ns() // 1000)
+        real.links.join("a", a.address, dials=True)
+        await wait.until(lambda: a.news() == ["Connected"])
+        await real.links.close()
         await a.links.close()
 
     wait.run(scenario())

@@ -20,7 +20,8 @@ NODE_BYTES_MAX: Final = 255
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """A node, as it introduces itself. `incarnation` rises with every start, `cluster` is a fingerprint."""
+    """A node, as it introduces itself. `incarnation`, the wall clock's microseconds at the start, rises with every
+    start; `cluster` is a fingerprint."""
 
     node: str
     incarnation: int

@@ -10,6 +10,7 @@ An address is `node`, or `node/machine` where a node hosts several machines.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +51,9 @@ class LinksConfig(ProcessConfig, frozen=True):
     flush_us: int = 2 * SECOND_US
     redial_min_us: int = 20_000
     redial_max_us: int = 2 * SECOND_US
+    incarnation_ahead_us_max: int = 86_400 * SECOND_US
+    """How far a node's clock may be ahead of this one's. A later incarnation is refused: once it had greeted, the right
+    process of that name would be taken for a ghost until then."""
     tls: str = ""
     """A folder made by `unerring certs` whose certificate names this node. Empty: no TLS, loopback only."""
 
@@ -59,6 +63,7 @@ class LinksConfig(ProcessConfig, frozen=True):
         check(self, "peers_max", 1, 100_000)
         for name in ("connect_us", "handshake_us", "flush_us", "redial_min_us"):
             check(self, name, 1_000, 3600 * SECOND_US)
+        check(self, "incarnation_ahead_us_max", 0, 1 << 60)
         check(self, "redial_max_us", self.redial_min_us, 3600 * SECOND_US)
 
 
@@ -185,6 +190,12 @@ class Links:
         peer = self._peers.get(caller.node)
         if caller.node == self.identity.node:
             return f"{caller.node!r} is the name of the node it called; give each node its own"
+        ahead_us = caller.incarnation - time.time_ns() // 1000
+        if ahead_us > self._config.incarnation_ahead_us_max:
+            return (
+                f"{caller.node!r} says that it started {ahead_us // SECOND_US} s from now; set its clock and start it "
+                "again"
+            )
         if peer is not None and caller.incarnation < peer.incarnation:
             return (
                 f"incarnation {caller.incarnation} of {caller.node!r} has been succeeded by {peer.incarnation}; "

@@ -56,7 +56,7 @@ class Host:
         self.name = name
         self.keeper = cluster.keeper(cluster.hosts.get(name, ""))
         self._names = {dotted(other): other for other in cluster.addresses}
-        identity = Identity(dotted(name), time.time_ns() // 1_000_000, cluster.identity)
+        identity = Identity(dotted(name), time.time_ns() // 1_000, cluster.identity)
         config = LinksConfig(
             frame_bytes_max=MESSAGE_BYTES_MAX * 2,
             outbox_bytes_max=MESSAGE_BYTES_MAX * 8,
