@@ -35,6 +35,7 @@ class What:
     VIEW: Final = "view"
     UNDOES: Final = "undoes"
     RESTARTED: Final = "restarted"
+    REFUSED: Final = "refused"  # a message that its sender cannot mean
 
 
 REPORTED: Final = {
@@ -44,6 +45,7 @@ REPORTED: Final = {
     "correlation.joins_anew": What.JOINS,
     "correlation.caught_up": What.CAUGHT_UP,
     "correlation.evicted": What.EVICTED,
+    "peer.protocol_error": What.REFUSED,
     "process.view_change": What.VIEW,
     "process.compensating": What.UNDOES,
 }
