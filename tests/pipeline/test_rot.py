@@ -82,6 +82,13 @@ def test_every_byte_of_a_state_in_sparks_own_store_is_protected(kept: tuple[Leve
     assert _kept(msgspec.msgpack.encode(old), reading) == old
 
 
+def test_a_state_that_sparks_own_store_lacks_is_not_replaced_by_an_empty_one(kept: tuple[Level, Share]) -> None:
+    level, _ = kept
+    assert _share(level, 0, TIME_MIN, None).through_us == TIME_MIN, "where the level started"
+    with pytest.raises(LogError, match="Spark's store has no state of bucket 0 of level 1 at 300; remove that folder"):
+        _share(level, 0, 300, None)
+
+
 def test_a_state_in_the_place_of_another_is_refused(kept: tuple[Level, Share]) -> None:
     level, share = kept
     [state] = (level.checkpoint / "states").glob("[0-9]*")

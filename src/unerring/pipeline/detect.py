@@ -91,7 +91,13 @@ def detect(
         writer = _staged(spark, level, bounds, state).writeStream.queryName(f"level {level.number}")
         writer = writer.outputMode("update").option("checkpointLocation", checkpoint)
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="0 seconds")
-        return writer.foreachBatch(seal_batch(level, told, turn)).start()
+        try:
+            return writer.foreachBatch(seal_batch(level, told, turn)).start()
+        except Exception as error:  # py4j's: Spark cannot read its own checkpoint, say
+            raise WorldError(
+                f"level {level.number} did not start from {checkpoint}: {sentence_of(error)}; if that folder is "
+                "damaged, remove it, and the level goes on from a state, a savepoint or the log"
+            ) from error
 
 
 def _staged(spark: SparkSession, level: Level, bounds: Bounds, state: StateIn) -> DataFrame:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from unerring.model import LogError
 from unerring.pipeline.intervals import Bounds, Intervals, read_spans
 from unerring.pipeline.level import Level
 from unerring.pipeline.savepoints import share_at
 from unerring.pipeline.share import Share
 from unerring.pipeline.staging import STAGED, stage
+from unerring.pipeline.states import States
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,6 +73,11 @@ def _share(level: Level, bucket: int, from_us: int, state: bytes | None) -> Shar
     if kept is not None and kept.through_us == from_us and state is not None:
         return kept
     if state is None:
+        if States(level).started() != from_us:
+            raise LogError(
+                f"{level.checkpoint}: Spark's store has no state of bucket {bucket} of level {level.number} at "
+                f"{from_us}; remove that folder, and the level goes on from a savepoint or the log"
+            )
         return share_at(level, bucket, from_us)
     share = Share(level, bucket)
     share.restore(bytes(state), from_us, f"{level.checkpoint}: what Spark's store has for bucket {bucket}")

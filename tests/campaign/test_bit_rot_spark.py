@@ -1,0 +1,70 @@
+"""Bit rot in what a level on Spark keeps beside the log, Spark's own checkpoint included: a sentence or a perfect run,
+never another one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tests.pipeline.worlds import TYPED, missing, pair, random_events, sealed, write
+from unerring.model import WorldError
+from unerring.pipeline.detect import StateIn, detect_available
+from unerring.pipeline.level import Level, levels_of
+from unerring.rules.oracle import run_tree
+
+PLANS = (pair("Pairs", TYPED, "A", "B", 40), missing("Misses", TYPED, "A", "B", 15))
+EVENTS = random_events(3, 160, 5)
+HALF_US, END_US = 300, 600
+
+
+def prepare(spark: SparkSession, data: Path, state: StateIn) -> Level:
+    """A run that has done half of its log."""
+    [level] = levels_of(PLANS, (TYPED,), str(data), 1)
+    chain = level.log.create(TYPED, 1)
+    write(chain, [event for event in EVENTS if event.stamp.time <= HALF_US], [100, 200], HALF_US)
+    detect_available(spark, level, state=state)
+    write(chain, [event for event in EVENTS if event.stamp.time <= END_US], [400], END_US)
+    return level
+
+
+def kept(level: Level, state: StateIn) -> list[Path]:
+    """What the next run reads first: the newest of each kind."""
+    newest = [
+        max((level.checkpoint / state / kind).glob("[0-9]*"), key=lambda path: int(path.name))
+        for kind in ("offsets", "commits")
+    ]
+    states = sorted((level.checkpoint / "states").glob("[0-9]*"))[-1:]
+    return [*newest, level.checkpoint / state / "metadata", *states, level.checkpoint / "states" / "start"]
+
+
+def test_flips_in_a_checkpoint_are_found_or_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """Without Hadoop's checksums, which other file systems than the local one do not keep beside Spark's files."""
+    state = StateIn.FILES
+    made = prepare(spark, tmp_path / "made", state)
+    wanted = {plan.name: run_tree((plan,), EVENTS, dict(made.ranks), END_US) for plan in PLANS}
+    silent: list[str] = []
+    tried = 0
+    for whole in kept(made, state):
+        size = whole.stat().st_size
+        for at in range(0, size, max(1, size // 30)):
+            data = tmp_path / "run"
+            shutil.copytree(tmp_path / "made", data)
+            [level] = levels_of(PLANS, (TYPED,), str(data), 1)
+            path = data / whole.relative_to(tmp_path / "made")
+            held = path.read_bytes()
+            path.write_bytes(held[:at] + bytes([held[at] ^ 1 << at % 8]) + held[at + 1 :])
+            for crc in (level.checkpoint / state).rglob(".*.crc"):
+                crc.unlink()
+            tried += 1
+            try:
+                detect_available(spark, level, state=state, restarts_max=0)
+            except WorldError:
+                pass
+            else:
+                if any(sealed(data, name) != found for name, found in wanted.items()):
+                    silent.append(f"{path.name}[{at}]")
+            shutil.rmtree(data)
+    assert tried > 50
+    assert not silent
