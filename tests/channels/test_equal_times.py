@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import unerring
 from tests.channels.pair import Pair
-from unerring.channels import ChannelCodec, ChannelConfig, ConsumerConfig, Frames, Heartbeat, ProducerConfig, Start
+from unerring.channels import Ack, ChannelCodec, ChannelConfig, ConsumerConfig, Frames, Heartbeat, ProducerConfig, Start
 from unerring.channels.messages import joined
 from unerring.model import SECOND_US, Effects, SchemaError
 
@@ -156,6 +156,24 @@ def test_more_may_follow_survives_the_wire_cutting_and_joining(batches: list[boo
         parts.append(back)
     [whole] = joined(parts)
     assert whole.more is batches[-1]
+
+
+def test_no_bound_ends_inside_a_time_since_nobody_can_accept_a_part_of_one() -> None:
+    config = ConsumerConfig(start=Start.EARLIEST, in_hand_max=5, registered="log")
+    pair = Pair(ProducerConfig(buffer_count_max=5), config, accepting=False)
+    pair.producer.handle("there", Ack(pair.producer.id, pair.producer.epoch, "log", 0), pair.now)
+    assert pair.producer.registered == {"log": 0}
+    pair.receive_all()
+    publish(pair, [T - 1, T, T])
+    for _ in range(10):
+        publish(pair, [T, T])
+    pair.receive_all()
+    assert len(pair.payloads) == 5, "what is before it can be accepted, so the bound holds"
+    pair._run(pair.consumer.accepted(pair.producer.id, pair.producer.epoch, 1, pair.now), at_producer=False)
+    publish(pair, [T + 1])
+    pair.receive_all()
+    assert len(pair.payloads) == 24, "all of that time, and the event that ends it"
+    assert pair.producer.publish([b"no"], [T + 2], None, pair.now) is None, "from here on the bound holds again"
 
 
 # --- as a user does it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,6 +77,31 @@ def test_with_ordinals_the_last_time_waits_until_it_is_whole() -> None:
         (9, 0, 2),
         (9, 1, 3),
     ]
+
+
+def test_all_of_a_time_that_is_not_over_is_held_however_much_it_is() -> None:
+    writer = LogWriter(EventLog(MemoryStore()), BURST, WriterConfig(rows_per_segment=2, rows_held_max=2))
+    for sequence in range(5):
+        assert not writer.full
+        writer.append("p", (0, sequence), Stamp(5, sequence), payload(5), now=0)
+    assert writer.seal() == {"p": (0, -1)}
+    assert not writer.full, "sealing would not help"
+    writer.append("p", (0, 5), Stamp(6), payload(6), now=0)
+    assert writer.full
+    assert writer.seal() == {"p": (0, 4)}
+    assert not writer.full
+
+
+def test_whether_a_stream_is_strict_may_change() -> None:
+    log = EventLog(MemoryStore())
+    feed(strict := LogWriter(log, READING), [1])
+    strict.seal()
+    relaxed = LogWriter(log, msgspec.structs.replace(READING, strict=False))
+    for sequence in (1, 2):
+        relaxed.append("p", (0, sequence), Stamp(2, sequence), payload(2), now=0)
+    relaxed.progress(2, now=0)
+    relaxed.seal()
+    assert times_in(relaxed.chain) == [1, 2, 2]
 
 
 def test_bad_events_go_to_quarantine_and_do_not_stop_the_stream() -> None:

@@ -81,6 +81,10 @@ def test_events_of_one_time_come_into_the_log_and_the_last_time_does_not_wait_fo
             out.publish_many([Typed(key, "B", 0.0) for key in (3, 4, 5)], at=[tie, tie, tie])
             wait(lambda: log.chain("Typed").through_us == tie, feeds)
             rows = log.chain("Typed").read(tie - 1, tie).to_pylist()
+            many = 70_000  # more than a consumer takes in hand
+            out.publish_many([Typed(key, "B", 0.0) for key in range(many)], at=[tie + 1] * many)
+            wait(lambda: log.chain("Typed").through_us == tie + 1, feeds)
+            assert len(log.chain("Typed").read(tie, tie + 1)) == many
             out.publish(Typed(6, "B", 0.0))  # by this publisher's own clock: over at once
             wait(lambda: log.chain("Typed").through_us > tie, feeds)
         finally:

@@ -176,7 +176,7 @@ class Feeds:
                 else:
                     writer.undecodable(producer, mark, event.value, payload, now)
             if not batch.more:
-                writer.progress(batch.times[-1], monotonic_us())
+                writer.progress(batch[-1].time, monotonic_us())
             await asyncio.sleep(0)
 
     def _decode(self, raw: bytes, schema: StreamSchema) -> dict[str, Any] | str:

@@ -96,7 +96,7 @@ class Feed:
         count = len(frames.payloads)
         last = frames.first + count - 1
         account = self.account
-        if last < account.known_last or (self.in_hand and self.in_hand_count + count > in_hand_max):
+        if last < account.known_last or not self._has_room(count, in_hand_max):
             return False
         self.next = last + 1
         account.known_last = last
@@ -211,11 +211,7 @@ class Feed:
 
     def hand(self, in_hand_max: int) -> Segment | None:
         """The next segment for the application, when there is one and the application has room for it."""
-        if (
-            not self.ready
-            or self.recovering
-            or (self.in_hand and self.in_hand_count + _count(self.ready[0]) > in_hand_max)
-        ):
+        if not self.ready or self.recovering or not self._has_room(_count(self.ready[0]), in_hand_max):
             return None
         segment = self.ready.popleft()
         self.kept_count -= _count(segment)
@@ -223,6 +219,18 @@ class Feed:
         self.in_hand.append(segment)
         self.in_hand_count += _count(segment)
         return segment
+
+    def _has_room(self, count: int, in_hand_max: int) -> bool:
+        """Whether the application takes so many more. The bound does not end inside a time: who keeps whole times can
+        accept nothing of one before it is over, and would wait for what is not handed over."""
+        if not self.in_hand or self.in_hand_count + count <= in_hand_max:
+            return True
+        first = next((segment for segment in self.in_hand if isinstance(segment, Frames)), None)
+        last = next((segment for segment in reversed(self.in_hand) if isinstance(segment, Frames)), None)
+        if first is None or last is None or not last.more:
+            return False
+        accepted = max(self._account(first.epoch).accepted + 1 - first.first, 0)
+        return first.times[accepted] == last.times[-1]
 
     def accept(self, epoch: int, through: int) -> None:
         """The application accepted everything up to (epoch, through): only now does the sequence move on."""

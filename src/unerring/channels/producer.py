@@ -407,7 +407,8 @@ class Producer:
             buffer.count + count > config.buffer_count_max or buffer.bytes + size > config.buffer_bytes_max
         ):
             if not self._evictable():
-                return False
+                # The oldest reach into the time that goes on, and nobody can acknowledge a part of a time.
+                return self.goes_on and buffer.oldest.times[-1] == self.last_time
             self._evict()
         return True
 

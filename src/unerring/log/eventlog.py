@@ -60,7 +60,10 @@ class EventLog:
                 f"stream {schema.name} in {self.store.locate(schema.name)} was declared with other columns or "
                 f"another key ({_sketch(known.schema)}) than now ({_sketch(schema)}); give the new one a new name"
             )
-        return Chain(self.store, schema.name, known.schema, known.buckets)
+        # Whether times may be equal is a writer's affair, and may change: the chain says itself what is complete.
+        return Chain(
+            self.store, schema.name, msgspec.structs.replace(known.schema, strict=schema.strict), known.buckets
+        )
 
     def chain(self, name: str) -> Chain:
         """The chain of a stream that is there."""

@@ -74,8 +74,10 @@ class LogWriter:
 
     @property
     def full(self) -> bool:
-        """Held as much as allowed: seal before feeding more."""
-        return len(self._held) + len(self._bad) >= self.config.rows_held_max
+        """Held as much as allowed: seal before feeding more. All of a time that is not over is held, however much."""
+        if len(self._held) + len(self._bad) < self.config.rows_held_max:
+            return False
+        return not self._held or bool(self._bad) or self._held[0].stamp.time <= self._complete_us
 
     def append(self, producer: str, mark: Mark, stamp: Stamp, payload: dict[str, Any], now: int) -> None:
         """One event, in the order of its producer's sequence. A bad one goes to quarantine, a repeated one nowhere."""
@@ -147,7 +149,7 @@ class LogWriter:
         self.quarantine.add(self._bad)
         self._bad = []
         while True:
-            complete = max(self._progress_us, self._last.time if self.schema.strict else self._last.time - 1)
+            complete = self._complete_us
             if complete <= self.chain.through_us:
                 break
             ready = [held for held in self._held if held.stamp.time <= complete]
@@ -160,6 +162,11 @@ class LogWriter:
         self._waiting_us = self._since_us if self._held else None
         self._since_us = None
         return self._marks(self._held)
+
+    @property
+    def _complete_us(self) -> int:
+        """Up to where nothing more will come."""
+        return max(self._progress_us, self._last.time if self.schema.strict else self._last.time - 1)
 
     def _yield_to(self, winner: Footer) -> None:
         """Another writer extended the chain: what it took is done; what it passed by can no longer be placed."""
