@@ -141,6 +141,7 @@ def command(
         interrupted = signal.Signals(number)
         raise KeyboardInterrupt
 
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     signal.signal(signal.SIGTERM, interrupt)
     try:
         with console.status("starting") as status:
@@ -166,6 +167,8 @@ def command(
             run.stop()
         if server is not None:
             server.shutdown()
+        for number, handler in before.items():
+            signal.signal(number, handler)
     typer.echo(_summary(run))
 
 
