@@ -159,10 +159,10 @@ def command(
             console.print(f"{loaded.name} runs in {data}; Ctrl-C stops it")
             _watch(run, console, stopping)
     except KeyboardInterrupt:
-        _hear_no_more()
         console.print("interrupted; a new run goes on from what is sealed" if once else "interrupted while starting")
         raise SystemExit(128 + interrupted) from None
     finally:
+        _hear_no_more()
         with console.status("stopping"):
             run.stop()
         if server is not None:
