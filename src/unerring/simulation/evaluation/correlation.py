@@ -113,8 +113,19 @@ class CompletelyAcked(Outgoing):
         return tuple(told)
 
 
+class ServesWhoAsks(CompletelyAcked):
+    """Whoever is asked serves for a while, also if it has no more than the receiver."""
+
+    def resume(self, sender: str, resume: Resume, now: int) -> Effects:
+        effects = super().resume(sender, resume, now)
+        held = self._held.get(resume.stream, {}).get((sender, resume.incarnation))
+        if held is not None and not effects:
+            held.served_until_us = now + self.config.lease_us
+        return effects
+
+
 class AsksAll(Intake):
-    """Whoever begins asks every replica upstream for what follows, and each of them serves it for a while."""
+    """Whoever begins asks every replica upstream for what follows."""
 
     def begin(self, now: int) -> Effects:
         super().begin(now)
@@ -122,7 +133,7 @@ class AsksAll(Intake):
 
 
 SETTINGS: Final[Mapping[str, tuple[type[Intake], type[Outgoing], int]]] = {
-    "plain": (AsksAll, CompletelyAcked, 0),
+    "plain": (AsksAll, ServesWhoAsks, 0),
     "paper's lists": (Intake, CompletelyAcked, 0),
     "ours": (Intake, Outgoing, 0),
     "ours, asking first": (Intake, Outgoing, 50 * MILLISECOND_US),
