@@ -27,9 +27,10 @@ CHANNEL_EVENT_BYTES: Final = 10
 """In a channel's batch an event has its time and the length of its payload."""
 CHANNEL_HEADER_BYTES: Final = 32
 """And alone."""
-SEGMENT_BYTES: Final = 1_100
-SEGMENT_BUCKET_BYTES: Final = 740
-"""A segment's footer, and what each bucket that has events adds to it."""
+SEGMENT_BYTES: Final = 1_050
+SEGMENT_DIGEST_BYTES: Final = 47
+SEGMENT_BUCKET_BYTES: Final = 840
+"""A segment's footer, each bucket's digest in it, and what each bucket that has events adds."""
 STORED_RATIO: Final = 0.64
 """Bytes of an event in a segment over those of its payload on the wire (columns, lz4), for W1's events."""
 STATE_SLOT_BYTES: Final = 43
@@ -303,7 +304,7 @@ def log(load: Load) -> Log:
 
 def segment_bytes(events: float, buckets: int) -> float:
     """A segment besides its events."""
-    return SEGMENT_BYTES + SEGMENT_BUCKET_BYTES * min(events, buckets)
+    return SEGMENT_BYTES + SEGMENT_DIGEST_BYTES * buckets + SEGMENT_BUCKET_BYTES * min(events, buckets)
 
 
 def channels(load: Load) -> Channels:
