@@ -46,6 +46,10 @@ GRAPH = PROCESS.graph
 FIRST = State("i", "p", GRAPH.version, 0, (), GRAPH.start, {"r": 0, "x": 0, "y": 0})
 
 
+def done_in(group: int) -> Taken:
+    return Taken("w", "i/w/0", None, None, True, group, 0)
+
+
 def a_node(records: dict[str, bytes] | None = None) -> ProcessNode:
     return ProcessNode("a", NODES, [PROCESS], records or {}, Random(1), 0, ClusterBounds(f=1))
 
@@ -138,6 +142,7 @@ def test_an_instance_accepted_in_a_view_that_cannot_be_is_left_to_the_others() -
         {"variables": {"r": "text", "x": 0, "y": 0}},
         {"taken": (Taken("nothing", "i/n/0", None, None, False, 0, 0),)},
         {"taken": (Taken("w", "i/w/0", None, None, True, 9, 0),)},
+        {"group": 2, "lineage": (Step(0, (0,)),) * 2, "taken": tuple(done_in(group) for group in (2, 1))},
         {"rewound": ((1, 2**31),)},
         {"rewind": 5},
         {"moved": 5},

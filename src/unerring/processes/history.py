@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.model import invariant
+from unerring.model import ProtocolError
 from unerring.processes.messages import Accepted, State, Step, Taken
 
 PAGE_GROUPS: Final = 16
@@ -95,7 +95,10 @@ class Pages:
         state = msgspec.structs.replace(
             rest, lineage=lineage + rest.lineage, taken=taken + rest.taken, given=self._given or {}
         )
-        invariant(len(state.lineage) == state.group, "pages and record make one history")
+        if len(state.lineage) != state.group:
+            raise ProtocolError(
+                f"{state.instance}: its records do not make one history; this node leaves the instance to the others"
+            )
         return msgspec.structs.replace(accepted, state=state)
 
     def split(self, accepted: Accepted) -> tuple[Accepted, dict[str, Any]]:

@@ -128,6 +128,10 @@ def check_state(
     )
     if state.status not in _STATUSES or numbers[0] != max(base, 0) or any(n > state.group for n in numbers):
         raise ProtocolError(f"{state.instance}: a state of group {state.group} that contradicts itself")
+    groups = [action.group for action in state.taken]
+    if groups != sorted(groups) or (groups and not 1 <= groups[0] <= groups[-1] <= state.group):
+        # It could not be put together again from its pages on disk.
+        raise ProtocolError(f"{state.instance}: a state whose history is not in order")
     process = processes.get(f"{state.process}@{state.version}")
     if process is None:
         return
