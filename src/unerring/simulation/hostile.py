@@ -57,6 +57,8 @@ TEXTS: Final = ("", "\0", "stranger/0", "a/b|c@d~e+f'!g", "é" * 300, "x" * 70_0
 STRANGERS: Final = ("stranger/0", "", MEMBERSHIP, "service:bank", "client")
 OWN: Final = (ENGINE, PRODUCER, SEALER, OPERATOR, STORE)
 """Under these names a machine's own driver speaks to it; no link has them."""
+LOG: Final = "log/0"
+"""Stands for the event log in scenarios of engines that read it. No process listens there, so nobody sends it lies."""
 WITNESS_CHARS: Final = 2_000
 KEPT_MAX: Final = 400
 """Messages, texts and numbers that are remembered to be mixed with others."""
@@ -144,7 +146,8 @@ class Hostility:
 
     def attach(self) -> None:
         for node in self.world.nodes.values():
-            node.factory = self._boot(node, node.factory)
+            if self._repeated or node.name != LOG:
+                node.factory = self._boot(node, node.factory)
 
     def _boot(
         self, node: Node, factory: Callable[..., Machine]
