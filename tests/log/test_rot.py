@@ -55,17 +55,6 @@ def test_a_bucket_alone_is_read_and_checked_alone() -> None:
         chain.read(TIME_MIN, 10, 0)
 
 
-def test_other_readers_of_parquet_can_check_pages() -> None:
-    store = MemoryStore()
-    chain = EventLog(store).create(READING, buckets=1)
-    footer = chain.seal(1000, table(list(range(1, 1000)))).footer
-    whole = store.read(FIRST) or b""
-    assert len(pq.read_table(pa.BufferReader(whole), page_checksum_verification=True)) == 999
-    middle = footer.parts[0][0] // 2
-    with pytest.raises(OSError, match="CRC checksum"):
-        pq.read_table(pa.BufferReader(flip(whole, middle, 1)), page_checksum_verification=True)
-
-
 @pytest.mark.parametrize("name", ["stream.json", "base.json", "reached.json", "positions/me.json"])
 def test_every_bit_of_what_goes_with_a_chain_is_protected(name: str) -> None:
     store = small()

@@ -8,8 +8,8 @@ their digest; together the digests cover every byte of the file.
 
 from __future__ import annotations
 
-import io
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -123,30 +123,40 @@ def encode_segment(table: pa.Table, schema: StreamSchema, buckets: int, footer: 
         first = groups[-1][0] + groups[-1][1] if groups else 0
         groups.append((first, -(-count // ROWS_PER_GROUP)))
     texts = [f.name for f in wanted if pa.types.is_string(f.type) or pa.types.is_binary(f.type)]
-    sink = io.BytesIO()
-    parts: list[tuple[int, str]] = []
-    kept: dict[str, Any] = {"compression": "lz4", "use_dictionary": texts, "write_statistics": ["time"]}
-    # Pages have CRCs for others who read segments as the Parquet files that they are; we have the digests.
-    with pq.ParquetWriter(sink, wanted, write_page_checksum=True, **kept) as writer:
-        start, begin = 0, len(_MAGIC)
+    sink = pa.BufferOutputStream()
+    ends: list[int] = []
+    with pq.ParquetWriter(sink, wanted, compression="lz4", use_dictionary=texts, write_statistics=["time"]) as writer:
+        start = 0
         for count in counts.tolist() if len(table) else ():
             if count:
                 writer.write_table(table.slice(start, count), row_group_size=ROWS_PER_GROUP)
             start += count
-            end = sink.tell()
-            parts.append((end, digest_of(sink.getbuffer()[begin:end])))
-            begin = end
-        filled = msgspec.structs.replace(
-            footer, rows=len(table), groups=tuple(groups), parts=tuple(parts), digest=_NO_DIGEST
+            ends.append(sink.tell())
+        draft = msgspec.structs.replace(
+            footer,
+            rows=len(table),
+            groups=tuple(groups),
+            parts=tuple((end, _NO_DIGEST) for end in ends),
+            digest=_NO_DIGEST,
         )
-        writer.add_key_value_metadata({FOOTER: msgspec.json.encode(filled)})
-    data = sink.getvalue()
-    tail = data[begin:]
+        writer.add_key_value_metadata({FOOTER: msgspec.json.encode(draft)})
+    return _with_digests(memoryview(sink.getvalue()), draft)
+
+
+def _with_digests(data: memoryview, draft: Footer) -> tuple[bytes, Footer]:
+    """The file's bytes with digests where the footer has zeros: of each bucket, and then of the footer itself."""
+    bounds = [len(_MAGIC), *(end for end, _ in draft.parts)]
+    parts = tuple((end, digest_of(data[begin:end])) for begin, end in pairwise(bounds))
+    tail = bytes(data[bounds[-1] :])
+    if len(tail) != int.from_bytes(tail[-8:-4], "little") + 8 or tail.count(msgspec.json.encode(draft)) != 1:
+        raise InvariantBreach(f"a segment of {draft.stream} has its footer, with what it says, right after its rows")
+    filled = msgspec.structs.replace(draft, parts=parts)
+    tail = tail.replace(msgspec.json.encode(draft), msgspec.json.encode(filled))
     place = _find_digest(tail)
-    if place is None or len(tail) != int.from_bytes(tail[-8:-4], "little") + 8:
-        raise InvariantBreach(f"a segment of {schema.name} has its footer, with one digest, right after its rows")
+    if place is None:
+        raise InvariantBreach(f"the footer of a segment of {draft.stream} has one digest of its own")
     digest = digest_of(_MAGIC, tail)
-    whole = b"".join((data[: begin + place], digest.encode(), tail[place + len(digest) :]))
+    whole = b"".join((data[: bounds[-1]], tail[:place], digest.encode(), tail[place + len(digest) :]))
     return whole, msgspec.structs.replace(filled, digest=digest)
 
 
@@ -165,7 +175,7 @@ class Segment:
         self._source = source
         self._where = where
         self._image = bytearray(source.size())
-        """The file, of which nothing is filled in before it matched its digest."""
+        """The file, as far as it was read; nothing of it is decoded before it matched its digest."""
         self._tail_at = self._read_tail()
         tail = bytes(self._image[self._tail_at :])
         digest_at = _find_digest(tail)
@@ -259,10 +269,10 @@ class Segment:
         for bucket in buckets if self.footer.parts else ():
             begin = self.footer.parts[bucket - 1][0] if bucket else len(_MAGIC)
             end, digest = self.footer.parts[bucket]
-            data = self._read(begin, end)
-            if digest_of(data) != digest:
-                raise self._damaged(f"bucket {bucket}")
-            self._image[begin:end] = data
+            self._source.seek(begin)
+            with memoryview(self._image)[begin:end] as place:
+                if self._source.readinto(place) != end - begin or digest_of(place) != digest:
+                    raise self._damaged(f"bucket {bucket}")
 
     def _read(self, begin: int, end: int) -> bytes:
         self._source.seek(begin)

@@ -1,6 +1,7 @@
 """The words every room uses: stamps, events, streams, effects, ports, configuration, errors."""
 
 from unerring.model.checked import (
+    DIGEST_HEX,
     digest_of,
     is_protected,
     protect,
@@ -64,6 +65,7 @@ from unerring.model.wire import Codec, Connected, Disconnected, Message
 
 __all__ = [
     "BEFORE_ALL",
+    "DIGEST_HEX",
     "MILLISECOND_US",
     "SECOND_US",
     "TIME_MAX",

@@ -16,7 +16,7 @@ from unerring.model.errors import LogError
 
 _HEAD: Final = b"unerring/1 xxh3 "
 _ANY_HEAD: Final = re.compile(rb"unerring/\d+ ")
-_HEX: Final = 32
+DIGEST_HEX: Final = 32
 _TAIL: Final = b" xxh3 "
 _TAIL_HEX: Final = 16
 _REMEDY: Final = "restore it from a copy"
@@ -54,8 +54,8 @@ def verified(raw: bytes, where: str, remedy: str = _REMEDY) -> bytes:
         if _ANY_HEAD.match(raw):
             raise LogError(f"{where} was written by a newer release; use that one")
         raise LogError(f"{where} has no digest: it is damaged, or an older release wrote it; {remedy}")
-    data = raw[len(_HEAD) + _HEX + 1 :]
-    if raw[len(_HEAD) : len(_HEAD) + _HEX + 1] != digest_of(data).encode() + b"\n":
+    data = raw[len(_HEAD) + DIGEST_HEX + 1 :]
+    if raw[len(_HEAD) : len(_HEAD) + DIGEST_HEX + 1] != digest_of(data).encode() + b"\n":
         raise LogError(f"{where} is damaged: its bytes do not match its digest; {remedy}")
     return data
 

@@ -11,7 +11,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from unerring.model import DiskError, protect, verified
+from unerring.model import DIGEST_HEX, DiskError, LogError, digest_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +25,7 @@ INLINE_BYTES_MAX: Final = 4 << 20
 
 
 def stage(table: pa.Table, folder: str) -> bytes:
-    """What travels in a row: `1` and the bytes, or `2` and the name of a file that holds them."""
+    """What travels in a row: `1` and the bytes, or `2`, the digest of a file that holds them, and its name."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
@@ -37,11 +37,11 @@ def stage(table: pa.Table, folder: str) -> bytes:
     path = Path(folder) / f"{os.getpid()}-{secrets.token_hex(8)}.arrow"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(protect(data.to_pybytes()))
+        path.write_bytes(memoryview(data))
     except OSError as error:
         path.unlink(missing_ok=True)
         raise DiskError(f"cannot stage outputs in {path}: {error.strerror}; free some space and start again") from error
-    return b"2" + str(path).encode()
+    return b"2" + digest_of(data).encode() + str(path).encode()
 
 
 def staged_batch(
@@ -67,12 +67,12 @@ def unstage(told: bytes) -> pa.Table:
 
     if told[:1] == b"1":
         return pa.ipc.open_stream(pa.py_buffer(told[1:])).read_all()
-    path = Path(told[1:].decode())
+    digest, path = told[1 : 1 + DIGEST_HEX].decode(), Path(told[1 + DIGEST_HEX :].decode())
     try:
-        table = pa.ipc.open_stream(
-            pa.py_buffer(verified(path.read_bytes(), str(path), "start the run again"))
-        ).read_all()
+        data = path.read_bytes()
         path.unlink()
     except OSError as error:
         raise DiskError(f"staged outputs in {path} cannot be read: {error.strerror}; start again") from error
-    return table
+    if digest_of(data) != digest:
+        raise LogError(f"staged outputs in {path} were damaged: they do not match their digest; start the run again")
+    return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
