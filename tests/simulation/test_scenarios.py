@@ -9,7 +9,18 @@ import pytest
 
 from unerring.model import SECOND_US
 from unerring.simulation import World, draw_faults, find, names, run
-from unerring.simulation.faults import ClockJump, Congestion, Crash, FailedSync, Fault, FullDisk, Reset, SlowDisk
+from unerring.simulation.faults import (
+    Aimed,
+    ClockJump,
+    Congestion,
+    Crash,
+    FailedSync,
+    Fault,
+    FullDisk,
+    Pause,
+    Reset,
+    SlowDisk,
+)
 from unerring.simulation.scenarios.processes import Processes
 from unerring.simulation.sweep import catch
 
@@ -104,6 +115,26 @@ def test_nothing_is_violated(name: str, seed: int) -> None:
 @pytest.mark.parametrize(("seed", "schedule"), ONCE_FAILED_WITH)
 def test_what_was_fixed_stays_fixed(seed: int, schedule: tuple[Fault, ...] | None) -> None:
     outcome = run(EarlierProcesses, seed, schedule=schedule)
+    assert not outcome.violations, "\n".join(map(str, outcome.violations))
+
+
+def test_who_lost_the_memory_of_its_end_and_learns_an_older_state_settles() -> None:
+    """It was clean at the end and said so, restarted, and a node that had slept told it of a state long past."""
+    schedule = (
+        Aimed(
+            at_us=80973,
+            node="node0",
+            for_us=87274,
+            message="Start",
+            what="ClockJump",
+            later_us=3332,
+            others=("node1", "node2"),
+        ),
+        FailedSync(at_us=204378, node="node2", for_us=269969),
+        Pause(at_us=545681, node="node1", for_us=5541032),
+        FailedSync(at_us=1827024, node="node2", for_us=1548708),
+    )
+    outcome = run(find("processes"), 4019209, schedule=schedule)
     assert not outcome.violations, "\n".join(map(str, outcome.violations))
 
 

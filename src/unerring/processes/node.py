@@ -376,8 +376,9 @@ class ProcessNode(Starts):
 
     def _settled(self, replica: Replica) -> None:
         """Nothing is left to undo anywhere: keep the outcome, forget the rest."""
-        if replica.decided is None and replica.accepted is not None and replica.accepted.state.final:
-            # It was decided and this node had said that it is clean; only the memory of that is gone.
+        if not replica.final and replica.accepted is not None and replica.accepted.state.final:
+            # It was decided and this node had said that it is clean; only the memory of that is gone, and since then an
+            # older decided state may have come.
             replica.learn(replica.accepted.view, replica.accepted.state, 0)
         if replica.decided is None or not replica.decided[1].final or not replica.is_clean():
             return
