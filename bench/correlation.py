@@ -33,9 +33,9 @@ import workloads
 from unerring.app import live
 from unerring.app.live_top import situations
 from unerring.log import EventLog, with_origin
+from unerring.matching.kernel import KernelEngine
+from unerring.matching.kernel.columns import Columns, Numbers, Texts
 from unerring.model import TIME_MAX, LogError, Persist, schema_of, verified_json
-from unerring.rules.kernel import KernelEngine
-from unerring.rules.kernel.columns import Columns, Numbers, Texts
 from unerring.rules.workloads import W1, Typed
 from unerring.runtime.compiling import cache_folder
 from unerring.runtime.live import Supervisor

@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from unerring.matching.interpreter import Interpreter
+from unerring.matching.kernel import Columns, KernelEngine, Numbers, Texts
+from unerring.matching.outputs import Row
 from unerring.model import Event, Stamp
 from unerring.rules import expressions as ex
 from unerring.rules import workloads as rules
-from unerring.rules.interpreter import Interpreter
-from unerring.rules.kernel import Columns, KernelEngine, Numbers, Texts
-from unerring.rules.outputs import Row
 from unerring.rules.plan import Emit, Measure, Plan, Trailing, WindowPlan
 
 W1, W2, W3 = rules.W1.plan, rules.W2.plan, rules.W3.plan
@@ -154,9 +154,9 @@ import sys, time
 began = time.perf_counter()
 from pathlib import Path
 from unerring.model import Event, Stamp
-from unerring.rules.outputs import Row
+from unerring.matching.outputs import Row
 from unerring.rules.workloads import W1
-from unerring.rules.kernel import KernelEngine
+from unerring.matching.kernel import KernelEngine
 after = None if sys.argv[2] == "python" else 0
 engine = KernelEngine(W1.plan, cache=Path(sys.argv[1]), compile_after=after)
 rows = [Row(0, Event("Typed", Stamp(t), (1,), {"key": 1, "type": "AB"[t % 2], "v": 0.5})) for t in range(2)]

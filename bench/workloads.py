@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from unerring.matching.outputs import Row
 from unerring.model import Event, Stamp
-from unerring.rules.outputs import Row
 
 EVENTS = 20_000_000
 TYPES = ("A", "B", "C", "D")

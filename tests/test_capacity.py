@@ -16,17 +16,17 @@ from unerring.channels.codec import HEADER_BYTES, encode_frames
 from unerring.channels.messages import Frames
 from unerring.cli import main
 from unerring.correlation.messages import Batch, codec
+from unerring.evaluation import run_one
+from unerring.evaluation.correlation import FactoryRun
+from unerring.evaluation.grids import encode
+from unerring.evaluation.processes import ProcessRun
 from unerring.log import BUCKETS, EventLog, with_origin
 from unerring.log.store import MemoryStore
 from unerring.log.writer import WriterConfig
+from unerring.matching.kernel import KernelEngine
+from unerring.matching.kernel.columns import Columns, Numbers, Texts
 from unerring.model import CallerError, Event, Stamp, schema_of
-from unerring.rules.kernel import KernelEngine
-from unerring.rules.kernel.columns import Columns, Numbers, Texts
 from unerring.rules.workloads import W1, Typed
-from unerring.simulation.evaluation import run_one
-from unerring.simulation.evaluation.correlation import FactoryRun
-from unerring.simulation.evaluation.grids import encode
-from unerring.simulation.evaluation.processes import ProcessRun
 
 NOON_US = 1_790_000_000_000_000
 

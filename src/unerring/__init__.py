@@ -9,6 +9,7 @@ from unerring.model import MessageLoss, UnerringError, event_of, stream
 
 if TYPE_CHECKING:
     from unerring.app import App
+    from unerring.matching.tree import run_on
     from unerring.pipeline.frames import detect
     from unerring.pipeline.sql_tables import match
     from unerring.processes.build import Process
@@ -16,14 +17,13 @@ if TYPE_CHECKING:
     from unerring.rules import fn
     from unerring.rules.api import Rule, counted, rule, session, sliding, trailing, tumbling
     from unerring.rules.operators import Operator
-    from unerring.rules.sql.stream import sql_rule
     from unerring.rules.steps import all_of, any_of, each, first, last, no, step
     from unerring.rules.terms import columns, next_row, prev, time_of
-    from unerring.rules.tree import run_on
     from unerring.runtime.channel import AsyncPublisher, AsyncSubscriber, OnLoss, Publisher, Received, Subscriber
     from unerring.runtime.process_node import Embedded, RunningNode
     from unerring.runtime.services import Filter, HttpService
     from unerring.runtime.services.clients import Refused
+    from unerring.sql.stream import sql_rule
 
 __all__ = [
     "App",
@@ -105,10 +105,10 @@ _WHERE = {
     "no": "unerring.rules.steps",
     "prev": "unerring.rules.terms",
     "rule": "unerring.rules.api",
-    "run_on": "unerring.rules.tree",
+    "run_on": "unerring.matching.tree",
     "session": "unerring.rules.api",
     "sliding": "unerring.rules.api",
-    "sql_rule": "unerring.rules.sql.stream",
+    "sql_rule": "unerring.sql.stream",
     "step": "unerring.rules.steps",
     "time_of": "unerring.rules.terms",
     "trailing": "unerring.rules.api",

@@ -9,10 +9,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tests.pipeline.worlds import TYPED, missing, pair, random_events, sealed, write
+from unerring.matching.oracle import run_tree
 from unerring.model import WorldError
 from unerring.pipeline.detect import StateIn, detect_available
 from unerring.pipeline.level import Level, levels_of
-from unerring.rules.oracle import run_tree
 
 PLANS = (pair("Pairs", TYPED, "A", "B", 40), missing("Misses", TYPED, "A", "B", 15))
 EVENTS = random_events(3, 160, 5)

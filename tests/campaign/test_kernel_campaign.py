@@ -8,15 +8,15 @@ from random import Random
 
 import pytest
 
-from tests.rules import generators
-from tests.rules.conformance import check
-from tests.rules.expression_pairs import expressions_of
-from tests.rules.kernel_pairs import GroupMaker, NarrowMaker, PairMaker, StoppedGroupMaker, StoppedMaker, plan_of
-from tests.rules.test_kernel import hold_expressions, hold_to_the_oracle, lower_limits, plain
-from tests.rules.test_machine_code import expressions, hold_rule, pattern
+from tests.matching import generators
+from tests.matching.conformance import check
+from tests.matching.expression_pairs import expressions_of
+from tests.matching.kernel_pairs import GroupMaker, NarrowMaker, PairMaker, StoppedGroupMaker, StoppedMaker, plan_of
+from tests.matching.test_kernel import hold_expressions, hold_to_the_oracle, lower_limits, plain
+from tests.matching.test_machine_code import expressions, hold_rule, pattern
+from unerring.matching.interpreter import Interpreter
+from unerring.matching.kernel import programs, why_interpreted
 from unerring.model import RuleError
-from unerring.rules.interpreter import Interpreter
-from unerring.rules.kernel import programs, why_interpreted
 
 FIRST = 1_000_000
 PLANS = 20_000

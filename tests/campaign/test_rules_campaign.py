@@ -10,10 +10,10 @@ from types import ModuleType
 
 import pytest
 
-from tests.rules.conformance import check
-from tests.rules.generators import pair, until_pair
+from tests.matching.conformance import check
+from tests.matching.generators import pair, until_pair
+from unerring.matching.interpreter import Interpreter
 from unerring.rules import workloads
-from unerring.rules.interpreter import Interpreter
 
 FIRST = 1_000_000
 PAIRS = 1_000_000

@@ -16,8 +16,8 @@ from unerring.app import live, load
 from unerring.app.live_top import situations
 from unerring.audit.strong_reliability import check_strong_reliability
 from unerring.log import Chain, EventLog, LogWriter
+from unerring.matching.tree import QueryTree
 from unerring.model import TIME_MAX, Event, LogError, schema_of, verified_json
-from unerring.rules.tree import QueryTree
 from unerring.runtime.live import Supervisor
 from unerring.runtime.live.hosting import dotted
 

@@ -9,10 +9,10 @@ from unerring import App, event_of, fn, rule, run_on, trailing
 from unerring.app.live import topology_of
 from unerring.correlation import Role
 from unerring.correlation.engine import Hosting
+from unerring.matching.interpreter import Interpreter
+from unerring.matching.outputs import Row
 from unerring.model import MILLISECOND_US, TIME_MAX, ConfigError
 from unerring.rules import Plan
-from unerring.rules.interpreter import Interpreter
-from unerring.rules.outputs import Row
 
 Hottest = (
     rule("Hottest").on(Reading).window(trailing(30 * MILLISECOND_US)).on_change("top").emit(top=fn.max(Reading.celsius))

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from unerring import event_of, run_on
+from unerring.matching import oracle
+from unerring.matching.tree import QueryTree
 from unerring.model import SECOND_US, Event
-from unerring.rules import oracle
-from unerring.rules.tree import QueryTree, plans_of, ranks_of
+from unerring.rules.tree import plans_of, ranks_of
 from unerring.runtime.process_node import Embedded
 from unerring.runtime.services import HttpService
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from random import Random
 
 from unerring.app import App
+from unerring.matching.oracle import run_tree
 from unerring.model import TIME_MAX, Event
 from unerring.pipeline.level import Level
-from unerring.rules.oracle import run_tree
 
 from .worlds import write
 

@@ -12,10 +12,10 @@ import unerring
 from tests.sql.sqlrun import recognition_of
 from tests.sql.test_features import CASES, Case, table
 from tests.sql.test_features_on_streams import BOUNDED, WITHIN, final
+from unerring.matching import oracle
+from unerring.matching.outputs import Row
 from unerring.model import SECOND_US, ColumnType, Event, Stamp
 from unerring.pipeline.sql_tables import rows_of
-from unerring.rules import oracle
-from unerring.rules.outputs import Row
 
 from .test_frames import drain
 

@@ -15,10 +15,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 import unerring
+from unerring.matching.oracle import run
 from unerring.model import CallerError, Event, RuleError, Stamp
 from unerring.pipeline.session import own_sentence
 from unerring.pipeline.sink import LogSink
-from unerring.rules.oracle import run
 
 from .worlds import OTHER, TYPED, missing, pair, random_events
 

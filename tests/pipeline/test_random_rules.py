@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from unerring.matching.oracle import run
 from unerring.model import TIME_MAX, Event, RuleError
 from unerring.pipeline.batch import detect_batch
 from unerring.pipeline.detect import StateIn, detect_available
@@ -17,7 +18,6 @@ from unerring.pipeline.level import Level, levels_of
 from unerring.pipeline.share import Share
 from unerring.pipeline.versions import enter
 from unerring.rules import Plan
-from unerring.rules.oracle import run
 from unerring.rules.tree import ranks_of
 
 from .factory_worlds import factory_log

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from unerring.matching.oracle import run_tree
 from unerring.model import TIME_MAX, TIME_MIN, LogError, RuleError
 from unerring.pipeline.intervals import next_end
 from unerring.pipeline.level import levels_of
@@ -18,7 +19,6 @@ from unerring.pipeline.staging import INLINE_BYTES_MAX, stage, unstage
 from unerring.pipeline.state_store import spread
 from unerring.pipeline.states import TIMES_KEPT, States
 from unerring.pipeline.versions import enter
-from unerring.rules.oracle import run_tree
 
 from .worlds import OTHER, TYPED, advance, missing, pair, random_events, sealed, write
 

@@ -13,6 +13,7 @@ import pytest
 
 from unerring.app import App
 from unerring.log import bucket_of
+from unerring.matching.oracle import run_tree
 from unerring.model import TIME_MAX, CallerError, ConfigError, Event, StreamSchema, WorldError
 from unerring.pipeline import jvm, savepoints
 from unerring.pipeline.batch import detect_batch
@@ -23,7 +24,6 @@ from unerring.pipeline.retention import retain
 from unerring.pipeline.state_store import spread
 from unerring.pipeline.versions import agree
 from unerring.rules import Plan
-from unerring.rules.oracle import run_tree
 from unerring.rules.tree import ranks_of
 
 from .worlds import OTHER, TYPED, missing, pair, random_events, sealed, write

@@ -14,9 +14,9 @@ from unerring import App, Rule, event_of, last, rule, run_on, step, stream, time
 from unerring.app.auditing import Audit
 from unerring.app.live import make_cluster, topology_of
 from unerring.log import EventLog, LogWriter
+from unerring.matching import oracle
 from unerring.model import ConfigError, Event, Stamp, schema_of
 from unerring.pipeline.versions import enter
-from unerring.rules import oracle
 from unerring.rules.tree import plans_of, ranks_of
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from unerring.rules.interpreter import Interpreter
-from unerring.rules.outputs import Row
+from unerring.matching.interpreter import Interpreter
+from unerring.matching.outputs import Row
 from unerring.rules.workloads import W1, W2, W3
 
 EVENTS = 10_000

@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 
 from unerring.model import ColumnType, Event, Stamp
-from unerring.rules.sql.batch import BatchEngine, outputs_of
-from unerring.rules.sql.dialect import RowPattern, parse_statement
-from unerring.rules.sql.names import columns_of
-from unerring.rules.sql.recognition import PARTITION, Recognition, compile_recognition
-from unerring.rules.sql.source import Source
 from unerring.runtime.duckdb_tables import DuckTables
+from unerring.sql.batch import BatchEngine, outputs_of
+from unerring.sql.dialect import RowPattern, parse_statement
+from unerring.sql.names import columns_of
+from unerring.sql.recognition import PARTITION, Recognition, compile_recognition
+from unerring.sql.source import Source
 
 Rows = list[dict[str, Any]]
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from unerring.model import ColumnType, Event, Stamp
-from unerring.rules.sql.recognition import PARTITION
+from unerring.sql.recognition import PARTITION
 
 VARIABLES = ("A", "B", "C")
 COLUMNS = {"x": ColumnType.INT, "y": ColumnType.FLOAT, "k": ColumnType.TEXT, "at": ColumnType.TIME}

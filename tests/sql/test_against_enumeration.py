@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from unerring.model import ColumnType
-from unerring.rules.sql.batch import BatchEngine
+from unerring.sql.batch import BatchEngine
 
 from .sqlrun import matched, recognition_of
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from unerring.rules.sql.batch import BatchEngine
+from unerring.sql.batch import BatchEngine
 
 from .sqlrun import Rows, query
 

@@ -14,12 +14,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from unerring.matching import oracle
+from unerring.matching.outputs import Row
 from unerring.model import ColumnType, Event, RuleError, Stamp
 from unerring.pipeline.carrying import ORDINAL, TIME
 from unerring.pipeline.streamed import Reading, _piece
-from unerring.rules import oracle
-from unerring.rules.outputs import Row
-from unerring.rules.sql.stream import check_streamable
+from unerring.sql.stream import check_streamable
 
 from .sqlrun import recognition_of
 from .test_features import CASES, Case, table

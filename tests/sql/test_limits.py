@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from unerring import event_of, run_on, sql_rule, stream
+from unerring.matching.choice import engine_for
 from unerring.model import RuleError
-from unerring.rules.choice import engine_for
-from unerring.rules.sql.batch import BatchEngine
-from unerring.rules.sql.limits import DEPTH_MAX, SIZE_MAX, WORDS_MAX
+from unerring.sql.batch import BatchEngine
+from unerring.sql.limits import DEPTH_MAX, SIZE_MAX, WORDS_MAX
 
 from .sqlrun import query
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unerring.model import RuleError
-from unerring.rules.sql.batch import BatchEngine
+from unerring.sql.batch import BatchEngine
 
 from .sqlrun import query
 

@@ -8,12 +8,12 @@ from dataclasses import fields, replace
 
 import pytest
 
+from unerring.matching.interpreter import search
 from unerring.model import Event, RuleError, Stamp
 from unerring.rules import patterns as pt
-from unerring.rules.interpreter import search
-from unerring.rules.sql import backtrack
-from unerring.rules.sql.batch import BatchEngine, outputs_of
-from unerring.rules.sql.recognition import PARTITION
+from unerring.sql import backtrack
+from unerring.sql.batch import BatchEngine, outputs_of
+from unerring.sql.recognition import PARTITION
 
 from .sqlrun import recognition_of
 from .statements import COLUMNS, Partitions, statement

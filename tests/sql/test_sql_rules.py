@@ -9,7 +9,7 @@ import pytest
 
 from unerring import last, rule, run_on, step, stream
 from unerring.model import Event, RuleError, Stamp
-from unerring.rules.sql.stream import check_streamable, sql_rule
+from unerring.sql.stream import check_streamable, sql_rule
 
 from .sqlrun import query
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from unerring.model import RuleError
-from unerring.rules.sql.batch import BatchEngine
+from unerring.sql.batch import BatchEngine
 
 from .sqlrun import query
 

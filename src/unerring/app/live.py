@@ -25,8 +25,8 @@ from unerring.correlation import Application, CorrelationConfig, Hosting, NodeSp
 from unerring.correlation.messages import MEMBERSHIP, is_keeper
 from unerring.correlation.record import node_of
 from unerring.log import BadEvent, EventLog, Quarantine, Reason
+from unerring.matching.engine import Quarantined
 from unerring.model import TIME_MIN, CallerError, ConfigError, LogError, UnerringError, WorldError
-from unerring.rules.engine import Quarantined
 from unerring.runtime.live import Cluster, Host, addresses_on, free_addresses, place, process_names, processes
 from unerring.runtime.live import cluster as clusters
 from unerring.runtime.live.hosting import dotted

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from unerring.app.folder import LOG
 from unerring.audit.evidence import EVENTS_MAX, making
 from unerring.log import Chain, EventLog
+from unerring.matching.engine import Router
+from unerring.matching.oracle.windows import window_of
+from unerring.matching.outputs import Row
 from unerring.model import TIME_MAX, CallerError, Event, Stamp
 from unerring.pipeline.feeding import events_of
 from unerring.pipeline.history import rows_before, rows_near
 from unerring.rules import Plan, WindowPlan
-from unerring.rules.engine import Router
-from unerring.rules.oracle.windows import window_of
-from unerring.rules.outputs import Row
 
 if TYPE_CHECKING:
     from unerring.app.application import App

@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
+from unerring.matching.interpreter import Interpreter
+from unerring.matching.outputs import Row
 from unerring.model import Event
 from unerring.rules import Plan
-from unerring.rules.interpreter import Interpreter
-from unerring.rules.outputs import Row
 
 EVENTS_MAX: Final = 200
 """Of a key's events before a situation, so many are looked at."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
+from unerring.matching.merge import Merge
+from unerring.matching.outputs import Row
 from unerring.model import TIME_MAX, Event, StreamSchema, invariant
-from unerring.rules.merge import Merge
-from unerring.rules.outputs import Row
 
 
 class Stage(msgspec.Struct, frozen=True):

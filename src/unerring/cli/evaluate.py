@@ -14,11 +14,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskProgressColumn, Tex
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from unerring.evaluation import run_one
+from unerring.evaluation.claims import Claim, claims
+from unerring.evaluation.grids import experiment
+from unerring.evaluation.summary import Summary
 from unerring.model import CallerError
-from unerring.simulation.evaluation import run_one
-from unerring.simulation.evaluation.claims import Claim, claims
-from unerring.simulation.evaluation.grids import experiment
-from unerring.simulation.evaluation.summary import Summary
 
 SHOWN_MAX = 5
 """Failing runs that are shown; all are in the results."""
@@ -57,8 +57,8 @@ def command(
 
 
 def _sweep(paper: str, folder: Path, points: list[str], seeds: range, fresh: bool, master: str, quiet: bool) -> Summary:
+    from unerring.evaluation.sweeps import Sweep
     from unerring.pipeline.session import SparkConfig, start
-    from unerring.pipeline.sweeps import Sweep
 
     folder.mkdir(parents=True, exist_ok=True)
     spark = start(SparkConfig(master=master, log=str(folder / "spark.log")), f"unerring evaluate {paper}")
@@ -80,7 +80,7 @@ def _sweep(paper: str, folder: Path, points: list[str], seeds: range, fresh: boo
 
 
 def _write(summary: Summary, folder: Path) -> list[Path]:
-    from unerring.simulation.evaluation.figures import draw
+    from unerring.evaluation.figures import draw
 
     table = folder / "table.csv"
     table.write_text(summary.csv())

@@ -34,8 +34,8 @@ def command(
     if diff or newer:
         _explain_difference(address, newer, as_json)
         return
-    from unerring.rules.choice import why_interpreted
-    from unerring.rules.explain import describe, printed
+    from unerring.matching.choice import why_interpreted
+    from unerring.matching.explain import describe, printed
 
     found = load(address)
     if _is_process(found):

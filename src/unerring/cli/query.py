@@ -58,8 +58,8 @@ def command(
     statement runs on Spark.
     """
     from unerring.log import local_folder
-    from unerring.rules.sql.batch import BatchEngine
     from unerring.runtime.duckdb_tables import DuckTables
+    from unerring.sql.batch import BatchEngine
 
     text = _from_stdin() if sql == "-" else sql
     schemas = {name: _columns(name, columns) for name, columns in map(_assignment, schema or [])}
@@ -84,7 +84,7 @@ def command(
 
 
 def _from_stdin() -> str:
-    from unerring.rules.sql.limits import SIZE_MAX
+    from unerring.sql.limits import SIZE_MAX
 
     data = sys.stdin.buffer.read(4 * SIZE_MAX + 1)  # more cannot be a statement
     # A byte that is no UTF-8 is kept as it is in an argument: who reads the statement says where it stands.
@@ -107,8 +107,8 @@ def _on_spark(tables: DuckTables, names: list[str], text: str, steps_max: int | 
 
 def _explain(tables: DuckTables, text: str, as_json: bool) -> None:
     """What `unerring explain` says of a rule, for the plan of each MATCH_RECOGNIZE; the statement is run for it."""
-    from unerring.rules.choice import why_interpreted
-    from unerring.rules.explain import describe, printed
+    from unerring.matching.choice import why_interpreted
+    from unerring.matching.explain import describe, printed
 
     described = [describe(found.batch_plan(), why_interpreted) for found in tables.recognised(text)[1]]
     for one in described:

@@ -12,9 +12,9 @@ from typing import Protocol
 
 import msgspec
 
+from unerring.matching import engine as rules
+from unerring.matching.outputs import Row, number
 from unerring.model import Event, Stamp, StreamSchema
-from unerring.rules import engine as rules
-from unerring.rules.outputs import Row, number
 
 
 class Fed(msgspec.Struct, frozen=True):

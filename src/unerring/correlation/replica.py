@@ -60,6 +60,7 @@ from unerring.correlation.messages import (
 from unerring.correlation.outgoing import Outgoing
 from unerring.correlation.record import EMPTY, Record, Standing, node_of
 from unerring.correlation.topology import Topology
+from unerring.matching.merge import Merge
 from unerring.model import (
     Address,
     Connected,
@@ -75,7 +76,6 @@ from unerring.model import (
     Stop,
     breach,
 )
-from unerring.rules.merge import Merge
 
 TICK = "tick"
 FLUSH = "flush"

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unerring.matching.kernel.columns import Column, Columns, Numbers, Texts
+from unerring.matching.kernel.engine import KernelEngine
+from unerring.matching.kernel.outputs import OutputColumns
 from unerring.model import ColumnType, Event, StreamSchema
 from unerring.pipeline.feeding import columns_of, staged_schema
-from unerring.rules.kernel.columns import Column, Columns, Numbers, Texts
-from unerring.rules.kernel.engine import KernelEngine
-from unerring.rules.kernel.outputs import OutputColumns
 
 if TYPE_CHECKING:
     import pyarrow as pa

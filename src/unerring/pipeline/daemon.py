@@ -20,7 +20,7 @@ LOADED: Final = (
     "unerring.pipeline.columns",
     "unerring.pipeline.state_store",
     "unerring.pipeline.work",
-    "unerring.rules.kernel",
+    "unerring.matching.kernel",
 )
 
 

@@ -11,13 +11,13 @@ from unerring.rules import Plan
 
 def feed_of(plan: Plan, ranks: dict[str, int]) -> Feed:
     """A fresh engine for a plan, with its columns in and out."""
-    from unerring.rules.kernel import KernelEngine, why_interpreted
+    from unerring.matching.kernel import KernelEngine, why_interpreted
 
     if why_interpreted(plan) is None:
         from unerring.pipeline.columns import ColumnFeed
 
         return ColumnFeed(KernelEngine(plan, cache=machine_code()), ranks)
-    from unerring.rules.interpreter import Interpreter
+    from unerring.matching.interpreter import Interpreter
 
     return RowFeed(Interpreter(plan), ranks)
 

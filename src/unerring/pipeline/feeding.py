@@ -7,11 +7,11 @@ from dataclasses import fields, is_dataclass
 from heapq import merge
 from typing import TYPE_CHECKING, Any, Protocol
 
+from unerring.matching.engine import Engine
+from unerring.matching.outputs import Output, Row, merge_order
 from unerring.model import ColumnType, Event, Stamp, StreamSchema
 from unerring.rules import OperatorPlan, Plan
-from unerring.rules.engine import Engine
 from unerring.rules.expressions import Attribute
-from unerring.rules.outputs import Output, Row, merge_order
 from unerring.rules.plan import key_types
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from unerring.model import RuleError
 from unerring.pipeline.carrying import uncarried
 from unerring.pipeline.sql_types import output_types
 from unerring.pipeline.streamed import Reading, run_plan
-from unerring.rules.sql.arrow import is_list
-from unerring.rules.sql.recognition import Recognition
-from unerring.rules.sql.stream import check_streamable
+from unerring.sql.arrow import is_list
+from unerring.sql.recognition import Recognition
+from unerring.sql.stream import check_streamable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

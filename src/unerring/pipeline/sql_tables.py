@@ -15,10 +15,10 @@ from unerring.pipeline.session import check_classic, sentence_of
 from unerring.pipeline.sql_streams import recognise_stream
 from unerring.pipeline.sql_types import output_types
 from unerring.pipeline.streamed import BUCKETS
-from unerring.rules.sql.arrow import column_type, output_table, partitions_of
-from unerring.rules.sql.batch import outputs_of
-from unerring.rules.sql.recognition import PARTITION, Recognition
-from unerring.rules.sql.statement import Rewriting
+from unerring.sql.arrow import column_type, output_table, partitions_of
+from unerring.sql.batch import outputs_of
+from unerring.sql.recognition import PARTITION, Recognition
+from unerring.sql.statement import Rewriting
 
 if TYPE_CHECKING:
     import pyarrow as pa

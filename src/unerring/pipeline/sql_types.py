@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from unerring.model import ColumnType
 from unerring.rules import expressions as ex
 from unerring.rules.reading import walk
-from unerring.rules.sql.arrow import is_list
-from unerring.rules.sql.recognition import Recognition
+from unerring.sql.arrow import is_list
+from unerring.sql.recognition import Recognition
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

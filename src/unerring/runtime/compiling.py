@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from unerring.rules.engine import Engine
+from unerring.matching.engine import Engine
 from unerring.rules.plan import Plan
 
 
@@ -40,14 +40,14 @@ def submit(work: Callable[[], None]) -> None:
 
 def compiled_engine(plan: Plan, folder: Path | None = None) -> Engine:
     """An engine for a plan that compiles: it answers at once, and faster as soon as the compiler is done."""
-    from unerring.rules.kernel import KernelEngine
+    from unerring.matching.kernel import KernelEngine
 
     return KernelEngine(plan, cache=folder or cache_folder(), submit=submit)
 
 
 def live_engine(plan: Plan) -> Engine:
     """The engine of a stream that must not stall: interpreted until compiled, or for good where a plan does not."""
-    from unerring.rules.choice import why_interpreted
-    from unerring.rules.interpreter import Interpreter
+    from unerring.matching.choice import why_interpreted
+    from unerring.matching.interpreter import Interpreter
 
     return compiled_engine(plan) if why_interpreted(plan) is None else Interpreter(plan)

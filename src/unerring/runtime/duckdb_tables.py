@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.model import CallerError, ColumnType, RuleError
-from unerring.rules.sql.arrow import column_type, output_table, partitions_of
-from unerring.rules.sql.batch import BatchEngine, outputs_of
-from unerring.rules.sql.recognition import PARTITION, Recognition
-from unerring.rules.sql.statement import Rewriting
+from unerring.sql.arrow import column_type, output_table, partitions_of
+from unerring.sql.batch import BatchEngine, outputs_of
+from unerring.sql.recognition import PARTITION, Recognition
+from unerring.sql.statement import Rewriting
 
 if TYPE_CHECKING:
     import duckdb

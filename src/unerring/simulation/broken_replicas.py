@@ -15,9 +15,9 @@ from unerring.correlation.outgoing import Outgoing
 from unerring.correlation.queue import Queue
 from unerring.correlation.record import Record, Standing
 from unerring.correlation.snapshot import Snapshot
+from unerring.matching.merge import Merge
+from unerring.matching.outputs import Row
 from unerring.model import MILLISECOND_US, TIME_MIN, Address, Effects, Event, Send, Stamp
-from unerring.rules.merge import Merge
-from unerring.rules.outputs import Row
 
 # ---- the duplicate filter --------------------------------------------------------------------------------------
 

@@ -14,9 +14,9 @@ from unerring.correlation import Fed, HandOver
 from unerring.correlation.application import committed
 from unerring.correlation.messages import Batch, Produced
 from unerring.correlation.queue import Queue
+from unerring.matching.merge import Merge
+from unerring.matching.outputs import Row
 from unerring.model import TIME_MAX, TIME_MIN, Event, Stamp, StreamSchema
-from unerring.rules.merge import Merge
-from unerring.rules.outputs import Row
 
 _PRIME = 2_147_483_647
 _QUIET = 25

@@ -1,0 +1,322 @@
+"""One run of the factory: section VI of the correlation paper, over the production machines.
+
+A step is a tenth of the paper's unit of failure: in each, every facility's events happen, and every replica fails with
+probability `p_fail`. A failed replica comes back after a while. Volatile replicas fail within the budget of f for each
+node (figures 5 and 6); durable ones without any bound, also all of a node at once (figures 7 and 8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from unerring.audit.reference import Stage, perfect_run
+from unerring.audit.strong_reliability import check_strong_reliability
+from unerring.correlation import Application, CorrelationConfig, Membership, NodeSpec, Replica, Role, Source, Topology
+from unerring.correlation.application import committed
+from unerring.correlation.incoming import Incoming, Taken, Verdict
+from unerring.correlation.intake import Intake
+from unerring.correlation.messages import (
+    MEMBERSHIP,
+    Ack,
+    AskAcks,
+    Batch,
+    Candidate,
+    Elected,
+    Gossip,
+    LeaderDead,
+    Receipt,
+    Resume,
+    Vote,
+)
+from unerring.correlation.outgoing import Outgoing
+from unerring.evaluation.factory import STEPS, TIERS, engine_of, events_of, factory, primary_events
+from unerring.evaluation.metering import MeteredWorld
+from unerring.model import MILLISECOND_US, SECOND_US, TIME_MAX, Effects, Entropy, Event
+from unerring.simulation.network import LinkSpec
+from unerring.simulation.node import State
+from unerring.simulation.transport import Bounds
+
+STEP_US: Final = 200 * MILLISECOND_US
+BEGIN_US: Final = SECOND_US
+"""When the first step begins: all have entered by then."""
+DOWN_STEPS: Final = (1, 5)
+"""A failed replica comes back after so many steps, drawn uniformly."""
+REST_US: Final = 120 * SECOND_US
+"""After the last step, the longest that the rest may take."""
+
+LINK: Final = LinkSpec(delay_us=200, spread_us=300, delay_us_max=20 * MILLISECOND_US)
+CONFIG: Final = CorrelationConfig(
+    tick_us=50 * MILLISECOND_US,
+    gossip_us=100 * MILLISECOND_US,
+    ping_us=SECOND_US,
+    ack_repeat_us=SECOND_US,
+    suspect_us_min=250 * MILLISECOND_US,
+    patience_us=3 * STEP_US,
+    lease_us=2 * STEP_US,
+)
+
+
+ELECTION: Final = (Vote, Candidate, Elected, LeaderDead)
+
+
+class FactoryRun(msgspec.Struct, frozen=True):
+    """The parameters of one run."""
+
+    f: int
+    p_fail: float = 0.0
+    durable: bool = False
+    setting: str = "ours"
+    steps: int = STEPS
+    tiers: tuple[int, ...] = TIERS
+
+
+class Meter:
+    """What the machines' own parts count while they work."""
+
+    def __init__(self) -> None:
+        self.duplicates = 0
+        self.accepted = 0
+
+    def incoming(self) -> type[Incoming]:
+        """The duplicate filter, counting."""
+        meter = self
+
+        class Counting(Incoming):
+            __slots__ = ()
+
+            def take(self, batch: Batch) -> Taken:
+                taken = super().take(batch)
+                meter.accepted += len(taken.events)
+                if taken.verdict is not Verdict.GAP:
+                    meter.duplicates += len(batch.events) - len(taken.events)
+                return taken
+
+        return Counting
+
+
+class CompletelyAcked(Outgoing):
+    """The paper's pruning (Figure 3, lines 31-45): a leader tells its fellows only what *all* receivers have."""
+
+    def receipts(self) -> tuple[Receipt, ...]:
+        if not self.leading:
+            return ()
+        told: list[Receipt] = []
+        for receipt in super().receipts():
+            queue = self.queues[receipt.stream]
+            last, count = min((receipt.last, receipt.count), (queue.mark, queue.mark_count))
+            told.append(msgspec.structs.replace(receipt, last=last, count=count))
+        return tuple(told)
+
+
+class ServesWhoAsks(CompletelyAcked):
+    """Whoever is asked serves for a while, also if it has no more than the receiver."""
+
+    def resume(self, sender: str, resume: Resume, now: int) -> Effects:
+        effects = super().resume(sender, resume, now)
+        held = self._held.get(resume.stream, {}).get((sender, resume.incarnation))
+        if held is not None and not effects:
+            held.served_until_us = now + self.config.lease_us
+        return effects
+
+
+class AsksAll(Intake):
+    """Whoever begins asks every replica upstream for what follows."""
+
+    def begin(self, now: int) -> Effects:
+        super().begin(now)
+        return [effect for stream in self.streams for effect in self.resume(stream)]
+
+
+SETTINGS: Final[Mapping[str, tuple[type[Intake], type[Outgoing], int]]] = {
+    "plain": (AsksAll, ServesWhoAsks, 0),
+    "paper's lists": (Intake, CompletelyAcked, 0),
+    "ours": (Intake, Outgoing, 0),
+    "ours, asking first": (Intake, Outgoing, 50 * MILLISECOND_US),
+}
+"""Whom a recovered replica asks, which acks are told to the other replicas, and how long a new leader waits for its
+receivers' word. The paper says the second of them only."""
+
+
+@lru_cache(maxsize=4)
+def perfect(seed: int, steps: int, tiers: tuple[int, ...]) -> dict[str, list[Event]]:
+    """What a failure-free system delivers to the management, by stream."""
+    topology = factory(0, tiers)
+    drawn = primary_events(seed, steps, tiers)
+    primary = {
+        f"primary{i}": [e for n, step in enumerate(drawn) for e in events_of(f"primary{i}", time_of(n), step[i])]
+        for i in range(sum(tiers))
+    }
+    streams = perfect_run([_stage(topology, node) for node in topology.nodes if node.role is Role.CORRELATION], primary)
+    return {stream: streams[stream] for stream in topology.node("management").inputs}
+
+
+def _stage(topology: Topology, node: NodeSpec) -> Stage:
+    engine = engine_of(node.name)
+    return Stage(topology.inputs(node.name), lambda rows, through: engine.feed(rows, through).outputs)
+
+
+def time_of(step: int) -> int:
+    """When a step happens, in the world and in the stamps."""
+    return BEGIN_US + (step + 1) * STEP_US
+
+
+class Factory:
+    """The world of one run."""
+
+    def __init__(self, run: FactoryRun, seed: int) -> None:
+        self.run = run
+        self.seed = seed
+        self.topology = factory(run.f, run.tiers)
+        intake_part, outgoing, ask_us = SETTINGS[run.setting]
+        self.config = msgspec.structs.replace(CONFIG, ask_us=ask_us)
+        self.meter = Meter()
+        intake = type("Intake", (intake_part,), {"incoming_part": self.meter.incoming()})
+        self.replica = type("Replica", (Replica,), {"intake_part": intake, "outgoing_part": outgoing})
+        self.application = type("Application", (Application,), {"intake_part": intake})
+        self.world = MeteredWorld(seed, LINK, Bounds(steps_max=1 << 40))
+        self.world.word_us_max = 2 * LINK.spread_us
+        self.draw = Random(f"failures {seed}")
+        self.failures = 0
+        self.leaders = 0
+        self.samples = 0
+        self.elected = 0
+        """Messages of the first elections, before anything fails."""
+        self.nodes = [node for node in self.topology.nodes if node.role is Role.CORRELATION]
+        self._build()
+
+    def _build(self) -> None:
+        world = self.world
+        world.add(MEMBERSHIP, self._membership)
+        for node in self.topology.nodes:
+            for name in node.replicas:
+                world.add(name, self._boot(node, name))
+        drawn = primary_events(self.seed, self.run.steps, self.run.tiers)
+        for step, facilities in enumerate(drawn):
+            world.at(time_of(step), lambda step=step, facilities=facilities: self._step(step, facilities))  # type: ignore[misc]
+        world.at(BEGIN_US, self._begin)
+        world.at(time_of(self.run.steps), self._end)
+        world.every(STEP_US // 4, self._look, time_of(self.run.steps), BEGIN_US)
+
+    def _membership(self, records: Mapping[str, bytes], entropy: Entropy, now: int) -> Membership:
+        return Membership(records, self.topology, self.config, entropy)
+
+    def _boot(self, node: NodeSpec, name: str) -> Any:
+        topology, config = self.topology, self.config
+        if node.role is Role.SOURCE:
+            return lambda records, entropy, now: Source(records, name, topology, config)
+        if node.role is Role.APPLICATION:
+            return lambda records, entropy, now: self.application(records, name, topology, config)
+        durable = self.run.durable
+        return lambda records, entropy, now: self.replica(
+            name, topology, config, lambda: engine_of(node.name), entropy, records if durable else None
+        )
+
+    # ---- what happens ------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self.elected = self.world.count(*ELECTION)
+
+    def _step(self, step: int, facilities: list[list[tuple[int, int, int]]]) -> None:
+        for facility, drawn in enumerate(facilities):
+            self.world.call(f"source{facility}/0", "publish", events_of(f"primary{facility}", time_of(step), drawn))
+        if self.run.p_fail:
+            self._fail_some()
+
+    def _fail_some(self) -> None:
+        world, draw = self.world, self.draw
+        for node in self.nodes:
+            for name in node.replicas:
+                if draw.random() < self.run.p_fail and world.nodes[name].machine is not None:
+                    at_us = world.now_us + draw.randrange(STEP_US)
+                    down_us = draw.randint(*DOWN_STEPS) * STEP_US
+                    world.at(at_us, lambda name=name, down_us=down_us: self._fail(name, down_us))  # type: ignore[misc]
+
+    def _fail(self, name: str, down_us: int) -> None:
+        world = self.world
+        if world.nodes[name].machine is None or not (self.run.durable or self._another(name)):
+            return
+        self.failures += 1
+        world.crash(name)
+        world.at(world.now_us + down_us, lambda: world.start(name))
+
+    def _another(self, failing: str) -> bool:
+        """Whether the budget allows it: some other replica of the node is running and caught up."""
+        node = failing.rpartition("/")[0]
+        membership: Any = self.world.nodes[MEMBERSHIP].machine
+        for name in self.topology.node(node).replicas:
+            machine: Any = self.world.nodes[name].machine
+            if name != failing and machine is not None and membership.record.caught_up(name, machine.incarnation):
+                return True
+        return False
+
+    def _end(self) -> None:
+        for facility in range(sum(self.run.tiers)):
+            self.world.call(f"source{facility}/0", "end", f"primary{facility}")
+
+    def _look(self) -> None:
+        """How many lead, of each node, now."""
+        nodes = self.world.nodes
+        for node in self.nodes:
+            for name in node.replicas:
+                machine: Any = nodes[name].machine
+                if machine is not None and nodes[name].state == State.UP and machine.election.leading:
+                    self.leaders += 1
+        self.samples += len(self.nodes)
+
+    # ---- running it --------------------------------------------------------------------------------------------
+
+    def play(self) -> None:
+        """To the end: until the management has everything."""
+        world = self.world
+        end_us = time_of(self.run.steps)
+        world.run_until(end_us)
+        while not world.broken and not self._complete() and world.now_us < end_us + REST_US:
+            world.run_until(world.now_us + STEP_US)
+
+    def _complete(self) -> bool:
+        node = self.world.nodes["management/0"]
+        machine: Any = node.machine
+        return not node.syncing and all(i.progress >= TIME_MAX for i in machine.intake.streams.values())
+
+    def verdict(self) -> list[str]:
+        """Definition 1, for every stream of situations; empty: it holds."""
+        world = self.world
+        if world.broken:
+            return [str(violation) for violation in world.broken]
+        records = world.nodes["management/0"].storage.load()
+        found: list[str] = []
+        for stream, expected in perfect(self.seed, self.run.steps, self.run.tiers).items():
+            delivered = committed(records, stream)
+            if delivered != expected:
+                found += [str(v) for v in check_strong_reliability(delivered, expected, complete=True)]
+        return found
+
+    def row(self) -> dict[str, float]:
+        """The measurements."""
+        world, meter = self.world, self.meter
+        latencies = sorted(line.at_us - line.value.stamp.time for line in world.history if line.what == "deliver")
+        return {
+            "primary_events": sum(self.run.tiers) * self.run.steps * len(primary_events(0, 1, (1,))[0][0]),
+            "situations": len(latencies),
+            "event_messages": world.events_sent,
+            "event_messages_new": meter.accepted,
+            "duplicates": meter.duplicates,
+            "leader_messages": world.count(*ELECTION) - self.elected,
+            "gossip_messages": world.count(Gossip),
+            "ack_messages": world.count(Ack),
+            "resumes": world.count(Resume),
+            "questions": world.count(AskAcks),
+            "frames": world.count(Batch),
+            "leader_count": self.leaders / self.samples,
+            "failures": self.failures,
+            "latency_ms_mean": sum(latencies) / len(latencies) / MILLISECOND_US,
+            "latency_ms_p50": latencies[len(latencies) // 2] / MILLISECOND_US,
+            "latency_ms_p99": latencies[len(latencies) * 99 // 100] / MILLISECOND_US,
+            "virtual_s": world.now_us / SECOND_US,
+            "steps_simulated": world.steps,
+        }

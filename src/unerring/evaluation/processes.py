@@ -1,0 +1,273 @@
+"""One execution of a random process: section VI of the process paper, over the production machines.
+
+| approach | what it is here |
+|---|---|
+| none | one node, no replicas: a failure stops the execution until the node is back |
+| passive | every action is a group of its own |
+| cost model T | the paper's grouping: runs of actions without compensation cost are groups, the others end by rule 2 |
+| active | an execution on each node; once f+1 have ended one is chosen, all others are cancelled and compensated |
+| ours T | our grouping at the same failover bound: actions without cost do not end a group; dynamic programming |
+| greedy T | the same without dynamic programming |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations, pairwise
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from unerring.audit import Acted, Model, check_one_copy
+from unerring.evaluation.metering import MeteredWorld
+from unerring.evaluation.process_bed import NETWORKS, VERDICT, TimedService, Watch, random_actions, sequence
+from unerring.model import MILLISECOND_US, SECOND_US, CallerError, Entropy
+from unerring.processes.config import ClusterBounds
+from unerring.processes.errands import replica_set
+from unerring.processes.graph import Vertex
+from unerring.processes.grouping import Grouping, may_be_active
+from unerring.processes.messages import CANCEL, Mail, Post, Replicate, Start, Status
+from unerring.processes.node import ProcessNode
+from unerring.processes.partition import best_ends
+from unerring.processes.replica import Ended
+from unerring.simulation.transport import Bounds
+
+RECOVERY_MEAN_US: Final = 10 * SECOND_US
+MASTER_DOWN_US: Final = 3 * SECOND_US
+MASTERS: Final = 7
+"""Masters that fail in a run of figure 9: enough for a median, few enough that one is back before the next."""
+BEGIN_US: Final = 2 * SECOND_US
+END_US: Final = 900 * SECOND_US
+SERVICE: Final = "service:bank"
+
+
+class ProcessRun(msgspec.Struct, frozen=True):
+    """The parameters of one execution."""
+
+    degree: int
+    approach: str
+    failures: int = 0
+    network: str = "EC2"
+    actions: int = 100
+    masters: int = 0
+    """How often the node that executes it fails, alone, for a while."""
+
+
+def grouping_of(run: ProcessRun, actions: list[Vertex]) -> Grouping:
+    """How an approach groups."""
+    view_change_us = NETWORKS[run.network].view_change_us
+    name, _, threshold = run.approach.partition(" at ")
+    if not threshold:
+        return Grouping(each_alone=True, view_change_us=view_change_us)
+    failover_us = int(threshold.removesuffix(" ms")) * MILLISECOND_US
+    plain = Grouping(failover_us=failover_us, view_change_us=view_change_us)
+    if name == "cost model":
+        ends = tuple(one.name for one, other in pairwise(actions) if may_be_active(other) and not may_be_active(one))
+        return msgspec.structs.replace(plain, ends=ends)
+    if name == "ours":
+        return msgspec.structs.replace(plain, ends=best_ends(actions, plain))
+    if name == "greedy":
+        return plain
+    raise CallerError(f"there is no approach {run.approach!r}; see unerring.evaluation.processes")
+
+
+class Execution:
+    """The world of one run."""
+
+    def __init__(self, run: ProcessRun, seed: int) -> None:
+        self.run = run
+        self.seed = seed
+        self.network = NETWORKS[run.network]
+        self.actions = random_actions(seed, run.actions)
+        self.active = run.approach == "active"
+        self.process = sequence(self.actions, verdict=self.active)
+        self.names = tuple(f"node{n}" for n in range(run.degree))
+        self.watch = Watch()
+        self.world = MeteredWorld(
+            seed, bounds=Bounds(steps_max=1 << 40), occupancy=None if run.degree == 1 else self.network.occupancy_us
+        )
+        self.draw = Random(f"failures {seed} {run.degree}")
+        self.grouping = grouping_of(run, self.actions)
+        self.crashed = 0
+        self.ended_us: int | None = None
+        self.ends: dict[str, Any] = {}
+        self.arrived: list[str] = []
+        self.judged: dict[str, None] = {}
+        self.clusters: list[tuple[str, tuple[str, ...]]]
+        if self.active:
+            self.clusters = [(f"i{n}", (name,)) for n, name in enumerate(self.names)]
+        else:
+            self.clusters = [("i", self.names)]
+        self._build()
+
+    def _build(self) -> None:
+        world, draw = self.world, Random(f"network {self.seed}")
+        for instance, members in self.clusters:
+            for name in members:
+                self._add(instance, members, name)
+            for one, other in combinations(members, 2):
+                world.link(one, other, self.network.link(draw))
+        times_us = {action.name: action.time_us for action in self.actions}
+        world.add(SERVICE, lambda records, entropy, now: TimedService(times_us, records, entropy, lambda: world.now_us))
+        for name in self.names:
+            world.link(
+                name, SERVICE, NETWORKS["EC2"].link(draw)
+            )  # Each calls what is near: the times are the services'.
+        for instance, members in self.clusters:
+            first = replica_set(instance, members, len(members) // 2)[0]
+            start = Start(instance, "p", {})
+            world.at(BEGIN_US, lambda first=first, start=start: world.call(first, "begin", start))  # type: ignore[misc]
+        total_us = sum(times_us.values())
+        for _ in range(self.run.failures):
+            at_us = BEGIN_US + draw_between(self.draw, 0, total_us)
+            down_us = max(SECOND_US // 10, round(self.draw.expovariate(1 / RECOVERY_MEAN_US)))
+            victim = self.draw.random()
+            world.at(at_us, lambda victim=victim, down_us=down_us: self._fail(victim, down_us))  # type: ignore[misc]
+        for number in range(self.run.masters):
+            world.at(BEGIN_US + total_us * (2 * number + 1) // (2 * self.run.masters), self._fail_master)
+        if self.active:
+            world.every(10 * MILLISECOND_US, self._judge, END_US, BEGIN_US)
+
+    def _add(self, instance: str, members: tuple[str, ...], name: str) -> None:
+        kind = type("Node", (ProcessNode,), {"replica": self.watch.replica()})
+        bounds = ClusterBounds(f=len(members) // 2, state_bytes_max=8 << 20)
+        processes = {"p": self.process}
+
+        def boot(records: Mapping[str, bytes], entropy: Entropy, now: int) -> ProcessNode:
+            node: ProcessNode = kind(
+                name, members, processes, records, entropy, now, bounds, self.network.config, self.grouping
+            )
+            return node
+
+        self.world.add(name, boot, on_deliver=self._on_deliver, disk=self.network.disk)
+
+    def _on_deliver(self, what: object) -> None:
+        if isinstance(what, Ended):
+            self.ends.setdefault(what.instance, what.state)
+            if self.ended_us is None and what.state.status == Status.COMPLETED:
+                self.ended_us = self.world.now_us
+
+    def _fail(self, victim: float, down_us: int) -> None:
+        """One of those that run; none if the process is over, also where nobody has been told yet, or nobody runs."""
+        world = self.world
+        running = [name for name in self.names if world.machine(name) is not None]
+        ending = any(world.machine(name).finished for name in running)
+        if not running or ending or self.ended_us is not None:
+            return
+        name = running[int(victim * len(running))]
+        self.crashed += 1
+        if len(running) == self.run.degree // 2 + 1:
+            self.watch.turns += 1
+        world.crash(name)
+        world.at(world.now_us + down_us, lambda: self._recover(name))
+
+    def _fail_master(self) -> None:
+        running = [name for name in self.names if self.world.machine(name) is not None]
+        for at, name in enumerate(running):
+            led = self.world.machine(name).instances.get("i")
+            if led is not None and led.leading:
+                self._fail(at / len(running), MASTER_DOWN_US)
+                return
+
+    def _recover(self, name: str) -> None:
+        self.world.start(name)
+        if sum(self.world.machine(one) is not None for one in self.names) == self.run.degree // 2 + 1:
+            self.watch.turns += 1
+
+    # ---- active replication ------------------------------------------------------------------------------------
+
+    def _judge(self) -> None:
+        """Whoever has executed everything takes part in the decision; it needs f+1."""
+        for instance, members in self.clusters:
+            node = self.world.machine(members[0])
+            if node is None or instance in self.judged or instance not in node.instances:
+                continue
+            decided = node.instances[instance].decided
+            if decided is None or len(decided[1].taken) < self.run.actions:
+                continue
+            if instance not in self.arrived:
+                self.arrived.append(instance)
+            if len(self.arrived) > self.run.degree // 2:
+                word = VERDICT if instance == self.arrived[0] else CANCEL
+                self.judged[instance] = None
+                self.world.call(members[0], "post", instance, Mail(f"{instance}-{word}", word, 0))
+
+    # ---- running it --------------------------------------------------------------------------------------------
+
+    def play(self) -> None:
+        """Until it has ended and everybody is clean."""
+        world = self.world
+        while not world.broken and not self._settled() and world.now_us < END_US:
+            world.run_until(world.now_us + SECOND_US)
+
+    def _settled(self) -> bool:
+        """Every node knows the end, and somebody was told it: a moment lies between the two."""
+        for instance, members in self.clusters:
+            if instance not in self.ends:
+                return False
+            for name in members:
+                node = self.world.machine(name)
+                if node is None or instance not in node.finished:
+                    return False
+        return True
+
+    def verdict(self) -> list[str]:
+        """One-copy consistency of every instance (Definitions 2 and 3); empty: it holds."""
+        if self.world.broken:
+            return [str(violation) for violation in self.world.broken]
+        if self.ended_us is None or not self._settled():
+            return [f"not over after {self.world.now_us // SECOND_US} s"]
+        found: list[str] = []
+        graph = self.process.graph
+        model = Model(graph.vertices, graph.edges, self.process.initial({}), self.process.choose, self.process.fit)
+        for instance, _ in self.clusters:
+            state = self.ends[instance]
+            acted = [Acted(t.vertex, t.iid, t.request, t.reply, t.write) for t in state.taken]
+            journal = [line for _, line in self._journal() if line.iid.startswith(f"{instance}/")]
+            found += [str(v) for v in check_one_copy(instance, model, state.status, acted, journal, finished=True)]
+        return found
+
+    def _journal(self) -> Any:
+        return self.world.machine(SERVICE).journal
+
+    def row(self) -> dict[str, float]:
+        """The measurements; times and costs in percent of one execution without failures and replicas."""
+        world, watch = self.world, self.watch
+        total_us = sum(action.time_us for action in self.actions)
+        costs = {action.name: action.cost for action in self.actions}
+        done = {line.iid for _, line in self._journal() if line.what == "do"}
+        undone = sum(costs[line.action] for _, line in self._journal() if line.what == "undo" and line.iid in done)
+        ended_us = BEGIN_US if self.ended_us is None else self.ended_us
+        winner = next(state for state in self.ends.values() if state.status == Status.COMPLETED)
+        return {
+            "execution_percent": 100 * (ended_us - BEGIN_US) / total_us,
+            "compensation_percent": 100 * undone / max(1, sum(costs.values())),
+            "state_messages": world.count(Post) + self.run.degree if self.active else world.count(Replicate),
+            "groups": len(winner.lineage),
+            "replication_ms": _median(watch.replications_us) / MILLISECOND_US,
+            "view_change_ms": _median(watch.view_changes_us) / MILLISECOND_US,
+            "view_changes": len(watch.view_changes_us),
+            "crashed": self.crashed,
+            "failover_bound_ms": max(self._group_times_us(winner.taken)) / MILLISECOND_US,
+            "messages": sum(world.sent.values()),
+            "virtual_s": world.now_us / SECOND_US,
+        }
+
+    def _group_times_us(self, taken: Any) -> list[int]:
+        """How long each group takes to be executed again."""
+        by_group: dict[int, int] = {}
+        times_us = {action.name: action.time_us for action in self.actions}
+        free = {action.name for action in self.actions if may_be_active(action)}
+        for action in taken:
+            own_us = 0 if action.vertex in free else times_us.get(action.vertex, 0)
+            by_group[action.group] = by_group.get(action.group, 0) + own_us
+        return list(by_group.values())
+
+
+def draw_between(draw: Random, low: int, high: int) -> int:
+    return low + int(draw.random() * (high - low))
+
+
+def _median(values: list[int]) -> float:
+    return float("nan") if not values else sorted(values)[len(values) // 2]

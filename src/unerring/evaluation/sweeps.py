@@ -1,0 +1,186 @@
+"""Sweeps: a grid of points times seeds as Spark jobs over the simulator; each run is a row of Parquet.
+
+A sweep goes in waves. What a wave measured is appended before the next one begins, so a sweep that is killed goes on
+where it was: runs that are there are not repeated. A run that fails is a row too, with the command that replays it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+import unerring
+from unerring.evaluation.grids import Measured, experiment, run_one
+from unerring.model import CallerError, WorldError
+from unerring.pipeline.session import sentence_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+WAVE_S: Final = 60.0
+"""How long a wave should take: what a kill can cost, and how often there is news."""
+WAVE_RUNS_MAX: Final = 2_000
+ROWS: Final = "point string, seed bigint, seconds double, row map<string,double>, error string, replay string"
+KEPT: Final = f"{ROWS}, code string"
+PACKAGES: Final = (
+    "model",
+    "rules",
+    "matching",
+    "channels",
+    "correlation",
+    "processes",
+    "audit",
+    "simulation",
+    "evaluation",
+)
+"""Whose code a measurement depends on."""
+
+Task = tuple[str, int]
+"""A point and a seed."""
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """Where a sweep stands after a wave."""
+
+    done: int
+    total: int
+    failed: int
+    left_s: float
+    """Of time, as far as what was measured so far tells."""
+
+
+def code_digest() -> str:
+    """Of the code that measures: results of other code are not mixed with it."""
+    digest = hashlib.blake2b(digest_size=8)
+    root = Path(unerring.__file__).parent
+    for package in PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            digest.update(path.relative_to(root).as_posix().encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+class Sweep:
+    """One evaluation's results in one folder."""
+
+    def __init__(self, spark: SparkSession, name: str, folder: Path, fresh: bool = False) -> None:
+        self.spark = spark
+        self.name = name
+        self.folder = folder
+        self.code = code_digest()
+        experiment(name)
+        if fresh:
+            shutil.rmtree(folder, ignore_errors=True)
+        others = {measured_by for _, measured_by in self._read()} - {self.code}
+        if others:
+            raise CallerError(
+                f"the results in {folder} were measured with other code than this; "
+                "begin anew with --fresh, or keep them and use another --data"
+            )
+
+    def run(self, points: Sequence[str], seeds: range) -> Iterator[Progress]:
+        """Measure what is not there yet, seed by seed, so that a part of a sweep is a sweep of fewer seeds."""
+        there = {(measured.point, measured.seed): measured for measured in self.results()}
+        wanted = [(point, seed) for seed in seeds for point in points]
+        missing = [task for task in wanted if task not in there]
+        costs = _Costs()
+        for measured in there.values():
+            costs.learn(measured)
+        cores = max(1, self.spark.sparkContext.defaultParallelism)
+        done, failed = len(wanted) - len(missing), sum(bool(m.error) for m in there.values())
+        yield Progress(done, len(wanted), failed, costs.seconds(missing) / cores)
+        size = 2 * cores
+        while missing:
+            wave, missing = missing[:size], missing[size:]
+            wave.sort(key=lambda task: -costs.seconds([task]))  # The longest first: cores end together.
+            started = time.monotonic()
+            for measured in self._measure(wave):
+                costs.learn(measured)
+                failed += bool(measured.error)
+            took_s = time.monotonic() - started
+            done += len(wave)
+            size = _next_size(size, took_s, cores)
+            yield Progress(done, len(wanted), failed, costs.seconds(missing) / cores)
+
+    def _measure(self, wave: list[Task]) -> list[Measured]:
+        """One Spark job, a task for each run; appended as a whole."""
+        runs = self.spark.range(0, len(wave), 1, len(wave))
+        try:
+            rows = runs.mapInArrow(partial(_work, self.name, wave), ROWS).collect()
+        except Exception as error:
+            raise WorldError(f"Spark could not run the sweep: {sentence_of(error)}") from error
+        measured = [_measured(row) for row in rows]
+        self._append(measured)
+        return measured
+
+    def _append(self, rows: list[Measured]) -> None:
+        values = [(m.point, m.seed, m.seconds, m.row, m.error, m.replay, self.code) for m in rows]
+        self.spark.createDataFrame(values, KEPT).coalesce(1).write.mode("append").parquet(str(self.folder))
+
+    def results(self) -> list[Measured]:
+        """Every run once, however often it was written."""
+        found = {(measured.point, measured.seed): measured for measured, _ in self._read()}
+        return [found[key] for key in sorted(found)]
+
+    def _read(self) -> list[tuple[Measured, str]]:
+        if not any(self.folder.glob("*.parquet")):
+            return []
+        rows = self.spark.read.schema(KEPT).parquet(str(self.folder)).collect()
+        return [(_measured(row), row["code"]) for row in rows]
+
+
+class _Costs:
+    """What a run of each point takes, from the runs so far."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+        self._runs: dict[str, int] = {}
+
+    def learn(self, measured: Measured) -> None:
+        self._seconds[measured.point] = self._seconds.get(measured.point, 0.0) + measured.seconds
+        self._runs[measured.point] = self._runs.get(measured.point, 0) + 1
+
+    def seconds(self, tasks: Sequence[Task]) -> float:
+        """Of all these runs; a point that was never run is taken for an average one."""
+        count = sum(self._runs.values())
+        usual = sum(self._seconds.values()) / count if count else 0.0
+        return sum(self._seconds[p] / self._runs[p] if p in self._runs else usual for p, _ in tasks)
+
+
+def _next_size(size: int, took_s: float, cores: int) -> int:
+    """Runs of the next wave: as many as take `WAVE_S`, not many more than before, a few for each core at least."""
+    fitting = int(size * WAVE_S / max(took_s, 0.1))
+    return max(2 * cores, min(fitting, 4 * size, WAVE_RUNS_MAX))
+
+
+def _work(name: str, wave: list[Task], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One executor's share. Nothing that a run does gets out of `run_one` but a row."""
+    import pyarrow as pa
+
+    columns: Any = {
+        "point": pa.string(),
+        "seed": pa.int64(),
+        "seconds": pa.float64(),
+        "row": pa.map_(pa.string(), pa.float64()),
+        "error": pa.string(),
+        "replay": pa.string(),
+    }
+    for batch in batches:
+        rows = [run_one(name, *wave[number]) for number in batch.column(0).to_pylist()]
+        arrays = [
+            pa.array([list(one.row.items()) if key == "row" else getattr(one, key) for one in rows], kind)
+            for key, kind in columns.items()
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def _measured(row: Any) -> Measured:
+    return Measured(row["point"], row["seed"], row["seconds"], dict(row["row"]), row["error"], row["replay"])

@@ -1,0 +1,249 @@
+"""The kernel of `a` that no `b` follows within a time, each condition on one row alone.
+
+A batch is read backwards: then the next `b` of a key is known when its `a` is met, and the loop needs no branch that
+depends on the data and no list of what is open. What is still open at the batch's end waits in a queue in the order of
+deadlines, which is the order of rows. A `b` in a batch ends all entries of its key that came before the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from unerring.matching.kernel.columns import Array, Columns
+from unerring.matching.kernel.compilation import Functions
+from unerring.matching.kernel.lists import LONG
+from unerring.matching.kernel.lowering import Line
+from unerring.matching.kernel.outputs import Found, constant
+from unerring.matching.kernel.reading import RowReader, settled
+from unerring.matching.kernel.registers import UNBOUND, Bank, Register, View, declare, fold, sure_registers
+from unerring.matching.kernel.scalar import Lines, Uncompiled
+from unerring.matching.kernel.state import Entries
+from unerring.model import TIME_MAX
+from unerring.rules import patterns as pt
+from unerring.rules.plan import PatternPlan, Selection
+from unerring.rules.reading import of_row_alone
+
+NEVER = 2**63 - 1
+"""No `b` in this batch."""
+
+
+class AbsenceSource:
+    """Writes the source for one plan, or refuses it."""
+
+    def __init__(self, plan: PatternPlan, line: Line, reader: RowReader, bank: Bank) -> None:
+        self.plan, self.reader, self.bank = plan, reader, bank
+        first, absent, self.within = _one_step(plan, line)
+        self.first, self.absent = plan.variable(first), plan.variable(absent)
+
+    def write(self, measures: list[Register]) -> str:
+        for register in measures:
+            declare(self.bank, register)
+        self.bank.sure = sure_registers(self.bank.registers, (self.first.name,), self.reader.leaf)
+        return settled(self._write, self.reader, self.bank)
+
+    def _write(self, lines: Lines) -> None:
+        columns = ", ".join(self.reader.fetches)
+        lines("")
+        with lines.block(f"def scan(n, through, NB, OR, key, K, {columns}):"):
+            self._write_scan(lines)
+        lines("")
+        lines("")
+        with lines.block(f"def capture(n, OR, I, F, N, K, {columns}):"):
+            with lines.block("for j in range(n):"):
+                lines("i = OR[j]")
+                view = View(self.bank, "j", 0)
+                taken = [register for register in self.bank.registers if register.takes(self.first.name)]
+                for register in taken:
+                    fold(register, view, lines, self.reader.leaf)
+                if not taken:
+                    lines("pass")
+        for text in _QUEUE.split("\n"):
+            lines(text)
+
+    def _write_scan(self, lines: Lines) -> None:
+        """From the last row to the first. Those still open are met first: they come to lie behind."""
+        lines("m = n")
+        lines("still_open = 0")
+        with lines.block("for i in range(n - 1, -1, -1):"):
+            lines("t = T[i]")
+            lines("k = np.uint64(key[i])")
+            admitted = self.reader.admitted(lines)
+            conditions = []
+            for variable in (self.first, self.absent):
+                parts = [
+                    admitted,
+                    self.reader.of_input(variable.stream),
+                    self.reader.condition(variable.condition, lines),
+                ]
+                conditions.append(" and ".join(part for part in parts if part != "True") or "True")
+            lines(f"b = -int({conditions[1]})")
+            lines("x = NB[k]")
+            lines(f"d = t + {self.within}")
+            lines(f"held = int(({conditions[0]}) & (x > d))")
+            lines("OR[m - 1] = i")
+            lines("m -= held")
+            lines("still_open += held & int(d > through)")
+            # A mask of all ones or zeros instead of a branch, which a random stream would mispredict.
+            lines("NB[k] = (x & ~b) | (t & b)")
+        lines("return m, still_open")
+
+
+_QUEUE = '''
+
+def settle(n, rows_before, NB, LB, key):
+    """Entries from before this batch end where the batch had a `b`; the next batch finds none noted."""
+    if n < len(NB):
+        for i in range(n):
+            k = key[i]
+            if NB[k] != 9223372036854775807:
+                LB[k] = rows_before
+                NB[k] = 9223372036854775807
+    else:
+        for k in range(len(NB)):
+            if NB[k] != 9223372036854775807:
+                LB[k] = rows_before
+                NB[k] = 9223372036854775807
+
+
+def due(first, last, through, NB, LB, QD, QK, QR, OQ):
+    """Which entries of the queue become matches by `through`: their places into OQ; and how far the queue is done."""
+    m = 0
+    at = first
+    while at < last and QD[at] <= through:
+        k = QK[at]
+        OQ[m] = at
+        if LB[k] <= QR[at] and NB[k] > QD[at]:
+            m += 1
+        at += 1
+    return m, at
+'''
+
+
+def _one_step(plan: PatternPlan, line: Line) -> tuple[str, str, int]:
+    element = line.elements[0]
+    fits = (
+        plan.selection is not Selection.RECENT
+        and len(line.elements) == 1
+        and line.one_path
+        and len(line.trailing) == 1
+        and line.trailing[0].kind is pt.AbsenceKind.FOLLOWED
+    )
+    if not fits:
+        raise Uncompiled("not one step and an absence")
+    absence = line.trailing[0]
+    conditions = [plan.variable(name).condition for name in (element.variables[0], absence.variable)]
+    if not all(condition is None or of_row_alone(condition) for condition in conditions):
+        raise Uncompiled("its conditions look at more than one row")
+    ends = [within for within in (plan.within_us, absence.within_us) if within is not None]
+    return element.variables[0], absence.variable, min(*ends, LONG)
+
+
+class AbsenceMemory:
+    """The queue: deadline, key, number of the row, registers. `first` entries are done."""
+
+    def __init__(self, bank: Bank, within: int) -> None:
+        integers, floats, states = bank.widths()
+        self._within = within
+        self.NB = np.empty(0, np.int64)
+        self.LB = np.empty(0, np.int64)
+        self.first = self.last = 0
+        self.QD, self.QK, self.QR = (np.empty(64, np.int64) for _ in range(3))
+        self.I = np.zeros((64, integers), np.int64)
+        self.F = np.zeros((64, floats))
+        self.N = np.zeros((64, states), np.uint8)
+        self._texts = bank.texts()
+        self._all_sure = len(bank.sure) == len(bank.registers)
+
+    def reserve(self, keys: int) -> None:
+        if keys > len(self.NB):
+            more = max(keys, min(2 * len(self.NB), keys + (1 << 20))) - len(self.NB)
+            self.NB = np.concatenate([self.NB, np.full(more, NEVER, np.int64)])
+            self.LB = np.concatenate([self.LB, np.zeros(more, np.int64)])
+
+    def step(
+        self, functions: Functions, batch: Columns, key: Array, arguments: Sequence[Any], through: int, rows_before: int
+    ) -> Found:
+        count = len(batch)
+        rows = np.empty(count + 1, np.int64)
+        until = NEVER if through >= TIME_MAX else through
+        first, still_open = functions["scan"](count, until, self.NB, rows, key, *arguments)
+        rows = rows[first:count]
+        places = np.empty(self.last - self.first + 1, np.int64)
+        queue = (self.NB, self.LB, self.QD, self.QK, self.QR)
+        carried, self.first = functions["due"](self.first, self.last, through, *queue, places)
+        old = places[:carried]
+        times, keys, *registers = self._blank(carried + len(rows))
+        for array, kept in zip((times, keys, *registers), (self.QD, self.QK, *self._registers()), strict=True):
+            array[:carried] = kept[old]
+        np.minimum(batch.time[rows] + self._within, TIME_MAX, out=times[carried:])
+        keys[carried:] = key[rows]
+        functions["capture"](len(rows), rows, *(array[carried:] for array in registers), *arguments)
+        functions["settle"](count, rows_before, self.NB, self.LB, key)
+        done = len(times) - int(still_open)
+        self._append(times[done:], keys[done:], rows[done - carried :] + rows_before, *(r[done:] for r in registers))
+        return _found(times[:done], keys[:done], *(array[:done] for array in registers))
+
+    def _blank(self, count: int) -> tuple[Array, Array, Array, Array, Array]:
+        """Deadlines, keys and registers of matches, nothing bound yet."""
+        integers, floats = np.empty((count, self.I.shape[1]), np.int64), np.empty((count, self.F.shape[1]))
+        states = np.zeros((count, self.N.shape[1]), np.uint8)
+        if not self._all_sure:
+            integers[:], floats[:], states[:] = 0, 0.0, UNBOUND
+            integers[:, self._texts] = -1
+        return np.empty(count, np.int64), np.empty(count, np.int64), integers, floats, states
+
+    def _registers(self) -> tuple[Array, Array, Array]:
+        return self.I, self.F, self.N
+
+    def _append(self, *fresh: Array) -> None:
+        count = len(fresh[0])
+        arrays: tuple[Array, ...] = (self.QD, self.QK, self.QR, self.I, self.F, self.N)
+        if self.last + count > len(self.QD):
+            held = self.last - self.first
+            room = 2 * (held + count) + 64
+            grown = []
+            for array in arrays:
+                larger = np.zeros((room, *array.shape[1:]), array.dtype)
+                larger[:held] = array[self.first : self.last]
+                grown.append(larger)
+            self.QD, self.QK, self.QR, self.I, self.F, self.N = arrays = tuple(grown)
+            self.first, self.last = 0, held
+        for array, new in zip(arrays, fresh, strict=True):
+            array[self.last : self.last + count] = new
+        self.last += count
+
+    def entries(self, through: int) -> Entries:
+        open_ = np.arange(self.first, self.last)
+        open_ = open_[self.LB[self.QK[open_]] <= self.QR[open_]]
+        integers = np.concatenate([self.QD[open_, None], self.QR[open_, None], self.I[open_]], axis=1)
+        return Entries(self.QK[open_], integers, self.F[open_], self.N[open_])
+
+    def load(self, entries: Entries, keys: int) -> None:
+        self.NB, self.LB = np.empty(0, np.int64), np.empty(0, np.int64)
+        self.first = self.last = 0
+        self.reserve(keys)
+        order = np.argsort(entries.integers[:, 1], kind="stable")
+        integers = entries.integers[order]
+        self._append(
+            integers[:, 0],
+            entries.key[order],
+            integers[:, 1],
+            integers[:, 2:],
+            entries.floats[order],
+            entries.states[order],
+        )
+
+
+def _found(time: Array, key: Array, integers: Array, floats: Array, states: Array) -> Found:
+    index = constant(0, len(time))
+    tied = np.flatnonzero(time[1:] == time[:-1]) + 1
+    if len(tied):
+        index = index.copy()
+        seen: dict[tuple[int, int], int] = {}
+        for at in np.unique(np.concatenate([tied - 1, tied])).tolist():
+            place = int(time[at]), int(key[at])
+            index[at] = seen[place] = seen.get(place, -1) + 1
+    return Found(time, constant(-1, len(time)), key, index, integers, floats, states)

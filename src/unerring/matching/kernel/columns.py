@@ -1,0 +1,119 @@
+"""Merged rows as columns: what a kernel is fed, and how rows become it.
+
+Numbers are arrays; texts are codes into a dictionary of the batch. NULL is a flag beside a number and the code -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unerring.matching.outputs import Row
+from unerring.model import ColumnType, StreamSchema
+
+Array = npt.NDArray[Any]
+
+DTYPES = {
+    ColumnType.BOOL: np.bool_,
+    ColumnType.INT: np.int64,
+    ColumnType.FLOAT: np.float64,
+    ColumnType.TIME: np.int64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Bools, integers, floats or times."""
+
+    values: Array
+    null: Array | None = None
+    """True where the value is NULL; None: nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Texts or bytes, each a code: an index into `values`."""
+
+    codes: Array
+    values: tuple[str | bytes, ...]
+
+
+Column = Numbers | Texts
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Rows in merge order. A column stands for all streams that have it; elsewhere it is NULL."""
+
+    time: Array
+    columns: dict[str, Column]
+    rank: Array | int = 0
+    ordinal: Array | int = 0
+    source: Array | int = 0
+    """Which of the plan's distinct streams a row is of."""
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def part(self, first: int, end: int) -> Columns:
+        """Some rows in between, without a copy."""
+
+        def cut(array: Array) -> Array:
+            return array[first:end]
+
+        columns: dict[str, Column] = {}
+        for name, column in self.columns.items():
+            if isinstance(column, Texts):
+                columns[name] = Texts(cut(column.codes), column.values)
+            else:
+                columns[name] = Numbers(cut(column.values), None if column.null is None else cut(column.null))
+        rest = (array if isinstance(array, int) else cut(array) for array in (self.rank, self.ordinal, self.source))
+        return Columns(cut(self.time), columns, *rest)
+
+
+def column_types(schemas: Sequence[StreamSchema]) -> dict[str, ColumnType] | None:
+    """The type of every column by name; None if two streams disagree."""
+    found: dict[str, ColumnType] = {}
+    for schema in schemas:
+        for column in schema.columns:
+            if found.setdefault(column.name, column.type) is not column.type:
+                return None
+    return found
+
+
+def from_rows(rows: Sequence[Row], types: dict[str, ColumnType], streams: Sequence[str]) -> Columns:
+    """Columns of event objects, for a plan that reads `streams`; rows of others must not be among them."""
+    count = len(rows)
+    events = [row.event for row in rows]
+    stamps = [event.stamp for event in events]
+    payloads = [event.payload for event in events]
+    columns: dict[str, Column] = {}
+    for name, kind in types.items():
+        values = [payload.get(name) for payload in payloads]
+        columns[name] = _texts(values) if kind not in DTYPES else _numbers(values, kind)
+    numbers = {name: number for number, name in enumerate(streams)}
+    return Columns(
+        np.array([stamp.time for stamp in stamps], np.int64),
+        columns,
+        np.array([row.rank for row in rows], np.int64),
+        np.array([stamp.ordinal for stamp in stamps], np.int64),
+        np.zeros(count, np.int8) if len(numbers) == 1 else np.array([numbers[e.stream] for e in events], np.int8),
+    )
+
+
+def _numbers(values: list[Any], kind: ColumnType) -> Numbers:
+    dtype = DTYPES[kind]
+    if None not in values:
+        return Numbers(np.array(values, dtype))
+    null = np.fromiter((value is None for value in values), np.bool_, len(values))
+    return Numbers(np.array([0 if value is None else value for value in values], dtype), null)
+
+
+def _texts(values: list[Any]) -> Texts:
+    codes: dict[Any, int] = {}
+    coded = [-1 if value is None else codes.setdefault(value, len(codes)) for value in values]
+    return Texts(np.array(coded, np.int32), tuple(codes))

@@ -1,0 +1,296 @@
+"""The compiled engine: columns or rows in, outputs with their positions out, state as bytes.
+
+It starts on the generated source as plain Python and changes to machine code when that is ready, between two batches:
+the arrays are the same for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from unerring.matching.engine import Quarantined, Router
+from unerring.matching.kernel import compilation, state
+from unerring.matching.kernel.columns import DTYPES, Array, Column, Columns, Numbers, Texts, from_rows
+from unerring.matching.kernel.keys import LOOK_UP, Interner, KeyIndex
+from unerring.matching.kernel.measures import MeasureSource, python_column, register_column
+from unerring.matching.kernel.outputs import Found, OutputColumns, places
+from unerring.matching.kernel.programs import Program, program_of
+from unerring.matching.kernel.scalar import Uncompiled
+from unerring.matching.outputs import Output, Row
+from unerring.model import TIME_MIN, ColumnType, Event, RuleError, invariant
+from unerring.rules.plan import Plan, key_types
+
+IDLE_MIN: Final = 1 << 12
+"""Numbers of idle keys are taken back once there are more than this, and more than there are keys with state."""
+
+COMPILE_AFTER: Final = 20_000
+"""Below so many rows the compiler would take longer than it saves."""
+
+Submit = Callable[[Callable[[], None]], object]
+"""Runs a piece of work some time, elsewhere: how a driver lets compilation go on beside the stream."""
+
+
+def why_interpreted(plan: Plan) -> str | None:
+    """Why a plan is not compiled; None if it is."""
+    try:
+        program_of(plan)
+    except Uncompiled as reason:
+        return str(reason)
+    return None
+
+
+def explain(plan: Plan) -> str:
+    """`compiled` with the kernel's name, or the reason why the rule runs interpreted."""
+    reason = why_interpreted(plan)
+    return f"compiled ({program_of(plan).kernel})" if reason is None else f"interpreted: {reason}"
+
+
+class KernelEngine:
+    """Runs one plan that compiles (see `explain`). Implements `rules.engine.Engine`."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        cache: Path | None = None,
+        submit: Submit | None = None,
+        compile_after: int | None = COMPILE_AFTER,
+    ) -> None:
+        """`cache`: a folder for machine code. `submit`: compile there, run as Python meanwhile; without it the batch at
+        which compilation is due waits. `compile_after`: the number of rows from which it is worth it; None: never."""
+        try:
+            self._program: Program = program_of(plan)
+        except Uncompiled as reason:
+            raise RuleError(f"rule {plan.name} does not compile: {reason}; run it interpreted") from None
+        self._plan = plan
+        self._version = plan.version
+        self._router: Router | None = None
+        """Made for the first event that is refused."""
+        self._key_columns = {source.schema.name: source.key for source in plan.inputs}
+        self._cache = cache
+        self._submit = submit
+        self._compile_after = compile_after
+        self._functions = compilation.plain(self._program.source)
+        self._ready: compilation.Functions | None = None
+        self.is_compiled = False
+        """Whether machine code runs by now."""
+        self.compilation_fault = ""
+        """Why there is no machine code although it was asked for: a full disk, a compiler that gave up."""
+        self._reset()
+
+    def _reset(self) -> None:
+        self._index = KeyIndex(key_types(self._plan))
+        self._interner = Interner()
+        self._memory = self._program.memory()
+        self._through = TIME_MIN
+        self._rows = 0
+
+    def _compile(self, like: Columns) -> None:
+        """Compile, and try it on no rows of these types, so that the next real batch finds machine code."""
+        try:
+            functions = compilation.compiled(self._program.source, self._cache)
+            twin = KernelEngine(self._plan, compile_after=None)
+            twin._functions = functions
+            twin.feed_columns(like, TIME_MIN)
+        except Exception as error:
+            # Slower is better than silent: the rule goes on as Python, and says why.
+            self.compilation_fault = f"{type(error).__name__}: {error}"
+            return
+        self._ready = functions
+
+    def _change_to_machine_code(self, batch: Columns) -> None:
+        """Between two batches: ask for machine code when it is due, take it when it is there."""
+        if self._compile_after is not None and self._rows + len(batch) >= self._compile_after:
+            self._compile_after = None
+            work = partial(self._compile, batch.part(0, 0))
+            if self._submit is None:
+                work()
+            else:
+                self._submit(work)
+        if self._ready is not None:
+            self._functions, self._ready, self.is_compiled = self._ready, None, True
+            self._index.look_up = compilation.compiled(LOOK_UP, self._cache)["look_up"]
+
+    @property
+    def plan(self) -> Plan:
+        return self._plan
+
+    @property
+    def through(self) -> int:
+        return self._through
+
+    @property
+    def keys(self) -> int:
+        return len(np.unique(self._memory.entries(self._through).key))
+
+    @property
+    def open(self) -> int:
+        """How many runs are open."""
+        return len(self._memory.entries(self._through))
+
+    @property
+    def state_bytes(self) -> int:
+        """What the state takes in memory."""
+        return sum(array.nbytes for array in vars(self._memory).values() if isinstance(array, np.ndarray))
+
+    def take_quarantined(self) -> list[Quarantined]:
+        return [] if self._router is None else self._router.take_refused()
+
+    def feed(self, rows: Sequence[Row], through: int) -> list[Output]:
+        """Rows as objects."""
+        reader = self._program.reader
+        wanted = [row for row in rows if row.event.stream in reader.streams and self._has_key(row.event)]
+        return self.feed_columns(from_rows(wanted, reader.types, reader.streams), through).outputs()
+
+    def _has_key(self, event: Event) -> bool:
+        """Keys that compile are never NULL, says the schema: an event that has one all the same is refused."""
+        if all(event.payload.get(name) is not None for name in self._key_columns[event.stream]):
+            return True
+        self._router = self._router or Router(self._plan)
+        self._router.route(event)  # notes it, unless the rule's filter passes it over anyway
+        return False
+
+    def feed_columns(self, batch: Columns, through: int) -> OutputColumns:
+        """Rows as columns: the fast way. Same rows, same answers."""
+        invariant(through >= self._through, "merged time goes forward")
+        self._change_to_machine_code(batch)
+        with np.errstate(all="ignore"):  # IEEE 754 has an answer for all of it
+            outputs = self._feed(batch, through)
+        self._through = through
+        self._forget_idle_keys()
+        return outputs
+
+    def _feed(self, batch: Columns, through: int) -> OutputColumns:
+        reader = self._program.reader
+        key = self._key_numbers(batch)
+        self._memory.reserve(self._index.size)
+        arguments = (reader.codes(batch, self._interner), *reader.arguments(batch, self._interner))
+        found = self._memory.step(self._functions, batch, key, arguments, through, self._rows)
+        self._rows += len(batch)
+        return self._outputs(found, batch)
+
+    def _key_numbers(self, batch: Columns) -> Array:
+        names = {source.schema.name: source.key for source in self._plan.inputs}
+        streams = self._program.reader.streams
+        if len(set(names.values())) == 1 or isinstance(batch.source, int):
+            shares: list[tuple[Any, Columns, tuple[str, ...]]] = [
+                (slice(None), batch, names[streams[batch.source if isinstance(batch.source, int) else 0]])
+            ]
+        else:
+            shares = []
+            for number, stream in enumerate(streams):
+                mine = np.flatnonzero(batch.source == number)
+                shares.append((mine, _taken(batch, names[stream], mine), names[stream]))
+        if not all(self._index.fits(share, columns) for _, share, columns in shares):
+            # A key too large to be its own number: give all that have state new ones, from a table.
+            self._renumber(direct=False)
+        if len(shares) == 1:
+            return self._index.numbers(batch, shares[0][2])
+        key = np.zeros(len(batch), np.int64)
+        for mine, share, columns in shares:
+            key[mine] = self._index.numbers(share, columns)
+        return key
+
+    def _outputs(self, found: Found, batch: Columns) -> OutputColumns:
+        rank, ordinal = places(found, batch)
+        computed = self._computed(found)
+        keys = tuple(self._index.column(found.key, number) for number in range(len(key_types(self._plan))))
+        columns = {m.measure.name: self._column(m, found, keys, computed) for m in self._program.measures}
+        return OutputColumns(self._plan.name, found.time, rank, ordinal, keys, found.index, columns)
+
+    def _computed(self, found: Found) -> list[Column]:
+        count = len(found.time)
+        columns: list[tuple[Array, Array]] = []
+        for source in self._program.measures:
+            if source.computed is not None:
+                kind = source.measure.expr.type or ColumnType.INT
+                columns.append((np.empty(count, DTYPES[kind]), np.empty(count, np.bool_)))
+        if columns:
+            arrays = [array for pair in columns for array in pair]
+            self._functions["measure"](count, found.integers, found.floats, found.states, *arrays)
+        return [Numbers(values, null) for values, null in columns]
+
+    def _column(self, source: MeasureSource, found: Found, keys: tuple[Array, ...], computed: list[Column]) -> Column:
+        if source.key is not None:
+            return Numbers(keys[source.key])
+        if source.computed is not None:
+            return computed[source.computed]
+        bank, texts = self._program.bank, self._interner.texts
+        if source.register is not None:
+            return register_column(source.register, found, bank, texts)
+        return python_column(source, found, bank, texts, self._index.keys(found.key))
+
+    def _forget_idle_keys(self) -> None:
+        """Numbers of keys and texts that nothing holds any more are given anew."""
+        idle_max = max(IDLE_MIN, 2 * getattr(self, "_held", 0))
+        if (self._index.direct or self._index.size <= idle_max) and len(self._interner.texts) <= idle_max:
+            return
+        self._renumber(direct=self._index.direct)
+        self._held = max(self._index.size, len(self._interner.texts))
+
+    def _renumber(self, direct: bool) -> None:
+        """Keep the numbers of keys and texts that something holds; forget the others."""
+        entries = self._memory.entries(self._through)
+        numbers = np.unique(entries.key)
+        index = KeyIndex(key_types(self._plan), direct)
+        index.look_up = self._index.look_up
+        given = np.array(index.give(self._index.keys(numbers)), np.int64)
+        columns = list(self._program.text_columns)
+        integers = entries.integers.copy()
+        moved = self._interner.keep(integers[:, columns].ravel().tolist())
+        for column in columns:
+            held = integers[:, column]
+            integers[:, column] = np.where(held < 0, -1, moved[held]) if len(moved) else held
+        key = given[np.searchsorted(numbers, entries.key)] if len(entries) else entries.key
+        self._index = index
+        self._memory = self._program.memory()
+        self._memory.load(state.Entries(key, integers, entries.floats, entries.states), index.size)
+
+    def snapshot(self) -> bytes:
+        program = self._program
+        return state.written(
+            self._version,
+            program.kernel,
+            self._through,
+            self._rows,
+            self._memory.entries(self._through),
+            self._index,
+            self._interner,
+            program.text_columns,
+        )
+
+    def restore(self, state_bytes: bytes) -> None:
+        program = self._program
+        snapshot, entries, index, interner = state.read(
+            state_bytes,
+            self._version,
+            program.kernel,
+            self._plan.name,
+            program.widths,
+            program.text_columns,
+            key_types(self._plan),
+        )
+        self._hold(snapshot, entries, index, interner)
+
+    def _hold(self, snapshot: state.Snapshot, entries: state.Entries, index: KeyIndex, interner: Interner) -> None:
+        index.look_up = self._index.look_up
+        self._index, self._interner = index, interner
+        self._through, self._rows = snapshot.through, snapshot.rows
+        self._memory = self._program.memory()
+        self._memory.load(entries, index.size)
+
+
+def _taken(batch: Columns, names: tuple[str, ...], rows: Array) -> Columns:
+    columns: dict[str, Column] = {}
+    for name in names:
+        column = batch.columns[name]
+        if isinstance(column, Texts):
+            columns[name] = Texts(column.codes[rows], column.values)
+        else:
+            columns[name] = Numbers(column.values[rows])
+    return Columns(batch.time[rows], columns)

@@ -1,0 +1,198 @@
+"""Keys as dense numbers, so that a key's state is a row of an array; and texts as numbers that outlive a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from unerring.matching.kernel.columns import Array, Columns, Texts
+from unerring.matching.kernel.compilation import plain
+from unerring.matching.outputs import canonical_key
+from unerring.model import ColumnType, Key, invariant
+
+DIRECT_MAX = 1 << 22
+"""Integer keys from 0 up to here are their own numbers: no table, no lookup."""
+
+
+LOOK_UP = """
+
+def look_up(n, first, values, keys, numbers, held, M, out):
+    mask = len(keys) - 1
+    for i in range(first, n):
+        v = values[i]
+        h = (((v ^ (v >> 31)) * -7046029254386353131) >> 20) & mask
+        while numbers[h] != -1 and keys[h] != v:
+            h = (h + 1) & mask
+        if numbers[h] == -1:
+            if M[0] == len(held):
+                return i
+            keys[h] = v
+            numbers[h] = M[0]
+            held[M[0]] = v
+            M[0] += 1
+        out[i] = numbers[h]
+    return n
+"""
+"""Numbers of integer keys from a table with open addressing, at most half full. Stops where it would be fuller."""
+
+
+class IntegerTable:
+    """Integer keys of any size: a hash table in arrays."""
+
+    def __init__(self, room: int = 1024) -> None:
+        self._keys = np.zeros(2 * room, np.int64)
+        self._numbers = np.full(2 * room, -1, np.int64)
+        self.held = np.zeros(room, np.int64)
+        """The key of each number."""
+        self._counted = np.zeros(1, np.int64)
+
+    @property
+    def size(self) -> int:
+        return int(self._counted[0])
+
+    def numbers(self, values: Array, look_up: Callable[..., Any]) -> Array:
+        out = np.empty(len(values), np.int64)
+        row = 0
+        while True:
+            table = (self._keys, self._numbers, self.held, self._counted)
+            row = int(look_up(len(values), row, values, *table, out))
+            if row == len(values):
+                return out
+            larger = IntegerTable(2 * len(self.held))
+            larger.numbers(self.held[: self.size], look_up)
+            vars(self).update(vars(larger))
+
+
+class KeyIndex:
+    """Gives each key a number, in the order of arrival, or the key itself where keys are small integers.
+
+    The numbers are internal: neither outputs nor snapshots depend on them.
+    """
+
+    def __init__(self, kinds: tuple[ColumnType, ...], direct: bool = True) -> None:
+        """`direct=False`: there are integer keys that cannot be their own numbers."""
+        self._integers = kinds == (ColumnType.INT,)
+        self.direct = direct and self._integers
+        self.look_up = plain(LOOK_UP)["look_up"]
+        self._table = IntegerTable()
+        self._keys: list[Key] = []
+        self._numbers: dict[Key, int] = {}
+        self._bound = 0
+        if not kinds:
+            self._add(())
+
+    @property
+    def size(self) -> int:
+        """Above every number given."""
+        return self._bound if self.direct else self._table.size if self._integers else len(self._keys)
+
+    def _add(self, key: Key) -> int:
+        number = self._numbers.setdefault(key, len(self._keys))
+        if number == len(self._keys):
+            self._keys.append(key)
+        return number
+
+    def give(self, keys: Sequence[Key]) -> list[int]:
+        """The numbers of some keys, new or known."""
+        if not self._integers:
+            return [self._add(canonical_key(key)) for key in keys]
+        values = np.array([key[0] for key in keys], np.int64)
+        if self.direct:
+            self._bound = max(self._bound, int(values.max(initial=-1)) + 1)
+            return [int(value) for value in values]
+        with np.errstate(over="ignore"):  # a hash may wrap
+            return [int(number) for number in self._table.numbers(values, self.look_up)]
+
+    def fits(self, batch: Columns, names: tuple[str, ...]) -> bool:
+        """Whether all keys of a batch can be their own numbers, if the index works like that."""
+        if not self.direct:
+            return True
+        values = _numbers_in(batch, names[0])
+        # One pass: all are below a power of two exactly if their bits together are.
+        bits = int(np.bitwise_or.reduce(values)) if len(values) else 0
+        if not 0 <= bits < DIRECT_MAX:
+            return False
+        self._bound = max(self._bound, 1 << bits.bit_length())
+        return True
+
+    def numbers(self, batch: Columns, names: tuple[str, ...]) -> Array:
+        """The number of each row's key. `names`: the key columns. Ask `fits` before."""
+        if not names:
+            return np.zeros(len(batch), np.int8)
+        if self._integers:
+            values = _numbers_in(batch, names[0])
+            return values if self.direct else self._table.numbers(values, self.look_up)
+        codes, uniques = _factorised(batch.columns[names[0]])
+        for name in names[1:]:
+            more, beside = _factorised(batch.columns[name])
+            pairs, codes = np.unique(codes.astype(np.int64) * len(beside) + more, return_inverse=True)
+            uniques = [(*uniques[pair // len(beside)], *beside[pair % len(beside)]) for pair in pairs.tolist()]
+        table = np.fromiter((self._add(canonical_key(key)) for key in uniques), np.int64, len(uniques))
+        return table[codes]
+
+    def keys(self, numbers: Array) -> list[Key]:
+        """The keys of some numbers."""
+        if self._integers:
+            return [(value,) for value in self.column(numbers, 0).tolist()]
+        return [self._keys[number] for number in numbers.tolist()]
+
+    def column(self, numbers: Array, index: int) -> Array:
+        """One key column of some keys."""
+        if self._integers:
+            return numbers.astype(np.int64) if self.direct else self._table.held[numbers]
+        found = np.empty(len(numbers), object)
+        found[:] = [self._keys[number][index] for number in numbers.tolist()]
+        return found
+
+
+def direct_keys(kinds: tuple[ColumnType, ...], keys: Sequence[Key]) -> bool:
+    """Whether these keys can be their own numbers."""
+    return kinds == (ColumnType.INT,) and all(0 <= key[0] < DIRECT_MAX for key in keys)
+
+
+def _numbers_in(batch: Columns, name: str) -> Array:
+    column = batch.columns[name]
+    invariant(not isinstance(column, Texts), f"column {name} holds numbers")
+    values: Array = column.values  # type: ignore[assignment]
+    return values
+
+
+def _factorised(column: object) -> tuple[Array, list[Key]]:
+    if isinstance(column, Texts):
+        return column.codes, [(value,) for value in column.values]
+    values = column.values  # type: ignore[attr-defined]
+    uniques, codes = np.unique(values, return_inverse=True)
+    return codes, [(value,) for value in uniques.tolist()]
+
+
+class Interner:
+    """Texts as numbers that mean the same in every batch. What no run holds any more can be forgotten."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str | bytes, int] = {}
+        self.texts: list[str | bytes] = []
+
+    def number(self, text: str | bytes) -> int:
+        found = self._numbers.get(text)
+        if found is None:
+            found = self._numbers[text] = len(self.texts)
+            self.texts.append(text)
+        return found
+
+    def numbers(self, column: Texts) -> Array:
+        """The number of each row's text, -1 for NULL."""
+        table = np.fromiter((self.number(text) for text in (*column.values,)), np.int64, len(column.values))
+        if not len(table):
+            return np.full(len(column.codes), -1, np.int64)
+        return np.where(column.codes < 0, -1, table[column.codes])
+
+    def keep(self, held: Iterable[int]) -> Array:
+        """Forget all but these; the new number of each old one."""
+        old, moved = self.texts, np.full(len(self.texts), -1, np.int64)
+        self.texts, self._numbers = [], {}
+        for number in held:
+            if number >= 0 and moved[number] < 0:
+                moved[number] = self.number(old[number])
+        return moved

@@ -1,0 +1,273 @@
+"""The kernel of `a` then `b` within a time, the latest `a` wins, each condition on one row alone.
+
+A key needs one deadline and the row of its latest `a`, and the loop over the rows has no branch that depends on data:
+that is what makes it fast. Registers are filled afterwards, for matches alone, from the rows that the loop named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from unerring.matching.kernel.columns import Array, Columns
+from unerring.matching.kernel.compilation import Functions
+from unerring.matching.kernel.lists import LONG, NEVER
+from unerring.matching.kernel.lowering import Line
+from unerring.matching.kernel.outputs import Found, constant
+from unerring.matching.kernel.reading import RowReader, settled
+from unerring.matching.kernel.registers import UNBOUND, Bank, Register, View, declare, fold, sure_registers
+from unerring.matching.kernel.scalar import Lines, Uncompiled
+from unerring.matching.kernel.state import Entries
+from unerring.model import TIME_MAX
+from unerring.rules import patterns as pt
+from unerring.rules.plan import PatternPlan, Selection
+from unerring.rules.reading import of_row_alone
+
+NONE = -(2**63) + 1
+"""A deadline before every row: no `a` is open."""
+BLOCK = 2048
+KEYS_CACHED = 1 << 16
+"""Up to so many keys (16 bytes each) the state is near enough to be touched by every row."""
+CARRIED = -1
+"""The row of an `a` of an earlier batch: its registers are in the key's arrays."""
+
+
+class LatestSource:
+    """Writes the source for one plan, or refuses it."""
+
+    def __init__(self, plan: PatternPlan, line: Line, reader: RowReader, bank: Bank) -> None:
+        self.plan, self.reader, self.bank = plan, reader, bank
+        first, last = _two_steps(plan, line)
+        self.first, self.last = plan.variable(first), plan.variable(last)
+        ends = [
+            within for within in (plan.within_us, (line.elements[1].gap or pt.Gap()).within_us) if within is not None
+        ]
+        self.within = min(*ends, LONG) if ends else None
+
+    def write(self, measures: list[Register]) -> str:
+        for register in measures:
+            declare(self.bank, register)
+        names = (self.first.name, self.last.name)
+        self.bank.sure = sure_registers(self.bank.registers, names, self.reader.leaf)
+        return settled(self._write, self.reader, self.bank)
+
+    def _write(self, lines: Lines) -> None:
+        columns = ", ".join(self.reader.fetches)
+        lines("")
+        with lines.block(f"def scan(n, D, OR, OA, key, K, {columns}):"):
+            lines("m = np.uint64(0)")
+            with lines.block("for i in range(n):"):
+                self._write_row(lines)
+            lines("return m")
+        lines("")
+        lines("")
+        with lines.block(f"def scan_many(n, D, OR, OA, key, K, {columns}):"):
+            self._write_scan_many(lines)
+        lines("")
+        lines("")
+        with lines.block(f"def capture(n, OR, OA, OK, OT, OI, OF, ON, I0, F0, N0, key, K, {columns}):"):
+            self._write_capture(lines)
+        lines("")
+        lines("")
+        with lines.block(f"def carry(n, through, D, I, F, N, key, K, {columns}):"):
+            self._write_carry(lines)
+
+    def _write_scan_many(self, lines: Lines) -> None:
+        """For more keys than the caches hold: only rows that matter touch the keys' state, many at a time."""
+        lines("m = np.uint64(0)")
+        lines("touched = 0")
+        lines(f"chosen = np.empty({BLOCK + 1}, np.int64)")
+        with lines.block(f"for low in range(0, n, {BLOCK}):"):
+            lines("q = np.uint64(0)")
+            with lines.block(f"for i in range(low, min(low + {BLOCK}, n)):"):
+                a, b = self._conditions(lines)
+                lines("chosen[q] = i")
+                lines(f"q += np.uint64(({a}) | ({b}))")
+            with lines.block("for j in range(q):"):
+                # Loads that do not wait for each other: the row by row loop below finds them done.
+                lines("touched ^= D[np.uint64(key[chosen[j]]), 0]")
+            with lines.block("for j in range(q):"):
+                lines("i = chosen[j]")
+                self._write_row(lines)
+        lines("OR[n] = touched")
+        lines("return m")
+
+    def _conditions(self, lines: Lines) -> tuple[str, str]:
+        admitted = self.reader.admitted(lines)
+        found = []
+        for variable in (self.first, self.last):
+            parts = [admitted, self.reader.of_input(variable.stream), self.reader.condition(variable.condition, lines)]
+            found.append(" and ".join(part for part in parts if part != "True") or "True")
+        return found[0], found[1]
+
+    def _write_row(self, lines: Lines) -> None:
+        """Masks of all ones or zeros instead of branches, which a random stream would mispredict."""
+        a, b = self._conditions(lines)
+        lines("t = T[i]")
+        lines("k = np.uint64(key[i])")
+        lines(f"a = -int({a})")
+        lines("d = D[k, 0]")
+        lines("r = D[k, 1]")
+        lines(f"hit = int(({b}) & (t <= d))")
+        lines("OR[m] = i")
+        lines("OA[m] = r")
+        lines("m += np.uint64(hit)")
+        deadline = str(TIME_MAX) if self.within is None else f"(t + {self.within})"
+        lines(f"d = (d & ~a) | ({deadline} & a)")
+        lines(f"D[k, 0] = (d & ~-hit) | ({NONE} & -hit)")
+        lines("D[k, 1] = (r & ~a) | (i & a)")
+
+    def _write_capture(self, lines: Lines) -> None:
+        """Registers of the matches: of `a` from its row or as carried, then of `b`."""
+        with lines.block("for j in range(n):"):
+            lines("i = OR[j]")
+            lines("k = key[i]")
+            lines("OK[j] = k")
+            lines("OT[j] = T[i]")
+            lines("i = OA[j]")
+            view = _Named(self.bank)
+            with lines.block("if i >= 0:"):
+                for text in self._copies("O{0}[j, {1}] = {0}0[0, {1}]", sure=False):
+                    lines(text)
+                self._fold(lines, view, self.first.name)
+            with lines.block("else:"):
+                lines("s = k + 1")
+                for text in self._copies("O{0}[j, {1}] = {0}0[s, {1}]", sure=True):
+                    lines(text)
+            lines("i = OR[j]")
+            self._fold(lines, view, self.last.name)
+
+    def _copies(self, text: str, sure: bool) -> list[str]:
+        """A statement for each register's value and state; `sure`: also for values that are always filled."""
+        found = []
+        for register in self.bank.registers:
+            array, column, number = self.bank.place(register)
+            if register not in self.bank.sure:
+                found += [text.format(array, column), text.format("N", number)]
+            elif sure:
+                found.append(text.format(array, column))
+        return found or ["pass"]
+
+    def _write_carry(self, lines: Lines) -> None:
+        """At the end of a batch: what is still open keeps its registers beyond it."""
+        with lines.block("if n < len(D):"):
+            with lines.block("for j in range(n):"):
+                lines("k = key[j]")
+                with lines.block("if D[k, 1] == j:"):
+                    self._write_keep(lines)
+        with lines.block("else:"):
+            with lines.block("for k in range(len(D)):"):
+                lines("j = D[k, 1]")
+                with lines.block("if j >= 0:"):
+                    self._write_keep(lines)
+
+    def _write_keep(self, lines: Lines) -> None:
+        lines(f"D[k, 1] = {CARRIED}")
+        with lines.block("if D[k, 0] <= through:"):
+            lines(f"D[k, 0] = {NONE}")
+        with lines.block("else:"):
+            lines("i = j")
+            lines("s = k + 1")
+            for text in self._copies("{0}[s, {1}] = {0}[0, {1}]", sure=False):
+                lines(text)
+            self._fold(lines, View(self.bank, "s", 0), self.first.name)
+
+    def _fold(self, lines: Lines, view: View, variable: str) -> None:
+        taken = [register for register in self.bank.registers if register.takes(variable)]
+        for register in taken:
+            fold(register, view, lines, self.reader.leaf)
+        if not taken:
+            lines("pass")
+
+
+class _Named(View):
+    """The registers of a match in the arrays of outputs."""
+
+    def __init__(self, bank: Bank) -> None:
+        super().__init__(bank, "j", 0)
+
+    def value(self, register: Register) -> str:
+        return "O" + View.value(self, register)
+
+    def state(self, register: Register) -> str:
+        return "O" + View.state(self, register)
+
+
+def _two_steps(plan: PatternPlan, line: Line) -> tuple[str, str]:
+    gap = line.elements[1].gap if len(line.elements) == 2 else None
+    fits = (
+        gap is not None
+        and gap.contiguity is pt.Contiguity.RELAXED
+        and gap.until is None
+        and plan.selection is Selection.RECENT
+        and line.one_path
+        and not line.trailing
+        and not line.elements[1].absences
+    )
+    if not fits:
+        raise Uncompiled("not two steps of which the latest wins")
+    names = line.elements[0].variables[0], line.elements[1].variables[0]
+    conditions = [plan.variable(name).condition for name in names]
+    if names[0] == names[1] or not all(condition is None or of_row_alone(condition) for condition in conditions):
+        raise Uncompiled("its conditions look at more than one row")
+    return names
+
+
+class LatestMemory:
+    """By key: a deadline and a row, and the registers of an `a` that came in an earlier batch (from row 1 on)."""
+
+    def __init__(self, bank: Bank) -> None:
+        integers, floats, states = bank.widths()
+        self.D = np.empty((0, 2), np.int64)
+        self.I = np.zeros((1, integers), np.int64)
+        self.I[0, bank.texts()] = -1
+        self.F = np.zeros((1, floats))
+        self.N = np.full((1, states), UNBOUND, np.uint8)
+
+    def reserve(self, keys: int) -> None:
+        more = keys - len(self.D)
+        if more > 0:
+            more = max(keys, min(2 * len(self.D), keys + (1 << 20))) - len(self.D)
+            fresh = np.full((more, 2), NONE, np.int64)
+            fresh[:, 1] = CARRIED
+            self.D = np.concatenate([self.D, fresh])
+            self.I, self.F, self.N = (
+                np.concatenate([old, np.zeros((more, old.shape[1]), old.dtype)]) for old in (self.I, self.F, self.N)
+            )
+
+    def step(
+        self, functions: Functions, batch: Columns, key: Array, arguments: Sequence[Any], through: int, rows_before: int
+    ) -> Found:
+        count = len(batch)
+        rows, began = np.empty(count + 1, np.int64), np.empty(count + 1, np.int64)
+        scan = functions["scan" if len(self.D) <= KEYS_CACHED else "scan_many"]
+        found = int(scan(count, self.D, rows, began, key, *arguments))
+        rows, began = rows[:found], began[:found]
+        keys, times = np.empty(found, np.int64), np.empty(found, np.int64)
+        out = tuple(np.empty((found, array.shape[1]), array.dtype) for array in (self.I, self.F, self.N))
+        kept = (self.I, self.F, self.N)
+        functions["capture"](found, rows, began, keys, times, *out, *kept, key, *arguments)
+        until = NEVER if through >= TIME_MAX else through
+        functions["carry"](count, until, self.D, *kept, key, *arguments)
+        return Found(times, rows, keys, constant(0, found), *out)
+
+    def entries(self, through: int) -> Entries:
+        numbers = np.flatnonzero(self.D[:, 0] > (NEVER if through >= TIME_MAX else through))
+        integers = np.concatenate([self.D[numbers, :1], self.I[numbers + 1]], axis=1)
+        return Entries(numbers, integers, self.F[numbers + 1], self.N[numbers + 1])
+
+    def load(self, entries: Entries, keys: int) -> None:
+        self.D = np.empty((0, 2), np.int64)
+        self.I, self.F, self.N = self.I[:1], self.F[:1], self.N[:1]
+        self.reserve(keys)
+        self.D[entries.key, 0] = entries.integers[:, 0]
+        self.I[entries.key + 1] = entries.integers[:, 1:]
+        self.F[entries.key + 1] = entries.floats
+        self.N[entries.key + 1] = entries.states
+
+    @property
+    def bytes_per_key(self) -> float:
+        """What a key costs."""
+        return sum(array[:1].nbytes for array in (self.D, self.I, self.F, self.N))

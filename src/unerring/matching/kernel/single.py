@@ -1,0 +1,254 @@
+"""The kernel of contiguous patterns of which a key can have one run at a time.
+
+That holds where every condition asks one column for a value, each another one: a row that lets a run go on cannot start
+another, and a row fits one continuation at most. So a run needs no list; its state is a row of arrays, by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from unerring.matching.kernel.columns import Array, Columns
+from unerring.matching.kernel.compilation import Functions
+from unerring.matching.kernel.lists import LONG
+from unerring.matching.kernel.lowering import STRICT, Line, Wait, bound
+from unerring.matching.kernel.outputs import OUTPUTS_MIN, Found, constant, joined
+from unerring.matching.kernel.reading import RowReader, settled
+from unerring.matching.kernel.registers import UNBOUND, Bank, Register, View, declare, fold, leaf_in_condition
+from unerring.matching.kernel.scalar import Lines, Uncompiled, emit, hold
+from unerring.matching.kernel.state import Entries
+from unerring.model import TIME_MAX
+from unerring.rules import expressions as ex
+from unerring.rules.plan import PatternPlan, Selection
+from unerring.rules.reading import of_row_alone
+
+PLACE, COUNT, DEADLINE = range(3)
+"""Columns of `I`: the element whose row was bound last, plus one (0: no run), how often, until when."""
+BASE = 3
+
+
+class SingleSource:
+    """Writes the source for one plan, or refuses it."""
+
+    def __init__(self, plan: PatternPlan, line: Line, reader: RowReader, bank: Bank) -> None:
+        self.plan, self.line, self.reader, self.bank = plan, line, reader, bank
+        _check(plan, line)
+        self.lines = Lines()
+
+    def write(self, measures: list[Register]) -> str:
+        for register in measures:
+            declare(self.bank, register)
+        return settled(self._write, self.reader, self.bank)
+
+    def _write(self, lines: Lines) -> None:
+        self.lines = lines
+        columns = ", ".join(self.reader.fetches)
+        lines("")
+        with lines.block(f"def step(n, first_row, I, F, N, OR, OK, OI, OF, ON, M, key, K, {columns}):"):
+            lines("m = 0")
+            lines("room = len(OR)")
+            with lines.block("for i in range(first_row, n):"):
+                self._write_row()
+            lines("M[0] = m")
+            lines("return n + 1")
+
+    def _write_row(self) -> None:
+        lines = self.lines
+        admitted = self.reader.admitted(lines)
+        if admitted != "True":
+            with lines.block(f"if not {admitted}:"):
+                lines("continue")
+        lines("t = T[i]")
+        lines("k = key[i]")
+        lines("p = I[k, 0]")
+        with lines.block("if p != 0:"):
+            lines("new = 0")
+            with lines.block(f"if t <= I[k, {DEADLINE}]:"):
+                for element in range(len(self.line.elements) - 1):
+                    with lines.block(f"{'el' if element else ''}if p == {element + 1}:"):
+                        self._write_element(element)
+            with lines.block("if new != 0:"):
+                lines("I[k, 0] = new")
+                lines("continue")
+            lines("I[k, 0] = 0")
+        self._write_start()
+
+    def _write_element(self, element: int) -> None:
+        place = self.line.elements[element]
+        again, leave, _ = bound(self.line, element)
+        options = [(f"I[k, {COUNT}] < {place.most}" if place.most else "", wait) for wait in again if place.most != 1]
+        options += [(f"I[k, {COUNT}] >= {place.least}" if place.least > 1 else "", wait) for wait in leave]
+        depth = 0
+        lines = self.lines
+        for guard, wait in options:
+            if not isinstance(wait, Wait):
+                raise Uncompiled("it can end in a repetition")
+            accepted = self._accepts(wait.variable)
+            block = lines.block(f"if {f'{guard} and ' if guard else ''}{accepted}:")
+            block.__enter__()
+            self._write_bound(wait)
+            block.__exit__()
+            block = lines.block("else:")
+            block.__enter__()
+            depth += 1
+        lines("pass")
+        for _ in range(depth):
+            block.__exit__()
+
+    def _write_bound(self, wait: Wait) -> None:
+        lines = self.lines
+        lines(f"I[k, {COUNT}] = {f'I[k, {COUNT}] + 1' if wait.again else '1'}")
+        self._fold(wait.variable)
+        if wait.element == len(self.line.elements) - 1:
+            self._write_output()
+            lines("I[k, 0] = 0")
+            # The row is the match's last: it starts nothing.
+            lines("continue")
+        else:
+            lines(f"new = {wait.element + 1}")
+
+    def _write_start(self) -> None:
+        lines = self.lines
+        first = self.line.elements[0].variables[0]
+        condition = self.plan.variable(first).condition
+        early = condition is not None and not of_row_alone(condition)
+        if early:  # what it asks of the match is asked of this one, not of the key's run before
+            self._write_blank()
+        with lines.block(f"if {self._accepts(first)}:"):
+            within = self.plan.within_us
+            deadline = TIME_MAX if within is None else f"min(t + {min(within, LONG)}, {TIME_MAX})"
+            lines("I[k, 0] = 1")
+            lines(f"I[k, {COUNT}] = 1")
+            lines(f"I[k, {DEADLINE}] = {deadline}")
+            if not early:
+                self._write_blank()
+            self._fold(first)
+
+    def _write_blank(self) -> None:
+        integers, floats, states = self.bank.widths()
+        blank = self.bank.texts()
+        for column in range(integers):
+            self.lines(f"I[k, {BASE + column}] = {-1 if column in blank else 0}")
+        for column in range(floats):
+            self.lines(f"F[k, {column}] = 0.0")
+        for column in range(states):
+            self.lines(f"N[k, {column}] = {UNBOUND}")
+
+    def _accepts(self, variable: str) -> str:
+        defined = self.plan.variable(variable)
+        stream = self.reader.of_input(defined.stream)
+        if defined.condition is None:
+            return stream
+        start = variable == self.line.elements[0].variables[0]
+        view = View(self.bank, "k", BASE)
+        leaf = leaf_in_condition(self.bank, variable, view, self.reader.leaf, self.lines, not start)
+        held = hold(emit(defined.condition, self.lines, leaf))
+        return held if stream == "True" else f"({stream} and {held})"
+
+    def _fold(self, variable: str) -> None:
+        view = View(self.bank, "k", BASE)
+        for register in list(self.bank.registers):
+            if register.takes(variable):
+                fold(register, view, self.lines, self.reader.leaf)
+
+    def _write_output(self) -> None:
+        lines = self.lines
+        lines("OR[m] = i")
+        lines("OK[m] = k")
+        integers, floats, states = self.bank.widths()
+        for column in range(integers):
+            lines(f"OI[m, {column}] = I[k, {BASE + column}]")
+        for column in range(floats):
+            lines(f"OF[m, {column}] = F[k, {column}]")
+        for column in range(states):
+            lines(f"ON[m, {column}] = N[k, {column}]")
+        lines("m += 1")
+        with lines.block("if m == room:"):
+            lines("M[0] = m")
+            lines("I[k, 0] = 0")
+            lines("return i + 1")
+
+
+def _check(plan: PatternPlan, line: Line) -> None:
+    """Refuse what could have a second run or a choice."""
+    last = line.elements[-1]
+    fits = (
+        plan.selection is Selection.PREFERRED
+        and len(line.elements) > 1
+        and not line.trailing
+        and last.least == last.most == 1
+        and line.elements[0].least == line.elements[0].most == 1
+        and all(len(element.variables) == 1 and element.least > 0 and not element.absences for element in line.elements)
+        and all(gap == STRICT for element in line.elements for gap in (element.gap or STRICT, element.loop_gap))
+    )
+    if not fits:
+        raise Uncompiled("not a contiguous sequence")
+    names = [element.variables[0] for element in line.elements]
+    if len(set(names)) < len(names):
+        raise Uncompiled("a variable stands at two places")
+    asked = [_asked(plan.variable(name).condition) for name in names]
+    columns = [{column for column, _ in wanted} for wanted in asked]
+    for column in sorted(set.intersection(*columns)):
+        values = [next(value for name, value in wanted if name == column) for wanted in asked]
+        if len(set(values)) == len(values):
+            return
+    raise Uncompiled("one row could fit two of its variables")
+
+
+def _asked(condition: ex.Expr | None) -> list[tuple[str, str]]:
+    """The `column = constant` that a condition cannot hold without."""
+    match condition:
+        case ex.And(parts):
+            return [found for part in parts for found in _asked(part)]
+        case ex.Comparison("=", ex.Attribute(name, kind, at), ex.Literal() as constant) if at == ex.HERE:
+            if constant.type is kind and kind.value != "float":
+                return [(name, str(constant))]
+    return []
+
+
+class SingleMemory:
+    """A row of each array for each key."""
+
+    def __init__(self, bank: Bank) -> None:
+        integers, floats, states = bank.widths()
+        self.I = np.zeros((0, BASE + integers), np.int64)
+        self.F = np.zeros((0, floats))
+        self.N = np.zeros((0, states), np.uint8)
+
+    def reserve(self, keys: int) -> None:
+        if keys > len(self.I):
+            more = max(keys, min(2 * len(self.I), keys + (1 << 20))) - len(self.I)
+            self.I, self.F, self.N = (
+                np.concatenate([old, np.zeros((more, old.shape[1]), old.dtype)]) for old in (self.I, self.F, self.N)
+            )
+
+    def step(
+        self, functions: Functions, batch: Columns, key: Array, arguments: Sequence[Any], through: int, rows_before: int
+    ) -> Found:
+        room = max(OUTPUTS_MIN, len(batch) // 8)
+        parts: list[Found] = []
+        row, found = 0, np.zeros(1, np.int64)
+        while row <= len(batch):
+            rows, keys = np.empty(room, np.int64), np.empty(room, np.int64)
+            integers = np.empty((room, self.I.shape[1] - BASE), np.int64)
+            out = integers, np.empty((room, self.F.shape[1])), np.empty((room, self.N.shape[1]), np.uint8)
+            row = int(
+                functions["step"](len(batch), row, self.I, self.F, self.N, rows, keys, *out, found, key, *arguments)
+            )
+            count = int(found[0])
+            rows = rows[:count]
+            out = tuple(array[:count] for array in out)  # type: ignore[assignment]
+            parts.append(Found(batch.time[rows], rows, keys[:count], constant(0, count), *out))
+        return parts[0] if len(parts) == 1 else joined(parts, [0] * len(parts))
+
+    def entries(self, through: int) -> Entries:
+        numbers = np.flatnonzero((self.I[:, PLACE] != 0) & (self.I[:, DEADLINE] > through))
+        return Entries(numbers, self.I[numbers], self.F[numbers], self.N[numbers])
+
+    def load(self, entries: Entries, keys: int) -> None:
+        self.I, self.F, self.N = self.I[:0], self.F[:0], self.N[:0]
+        self.reserve(keys)
+        self.I[entries.key], self.F[entries.key], self.N[entries.key] = entries.integers, entries.floats, entries.states

@@ -1,5 +1,0 @@
-"""The interpreter: runs any plan, row by row, and gives what the oracle gives. What is not compiled runs here."""
-
-from unerring.rules.interpreter.engine import Interpreter
-
-__all__ = ["Interpreter"]

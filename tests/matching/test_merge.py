@@ -1,0 +1,93 @@
+"""The merge: whatever the arrival, one order, in whole times; bounded; and the same after a restore."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from unerring.matching import oracle
+from unerring.matching.merge import Merge
+from unerring.matching.outputs import Row
+from unerring.model import TIME_MAX, CallerError, Event, SchemaError, Stamp, StreamSchema
+
+from .generators import RANKS, S, T, stream_events
+
+STREAMS = [(S, RANKS["S"]), (T, RANKS["T"])]
+
+
+def event(stream: StreamSchema, time: int, ordinal: int = 0) -> Event:
+    return Event(stream.name, Stamp(time, ordinal), (0,), {})
+
+
+def test_a_time_is_released_when_every_stream_has_reached_it() -> None:
+    merge = Merge(STREAMS)
+    merge.push(event(S, 5))
+    assert merge.release()[0] == []
+    merge.push(event(T, 5))
+    assert merge.release()[0] == [], "T may have a second event at 5"
+    merge.push(event(T, 5, 1))
+    merge.progress("T", 5)
+    rows, through = merge.release()
+    assert [(row.rank, row.event.stamp.ordinal) for row in rows] == [(0, 0), (0, 1), (1, 0)]
+    assert through == 5
+
+
+def test_any_arrival_gives_one_order() -> None:
+    for seed in range(200):
+        random = Random(seed)
+        events = stream_events(random, 20)
+        lanes = {name: [e for e in events if e.stream == name] for name in RANKS}
+        merge, rows = Merge(STREAMS), []
+        while any(lanes.values()):
+            name = random.choice([name for name, waiting in lanes.items() if waiting])
+            merge.push(lanes[name].pop(0))
+            if random.random() < 0.3:
+                got, through = merge.release()
+                assert all(row.event.stamp.time <= through for row in got)
+                rows += got
+            if random.random() < 0.2:
+                state = merge.state()
+                merge = Merge(STREAMS)
+                merge.restore(state)
+        for name in RANKS:
+            merge.end(name)
+        got, through = merge.release()
+        rows += got
+        assert through == TIME_MAX
+        assert rows == oracle.merged(events, RANKS)
+        assert all(isinstance(row, Row) for row in rows)
+
+
+def test_stamps_must_increase_and_promises_are_kept() -> None:
+    merge = Merge(STREAMS)
+    merge.push(event(S, 5))
+    with pytest.raises(SchemaError, match="stamps must increase"):
+        merge.push(event(S, 5))
+    merge.progress("T", 9)
+    merge.progress("T", 3)
+    with pytest.raises(SchemaError, match="progress to 9"):
+        merge.push(event(T, 9))
+
+
+def test_it_is_bounded_but_a_time_may_always_end() -> None:
+    merge = Merge(STREAMS, rows_max=2)
+    merge.push(event(T, 1))
+    merge.push(event(T, 2))
+    assert not merge.room("T", 3)
+    with pytest.raises(CallerError, match="release before you push more"):
+        merge.push(event(T, 3))
+    assert merge.room("T", 2)
+    merge.push(event(T, 2, 1))
+    assert merge.room("S", 1), "the stream that the others wait for is never held back"
+    merge.progress("S", 2)
+    merge.progress("T", 2)
+    merge.release()
+    assert merge.room("T", 3)
+
+
+def test_ranks_and_streams_are_checked() -> None:
+    with pytest.raises(CallerError, match="one rank"):
+        Merge([(S, 0), (T, 0)])
+    with pytest.raises(CallerError, match="not merged here"):
+        Merge([(S, 0)]).push(event(T, 1))
