@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
+from unerring.app.process_audit import judge_family, judge_instance
 from unerring.audit import Did, check_agreement
 from unerring.model import MILLISECOND_US, SECOND_US, CallerError, Entropy
 from unerring.processes.build import Process
@@ -45,7 +46,6 @@ from unerring.processes.messages import (
 from unerring.processes.node import ProcessNode, family
 from unerring.processes.replica import Ended
 from unerring.processes.replica_steers import key_of
-from unerring.runtime.process_audit import judge_family, judge_instance
 from unerring.runtime.services.clients import Refused
 from unerring.simulation.process_parts import Client, SimService, Temper
 from unerring.simulation.world import World

@@ -18,13 +18,13 @@ import pytest
 from unerring import App, Embedded, Filter, HttpService, Process, Service, last, rule, run_on, step, stream
 from unerring.app.acting import PROCESSES
 from unerring.app.demo.canaries import forget_instance, invent_instance, rewrite
+from unerring.app.process_audit import audit_processes
 from unerring.app.reconciling import reconcile
 from unerring.audit.line import ASKED, DONE, OWNED, STARTED, WITNESSES_MAX, Begun, Wanted, check_starts
 from unerring.log import BadEvent, EventLog, LogWriter, Positions, Quarantine, Reason
 from unerring.model import ConfigError, Event, Persist, Stamp
 from unerring.processes.messages import State
 from unerring.processes.node import HISTORY
-from unerring.runtime.process_audit import audit_processes
 from unerring.runtime.services import SqliteStore
 from unerring.runtime.storage import SqliteStorage
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from unerring.app.live_top import table_of
 from unerring.correlation import NodeSpec, Role, Topology
 from unerring.log import Chain, EventLog, with_origin
+from unerring.log.tables import table_of
 from unerring.model import Event, Persist, Stamp, StreamSchema, schema_of, stream
 from unerring.processes.messages import State, Step, Taken
 from unerring.processes.node import HISTORY

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from unerring.app import batches, ledgers
+from unerring.app.process_audit import ProcessVerdict
 from unerring.app.verdicts import keep, keep_processes
 from unerring.audit.intake import Intake
 from unerring.audit.report import PROMISES, Report, RuleVerdict
@@ -17,7 +18,6 @@ from unerring.processes.messages import State, Status, Step, Taken, Undone
 from unerring.processes.node import HISTORY
 from unerring.runtime import happenings
 from unerring.runtime.happenings import What
-from unerring.runtime.process_audit import ProcessVerdict
 from unerring.runtime.storage import SqliteStorage
 
 AT_US = 1_790_000_000_000_000

@@ -10,15 +10,15 @@ import msgspec
 import pytest
 
 from unerring import Embedded
+from unerring.app.learned import COSTS_KEPT_MAX, keep, kept_in, priced
+from unerring.app.process_export import export
 from unerring.log import EventLog, MemoryStore
 from unerring.model import TIME_MAX, CallerError
 from unerring.pipeline.costs import learn
 from unerring.processes.build import Process
-from unerring.processes.costs import with_costs
+from unerring.processes.costs import STREAM, Cost, with_costs
 from unerring.processes.explain import explain
 from unerring.processes.graph import Service
-from unerring.runtime.learned import COSTS_KEPT_MAX, keep, kept_in, priced
-from unerring.runtime.process_export import STREAM, Cost, export
 
 HOUR_US = 3_600_000_000
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from unerring.log.sealing import seal_interval
 from unerring.pipeline.detect import output_chains
 from unerring.pipeline.intervals import next_end, read_spans, spans_of
-from unerring.pipeline.sealing import numbered, seal_interval
+from unerring.pipeline.sealing import numbered
 from unerring.pipeline.share import Share
 from unerring.pipeline.versions import enter
 

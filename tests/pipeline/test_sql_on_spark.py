@@ -12,7 +12,7 @@ import pytest
 
 from unerring.model import RuleError
 from unerring.pipeline.sql_tables import SparkTables, match, rows_of
-from unerring.runtime.duckdb_tables import DuckTables
+from unerring.sql.duckdb_tables import DuckTables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

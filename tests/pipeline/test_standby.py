@@ -21,17 +21,17 @@ from unerring.app import live, standby
 from unerring.app.hand_over import Handing
 from unerring.app.live import topology_of
 from unerring.app.live_source import PUBLISH_EVENTS
-from unerring.app.live_top import table_of
 from unerring.app.standby import SparkOptions, levels_on_spark
 from unerring.app.standby_run import Watch, check_memory
 from unerring.correlation import CorrelationConfig, HandOver, Membership, Replica, Role, Topology
 from unerring.correlation.messages import MEMBERSHIP
 from unerring.log import EventLog
+from unerring.log.sealing import agree_on, seal_interval
+from unerring.log.tables import table_of
 from unerring.model import TIME_MAX, ConfigError, Event, LogError, RuleError, Send, Stamp
 from unerring.pipeline.checkpoints import committed_us
 from unerring.pipeline.detect import output_chains
 from unerring.pipeline.level import Level
-from unerring.pipeline.sealing import agree_on, seal_interval
 from unerring.pipeline.turns import Turns
 from unerring.runtime.loop import Driver
 

@@ -11,9 +11,9 @@ from types import ModuleType
 import pyarrow as pa
 
 from unerring.log import Chain, EventLog, with_origin
+from unerring.log.tables import events_of
 from unerring.model import TIME_MAX, ColumnType, Event, Stamp, StreamSchema, schema_of, stream
 from unerring.pipeline.detect import output_chains, take_over
-from unerring.pipeline.feeding import events_of
 from unerring.pipeline.intervals import read_spans, spans_of
 from unerring.pipeline.level import Level
 from unerring.pipeline.sealing import numbered

@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from unerring import Embedded, Process, Service
+from unerring.app.process_audit import audit_processes
 from unerring.model import ProcessError
 from unerring.processes.messages import Answer, Request
 from unerring.processes.schedules import Schedule
-from unerring.runtime.process_audit import audit_processes
 from unerring.runtime.process_control import Control, Wish, ask
 from unerring.runtime.services import Filter, HttpService, Interaction, SqliteStore
 from unerring.runtime.services.headers import Headers, read, written

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 
 from unerring.model import ColumnType, Event, Stamp
-from unerring.runtime.duckdb_tables import DuckTables
 from unerring.sql.batch import BatchEngine, outputs_of
 from unerring.sql.dialect import RowPattern, parse_statement
+from unerring.sql.duckdb_tables import DuckTables
 from unerring.sql.names import columns_of
 from unerring.sql.recognition import PARTITION, Recognition, compile_recognition
 from unerring.sql.source import Source

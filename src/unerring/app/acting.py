@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from unerring.app.learned import costs_of_run
 from unerring.app.parts import Parts
 from unerring.log import BadEvent, EventLog, Quarantine, Reason
 from unerring.model import ConfigError, Event, NetworkError, ProcessError
@@ -64,7 +65,9 @@ class Acting:
         self.parts = parts or Parts()
         self.started: dict[str, int] = {}
         """Instances started since this began, by process."""
-        self.nodes = NodeCluster([address], data / PROCESSES, ClusterShape(f=f, tls=tls), app.services, say, costs)
+        newest, older = costs_of_run(costs, data / PROCESSES)
+        shape = ClusterShape(f=f, tls=tls)
+        self.nodes = NodeCluster([address], data / PROCESSES, shape, app.services, say, newest, older)
         self._say = say
         self._f = f
         self._stopping = threading.Event()

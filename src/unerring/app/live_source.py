@@ -47,7 +47,7 @@ async def follow(data: Path, schema: StreamSchema, buckets: int, host: Host) -> 
 
 def pieces(chain: Any, schema: StreamSchema, from_us: int, through_us: int) -> Iterator[list[Event]]:
     """The events of an interval in pieces of about `PUBLISH_EVENTS`, none of which ends inside a time."""
-    from unerring.pipeline.feeding import events_of
+    from unerring.log.tables import events_of
 
     table = chain.read(from_us, through_us)
     piece: list[Event] = []

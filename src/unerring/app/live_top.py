@@ -16,13 +16,13 @@ from unerring.correlation.application import committed, numbered
 from unerring.correlation.losses import Lost
 from unerring.correlation.messages import SEALER, Forget
 from unerring.log import EventLog
-from unerring.model import TIME_MIN, ColumnType, Event, StreamSchema
+from unerring.log.sealing import seal_interval
+from unerring.log.tables import events_of, table_of
+from unerring.model import TIME_MIN, Event
 from unerring.runtime.live import Host
 from unerring.runtime.storage import SqliteStorage
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from unerring.app.application import App
 
 SEAL_S = 0.2
@@ -96,36 +96,14 @@ class Top:
         return lane.events[-1][1].stamp.time - 1 if lane.events else TIME_MIN
 
     def _seal_now(self, stream: str, through_us: int) -> None:
-        from unerring.pipeline.sealing import seal_interval
-
         lane = self.lanes[stream]
         if through_us > lane.chain.refresh():
             events = [event for _, event in list(lane.events) if event.stamp.time <= through_us]
             seal_interval(lane.chain, table_of(events, lane.chain.schema), through_us, rule=lane.rule)
 
 
-def table_of(events: list[Event], schema: StreamSchema) -> pa.Table:
-    """Events as a segment's columns, without their origin."""
-    import pyarrow as pa
-
-    wanted = schema.arrow()
-    arrays: list[Any] = []
-    for column in schema.columns:
-        values = [event.payload[column.name] for event in events]
-        kind = wanted.field(column.name).type
-        arrays.append(
-            pa.array(values, pa.int64()).cast(kind) if column.type is ColumnType.TIME else pa.array(values, kind)
-        )
-    times = pa.array([event.stamp.time for event in events], pa.int64())
-    ordinals = pa.array([event.stamp.ordinal for event in events], pa.int64())
-    names = ["time", "ordinal", *(column.name for column in schema.columns)]
-    return pa.Table.from_arrays([times, ordinals, *arrays], names=names)
-
-
 def situations(data: Path, stream: str) -> list[Event]:
     """What the live gear has delivered of a stream so far, in order: sealed, and committed but not sealed yet."""
-    from unerring.pipeline.feeding import events_of
-
     chain = EventLog(data / "log").chain(stream)
     through_us = chain.refresh()
     sealed = list(events_of(chain.read(chain.base.from_us, through_us), chain.schema))

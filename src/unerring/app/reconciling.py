@@ -11,6 +11,7 @@ import msgspec
 
 from unerring.app.acting import PROCESSES
 from unerring.app.application import App
+from unerring.app.process_audit import KEPT_MAX, known_in
 from unerring.app.reactions import Reaction
 from unerring.audit.line import Begun, Starts, Wanted, check_starts
 from unerring.audit.moments import moment
@@ -20,7 +21,6 @@ from unerring.model import BEFORE_ALL, TIME_MAX, TIME_MIN, Stamp
 from unerring.processes.messages import State
 from unerring.processes.replica import digest_of
 from unerring.runtime.live.processes import find
-from unerring.runtime.process_audit import KEPT_MAX, known_in
 
 _GIVEN_SHOWN: Final = 200
 
@@ -73,7 +73,7 @@ def _begun(
 
 
 def _wanted(reaction: Reaction, log: EventLog, chain: Chain, position: Stamp, through_us: int) -> Iterator[Wanted]:
-    from unerring.pipeline.feeding import events_of
+    from unerring.log.tables import events_of
 
     bad = Quarantine(log.store, reaction.situation).events()
     aside = {

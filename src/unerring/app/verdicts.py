@@ -12,8 +12,8 @@ from unerring.log import LocalStore
 from unerring.model import protect_json, verified_json
 
 if TYPE_CHECKING:
+    from unerring.app.process_audit import ProcessVerdict
     from unerring.audit.report import Report
-    from unerring.runtime.process_audit import ProcessVerdict
 
 FILE: Final = "audit.json"
 PAGE: Final = "audit.html"

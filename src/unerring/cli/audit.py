@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from unerring.app.process_audit import ProcessVerdict
     from unerring.audit.report import Report
-    from unerring.runtime.process_audit import ProcessVerdict
 
 
 def command(

@@ -32,7 +32,7 @@ def command(
     ] = None,
 ) -> None:
     """Run a process node until Ctrl-C. With three nodes that name each other, f = 1; alone, f = 0."""
-    from unerring.runtime.learned import priced
+    from unerring.app.learned import priced
 
     found = priced(versions_at(processes), costs, also_costs or ())
     data.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ import typer
 from unerring.model import CallerError, NetworkError, ProcessError
 
 if TYPE_CHECKING:
-    from unerring.runtime.process_audit import ProcessVerdict
+    from unerring.app.process_audit import ProcessVerdict
     from unerring.runtime.process_control import Wish
 
 app = typer.Typer(
@@ -125,9 +125,9 @@ def export(
     data: Data = HERE, to: Annotated[Path, typer.Option(help="The folder of the event log.")] = HERE / "log"
 ) -> None:
     """Append what ended instances did to stream ProcessActions of an event log, each once; Spark can analyse it."""
+    from unerring.app.process_export import ENDED
+    from unerring.app.process_export import export as append
     from unerring.log import EventLog
-    from unerring.runtime.process_export import ENDED
-    from unerring.runtime.process_export import export as append
 
     over = [told["instance"] for told in _merged(data) if told["status"] in ENDED]
     histories = (max(_each(data, "history", one), key=lambda told: len(told["groups"])) for one in over)
@@ -251,10 +251,10 @@ def audit(
 
 def judge(data: Path, addresses: Sequence[str], journals: Sequence[str], also: Sequence[Path] = ()) -> ProcessVerdict:
     """The verdict on the process nodes of a folder, which it keeps."""
+    from unerring.app.learned import kept_in, priced
+    from unerring.app.process_audit import audit_processes
     from unerring.app.verdicts import keep_processes
     from unerring.cli._address import versions_at
-    from unerring.runtime.learned import kept_in, priced
-    from unerring.runtime.process_audit import audit_processes
     from unerring.runtime.process_cluster import addresses_in
 
     data = _nodes_in(data)

@@ -16,7 +16,7 @@ import typer
 from unerring.model import CallerError
 
 if TYPE_CHECKING:
-    from unerring.runtime.duckdb_tables import DuckTables
+    from unerring.sql.duckdb_tables import DuckTables
 
 
 class Engine(StrEnum):
@@ -58,8 +58,8 @@ def command(
     statement runs on Spark.
     """
     from unerring.log import local_folder
-    from unerring.runtime.duckdb_tables import DuckTables
     from unerring.sql.batch import BatchEngine
+    from unerring.sql.duckdb_tables import DuckTables
 
     text = _from_stdin() if sql == "-" else sql
     schemas = {name: _columns(name, columns) for name, columns in map(_assignment, schema or [])}

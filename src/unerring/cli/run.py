@@ -277,12 +277,15 @@ def _is_process(address: str) -> bool:
 def _run_nodes(
     address: str, f: int, tls: str, services: dict[str, str], data: Path, console: Console, costs: Path | None
 ) -> None:
+    from unerring.app.learned import costs_of_run
     from unerring.runtime.process_cluster import ClusterShape, NodeCluster
 
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
-    cluster = NodeCluster([address], data.absolute(), ClusterShape(f=f, tls=tls), services, console.print, costs)
+    data = data.absolute()
+    newest, older = costs_of_run(costs, data)
+    cluster = NodeCluster([address], data, ClusterShape(f=f, tls=tls), services, console.print, newest, older)
     cluster.start()
     try:
         console.print(f"{address} runs on {', '.join(cluster.names)} in {data}; f = {f}; Ctrl-C stops it")

@@ -43,7 +43,7 @@ class Tail:
 
 
 def _last(chain: Chain, tables: list[Any], count: int) -> list[dict[str, Any]]:
-    from unerring.pipeline.feeding import events_of
+    from unerring.log.tables import events_of
 
     found: list[dict[str, Any]] = []
     for table in reversed(tables):

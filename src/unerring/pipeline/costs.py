@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.model import CallerError
-from unerring.runtime.process_export import STREAM, Cost
+from unerring.processes.costs import STREAM, Cost
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,11 +16,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.log import Chain
+from unerring.log.sealing import agree_on, seal_interval
 from unerring.model import ConfigError, RuleError, WorldError
 from unerring.pipeline.beginnings import settle
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level
-from unerring.pipeline.sealing import agree_on, check_whole, numbered, seal_interval
+from unerring.pipeline.sealing import check_whole, numbered
 from unerring.pipeline.session import own_sentence, sentence_of, settings
 from unerring.pipeline.staging import unstage
 from unerring.pipeline.versions import enter, start_of

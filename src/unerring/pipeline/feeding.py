@@ -7,9 +7,10 @@ from dataclasses import fields, is_dataclass
 from heapq import merge
 from typing import TYPE_CHECKING, Any, Protocol
 
+from unerring.log.tables import events_of
 from unerring.matching.engine import Engine
 from unerring.matching.outputs import Output, Row, merge_order
-from unerring.model import ColumnType, Event, Stamp, StreamSchema
+from unerring.model import ColumnType, Event, StreamSchema
 from unerring.rules import OperatorPlan, Plan
 from unerring.rules.expressions import Attribute
 from unerring.rules.plan import key_types
@@ -95,28 +96,6 @@ class RowFeed:
         schema, rank = self._schemas[name], self._ranks[name]
         for event in events_of(table, schema):
             yield Row(rank, event)
-
-
-def events_of(table: pa.Table, schema: StreamSchema) -> Iterator[Event]:
-    """Rows of a log as events. Columns that were not read are not in the payload."""
-    import pyarrow as pa
-
-    names = [column.name for column in schema.columns if column.name in table.column_names]
-    columns: list[list[Any]] = []
-    for name in names:
-        column = table.column(name)
-        is_time = schema.column(name).type is ColumnType.TIME
-        columns.append((column.cast(pa.int64()) if is_time else column).to_pylist())
-    key = [names.index(name) for name in schema.key if name in names]
-    stamps = zip(table.column("time").to_pylist(), table.column("ordinal").to_pylist(), strict=True)
-    for (time, ordinal), values in zip(stamps, zip(*columns, strict=True) if columns else _nothing(), strict=False):
-        payload = dict(zip(names, values, strict=True))
-        yield Event(schema.name, Stamp(time, ordinal), tuple(values[i] for i in key), payload)
-
-
-def _nothing() -> Iterator[tuple[Any, ...]]:
-    while True:
-        yield ()
 
 
 def staged_schema(plan: Plan, output: StreamSchema) -> pa.Schema:

@@ -1,14 +1,66 @@
-"""A process with the costs that were learned of it: times and compensation costs of its actions are replaced, and with
-them its groups. That is another version: instances that run keep the groups they were started with."""
+"""What actions cost: the stream they are learned from, the costs, and a process with learned costs.
+
+Learned times and compensation costs replace those of the process's actions, and its groups change with them. That is
+another version: instances that run keep the groups they were started with.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
+from unerring.model import CallerError, stream
 from unerring.processes.build import Process
 from unerring.processes.graph import Vertex
+
+STREAM: Final = "ProcessActions"
+
+
+@stream(key="instance", name=STREAM)
+class ProcessAction:
+    """One action of an instance that has ended, in the order of its decided execution."""
+
+    instance: str
+    process: str
+    version: str
+    status: str
+    action: str
+    iid: str
+    master: str
+    group: int
+    view: int
+    write: bool
+    took_us: int
+    undo_us: int | None
+    """How long its compensation took, if it was undone."""
+    done_us: int
+    """Wall time of its group's end."""
+    ended_us: int
+    """Wall time of the instance's end."""
+
+
+class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an action was seen to cost: quantiles with recent executions weighted more."""
+
+    process: str
+    action: str
+    seen: int
+    p50_us: int
+    p95_us: int
+    undone: int
+    """How often it was undone."""
+    undo_p50_us: int
+    """How long undoing it took; 0 if it never was."""
+
+
+def read_costs(data: bytes) -> list[Cost]:
+    """Costs as `unerring costs --write` keeps them."""
+    try:
+        return msgspec.json.decode(data, type=list[Cost])
+    except msgspec.DecodeError as error:
+        raise CallerError(f"these are no costs: {error}; write them with `unerring costs --write FILE`") from None
 
 
 def with_costs(process: Process, learned: Mapping[str, tuple[int, int]]) -> Process:

@@ -20,7 +20,7 @@ from typing import IO, Any, Final
 import msgspec
 
 from unerring.model import CallerError, ConfigError, DiskError, ProcessConfig, check, protect_json, verified_json
-from unerring.runtime import happenings, learned
+from unerring.runtime import happenings
 from unerring.runtime.certificates import make_certificates
 from unerring.runtime.happenings import What
 from unerring.runtime.live.processes import end_all, how_it_ended, marked, write_number
@@ -72,6 +72,7 @@ class NodeCluster:
         services: Mapping[str, str],
         say: Callable[[str], Any],
         costs: Path | None = None,
+        older_costs: Sequence[Path] = (),
     ) -> None:
         self.names = [f"n{number}" for number in range(2 * shape.f + 1)]
         self.running: dict[str, subprocess.Popen[bytes]] = {}
@@ -82,7 +83,8 @@ class NodeCluster:
         self._say = say
         self._costs = costs
         """Learned costs that new instances are grouped by."""
-        self._also_costs: list[Path] = []
+        self._older_costs = list(older_costs)
+        """Those that open instances may have been started with."""
         self._tries = {name: Restarts(shape.restarts) for name in self.names}
         self._began_s: dict[str, float] = {}
         self._due_s: dict[str, float] = {}
@@ -94,9 +96,6 @@ class NodeCluster:
         self._data.mkdir(parents=True, exist_ok=True)
         self._take_over()
         self._ports = self._places()
-        before = learned.kept_in(self._data)
-        self._costs = learned.keep(self._costs, self._data) if self._costs is not None else None
-        self._also_costs = [path for path in before if path != self._costs and path.exists()]
         for name in self.names if self._shape.tls else ():
             if not (self._data / "tls" / name).exists():
                 make_certificates(self._data / "tls" / name, [name, "127.0.0.1"], ca=Path(self._shape.tls))
@@ -143,7 +142,7 @@ class NodeCluster:
             command += ["--service", f"{service}={url}"]
         if self._shape.tls:
             command += ["--tls", str(self._data / "tls" / name)]
-        for path in self._also_costs:
+        for path in self._older_costs:
             command += ["--also-costs", str(path)]
         if self._costs is not None:
             command += ["--costs", str(self._costs)]

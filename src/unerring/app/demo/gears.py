@@ -52,7 +52,7 @@ class Gear:
 
     def delivered(self, stream: str) -> list[Event]:
         """All its situations, in order."""
-        from unerring.pipeline.feeding import events_of
+        from unerring.log.tables import events_of
 
         with self._reading:
             chain = self._chain(stream)

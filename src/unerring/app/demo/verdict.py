@@ -85,8 +85,8 @@ def judge(folder: Path, say: Callable[[str], Any]) -> FactoryVerdict:
     say("comparing the gears")
     differences = _differences(app, live, spark)
     say("holding what the services did against what was decided, and against the situations")
+    from unerring.app.process_audit import audit_processes
     from unerring.app.verdicts import keep_processes
-    from unerring.runtime.process_audit import audit_processes
 
     services = folder / "services"
     journals = [str(path) for path in sorted(services.glob("*.sqlite"))]

@@ -13,8 +13,7 @@ from typing import Final
 
 from unerring.model import CallerError, LogError
 from unerring.processes.build import Process
-from unerring.processes.costs import with_costs
-from unerring.runtime.process_export import read_costs
+from unerring.processes.costs import read_costs, with_costs
 
 FOLDER: Final = "costs"
 COSTS_KEPT_MAX: Final = 16
@@ -32,6 +31,13 @@ def keep(costs: Path, folder: Path) -> Path:
     for old in kept_in(folder)[:-COSTS_KEPT_MAX]:
         old.unlink()
     return kept
+
+
+def costs_of_run(costs: Path | None, folder: Path) -> tuple[Path | None, list[Path]]:
+    """The costs that new instances are grouped by, kept in the run's folder, and those of earlier starts of the run."""
+    older = kept_in(folder)
+    newest = keep(costs, folder) if costs is not None else None
+    return newest, [path for path in older if path != newest and path.exists()]
 
 
 def kept_in(folder: Path) -> list[Path]:

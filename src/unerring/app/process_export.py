@@ -5,39 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from unerring.log import Chain, EventLog, with_origin
-from unerring.model import CallerError, schema_of, stream
+from unerring.model import schema_of
+from unerring.processes.costs import ProcessAction
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-STREAM: Final = "ProcessActions"
 ENDED: Final = ("completed", "cancelled", "failed", "parked")
-
-
-@stream(key="instance", name=STREAM)
-class ProcessAction:
-    """One action of an instance that has ended, in the order of its decided execution."""
-
-    instance: str
-    process: str
-    version: str
-    status: str
-    action: str
-    iid: str
-    master: str
-    group: int
-    view: int
-    write: bool
-    took_us: int
-    undo_us: int | None
-    """How long its compensation took, if it was undone."""
-    done_us: int
-    """Wall time of its group's end."""
-    ended_us: int
-    """Wall time of the instance's end."""
 
 
 def export(histories: Iterable[Mapping[str, Any]], log: EventLog) -> int:
@@ -101,25 +76,3 @@ def _table(rows: list[dict[str, Any]]) -> pa.Table:
     columns = ["time", "ordinal", *(column.name for column in schema_of(ProcessAction).columns)]
     kinds = {"write": pa.bool_(), "undo_us": pa.int64()}
     return pa.table({name: pa.array([row[name] for row in rows], kinds.get(name)) for name in columns})
-
-
-class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an action was seen to cost: quantiles with recent executions weighted more."""
-
-    process: str
-    action: str
-    seen: int
-    p50_us: int
-    p95_us: int
-    undone: int
-    """How often it was undone."""
-    undo_p50_us: int
-    """How long undoing it took; 0 if it never was."""
-
-
-def read_costs(data: bytes) -> list[Cost]:
-    """Costs as `unerring costs --write` keeps them."""
-    try:
-        return msgspec.json.decode(data, type=list[Cost])
-    except msgspec.DecodeError as error:
-        raise CallerError(f"these are no costs: {error}; write them with `unerring costs --write FILE`") from None
