@@ -33,7 +33,7 @@ async def until(condition) -> None:
 
 async def crash(out: AsyncPublisher[bytes]) -> None:
     """No clean close: no mark of the last sequence, no last heartbeat."""
-    out._timers.stop()
+    await out._driver.close()
     await out._outlet.close()
 
 

@@ -32,9 +32,9 @@ from unerring.processes.messages import State
 from unerring.processes.replica import Ended, Replica
 from unerring.runtime.certificates import make_certificates
 from unerring.runtime.links import LinksConfig
-from unerring.runtime.loop import monotonic_us
 from unerring.runtime.process_node import RunningNode
 from unerring.runtime.services import Filter, HttpService, Interaction, SqliteStore
+from unerring.runtime.timers import monotonic_us
 
 PATIENT = Retry(attempt_us=400_000, attempts_max=6, backoff_us=20_000, backoff_max_us=200_000, occurrences_max=1)
 GROUPING = Grouping(failover_us=500_000, view_change_us=200_000)

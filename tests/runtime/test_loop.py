@@ -25,8 +25,9 @@ from unerring.model import (
     Stop,
     invariant,
 )
-from unerring.runtime.loop import Driver, DriverConfig, _Timers
+from unerring.runtime.loop import Driver, DriverConfig
 from unerring.runtime.storage import MemoryStorage, SqliteStorage
+from unerring.runtime.timers import Timers
 
 
 class Scripted:
@@ -244,7 +245,7 @@ def test_a_replaced_timer_is_never_seen_even_while_the_disk_is_busy(wait):
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 30) | st.none()), max_size=300))
 def test_timers_against_a_dictionary(changes):
-    timers, model = _Timers(), {}
+    timers, model = Timers(), {}
     for order, (name, at_us) in enumerate(changes):
         if at_us is None:
             timers.cancel(name)

@@ -23,7 +23,7 @@ from unerring.channels import ConsumerConfig, Start
 from unerring.log import EventLog, LogWriter, Resets, WriterConfig
 from unerring.model import ConfigError, MessageLoss, Stamp, StreamSchema
 from unerring.runtime.channel import AsyncSubscriber
-from unerring.runtime.channel.timers import monotonic_us
+from unerring.runtime.timers import monotonic_us
 from unerring.runtime.transports import check_address
 
 if TYPE_CHECKING:

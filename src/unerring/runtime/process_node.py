@@ -49,10 +49,11 @@ from unerring.processes.starting import check_message_id
 from unerring.processes.steering import back
 from unerring.runtime.greeting import Identity
 from unerring.runtime.links import Links, LinksConfig
-from unerring.runtime.loop import Driver, DriverConfig, monotonic_us
+from unerring.runtime.loop import Driver, DriverConfig
 from unerring.runtime.reports import Reports
 from unerring.runtime.services.clients import LocalService, Service, ServiceCarrier
 from unerring.runtime.storage import SqliteStorage
+from unerring.runtime.timers import monotonic_us
 
 MACHINE = "processes"
 """The name of this machine on a node's links."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 from unerring.channels import Asked, ChannelCodec, ChannelConfig, Producer, ProducerConfig
 from unerring.channels.codec import EVENT_BYTES
@@ -17,33 +16,19 @@ from unerring.channels.signature import SEED_BYTES
 from unerring.model import (
     TIME_MAX,
     Address,
-    Broadcast,
     CallerError,
-    CancelTimer,
     ConfigError,
-    Deliver,
-    Effect,
-    Effects,
-    FrameError,
-    InvariantBreach,
-    NetworkError,
     Outlet,
-    PeerError,
-    Persist,
-    Report,
     SchemaError,
-    Send,
-    SetTimer,
     StableStorage,
-    Stop,
-    UnerringError,
     to_time_us,
 )
+from unerring.runtime.channel.driver import ChannelDriver
 from unerring.runtime.channel.epochs import fresh_epoch, present_epoch
 from unerring.runtime.channel.records import Records
-from unerring.runtime.channel.timers import Timers, monotonic_us
-from unerring.runtime.halt import halt
 from unerring.runtime.reports import Reports
+from unerring.runtime.storage import MemoryStorage
+from unerring.runtime.timers import monotonic_us
 from unerring.runtime.transports import TransportConfig, open_outlet
 
 V = TypeVar("V")
@@ -93,16 +78,20 @@ class AsyncPublisher(Generic[V]):
         self._channel = channel or ChannelConfig()
         self._codec = ChannelCodec(self._channel)
         self._outlet = open_outlet(where, transport, self.reports) if isinstance(where, str) else where
-        self._timers = Timers(self._on_timer)
         self._room = asyncio.Event()
-        self._error: BaseException | None = None
+        self._driver = ChannelDriver(
+            self._codec,
+            self.reports,
+            outlet=self._outlet,
+            storage=storage or MemoryStorage(),
+            sync_inline=storage is None,
+            deliver=self._welcome,
+            on_change=self._room.set,
+        )
         self._machine: Producer | None = None
         self._last_time = 0
         # Several tasks may publish at once; a batch must not be numbered while another one waits for room.
         self._turn = asyncio.Lock()
-        self._behind: deque[Effect] = deque()
-        """Effects behind a write that has not returned: the order is kept, and nothing is sent before it is on disk."""
-        self._writing: asyncio.Task[None] | None = None
 
     # --- life
 
@@ -114,8 +103,9 @@ class AsyncPublisher(Generic[V]):
         self._machine = Producer(
             self._name, self._outlet.direct, records, fresh_epoch(), self._config, self._channel, seed, present_epoch
         )
-        self._carry_out(self._machine.start(monotonic_us()))
-        await self._written()
+        self._driver.machine = self._machine
+        self._driver.start()
+        await self._settled()
         if self._progress_every_us is not None:
             self._promising = asyncio.create_task(self._promise_on(self._progress_every_us))
         return self
@@ -126,11 +116,11 @@ class AsyncPublisher(Generic[V]):
             self._promising.cancel()
             await asyncio.gather(self._promising, return_exceptions=True)
         if self._machine is not None and not self._machine.closed:
-            if self._error is None:
-                self._carry_out(self._machine.close(monotonic_us()))
-                await self._written()
+            if self._failure is None:
+                self._driver.take(self._machine.close(monotonic_us()))
+                await self._settled()
             self._machine.closed = True
-        self._timers.stop()
+        await self._driver.close()
         self._room.set()
         await self._outlet.close()
 
@@ -184,7 +174,7 @@ class AsyncPublisher(Generic[V]):
         effects = machine.publish([payload], [self._stamp(at)], None, monotonic_us(), more=self._more(at))
         if effects is None:
             return False
-        self._carry_out(effects)
+        self._driver.take(effects)
         return True
 
     async def progress(self, at: datetime | int | None = None) -> None:
@@ -195,8 +185,8 @@ class AsyncPublisher(Generic[V]):
             if time_us < TIME_MAX:
                 self._check_ahead(time_us)
             self._last_time = max(self._last_time, time_us)
-            self._carry_out(machine.progress(time_us, monotonic_us()))
-            await self._written()
+            self._driver.take(machine.progress(time_us, monotonic_us()))
+            await self._settled()
 
     async def end(self) -> None:
         """The stream is complete: nothing will ever follow."""
@@ -206,7 +196,7 @@ class AsyncPublisher(Generic[V]):
         """While nothing is published, say that time passes."""
         while True:
             await asyncio.sleep(every_us / 1e6)
-            if self._error is not None:
+            if self._failure is not None:
                 return
             await self.progress()
 
@@ -220,8 +210,8 @@ class AsyncPublisher(Generic[V]):
             if effects is not None:
                 self._last_time = times[-1]
                 last = machine.last
-                self._carry_out(effects)
-                await self._written()
+                self._driver.take(effects)
+                await self._settled()
                 return last
             self.reports.count("channel.publish_waited")
             self._room.clear()
@@ -328,95 +318,32 @@ class AsyncPublisher(Generic[V]):
         self._room.set()
 
     def _running(self) -> Producer:
-        if self._error is not None:
-            raise self._error
+        if self._failure is not None:
+            raise self._failure
         if self._machine is None:
             raise CallerError("this publisher is not open yet; use it in a with block, or call open() first")
         return self._machine
 
+    @property
+    def _failure(self) -> BaseException | None:
+        """What ended it: the disk, or a successor with a higher epoch."""
+        stop = self._driver.executor.stopping
+        return self._driver.executor.error or (None if stop is None else stop.error)
+
+    async def _settled(self) -> None:
+        """Wait until everything asked for so far is on disk and sent."""
+        await self._driver.executor.settled()
+        if self._failure is not None:
+            raise self._failure
+
     # --- the machine
 
     def _receive(self, sender: Address, data: bytes) -> None:
-        try:
-            message = self._codec.decode(data)
-        except FrameError as error:
-            self.reports.note("channel.bad_frame", f"{sender}: {error}")
-            return
         if self._machine is not None and not self._machine.closed:
-            try:
-                self._guarded(lambda machine: machine.handle(sender, message, monotonic_us()))
-            except PeerError as error:
-                self.reports.note("channel.protocol_error", f"{sender}: {error}")
+            self._driver.receive(sender, data)
             self._room.set()
-
-    def _on_timer(self, name: str) -> None:
-        self._guarded(lambda machine: machine.timer(name, monotonic_us()))
-
-    def _guarded(self, step: Any) -> None:
-        try:
-            self._carry_out(step(self._machine))
-        except InvariantBreach as broken:
-            halt(broken)
-
-    def _carry_out(self, effects: Effects) -> None:
-        """In order. What follows a write waits for it, and so does all that comes meanwhile."""
-        if self._writing is not None:
-            self._behind.extend(effects)
-            return
-        for at, effect in enumerate(effects):
-            if isinstance(effect, Persist):
-                if self._storage is not None:
-                    self._behind.extend(effects[at:])
-                    self._writing = asyncio.create_task(self._write(self._storage))
-                    return
-            elif not self._do(effect):
-                return
-
-    async def _write(self, storage: StableStorage) -> None:
-        """All writes at the head of what waits go in one group commit; then what is behind them is carried out."""
-        try:
-            while self._behind:
-                batch: list[Persist] = [effect for effect in self._behind if isinstance(effect, Persist)]
-                ready = list(self._behind)
-                self._behind.clear()
-                await asyncio.get_running_loop().run_in_executor(None, storage.write, batch)
-                for effect in ready:
-                    if not isinstance(effect, Persist) and not self._do(effect):
-                        return
-        except UnerringError as error:
-            self._error = error
-            self._timers.stop()
-        finally:
-            self._writing = None
-
-    async def _written(self) -> None:
-        """Wait until everything asked for so far is on disk and sent."""
-        while self._writing is not None:
-            await asyncio.shield(self._writing)
-        if self._error is not None:
-            raise self._error
-
-    def _do(self, effect: Effect) -> bool:
-        """One effect; False when it was the last one."""
-        if isinstance(effect, Broadcast):
-            self._outlet.push(self._codec.encode(effect.message))
-        elif isinstance(effect, Send):
-            self._outlet.send(effect.to, self._codec.encode(effect.message))
-        elif isinstance(effect, SetTimer):
-            self._timers.set(effect)
-        elif isinstance(effect, CancelTimer):
-            self._timers.cancel(effect)
-        elif isinstance(effect, Report):
-            self.reports.take(effect)
-        elif isinstance(effect, Deliver):
-            self._welcome(effect.what)
-        elif isinstance(effect, Stop):
-            self._error = effect.error or NetworkError(effect.why)
-            self._timers.stop()
-            self._room.set()
-            return False
-        return True
 
     def _welcome(self, asked: Asked) -> None:
         information = b"" if self._initial is None else self._initial()
-        self._guarded(lambda machine: machine.welcome(asked.consumer, information, monotonic_us()))
+        executor, machine = self._driver.executor, self._running()
+        executor.take(executor.call(machine.welcome, asked.consumer, information, monotonic_us()))

@@ -8,7 +8,7 @@ import warnings
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from enum import StrEnum
-from typing import Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from unerring.channels import (
     ChannelCodec,
@@ -24,24 +24,14 @@ from unerring.channels import (
 )
 from unerring.model import (
     Address,
-    CallerError,
-    CancelTimer,
-    Deliver,
-    Effects,
-    FrameError,
     Inlet,
-    InvariantBreach,
     MessageLoss,
-    PeerError,
-    Report,
-    Send,
-    SetTimer,
 )
+from unerring.runtime.channel.driver import ChannelDriver
 from unerring.runtime.channel.epochs import present_epoch
 from unerring.runtime.channel.records import BAD_RECORD, Batch, Received, Records
-from unerring.runtime.channel.timers import Timers, monotonic_us
-from unerring.runtime.halt import halt
 from unerring.runtime.reports import Reports
+from unerring.runtime.timers import monotonic_us
 from unerring.runtime.transports import TransportConfig, open_inlet, open_outlet
 
 V = TypeVar("V")
@@ -111,11 +101,15 @@ class AsyncSubscriber(Generic[V]):
         """Payloads that are not records of the stream, with the reason; the oldest make room."""
         self._records = Records(stream)
         self._config = config or ConsumerConfig()
-        self._codec = ChannelCodec(channel or ChannelConfig())
         self._inlet = open_inlet(where, transport, self.reports) if isinstance(where, str) else where
         self._peer_way = open_outlet(f"tcp://{serve}", transport, self.reports) if serve else None
         self._machine = Consumer(random.Random(seed), self._config, positions, present_epoch)
-        self._timers = Timers(self._on_timer)
+        codec = ChannelCodec(channel or ChannelConfig())
+        self._driver = ChannelDriver(
+            codec, self.reports, inlet=self._inlet, deliver=self._deliver, before_timer=self._open_inbox
+        )
+        self._peer_driver = _PeerDriver(codec, self.reports, outlet=self._peer_way, accepts=Nack)
+        self._driver.machine = self._peer_driver.machine = self._machine
         self._queue: deque[Frames | Loss | Promise] = deque()
         self._queued = 0
         self._inbox: deque[tuple[Address, bytes]] = deque()
@@ -135,19 +129,20 @@ class AsyncSubscriber(Generic[V]):
     async def open(self) -> Self:
         """Subscribe. A producer that is away for now is waited for; one that refuses us raises."""
         if self._peer_way is not None:
-            await self._peer_way.open(self._receive_from_peer)
+            await self._peer_way.open(self._peer_driver.receive)
             self._machine.peers.address = self._peer_way.direct
         await self._inlet.open(self._receive)
-        self._carry_out(self._machine.start(monotonic_us()))
+        self._driver.start()
         return self
 
     async def close(self) -> None:
         """Unsubscribe. What was asked for and not answered by asking for more stays unaccepted."""
         self._closed = True
         self._arrived.set()
-        self._timers.stop()
+        await self._driver.close()
         await self._inlet.close()
         if self._peer_way is not None:
+            await self._peer_driver.close()
             await self._peer_way.close()
 
     async def __aenter__(self) -> Self:
@@ -180,7 +175,7 @@ class AsyncSubscriber(Generic[V]):
 
     def accept_through(self, producer: int, epoch: int, sequence: int) -> None:
         """Everything of this producer up to here is done with; an open-ended loss counts by its first sequence."""
-        self._carry_out(self._machine.accepted(producer, epoch, sequence, monotonic_us()))
+        self._driver.take(self._machine.accepted(producer, epoch, sequence, monotonic_us()))
         self._go_on_reading()
 
     async def batches(self) -> AsyncIterator[Batch[V]]:
@@ -206,7 +201,7 @@ class AsyncSubscriber(Generic[V]):
         while not self._queue:
             if self._inbox:
                 sender, data = self._inbox.popleft()
-                self._open_frame(sender, data)
+                self._driver.receive(sender, data)
             elif self._closed:
                 raise StopAsyncIteration
             else:
@@ -260,7 +255,7 @@ class AsyncSubscriber(Generic[V]):
             await self.close()
             raise error
         if self.on_loss is OnLoss.RECOVER and loss.information is None:
-            self._carry_out(self._machine.recover(loss.producer, monotonic_us()))
+            self._driver.take(self._machine.recover(loss.producer, monotonic_us()))
         if self.on_loss is OnLoss.WARN:
             warnings.warn(str(error), LossWarning, stacklevel=4)
 
@@ -271,14 +266,14 @@ class AsyncSubscriber(Generic[V]):
             return
         through = segment.first if segment.last is None else segment.last
         effects = self._machine.accepted(segment.producer, segment.epoch, through, monotonic_us())
-        self._carry_out(effects)
+        self._driver.take(effects)
         self._go_on_reading()
 
     def _go_on_reading(self) -> None:
         if self._paused and self._queued <= self._config.in_hand_max // 4:
             self._paused = False
             self._inlet.resume_reading()
-            self._timers.let_go()
+            self._driver.executor.hold_timers(False)
 
     # --- what can be seen
 
@@ -329,7 +324,7 @@ class AsyncSubscriber(Generic[V]):
             self._arrived.set()
             return
         self._open_inbox()
-        self._open_frame(sender, data)
+        self._driver.receive(sender, data)
 
     def _open_soon(self) -> None:
         """Gaps and heartbeats in the inbox do not wait for an application that is busy with something else."""
@@ -340,65 +335,23 @@ class AsyncSubscriber(Generic[V]):
     def _open_inbox(self) -> None:
         self._opening_due = False
         while self._inbox:
-            self._open_frame(*self._inbox.popleft())
+            self._driver.receive(*self._inbox.popleft())
 
-    def _open_frame(self, sender: Address, data: bytes) -> None:
-        try:
-            message = self._codec.decode(data)
-        except FrameError as error:
-            self.reports.note("channel.bad_frame", f"{sender}: {error}")
-            return
-        try:
-            self._carry_out(self._machine.handle(sender, message, monotonic_us()))
-        except PeerError as error:
-            self.reports.note("channel.protocol_error", f"{sender}: {error}")
-        except InvariantBreach as broken:
-            halt(broken)
-
-    def _receive_from_peer(self, sender: Address, data: bytes) -> None:
-        """Peers may ask, and nothing else: what they have to give comes on lines that we dialled."""
-        try:
-            request = self._codec.decode(data)
-        except FrameError as error:
-            self.reports.note("channel.bad_frame", f"{sender}: {error}")
-            return
-        if not isinstance(request, Nack) or self._peer_way is None:
-            self.reports.note("channel.unexpected", f"{type(request).__name__} from {sender}: peers only ask")
-            return
-        for effect in self._machine.handle(sender, request, monotonic_us()):
-            if isinstance(effect, Send):
-                self._peer_way.send(effect.to, self._codec.encode(effect.message))
-                self.reports.count("channel.served_to_peers", len(effect.message.payloads))
-            elif isinstance(effect, Report):
-                self.reports.take(effect)
-
-    def _on_timer(self, name: str) -> None:
-        self._open_inbox()
-        try:
-            self._carry_out(self._machine.timer(name, monotonic_us()))
-        except InvariantBreach as broken:
-            halt(broken)
-
-    def _carry_out(self, effects: Effects) -> None:
-        for effect in effects:
-            if isinstance(effect, Deliver):
-                segment = effect.what
-                self._queue.append(segment)
-                if not isinstance(segment, Promise):
-                    self._queued += 1 if isinstance(segment, Loss) else len(segment.payloads)
-                self._arrived.set()
-            elif isinstance(effect, Send):
-                self._inlet.send(effect.to, self._codec.encode(effect.message))
-            elif isinstance(effect, SetTimer):
-                self._timers.set(effect)
-            elif isinstance(effect, CancelTimer):
-                self._timers.cancel(effect)
-            elif isinstance(effect, Report):
-                self.reports.take(effect)
-            else:
-                raise CallerError(f"a consumer has no effect {type(effect).__name__}")
+    def _deliver(self, segment: Frames | Loss | Promise) -> None:
+        self._queue.append(segment)
+        if not isinstance(segment, Promise):
+            self._queued += 1 if isinstance(segment, Loss) else len(segment.payloads)
+        self._arrived.set()
         if not self._paused and self._queued > self._config.in_hand_max // 2:
             # The application is slow. Answers could not be taken in either, so nothing is asked for meanwhile.
             self._paused = True
             self._inlet.pause_reading()
-            self._timers.hold()
+            self._driver.executor.hold_timers(True)
+
+
+class _PeerDriver(ChannelDriver):
+    """Peers may ask, and nothing else: what they have to give comes on lines that we dialled."""
+
+    def send(self, to: Address, message: Any) -> None:
+        super().send(to, message)
+        self.reports.count("channel.served_to_peers", len(message.payloads))

@@ -18,7 +18,7 @@ import msgspec
 
 from unerring.model import Address, FrameError
 from unerring.processes.messages import Answer, Reply, Request
-from unerring.runtime.loop import Carrier
+from unerring.runtime.executor import Carrier
 from unerring.runtime.reports import Reports
 from unerring.runtime.services.headers import written
 
