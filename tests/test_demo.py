@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from unerring.app.demo import canaries
+from unerring.app.demo import mutants
 from unerring.app.demo.factory import Factory, Shape
 from unerring.model import CallerError
 
@@ -32,7 +32,7 @@ def test_the_channels_ledger_balances() -> None:
 
 
 def test_mistakes_are_told_before_anything_starts(tmp_path: Path) -> None:
-    with pytest.raises(CallerError, match="there is no canary 'sparrow'; there are lost-event"):
+    with pytest.raises(CallerError, match="there is no mutant 'sparrow'; there are lost-event"):
         Factory(tmp_path, 1, Shape(), print, "sparrow")
     (tmp_path / "something").touch()
     with pytest.raises(CallerError, match="is not empty"):
@@ -40,6 +40,6 @@ def test_mistakes_are_told_before_anything_starts(tmp_path: Path) -> None:
     code, _, said = played("circus")
     assert code == 2
     assert "there is no demo 'circus'; there are factory and channels" in said
-    code, _, said = played("channels", "--canary", next(iter(canaries.CANARIES)))
+    code, _, said = played("channels", "--mutant", next(iter(mutants.MUTANTS)))
     assert code == 2
-    assert "leave --canary out" in said
+    assert "leave --mutant out" in said

@@ -17,7 +17,7 @@ import pytest
 
 from unerring import App, Embedded, Filter, HttpService, Process, Service, last, rule, run_on, step, stream
 from unerring.app.acting import PROCESSES
-from unerring.app.demo.canaries import forget_instance, invent_instance, rewrite
+from unerring.app.demo.mutants import forget_instance, invent_instance, rewrite
 from unerring.app.process_audit import audit_processes
 from unerring.app.reconciling import reconcile
 from unerring.audit.line import ASKED, DONE, OWNED, STARTED, WITNESSES_MAX, Begun, Wanted, check_starts

@@ -1,4 +1,4 @@
-"""The factory's demonstration with twenty seeds, and with every canary: the judge says yes, and can say no."""
+"""The factory's demonstration with twenty seeds, and with every mutant: the judge says yes, and can say no."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.test_demo import played
-from unerring.app.demo import canaries
+from unerring.app.demo import mutants
 from unerring.app.demo.factory import Shape, examples
 from unerring.app.demo.verdict import judge
 
@@ -34,19 +34,19 @@ def showing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("canary", canaries.CANARIES)
+@pytest.mark.parametrize("mutant", mutants.MUTANTS)
 def test_the_judge_can_say_no(
-    showing: Path, tmp_path: Path, canary: str, java: Path, monkeypatch: pytest.MonkeyPatch
+    showing: Path, tmp_path: Path, mutant: str, java: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(examples()))
     monkeypatch.setenv("FACTORY_SERVICES", "http://127.0.0.1:1")
     monkeypatch.setenv("FACTORY_CHANNELS", "{}")
     shutil.copytree(showing, tmp_path / "run", ignore=shutil.ignore_patterns("*.sock", "control"))
-    canaries.plant(canary, tmp_path / "run")
+    mutants.plant(mutant, tmp_path / "run")
     assert not judge(tmp_path / "run", print).holds
 
 
-def test_a_planted_canary_is_the_commands_verdict() -> None:
-    code, verdict, said = played("--fast", "--seed", "101", "--canary", "doubled-action")
+def test_a_planted_mutant_is_the_commands_verdict() -> None:
+    code, verdict, said = played("--fast", "--seed", "101", "--mutant", "doubled-action")
     assert code == 1, said
     assert verdict["holds"] is False

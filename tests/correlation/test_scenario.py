@@ -1,4 +1,4 @@
-"""The scenario on the simulator: some seeds hold, canaries that show themselves early are caught."""
+"""The scenario on the simulator: some seeds hold, mutants that show themselves early are caught."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ EARLY = [
 
 
 @pytest.mark.parametrize("name", EARLY)
-def test_a_canary_is_caught(name: str) -> None:
+def test_a_mutant_is_caught(name: str) -> None:
     broken = find("correlation", name)
     assert any(run(broken, seed).violations for seed in range(12)), f"{name} was not caught"

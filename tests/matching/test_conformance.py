@@ -49,7 +49,7 @@ def test_output_stamps_strictly_increase() -> None:
 
 
 class Forgetful(Interpreter):
-    """A canary: it loses its last row's worth of state in a snapshot."""
+    """A mutant: it loses its last row's worth of state in a snapshot."""
 
     def restore(self, state: bytes) -> None:
         super().restore(state)
@@ -58,19 +58,19 @@ class Forgetful(Interpreter):
 
 
 class Coarse(Interpreter):
-    """A canary: of several events at one time it takes the first alone."""
+    """A mutant: of several events at one time it takes the first alone."""
 
     def feed(self, rows: Sequence[Row], through: int) -> list[Output]:
         first = {row.event.stamp.time: row for row in reversed(rows)}
         return super().feed([first[time] for time in sorted(first)], through)
 
 
-def search(canary: type[Interpreter]) -> None:
+def search(mutant: type[Interpreter]) -> None:
     for seed in range(300):
-        check(canary, pair(seed))
+        check(mutant, pair(seed))
 
 
-@pytest.mark.parametrize("canary", [Forgetful, Coarse])
-def test_a_broken_engine_is_caught(canary: type[Interpreter]) -> None:
+@pytest.mark.parametrize("mutant", [Forgetful, Coarse])
+def test_a_broken_engine_is_caught(mutant: type[Interpreter]) -> None:
     with pytest.raises(AssertionError):
-        search(canary)
+        search(mutant)

@@ -216,7 +216,7 @@ def test_as_many_windows_as_can_overlap(overlap: int) -> None:
     assert check(plain, replace(pair, plan=plan, through=TIME_MAX)) > overlap
 
 
-CANARIES = [
+MUTANTS = [
     ("a deadline that does not count", "if t > I[s, 7]:", "if t >= I[s, 7]:", PairMaker),
     ("a run that is not copied", "I[o, 4] = I[b, 4]", "pass", PairMaker),
     ("a match that ends too little", "I[s, 3] <= bar", "I[s, 3] < bar", PairMaker),
@@ -233,7 +233,7 @@ CANARIES = [
 """None: windows."""
 
 
-@pytest.mark.parametrize(("what", "right", "wrong", "kind"), CANARIES, ids=[what for what, *_ in CANARIES])
+@pytest.mark.parametrize(("what", "right", "wrong", "kind"), MUTANTS, ids=[what for what, *_ in MUTANTS])
 def test_broken_kernels_are_caught(
     what: str, right: str, wrong: str, kind: type[PairMaker] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from unerring.app import App
 from unerring.app.auditing import Audit
-from unerring.app.demo.canaries import rewrite
+from unerring.app.demo.mutants import rewrite
 from unerring.app.folder import address_in, remember
 from unerring.audit.page import explained, page
 from unerring.audit.report import PROMISES, Report, RuleVerdict

@@ -12,7 +12,7 @@ from unerring.processes.graph import Kind, Vertex
 from unerring.processes.messages import CANCEL, Mail, Name, Replicate, Reply, Request, RequestView
 from unerring.processes.out import Out
 from unerring.processes.replica import Replica
-from unerring.simulation import process_canaries as broken
+from unerring.simulation import process_mutants as broken
 
 
 def states_of_group(group: int, but_to: str = "") -> Lose:

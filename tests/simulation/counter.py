@@ -18,7 +18,7 @@ from unerring.model import (
     SetTimer,
 )
 from unerring.model.wire import Message
-from unerring.simulation import LinkSpec, Scenario, World, canary, scenario
+from unerring.simulation import LinkSpec, Scenario, World, mutant, scenario
 
 
 class Add(Message, frozen=True):
@@ -153,6 +153,6 @@ class Counting(Scenario):
             yield Violation("every request is answered", (repr(vars(world.machine("client"))),))
 
 
-canary(Counting, "answers before it has persisted", server=HastyServer)
-canary(Counting, "counts a repeated request again", server=ForgetfulServer)
-canary(Counting, "asks once only", client=StubbornClient)
+mutant(Counting, "answers before it has persisted", server=HastyServer)
+mutant(Counting, "counts a repeated request again", server=ForgetfulServer)
+mutant(Counting, "asks once only", client=StubbornClient)

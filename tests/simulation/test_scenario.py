@@ -1,4 +1,4 @@
-"""Scenarios: verdicts with witnesses, canaries, "sometimes", and that a run is its seed."""
+"""Scenarios: verdicts with witnesses, mutants, "sometimes", and that a run is its seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from counter import Client, Counting, Server
 
 from unerring.audit import Violation
 from unerring.model import CallerError, ConfigError, Effects, Send
-from unerring.simulation import Bounds, Scenario, World, canary, find, run
+from unerring.simulation import Bounds, Scenario, World, find, mutant, run
 
 SECOND_US = 1_000_000
 
@@ -23,14 +23,14 @@ def test_a_right_protocol_passes(seed: int) -> None:
     assert run(Counting, seed).violations == ()
 
 
-@pytest.mark.parametrize("name", Counting.canaries)
-def test_a_canary_is_caught(name: str) -> None:
-    broken = Counting.canaries[name]
+@pytest.mark.parametrize("name", Counting.mutants)
+def test_a_mutant_is_caught(name: str) -> None:
+    broken = Counting.mutants[name]
     assert any(run(broken.scenario, seed).violations for seed in range(broken.seeds_max))
 
 
 def test_safety_is_judged_before_liveness() -> None:
-    phases = {run(Counting.canaries["asks once only"].scenario, seed).phase for seed in range(5)}
+    phases = {run(Counting.mutants["asks once only"].scenario, seed).phase for seed in range(5)}
     assert phases <= {"", "liveness"}
     assert "liveness" in phases
 
@@ -125,19 +125,19 @@ def test_a_wrong_scenario_is_no_verdict() -> None:
     assert "seed 7" in caught.value.__notes__[0]
 
 
-def test_canaries_belong_to_their_scenario_and_must_break_something() -> None:
-    assert Wrong.canaries == {}
+def test_mutants_belong_to_their_scenario_and_must_break_something() -> None:
+    assert Wrong.mutants == {}
     with pytest.raises(ConfigError, match="no attribute 'srever'"):
-        canary(Counting, "misspelt", srever=Raising)
+        mutant(Counting, "misspelt", srever=Raising)
     with pytest.raises(ConfigError, match="something to break"):
-        canary(Counting, "breaks nothing")
+        mutant(Counting, "breaks nothing")
     with pytest.raises(ConfigError, match="name of its own"):
-        canary(Counting, "asks once only", client=Chatty)
+        mutant(Counting, "asks once only", client=Chatty)
 
 
 def test_scenarios_are_found_by_path_and_mistakes_are_told() -> None:
     assert find("counter:Counting") is Counting
-    assert find("counter:Counting", "asks once only") is Counting.canaries["asks once only"].scenario
+    assert find("counter:Counting", "asks once only") is Counting.mutants["asks once only"].scenario
     for wrong, said in (
         ("nothing-of-the-kind", "there is no scenario"),
         ("nothing.of:TheKind", "no scenario at"),

@@ -1,4 +1,4 @@
-"""Every scenario of the package on some seeds, its canaries, and seeds that once failed; `make campaign` has more."""
+"""Every scenario of the package on some seeds, its mutants, and seeds that once failed; `make campaign` has more."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from unerring.simulation.sweep import catch
 
 SEEDS = 8
 QUICKLY_CAUGHT = ("channels", "processes")
-"""The other scenarios' canaries take minutes: `make campaign` holds all of them, tests/correlation a few."""
+"""The other scenarios' mutants take minutes: `make campaign` holds all of them, tests/correlation a few."""
 
 ONCE_FAILED = [
     ("channels", 5857),  # The run ended between a producer's crash and its start.
@@ -139,8 +139,8 @@ def test_who_lost_the_memory_of_its_end_and_learns_an_older_state_settles() -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "broken_by"), [(name, broken) for name in QUICKLY_CAUGHT for broken in find(name).canaries]
+    ("name", "broken_by"), [(name, broken) for name in QUICKLY_CAUGHT for broken in find(name).mutants]
 )
 def test_a_machine_broken_on_purpose_is_caught(name: str, broken_by: str) -> None:
-    found = catch(name, broken_by, find(name).canaries[broken_by].seeds_max, first=0)
+    found = catch(name, broken_by, find(name).mutants[broken_by].seeds_max, first=0)
     assert found.outcome is not None, f"no seed below {found.seeds_max} caught it"

@@ -1,4 +1,4 @@
-"""`unerring simulate`: exit codes, replay, sweeps on all cores, canaries, JSON, and a clean Ctrl-C."""
+"""`unerring simulate`: exit codes, replay, sweeps on all cores, mutants, JSON, and a clean Ctrl-C."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_one_seed_is_replayable(simulate: Simulate) -> None:
 
 
 def test_a_violation_is_told_with_its_witness_and_the_command_that_replays_it(simulate: Simulate) -> None:
-    swept = simulate("counter:Counting", "--canary", BROKEN, "--seeds", "20", "--cores", "2")
+    swept = simulate("counter:Counting", "--mutant", BROKEN, "--seeds", "20", "--cores", "2")
     assert swept.returncode == 1
     assert "request n makes the sum n" in swept.stdout
     [replay, *_] = [line.split("replay it: ")[1] for line in swept.stdout.splitlines() if "replay it: " in line]
@@ -76,30 +76,30 @@ def test_a_sweep_counts_on_all_cores(simulate: Simulate) -> None:
     assert told[0]["reached"] == told[1]["reached"]
 
 
-def test_canaries_are_caught(simulate: Simulate) -> None:
-    done = simulate("counter:Counting", "--canaries", "--json")
+def test_mutants_are_caught(simulate: Simulate) -> None:
+    done = simulate("counter:Counting", "--mutants", "--json")
     assert done.returncode == 0
-    caught = json.loads(done.stdout)["canaries"]
-    assert {one["canary"] for one in caught} == {BROKEN, "counts a repeated request again", "asks once only"}
+    caught = json.loads(done.stdout)["mutants"]
+    assert {one["mutant"] for one in caught} == {BROKEN, "counts a repeated request again", "asks once only"}
     assert all(one["caught_by"] is not None for one in caught)
 
 
-def test_an_uncaught_canary_fails(simulate: Simulate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_uncaught_mutant_fails(simulate: Simulate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "harmless.py").write_text(
         textwrap.dedent("""
         from counter import Counting, Server
-        from unerring.simulation import canary
+        from unerring.simulation import mutant
         class Harmless(Counting):
             must_reach = ("the moon",)
         class Right(Server):
             pass
-        canary(Harmless, "is not broken at all", seeds_max=3, server=Right)
+        mutant(Harmless, "is not broken at all", seeds_max=3, server=Right)
         """)
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    done = simulate("harmless:Harmless", "--canaries")
+    done = simulate("harmless:Harmless", "--mutants")
     assert done.returncode == 1
-    assert "canary not caught in 3 seeds: is not broken at all" in done.stdout
+    assert "mutant not caught in 3 seeds: is not broken at all" in done.stdout
     lenient = simulate("harmless:Harmless", "--seeds", "3", "--cores", "1")
     assert (lenient.returncode, "never reached: the moon" in lenient.stdout) == (0, True)
     assert simulate("harmless:Harmless", "--seeds", "3", "--cores", "1", "--strict").returncode == 1
@@ -111,8 +111,8 @@ def test_an_uncaught_canary_fails(simulate: Simulate, monkeypatch: pytest.Monkey
         (["nothing"], "there is no scenario 'nothing'"),
         (["counter:Counting", "--seed", "1", "--seeds", "2"], "--seed runs one seed"),
         (["counter:Counting", "--trace"], "say which with --seed"),
-        (["counter:Counting", "--canary", "sings"], "has no canary 'sings'"),
-        (["counter:Counting", "--canary", BROKEN, "--canaries"], "use one of the two"),
+        (["counter:Counting", "--mutant", "sings"], "has no mutant 'sings'"),
+        (["counter:Counting", "--mutant", BROKEN, "--mutants"], "use one of the two"),
         (["counter:Counting", "--seeds", "0"], "--seeds"),
         (["counter:Counting", "--seed", "1", "--shrink", "fewest.jsonl"], "there is nothing to shrink"),
         (["counter:Counting", "--shrink", "fewest.jsonl"], "say which with --seed"),
@@ -158,7 +158,7 @@ def test_ctrl_c_ends_with_what_was_done(environment: dict[str, str]) -> None:
 
 def test_a_failing_seed_shrinks_to_the_faults_that_matter(simulate: Simulate, tmp_path: Path) -> None:
     fewest = tmp_path / "fewest.jsonl"
-    done = simulate("counter:Counting", "--canary", BROKEN, "--seed", "3", "--shrink", str(fewest))
+    done = simulate("counter:Counting", "--mutant", BROKEN, "--seed", "3", "--shrink", str(fewest))
     assert done.returncode == 1
     faults = [json.loads(line) for line in fewest.read_text().splitlines()]
     assert 1 <= len(faults) <= 3

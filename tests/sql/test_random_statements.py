@@ -73,7 +73,7 @@ def test_an_engine_that_explodes_says_so() -> None:
     assert answer(EXPLODES, partitions, BatchEngine.KERNEL) == []
 
 
-# --- canaries: each breaks one thing in an engine, and the random statements must find it ---
+# --- mutants: each breaks one thing in an engine, and the random statements must find it ---
 
 
 def within_is_exclusive(patch: pytest.MonkeyPatch) -> BatchEngine:
@@ -134,7 +134,7 @@ def an_empty_match_is_none(patch: pytest.MonkeyPatch) -> BatchEngine:
 
 
 @pytest.mark.parametrize(
-    "canary",
+    "mutant",
     [
         within_is_exclusive,
         too_late_once_is_too_late_for_ever,
@@ -144,9 +144,9 @@ def an_empty_match_is_none(patch: pytest.MonkeyPatch) -> BatchEngine:
     ],
 )
 def test_a_broken_engine_is_caught(
-    canary: Callable[[pytest.MonkeyPatch], BatchEngine], monkeypatch: pytest.MonkeyPatch
+    mutant: Callable[[pytest.MonkeyPatch], BatchEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = canary(monkeypatch)
+    engine = mutant(monkeypatch)
 
     def look() -> None:
         for seed in range(2 * STATEMENTS):

@@ -43,6 +43,10 @@ COMMANDS: dict[str, str] = {
 }
 
 
+RENAMED = {"--canary": "--mutant", "--canaries": "--mutants"}
+"""Old options that still work for one release, and what to write instead."""
+
+
 class Unerring(typer.core.TyperGroup):
     """Finds a command's module by its name."""
 
@@ -91,10 +95,21 @@ def main(arguments: list[str] | None = None) -> None:
     app: Any = typer.Typer(cls=Unerring, add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
     app.callback()(_describe)
     try:
-        app(args=arguments, prog_name="unerring")
+        app(args=_with_new_names(sys.argv[1:] if arguments is None else arguments), prog_name="unerring")
     except UnerringError as error:
         sys.stderr.write(f"unerring: {error}\n")
         raise SystemExit(2) from None
+
+
+def _with_new_names(arguments: list[str]) -> list[str]:
+    """The arguments with each old option replaced, after a warning."""
+    given = []
+    for argument in arguments:
+        option, equals, value = argument.partition("=")
+        if option in RENAMED:
+            sys.stderr.write(f"unerring: {option} is now {RENAMED[option]}; the old name goes with the next release\n")
+        given.append(RENAMED.get(option, option) + equals + value)
+    return given
 
 
 def _describe() -> None:

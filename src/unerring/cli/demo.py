@@ -23,7 +23,7 @@ def command(
     seed: Annotated[int, typer.Option(help="Another seed, another plant; the same seed loses the same messages.")] = 1,
     fast: Annotated[bool, typer.Option("--fast", help="Shorter.")] = False,
     keep: Annotated[Path | None, typer.Option(help="Keep the run's files in this folder.")] = None,
-    canary: Annotated[
+    mutant: Annotated[
         str, typer.Option(help="factory: plant something wrong before the verdict, which must then fail; ? lists them.")
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="The verdict as one JSON object.")] = False,
@@ -45,12 +45,12 @@ def command(
     console = Console(stderr=as_json, highlight=False)
     if what not in ("factory", "channels"):
         raise CallerError(f"there is no demo {what!r}; there are factory and channels")
-    if canary and what == "channels":
-        raise CallerError("canaries are planted in the demo of the factory; leave --canary out")
-    if canary == "?":
-        from unerring.app.demo.canaries import CANARIES
+    if mutant and what == "channels":
+        raise CallerError("mutants are planted in the demo of the factory; leave --mutant out")
+    if mutant == "?":
+        from unerring.app.demo.mutants import MUTANTS
 
-        console.print("\n".join(CANARIES))
+        console.print("\n".join(MUTANTS))
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ends like Ctrl-C: its parts are ended in order.
     with contextlib.ExitStack() as stack:
@@ -60,7 +60,7 @@ def command(
             if what == "channels":
                 verdict: Any = _channels(seed, fast, folder, console, as_json)
             else:
-                verdict = _factory(seed, fast, folder, canary, console, as_json)
+                verdict = _factory(seed, fast, folder, mutant, console, as_json)
         except KeyboardInterrupt:
             console.print("stopped; nothing is left running")
             raise typer.Exit(130) from None
@@ -78,12 +78,12 @@ def _channels(seed: int, fast: bool, folder: Path, console: Console, quiet: bool
     return verdict
 
 
-def _factory(seed: int, fast: bool, folder: Path, canary: str, console: Console, quiet: bool) -> Any:
+def _factory(seed: int, fast: bool, folder: Path, mutant: str, console: Console, quiet: bool) -> Any:
     from unerring.app.demo.factory import Factory, Shape
     from unerring.app.demo.screen import Screen, print_verdict
 
     screen = Screen(console)
-    factory = Factory(folder, seed, Shape.fast() if fast else Shape(), screen.say, canary)
+    factory = Factory(folder, seed, Shape.fast() if fast else Shape(), screen.say, mutant)
     screen.factory = factory
     verdict = asyncio.run(screen.show(factory.play()))
     if not quiet:

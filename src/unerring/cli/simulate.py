@@ -26,7 +26,7 @@ from rich.progress import (
 from unerring.model import SECOND_US, CallerError
 from unerring.simulation.scenario import Outcome, Scenario, find, run, schedule_of
 from unerring.simulation.shrink import RUNS_MAX, decode_schedule, encode_schedule, shrink
-from unerring.simulation.sweep import Catch, Tally, catch_canaries, sweep
+from unerring.simulation.sweep import Catch, Tally, catch_mutants, sweep
 
 SHOWN_MAX = 3
 """Verdicts printed whole; of further failing seeds only the numbers."""
@@ -39,10 +39,10 @@ def command(
     seed: Annotated[int | None, typer.Option(help="Run this seed alone; the same seed gives the same run.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Run so many seeds on all cores.")] = None,
     first: Annotated[int, typer.Option("--from", min=0, help="The first of them.")] = 0,
-    canaries: Annotated[
-        bool, typer.Option("--canaries", help="Check that machines broken on purpose are caught.")
+    mutants: Annotated[
+        bool, typer.Option("--mutants", help="Check that machines broken on purpose are caught.")
     ] = False,
-    canary: Annotated[str, typer.Option(help="Run the scenario with this canary's broken machine.")] = "",
+    mutant: Annotated[str, typer.Option(help="Run the scenario with this mutant's broken machine.")] = "",
     strict: Annotated[bool, typer.Option("--strict", help="Fail if a required rare state was never reached.")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="Print every step (with --seed).")] = False,
     faults: Annotated[Path | None, typer.Option(help="Use this schedule instead of the seed's (with --seed).")] = None,
@@ -53,30 +53,30 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
 ) -> None:
     """Run a scenario under seeded faults and check what must always hold. Exit code 1: it did not."""
-    if seed is not None and (seeds is not None or canaries):
-        raise CallerError("--seed runs one seed; leave it out when you use --seeds or --canaries")
+    if seed is not None and (seeds is not None or mutants):
+        raise CallerError("--seed runs one seed; leave it out when you use --seeds or --mutants")
     if (trace or faults or fewest) and seed is None:
         raise CallerError("--trace, --faults and --shrink are about one run; say which with --seed N")
     if fewest and (faults or trace):
         raise CallerError("--shrink searches by itself; use --faults or --trace with the schedule that it writes")
-    if canary and canaries:
-        raise CallerError("--canary runs one broken machine, --canaries all of them; use one of the two")
-    found = find(scenario, canary)
-    if canaries and not found.canaries:
-        raise CallerError(f"scenario {scenario} has no canaries to catch")
+    if mutant and mutants:
+        raise CallerError("--mutant runs one broken machine, --mutants all of them; use one of the two")
+    found = find(scenario, mutant)
+    if mutants and not found.mutants:
+        raise CallerError(f"scenario {scenario} has no mutants to catch")
     if seed is not None and fewest is not None:
-        raise typer.Exit(_shrink(found, scenario, canary, seed, fewest))
+        raise typer.Exit(_shrink(found, scenario, mutant, seed, fewest))
     if seed is not None:
-        raise typer.Exit(_one(found, scenario, canary, seed, faults, trace, as_json))
-    if seeds is None and not canaries:
+        raise typer.Exit(_one(found, scenario, mutant, seed, faults, trace, as_json))
+    if seeds is None and not mutants:
         seeds = 100
     raise typer.Exit(
-        _many(found, scenario, canary, range(first, first + (seeds or 0)), canaries, strict, cores, as_json)
+        _many(found, scenario, mutant, range(first, first + (seeds or 0)), mutants, strict, cores, as_json)
     )
 
 
 def _one(
-    found: type[Scenario], name: str, canary: str, seed: int, faults: Path | None, trace: bool, as_json: bool
+    found: type[Scenario], name: str, mutant: str, seed: int, faults: Path | None, trace: bool, as_json: bool
 ) -> int:
     schedule = None if faults is None else decode_schedule(_read(faults))
     started = time.perf_counter()
@@ -84,7 +84,7 @@ def _one(
     outcome = run(found, seed, (lambda line: out.print(line, markup=False)) if trace else None, schedule)
     seconds = time.perf_counter() - started
     if as_json:
-        _print_json({**msgspec.to_builtins(outcome), "replay": _replay(name, canary, seed, faults)})
+        _print_json({**msgspec.to_builtins(outcome), "replay": _replay(name, mutant, seed, faults)})
     else:
         out.print(
             f"{name}, seed {seed}: {outcome.messages} messages and {outcome.steps} steps in "
@@ -93,13 +93,13 @@ def _one(
         )
         _print_reached(outcome.reached)
         if outcome.violations:
-            _print_failure(outcome, name, canary, faults)
+            _print_failure(outcome, name, mutant, faults)
         else:
             out.print("[green]no violation[/green]")
     return 1 if outcome.violations else 0
 
 
-def _shrink(found: type[Scenario], name: str, canary: str, seed: int, path: Path) -> int:
+def _shrink(found: type[Scenario], name: str, mutant: str, seed: int, path: Path) -> int:
     with _bar(False) as bar:
         task = bar.add_task(f"shrinking seed {seed}", total=RUNS_MAX, figures="")
         outcome, fewest = shrink(
@@ -112,7 +112,7 @@ def _shrink(found: type[Scenario], name: str, canary: str, seed: int, path: Path
     out.print(f"{len(fewest)} of {len(schedule_of(found, seed))} faults are enough, now in {path}:", markup=False)
     for fault in fewest:
         out.print(f"  {fault}", markup=False)
-    _print_failure(outcome, name, canary, path)
+    _print_failure(outcome, name, mutant, path)
     return 1
 
 
@@ -126,9 +126,9 @@ def _read(path: Path) -> bytes:
 def _many(
     found: type[Scenario],
     name: str,
-    canary: str,
+    mutant: str,
     seeds: range,
-    canaries: bool,
+    mutants: bool,
     strict: bool,
     cores: int,
     as_json: bool,
@@ -138,25 +138,25 @@ def _many(
     seconds = 0.0
     try:
         if seeds:
-            for part in _watched(sweep(name, seeds, canary, cores), len(seeds), name, as_json):
+            for part in _watched(sweep(name, seeds, mutant, cores), len(seeds), name, as_json):
                 tally.add(part)
                 seconds = time.perf_counter() - started
-        if canaries:
-            for catch in _watched_canaries(catch_canaries(name, seeds.start, cores), len(found.canaries), as_json):
+        if mutants:
+            for catch in _watched_mutants(catch_mutants(name, seeds.start, cores), len(found.mutants), as_json):
                 catches.append(catch)
     except KeyboardInterrupt:
         interrupted = True
     unreached = [what for what in found.must_reach if seeds and what not in tally.reached]
-    uncaught = [catch.canary for catch in catches if catch.outcome is None]
+    uncaught = [catch.mutant for catch in catches if catch.outcome is None]
     if as_json:
-        _print_json(_summary(name, canary, seeds, tally, seconds, unreached, catches, interrupted))
+        _print_json(_summary(name, mutant, seeds, tally, seconds, unreached, catches, interrupted))
     else:
         if seeds:
-            _print_sweep(name, canary, seeds, tally, seconds, unreached)
+            _print_sweep(name, mutant, seeds, tally, seconds, unreached)
         _print_catches(catches)
         if interrupted:
             done = (
-                f"{tally.seeds} of {len(seeds)} seeds" if seeds else f"{len(catches)} of {len(found.canaries)} canaries"
+                f"{tally.seeds} of {len(seeds)} seeds" if seeds else f"{len(catches)} of {len(found.mutants)} mutants"
             )
             out.print(f"[yellow]interrupted: {done} done[/yellow]")
     if tally.violated or uncaught or (strict and unreached):
@@ -191,15 +191,15 @@ def _watched(parts: Iterable[Tally], total: int, name: str, as_json: bool) -> It
             yield part
 
 
-def _watched_canaries(catches: Iterable[Catch], total: int, as_json: bool) -> Iterable[Catch]:
+def _watched_mutants(catches: Iterable[Catch], total: int, as_json: bool) -> Iterable[Catch]:
     with _bar(as_json) as bar:
-        task = bar.add_task("canaries", total=total, figures="")
+        task = bar.add_task("mutants", total=total, figures="")
         for catch in catches:
             bar.update(task, advance=1)
             yield catch
 
 
-def _print_sweep(name: str, canary: str, seeds: range, tally: Tally, seconds: float, unreached: list[str]) -> None:
+def _print_sweep(name: str, mutant: str, seeds: range, tally: Tally, seconds: float, unreached: list[str]) -> None:
     seconds = seconds or 1.0
     out.print(
         f"{name}: {tally.seeds} seeds from {seeds.start}, {tally.messages:,} messages, "
@@ -210,7 +210,7 @@ def _print_sweep(name: str, canary: str, seeds: range, tally: Tally, seconds: fl
     for what in unreached:
         out.print(f"[yellow]never reached:[/yellow] {escape(what)}")
     for outcome in tally.failures[:SHOWN_MAX]:
-        _print_failure(outcome, name, canary)
+        _print_failure(outcome, name, mutant)
     if tally.violated > SHOWN_MAX:
         more = ", ".join(str(outcome.seed) for outcome in tally.failures[SHOWN_MAX:])
         out.print(f"{tally.violated - SHOWN_MAX} more failing seeds: {more}")
@@ -225,29 +225,29 @@ def _print_reached(reached: dict[str, int], of: int = 0) -> None:
         out.print(f"sometimes: {what}: {f'in {number} of {of} seeds' if of else f'{number} times'}", markup=False)
 
 
-def _print_failure(outcome: Outcome, name: str, canary: str, faults: Path | None = None) -> None:
+def _print_failure(outcome: Outcome, name: str, mutant: str, faults: Path | None = None) -> None:
     out.print(f"[red]seed {outcome.seed}: {outcome.phase} violated[/red]")
     for violation in outcome.violations[:SHOWN_MAX]:
         out.print(f"  {violation}", markup=False)
     if len(outcome.violations) > SHOWN_MAX:
         out.print(f"  and {len(outcome.violations) - SHOWN_MAX} more of this run")
-    out.print(f"  replay it: {_replay(name, canary, outcome.seed, faults)}", markup=False)
+    out.print(f"  replay it: {_replay(name, mutant, outcome.seed, faults)}", markup=False)
 
 
 def _print_catches(catches: list[Catch]) -> None:
-    for catch in sorted(catches, key=lambda catch: catch.canary):
+    for catch in sorted(catches, key=lambda catch: catch.mutant):
         if catch.outcome is None:
-            out.print(f"[red]canary not caught in {catch.seeds_max} seeds:[/red] {escape(catch.canary)}")
+            out.print(f"[red]mutant not caught in {catch.seeds_max} seeds:[/red] {escape(catch.mutant)}")
         else:
             promise = catch.outcome.violations[0].promise
             out.print(
-                f"[green]canary caught[/green] by seed {catch.outcome.seed}: {escape(catch.canary)} ({escape(promise)})"
+                f"[green]mutant caught[/green] by seed {catch.outcome.seed}: {escape(catch.mutant)} ({escape(promise)})"
             )
 
 
 def _summary(
     name: str,
-    canary: str,
+    mutant: str,
     seeds: range,
     tally: Tally,
     seconds: float,
@@ -261,7 +261,7 @@ def _summary(
         "seeds": tally.seeds,
         "violated": tally.violated,
         "failures": [
-            {**msgspec.to_builtins(outcome), "replay": _replay(name, canary, outcome.seed)}
+            {**msgspec.to_builtins(outcome), "replay": _replay(name, mutant, outcome.seed)}
             for outcome in tally.failures
         ],
         "reached": tally.reached,
@@ -271,9 +271,9 @@ def _summary(
         "real_s": round(seconds, 3),
         "seeds_per_s": round(tally.seeds / seconds, 1) if seconds else 0.0,
         "messages_per_s": round(tally.messages / seconds) if seconds else 0,
-        "canaries": [
+        "mutants": [
             {
-                "canary": catch.canary,
+                "mutant": catch.mutant,
                 "seeds_max": catch.seeds_max,
                 "caught_by": None if catch.outcome is None else catch.outcome.seed,
                 "promise": None if catch.outcome is None else catch.outcome.violations[0].promise,
@@ -284,9 +284,9 @@ def _summary(
     }
 
 
-def _replay(name: str, canary: str, seed: int, faults: Path | None = None) -> str:
+def _replay(name: str, mutant: str, seed: int, faults: Path | None = None) -> str:
     words = ["unerring", "simulate", name, "--seed", str(seed)]
-    words += ["--canary", canary] if canary else []
+    words += ["--mutant", mutant] if mutant else []
     words += ["--faults", str(faults)] if faults else []
     return shlex.join(words)
 

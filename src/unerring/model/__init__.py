@@ -1,4 +1,4 @@
-"""The words every room uses: stamps, events, streams, effects, ports, configuration, errors."""
+"""The words every package uses: stamps, events, streams, effects, ports, configuration, errors."""
 
 from unerring.model.checked import (
     DIGEST_HEX,
@@ -49,6 +49,7 @@ from unerring.model.errors import (
 )
 from unerring.model.events import Event, Key, Progress, Value
 from unerring.model.ports import Entropy, Inlet, Machine, Outlet, Receive, StableStorage
+from unerring.model.renamed import renamed
 from unerring.model.schema import Column, ColumnType, StreamSchema, event_of, schema_of, stream
 from unerring.model.stamps import (
     BEFORE_ALL,
@@ -127,6 +128,7 @@ __all__ = [
     "protect",
     "protect_json",
     "protect_line",
+    "renamed",
     "schema_of",
     "stream",
     "to_datetime",

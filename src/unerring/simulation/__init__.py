@@ -4,7 +4,7 @@ A scenario builds a world of real machines, drives a workload, and ends with the
 
     @scenario("counter")                                    # unerring simulate counter --seeds 1000
     class Counting(Scenario):
-        server = CounterServer                              # machine classes as attributes: canaries replace them
+        server = CounterServer                              # machine classes as attributes: mutants replace them
         must_reach = ("server crashed with a request open",)
 
         def build(self, world):
@@ -16,7 +16,7 @@ A scenario builds a world of real machines, drives a workload, and ends with the
         def safety(self, world):                            # [] or violations, each with its witness
             return check_counter([line for line in world.history if line.what == "deliver"])
 
-    canary(Counting, "answers before it has persisted", server=HastyServer)
+    mutant(Counting, "answers before it has persisted", server=HastyServer)
 
 - A factory `(records, entropy, now) -> Machine` builds a node's machine at every start, after a crash from what its
   disk holds. `now` is the node's own monotonic clock: it begins anywhere, differs between nodes, and begins anew at a
@@ -34,6 +34,7 @@ A scenario builds a world of real machines, drives a workload, and ends with the
 - A machine that raises, whatever it raises, ends the run as a violation: the production driver would end there too.
 """
 
+from unerring.model import renamed
 from unerring.simulation.disk import DiskSpec
 from unerring.simulation.faults import (
     FOR_GOOD,
@@ -57,7 +58,7 @@ from unerring.simulation.faults import (
 )
 from unerring.simulation.injection import calm, inject
 from unerring.simulation.network import LinkSpec
-from unerring.simulation.scenario import Canary, Outcome, Scenario, canary, find, names, run, scenario
+from unerring.simulation.scenario import Mutant, Outcome, Scenario, find, mutant, names, run, scenario
 from unerring.simulation.transport import Bounds, Happened
 from unerring.simulation.world import World
 
@@ -66,7 +67,6 @@ __all__ = [
     "KINDS",
     "Aimed",
     "Bounds",
-    "Canary",
     "ClockDrift",
     "ClockJump",
     "Congestion",
@@ -79,6 +79,7 @@ __all__ = [
     "Limit",
     "LinkSpec",
     "LyingDisk",
+    "Mutant",
     "Outcome",
     "Partition",
     "Pause",
@@ -87,12 +88,14 @@ __all__ = [
     "SlowDisk",
     "World",
     "calm",
-    "canary",
     "draw_aimed",
     "draw_faults",
     "find",
     "inject",
+    "mutant",
     "names",
     "run",
     "scenario",
 ]
+
+__getattr__ = renamed("unerring.simulation", {"Canary": "Mutant", "canary": "mutant"})

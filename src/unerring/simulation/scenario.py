@@ -1,6 +1,6 @@
 """Scenarios: a world built from a seed, a workload, faults for a while, calm, and then the checkers.
 
-Registered by name. A canary is the same scenario with one machine broken on purpose; it must be caught.
+Registered by name. A mutant is the same scenario with one machine broken on purpose; it must be caught.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from unerring.simulation.faults import KINDS, Fault, Limit, draw_faults
 from unerring.simulation.injection import calm, inject
 from unerring.simulation.world import World
 
-CANARY_SEEDS_MAX: Final = 50
+MUTANT_SEEDS_MAX: Final = 50
 _SETTLE_STEP_US: Final = 100 * MILLISECOND_US
 
 
-class Canary(msgspec.Struct, frozen=True):
+class Mutant(msgspec.Struct, frozen=True):
     """A scenario with one machine broken on purpose, and how many seeds may pass before it is caught."""
 
     name: str
@@ -55,7 +55,7 @@ class Scenario(ABC):
     """Derive, fill in `build` and the checks, and register with `@scenario(NAME)`. One instance is one run."""
 
     name: ClassVar[str] = ""
-    canaries: ClassVar[dict[str, Canary]] = {}
+    mutants: ClassVar[dict[str, Mutant]] = {}
 
     faults_us: int = 20 * SECOND_US
     """Faults happen until then."""
@@ -67,11 +67,11 @@ class Scenario(ABC):
 
     def __init_subclass__(cls, **rest: Any) -> None:
         super().__init_subclass__(**rest)
-        cls.canaries = {}
+        cls.mutants = {}
 
     @abstractmethod
     def build(self, world: World) -> None:
-        """Nodes, links and workload. Take machine classes from attributes of `self`: canaries replace those."""
+        """Nodes, links and workload. Take machine classes from attributes of `self`: mutants replace those."""
 
     def faults(self, world: World, draw: Random) -> Sequence[Fault]:
         """The schedule; by default all of `kinds` at all nodes within `limits`."""
@@ -109,15 +109,15 @@ def scenario(name: str) -> Callable[[S], S]:
     return register
 
 
-def canary(of: type[Scenario], name: str, seeds_max: int = CANARY_SEEDS_MAX, **broken: Any) -> type[Scenario]:
+def mutant(of: type[Scenario], name: str, seeds_max: int = MUTANT_SEEDS_MAX, **broken: Any) -> type[Scenario]:
     """Register `of` with some attributes (machine classes) replaced by broken ones; caught within `seeds_max` seeds."""
     for attribute in broken:
         if not hasattr(of, attribute):
-            raise ConfigError(f"canary {name!r}: {of.__name__} has no attribute {attribute!r} that could be replaced")
-    if not broken or name in of.canaries:
-        raise ConfigError(f"canary {name!r} of {of.__name__}: give it a name of its own and something to break")
-    cls = type(of.__name__, (of,), {**broken, "__module__": of.__module__, "__doc__": f"Canary: {name}."})
-    of.canaries[name] = Canary(name, cls, seeds_max)
+            raise ConfigError(f"mutant {name!r}: {of.__name__} has no attribute {attribute!r} that could be replaced")
+    if not broken or name in of.mutants:
+        raise ConfigError(f"mutant {name!r} of {of.__name__}: give it a name of its own and something to break")
+    cls = type(of.__name__, (of,), {**broken, "__module__": of.__module__, "__doc__": f"Mutant: {name}."})
+    of.mutants[name] = Mutant(name, cls, seeds_max)
     return cls
 
 
@@ -131,14 +131,14 @@ def names() -> list[str]:
 
 
 def find(name: str, broken_by: str = "") -> type[Scenario]:
-    """By its registered name or as MODULE:CLASS; with the name of one of its canaries, that one."""
+    """By its registered name or as MODULE:CLASS; with the name of one of its mutants, that one."""
     found = _find_class(name)
     if not broken_by:
         return found
-    if broken_by not in found.canaries:
-        known = ", ".join(repr(known) for known in found.canaries) or "none"
-        raise CallerError(f"scenario {name} has no canary {broken_by!r}; it has {known}")
-    return found.canaries[broken_by].scenario
+    if broken_by not in found.mutants:
+        known = ", ".join(repr(known) for known in found.mutants) or "none"
+        raise CallerError(f"scenario {name} has no mutant {broken_by!r}; it has {known}")
+    return found.mutants[broken_by].scenario
 
 
 def _find_class(name: str) -> type[Scenario]:

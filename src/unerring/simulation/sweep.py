@@ -64,9 +64,9 @@ class Tally(msgspec.Struct):
 
 
 class Catch(msgspec.Struct, frozen=True):
-    """Whether a canary was caught, and by which of how many seeds."""
+    """Whether a mutant was caught, and by which of how many seeds."""
 
-    canary: str
+    mutant: str
     seeds_max: int
     outcome: Outcome | None
 
@@ -80,10 +80,10 @@ def sweep(name: str, seeds: range, broken_by: str = "", cores: int = 0) -> Itera
     yield from _everywhere(run_seeds, chunks, cores)
 
 
-def catch_canaries(name: str, first: int = 0, cores: int = 0) -> Iterator[Catch]:
-    """Run each canary of a scenario until it is caught or its seeds are used up."""
+def catch_mutants(name: str, first: int = 0, cores: int = 0) -> Iterator[Catch]:
+    """Run each mutant of a scenario until it is caught or its seeds are used up."""
     found = find(name)
-    tasks = [(name, canary.name, canary.seeds_max, first) for canary in found.canaries.values()]
+    tasks = [(name, mutant.name, mutant.seeds_max, first) for mutant in found.mutants.values()]
     yield from _everywhere(catch, tasks, cores or len(os.sched_getaffinity(0)))
 
 
@@ -98,16 +98,16 @@ def run_seeds(name: str, broken_by: str, seeds: range) -> Tally:
     return tally
 
 
-def catch(name: str, canary: str, seeds_max: int, first: int) -> Catch:
-    """One canary."""
-    scenario = find(name, canary)
+def catch(name: str, mutant: str, seeds_max: int, first: int) -> Catch:
+    """One mutant."""
+    scenario = find(name, mutant)
     for seed in range(first, first + seeds_max):
         outcome = run(scenario, seed)
         if outcome.violations:
-            return Catch(canary, seeds_max, outcome)
+            return Catch(mutant, seeds_max, outcome)
         if _stopped.is_set():
             break
-    return Catch(canary, seeds_max, None)
+    return Catch(mutant, seeds_max, None)
 
 
 T = TypeVar("T")

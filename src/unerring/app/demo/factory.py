@@ -22,7 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from unerring.app.application import App, load
-from unerring.app.demo import canaries
+from unerring.app.demo import mutants
 from unerring.app.demo.gears import Gear, effects_in
 from unerring.app.demo.parts import Part
 from unerring.app.demo.verdict import APP, PUBLISHED, FactoryVerdict
@@ -52,9 +52,9 @@ class Shape(msgspec.Struct, frozen=True):
 class Factory:
     """One showing. `play` is the schedule; what a screen shows are the public attributes."""
 
-    def __init__(self, folder: Path, seed: int, shape: Shape, say: Callable[[str], Any], canary: str = "") -> None:
-        if canary:
-            canaries.check(canary)
+    def __init__(self, folder: Path, seed: int, shape: Shape, say: Callable[[str], Any], mutant: str = "") -> None:
+        if mutant:
+            mutants.check(mutant)
         if any(folder.glob("*")):
             raise CallerError(
                 f"{folder} is not empty; a showing needs a folder of its own, so that its verdict is its own"
@@ -70,7 +70,7 @@ class Factory:
         self.instances: dict[str, bool] = {}
         self.effects: dict[str, int] = {}
         self._say = say
-        self._canary = canary
+        self._mutant = mutant
         self._environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(examples()), *filter(None, sys.path)]),
@@ -99,8 +99,8 @@ class Factory:
             self.running = False
             await self._end()
         (self.folder / PUBLISHED).write_bytes(protect_json(self.published))
-        if self._canary:
-            self._say(f"[yellow]canary {self._canary}:[/] {canaries.plant(self._canary, self.folder)}")
+        if self._mutant:
+            self._say(f"[yellow]mutant {self._mutant}:[/] {mutants.plant(self._mutant, self.folder)}")
         return await self._judge()
 
     async def _open(self) -> None:

@@ -25,7 +25,7 @@ from unerring.channels.codec import ChannelCodec
 from unerring.channels.config import ChannelConfig
 from unerring.channels.messages import PresentEpoch, Promise, any_epoch
 from unerring.model import MILLISECOND_US, SECOND_US, TIME_MIN, Entropy
-from unerring.simulation.channel_canaries import (
+from unerring.simulation.channel_mutants import (
     AsksOnce,
     BelievesPeers,
     DeclaresTooSoon,
@@ -45,7 +45,7 @@ from unerring.simulation.channel_canaries import (
     WelcomesAhead,
 )
 from unerring.simulation.network import LinkSpec
-from unerring.simulation.scenario import Scenario, canary, scenario
+from unerring.simulation.scenario import Scenario, mutant, scenario
 from unerring.simulation.world import World
 
 
@@ -429,19 +429,19 @@ def _counted(listener: Listener, incarnation: tuple[int, int]) -> tuple[int, int
     return delivered, len(lost)
 
 
-canary(Channels, "moves on before the application accepted", consumer=PositionBeforeAcceptance)
-canary(Channels, "no duplicate filter", consumer=NoDuplicateFilter)
-canary(Channels, "no gap detection", consumer=NoGapDetection)
-canary(Channels, "blind to epochs", consumer=EpochBlind)
-canary(Channels, "ends an epoch silently", consumer=SilentEpochEnd)
-canary(Channels, "asks once", consumer=AsksOnce)
-canary(Channels, "gives up silently", consumer=GivesUpSilently, seeds_max=200)
-canary(Channels, "the same epoch again", producer=SameEpochAgain)
-canary(Channels, "no heartbeat", producer=NoHeartbeat)
-canary(Channels, "numbers a replay wrongly", producer=NumbersReplayWrongly)
-canary(Channels, "sends before the disk has it", producer=SendsBeforeDisk, seeds_max=200)
-canary(Channels, "declares a time over too soon", producer=DeclaresTooSoon)
-canary(Channels, "welcomes ahead of its cut", producer=WelcomesAhead)
-canary(Channels, "a relay that renumbers", relay=RenumberingRelay, seeds_max=200)
-canary(Channels, "a relay without heartbeat", relay=SilentRelay, seeds_max=200)
-canary(Channels, "believes its peers", consumer=BelievesPeers, seeds_max=200)
+mutant(Channels, "moves on before the application accepted", consumer=PositionBeforeAcceptance)
+mutant(Channels, "no duplicate filter", consumer=NoDuplicateFilter)
+mutant(Channels, "no gap detection", consumer=NoGapDetection)
+mutant(Channels, "blind to epochs", consumer=EpochBlind)
+mutant(Channels, "ends an epoch silently", consumer=SilentEpochEnd)
+mutant(Channels, "asks once", consumer=AsksOnce)
+mutant(Channels, "gives up silently", consumer=GivesUpSilently, seeds_max=200)
+mutant(Channels, "the same epoch again", producer=SameEpochAgain)
+mutant(Channels, "no heartbeat", producer=NoHeartbeat)
+mutant(Channels, "numbers a replay wrongly", producer=NumbersReplayWrongly)
+mutant(Channels, "sends before the disk has it", producer=SendsBeforeDisk, seeds_max=200)
+mutant(Channels, "declares a time over too soon", producer=DeclaresTooSoon)
+mutant(Channels, "welcomes ahead of its cut", producer=WelcomesAhead)
+mutant(Channels, "a relay that renumbers", relay=RenumberingRelay, seeds_max=200)
+mutant(Channels, "a relay without heartbeat", relay=SilentRelay, seeds_max=200)
+mutant(Channels, "believes its peers", consumer=BelievesPeers, seeds_max=200)

@@ -59,8 +59,8 @@ from unerring.simulation import (
     Scenario,
     SlowDisk,
     World,
-    canary,
     draw_faults,
+    mutant,
     scenario,
 )
 from unerring.simulation import broken_replicas as broken
@@ -564,20 +564,20 @@ class Standby(Asynchronous):
             world.sometimes("all drivers down at once")
 
 
-canary(Correlating, "no duplicate filter", application=broken.NoFilterAtTheTop)
-canary(Correlating, "no prev", replica=broken.NoPrevReplica)
-canary(Correlating, "progress counts before its event", replica=broken.ProgressAnywayReplica)
-canary(Correlating, "ack before accept", replica=broken.AcksBeforeAccepting)
-canary(Correlating, "never asks", replica=broken.NeverAsks)
-canary(Correlating, "pruning by position", replica=broken.PrunesByPosition)
-canary(Correlating, "old acks still count", replica=broken.OldAcksCount)
-canary(Correlating, "eviction on suspicion", replica=broken.EvictsOnSuspicion)
-canary(Correlating, "credit ends inside a time", replica=broken.EndsInsideATime)
-canary(Correlating, "progress needs credit", replica=broken.ProgressNeedsCredit, windows=(2,), seeds_max=200)
-canary(Correlating, "progress is not capped", replica=broken.UncappedProgress)
-canary(Correlating, "prev is the last one sent", replica=broken.LastSentAsPrev)
-canary(Correlating, "merge by arrival", replica=broken.MergesByArrival)
-canary(
+mutant(Correlating, "no duplicate filter", application=broken.NoFilterAtTheTop)
+mutant(Correlating, "no prev", replica=broken.NoPrevReplica)
+mutant(Correlating, "progress counts before its event", replica=broken.ProgressAnywayReplica)
+mutant(Correlating, "ack before accept", replica=broken.AcksBeforeAccepting)
+mutant(Correlating, "never asks", replica=broken.NeverAsks)
+mutant(Correlating, "pruning by position", replica=broken.PrunesByPosition)
+mutant(Correlating, "old acks still count", replica=broken.OldAcksCount)
+mutant(Correlating, "eviction on suspicion", replica=broken.EvictsOnSuspicion)
+mutant(Correlating, "credit ends inside a time", replica=broken.EndsInsideATime)
+mutant(Correlating, "progress needs credit", replica=broken.ProgressNeedsCredit, windows=(2,), seeds_max=200)
+mutant(Correlating, "progress is not capped", replica=broken.UncappedProgress)
+mutant(Correlating, "prev is the last one sent", replica=broken.LastSentAsPrev)
+mutant(Correlating, "merge by arrival", replica=broken.MergesByArrival)
+mutant(
     Correlating,
     "snapshot before registering",
     replica=broken.SnapshotBeforeRegistering,
@@ -586,8 +586,8 @@ canary(
     strikes=1.0,  # and if the joiner then stands alone.
     seeds_max=200,
 )
-canary(Correlating, "snapshot without queue", replica=broken.SnapshotWithoutQueue)
-canary(Correlating, "snapshot without merge buffer", replica=broken.SnapshotWithoutBuffer)
-canary(Correlating, "snapshot with one position", replica=broken.SnapshotOnePosition)
-canary(Correlating, "eviction counts the dead as remaining", membership=broken.EvictsUnconfirmed)
-canary(Correlating, "a source forgets its promises", source=broken.ForgetsPromises)
+mutant(Correlating, "snapshot without queue", replica=broken.SnapshotWithoutQueue)
+mutant(Correlating, "snapshot without merge buffer", replica=broken.SnapshotWithoutBuffer)
+mutant(Correlating, "snapshot with one position", replica=broken.SnapshotOnePosition)
+mutant(Correlating, "eviction counts the dead as remaining", membership=broken.EvictsUnconfirmed)
+mutant(Correlating, "a source forgets its promises", source=broken.ForgetsPromises)

@@ -20,13 +20,13 @@ from unerring.processes.node import ProcessNode, family
 from unerring.processes.out import Out
 from unerring.processes.replica import Ended, Replica
 from unerring.processes.schedules import Schedule
-from unerring.simulation import process_canaries as broken
+from unerring.simulation import process_mutants as broken
 from unerring.simulation.disk import DiskSpec
 from unerring.simulation.faults import Crash, Fault, Partition, Pause, draw_aimed, draw_faults
 from unerring.simulation.network import LinkSpec
 from unerring.simulation.process_architect import USUAL, Architect
 from unerring.simulation.process_parts import Client, SimService, Temper
-from unerring.simulation.scenario import Scenario, canary, scenario
+from unerring.simulation.scenario import Scenario, mutant, scenario
 from unerring.simulation.world import World
 
 ANSWERED = "a query is answered from a decided state"
@@ -465,7 +465,7 @@ class ProcessesStorm(Processes):
         return drawn
 
 
-# --- canaries: each removes one rule, and must be caught. Some rules matter in some processes only, drawn here more
+# --- mutants: each removes one rule, and must be caught. Some rules matter in some processes only, drawn here more
 # often. What needs one exact order of messages is in the tests of schedules.
 
 READS = (1.0, 9.0, 5.0, 0.0, 0.0, 0.0, 0.0)
@@ -474,19 +474,19 @@ WRITES = (0.0, 0.0, 9.0, 9.0, 0.0, 0.0, 0.0)
 CHILDREN = (0.0, 0.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 9.0, 9.0)
 RECEIVES = (0.0, 0.0, 3.0, 0.0, 0.0, 9.0, 0.0)
 
-canary(Processes, "continues before majority", replica=broken.ContinuesBeforeMajority)
-canary(Processes, "fresh IID on retry", replica=broken.FreshIidOnRetry)
-canary(Processes, "writes actively", replica=broken.WritesActively)
-canary(Processes, "counts unrecorded refusals", replica=broken.CountsUnrecordedRefusals)
-canary(Processes, "counts doubtful refusals", replica=broken.CountsDoubtfulRefusals)
-canary(Processes, "a timeout is a refusal", replica=broken.TimeoutIsRefusal)
-canary(Processes, "forgets unknown outcomes", replica=broken.ForgetsUnknown)
-canary(Processes, "a service without a filter", service=broken.NoFilter)
-canary(Processes, "keeps mail to itself", replica=broken.KeepsMailToItself, weights=RECEIVES, calm_us=10 * SECOND_US)
-canary(Processes, "forgets its children", replica=broken.ForgetsChildren, weights=CHILDREN, cancel_chance=1.0)
-canary(Processes, "cancels beside a running group", replica=broken.CancelsBesideGroup, cancel_chance=1.0, seeds_max=200)
-canary(Processes, "cancels an announced action", replica=broken.CancelsAnnounced, weights=FINALS, cancel_chance=1.0)
-canary(
+mutant(Processes, "continues before majority", replica=broken.ContinuesBeforeMajority)
+mutant(Processes, "fresh IID on retry", replica=broken.FreshIidOnRetry)
+mutant(Processes, "writes actively", replica=broken.WritesActively)
+mutant(Processes, "counts unrecorded refusals", replica=broken.CountsUnrecordedRefusals)
+mutant(Processes, "counts doubtful refusals", replica=broken.CountsDoubtfulRefusals)
+mutant(Processes, "a timeout is a refusal", replica=broken.TimeoutIsRefusal)
+mutant(Processes, "forgets unknown outcomes", replica=broken.ForgetsUnknown)
+mutant(Processes, "a service without a filter", service=broken.NoFilter)
+mutant(Processes, "keeps mail to itself", replica=broken.KeepsMailToItself, weights=RECEIVES, calm_us=10 * SECOND_US)
+mutant(Processes, "forgets its children", replica=broken.ForgetsChildren, weights=CHILDREN, cancel_chance=1.0)
+mutant(Processes, "cancels beside a running group", replica=broken.CancelsBesideGroup, cancel_chance=1.0, seeds_max=200)
+mutant(Processes, "cancels an announced action", replica=broken.CancelsAnnounced, weights=FINALS, cancel_chance=1.0)
+mutant(
     Processes,
     "goes back before a child",
     replica=broken.GoesBackBeforeAChild,
@@ -495,8 +495,8 @@ canary(
     calm_us=10 * SECOND_US,
     seeds_max=200,
 )
-canary(ProcessesStorm, "offers an abandoned state", replica=broken.OffersAbandoned, seeds_max=200)
-canary(
+mutant(ProcessesStorm, "offers an abandoned state", replica=broken.OffersAbandoned, seeds_max=200)
+mutant(
     ProcessesStorm,
     "compensates in order",
     replica=broken.CompensatesInOrder,
@@ -505,10 +505,10 @@ canary(
     patience_ms=(100_000,),
     cancel_chance=0.0,
 )
-canary(ProcessesStorm, "names two masters", replica=broken.NamesTwoMasters)
-canary(ProcessesStorm, "two starters in view 0", replica=broken.TwoStarters, seeds_max=200)
-canary(
+mutant(ProcessesStorm, "names two masters", replica=broken.NamesTwoMasters)
+mutant(ProcessesStorm, "two starters in view 0", replica=broken.TwoStarters, seeds_max=200)
+mutant(
     ProcessesStorm, "non-compensable IIDs with a view", replica=broken.FinalIidsWithView, weights=FINALS, seeds_max=200
 )
-canary(ProcessesStorm, "never compensates", replica=broken.NeverCompensates)
-canary(ProcessesStorm, "a service without tombstone and fence", service=broken.NoTombstone, seeds_max=400)
+mutant(ProcessesStorm, "never compensates", replica=broken.NeverCompensates)
+mutant(ProcessesStorm, "a service without tombstone and fence", service=broken.NoTombstone, seeds_max=400)

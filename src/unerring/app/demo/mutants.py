@@ -1,6 +1,6 @@
 """Wrong things, planted in a finished run of the factory before it is judged: a judge that can say no.
 
-`unerring demo --canary NAME` must end with a verdict that fails.
+`unerring demo --mutant NAME` must end with a verdict that fails.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Rows = list[dict[str, Any]]
 def plant(name: str, folder: Path) -> str:
     """Do one wrong thing to the run; what was done."""
     check(name)
-    return CANARIES[name](folder)
+    return MUTANTS[name](folder)
 
 
 def check(name: str) -> None:
     """A sentence for a name that nobody knows."""
-    if name not in CANARIES:
-        raise CallerError(f"there is no canary {name!r}; there are {', '.join(CANARIES)}")
+    if name not in MUTANTS:
+        raise CallerError(f"there is no mutant {name!r}; there are {', '.join(MUTANTS)}")
 
 
 def _lost_event(folder: Path) -> str:
@@ -102,7 +102,7 @@ def _strange_interaction(folder: Path) -> str:
     return "somebody was told something by nobody"
 
 
-CANARIES: Final[dict[str, Callable[[Path], str]]] = {
+MUTANTS: Final[dict[str, Callable[[Path], str]]] = {
     "lost-event": _lost_event,
     "doubled-event": _doubled_event,
     "missing-situation": _missing_situation,

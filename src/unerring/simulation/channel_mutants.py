@@ -160,7 +160,7 @@ class WelcomesAhead(Producer):
 
 
 class LyingPeers(Peers):
-    """No canary but a liar among honest machines: it hands on what was never published, under true signatures."""
+    """No mutant but a liar among honest machines: it hands on what was never published, under true signatures."""
 
     def answer(self, sender: str, nack: Nack) -> Effects:
         effects = super().answer(sender, nack)
