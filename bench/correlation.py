@@ -184,7 +184,7 @@ async def _load(data: Path, f: int, drawn: workloads.Columns, expected: int) -> 
         if last[1] == first[1]:  # Too quick to be seen in between.
             last, cpu_last_s = now, run.cpu_s()
         top = "situations/0"
-        await run.until(lambda: run.told(top).get("inputs", {}).get("W1", {}).get("progress", 0) == TIME_MAX)
+        await run.until(lambda: run.told(top).get("inputs", {}).get("W1", {}).get("advance", 0) == TIME_MAX)
         done_s = time.time()
         await run.until(lambda: run.told("source_Typed/0").get("at", 0.0) > done_s)
         sent = run.told("source_Typed/0")["transmissions"]

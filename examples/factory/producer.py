@@ -68,7 +68,7 @@ async def _publish(out: dict[str, AsyncPublisher], plant: Plant, count: int, rat
         if number % TOGETHER == TOGETHER - 1:
             # Every stream says that its past is complete: nobody waits for a stream that is rarely used.
             for publisher in out.values():
-                await publisher.progress(time_us - BEHIND_US)
+                await publisher.watermark(time_us - BEHIND_US)
             if number + 1 < count:
                 yield number + 1
             await asyncio.sleep(TOGETHER / rate)

@@ -35,7 +35,7 @@ def until(condition: Callable[[], bool], feeds: Feeds) -> None:
 
 def publish(out: Publisher[Typed], first: int, last: int) -> None:
     out.publish_many([Typed(1, "A", 0.5) for _ in range(first, last + 1)], at=list(range(first, last + 1)))
-    out.progress(last)
+    out.watermark(last)
 
 
 def publish_until_refused(out: Publisher[Typed]) -> None:

@@ -54,7 +54,7 @@ def extend(data: Path, schema: StreamSchema, known_s: int, ago_s: float) -> None
     """One event, and a watermark, sealed so long ago."""
     writer = LogWriter(EventLog(data / "log"), schema, None, 1)
     writer.append("p", (1, known_s), Stamp(NOON_US + known_s * SECOND_US), {"card": 1}, 0)
-    writer.progress(NOON_US + known_s * SECOND_US, 0)
+    writer.advance(NOON_US + known_s * SECOND_US, 0)
     writer.seal()
     newest = max((data / "log" / schema.name / "segments").iterdir(), key=lambda path: path.name)
     at_s = time.time() - ago_s

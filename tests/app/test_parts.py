@@ -158,7 +158,7 @@ def reached(count):
 with Publisher("tcp://127.0.0.1:0", Typed) as out:
     feeds = Feeds(log, {"Typed": out.address}, {"Typed": schema_of(Typed)}, 1, start=Start.EARLIEST, parts=parts)
     out.publish(Typed(1, "A", 0.5), at=1)
-    out.progress(1)
+    out.watermark(1)
     until(reached(1))
     with (disk / "ballast").open("wb", buffering=0) as ballast:
         try:
@@ -168,7 +168,7 @@ with Publisher("tcp://127.0.0.1:0", Typed) as out:
             pass
     for time_us in range(2, 101):
         out.publish(Typed(time_us % 7, "A", 0.5), at=time_us)
-    out.progress(100)
+    out.watermark(100)
     until(lambda: parts._parts["channel Typed"].state == "waiting")
     (disk / "ballast").unlink()
     until(reached(100))

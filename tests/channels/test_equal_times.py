@@ -46,7 +46,7 @@ def watermarks(pair: Pair) -> Iterator[tuple[int, int]]:
             events += len(item.payloads)
             yield events, item.times[-1] - 1 if item.more else item.times[-1]
         else:
-            yield events, item.progress_us  # type: ignore[attr-defined]
+            yield events, item.watermark_us  # type: ignore[attr-defined]
 
 
 def test_events_of_one_time_are_numbered_within_a_batch_and_over_batches() -> None:
@@ -68,7 +68,7 @@ def test_a_time_is_over_with_the_heartbeat_that_follows_a_burst_and_not_before()
     publish(pair, [T])
     beat = pair.beat()
     assert isinstance(beat, Heartbeat)
-    assert beat.progress_us == T
+    assert beat.watermark_us == T
     with pytest.raises(SchemaError, match=f"time {T} is over"):
         publish(pair, [T])
     publish(pair, [T + 1])
@@ -79,16 +79,16 @@ def test_a_clock_that_counts_seconds_has_a_second_for_each() -> None:
     pair = Pair(ProducerConfig(), accepting=False)
     publish(pair, [whole])
     published = pair.now
-    while (beat := pair.beat()).progress_us is None:  # type: ignore[attr-defined]
+    while (beat := pair.beat()).watermark_us is None:  # type: ignore[attr-defined]
         publish(pair, [whole])
         published = pair.now
         pair.pushed.clear()
         if pair.producer.last == 3:
             break
     assert pair.producer.last == 3, "ties keep coming for as long as they come within a second of each other"
-    while (beat := pair.beat()).progress_us is None:  # type: ignore[attr-defined]
+    while (beat := pair.beat()).watermark_us is None:  # type: ignore[attr-defined]
         assert pair.now - published < SECOND_US
-    assert beat.progress_us == whole  # type: ignore[attr-defined]
+    assert beat.watermark_us == whole  # type: ignore[attr-defined]
     assert pair.now - published >= SECOND_US
 
 
@@ -100,7 +100,7 @@ def test_what_declares_its_time_at_once_does_not_wait() -> None:
     assert list(watermarks(pair)) == [(2, T)]
     beat = pair.beat()
     assert isinstance(beat, Heartbeat)
-    assert beat.progress_us is None, "nothing is added where nothing is missing"
+    assert beat.watermark_us is None, "nothing is added where nothing is missing"
 
 
 def test_closing_ends_the_last_time() -> None:
@@ -109,7 +109,7 @@ def test_closing_ends_the_last_time() -> None:
     pair._run(pair.producer.close(pair.now), at_producer=True)
     beat = pair.pushed[-1]
     assert isinstance(beat, Heartbeat)
-    assert beat.progress_us == T
+    assert beat.watermark_us == T
     pair.boot()
     with pytest.raises(SchemaError, match="is over"):
         publish(pair, [T])

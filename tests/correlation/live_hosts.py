@@ -122,8 +122,8 @@ class LiveHosts:
 
     def _fail_process(self, kind: str) -> None:
         victim = self.draw.choice(self.replicas)
-        fellow = f"{victim[:-1]}{1 - int(victim[-1])}"
-        self.until(lambda: self.healthy(victim) and self.healthy(fellow))
+        peer = f"{victim[:-1]}{1 - int(victim[-1])}"
+        self.until(lambda: self.healthy(victim) and self.healthy(peer))
         pid = self.pid(victim)
         if kind == "kill":
             self.killed.add(pid)

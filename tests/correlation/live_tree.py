@@ -118,8 +118,8 @@ class LiveTree(LiveRun):
     async def fail_one(self) -> None:
         """f = 1: one replica of a node at a time, once the other one is caught up again."""
         victim = self.draw.choice(self.replicas)
-        fellow = f"{victim[:-1]}{1 - int(victim[-1])}"
-        await self.until(lambda: self.healthy(victim) and self.healthy(fellow))
+        peer = f"{victim[:-1]}{1 - int(victim[-1])}"
+        await self.until(lambda: self.healthy(victim) and self.healthy(peer))
         process = self.supervisor.processes[victim]
         if self.draw.random() < 0.3:
             self.stops += 1
@@ -144,13 +144,13 @@ def feed(writer: LogWriter, events: list[Event]) -> None:
         sequence = event.stamp.time // APART_US - 1  # Consecutive, or an audit asks where the others are.
         writer.append("0123456789abcdef", (0, sequence), event.stamp, event.payload, 0)
     if events:
-        writer.progress(events[-1].stamp.time, 0)
+        writer.advance(events[-1].stamp.time, 0)
     writer.seal()
 
 
 def complete(data: Path, streams: list[str]) -> bool:
     inputs = read_status(data, "situations/0").get("inputs", {})
-    return bool(inputs) and all(inputs[stream]["progress"] == TIME_MAX for stream in streams)
+    return bool(inputs) and all(inputs[stream]["watermark"] == TIME_MAX for stream in streams)
 
 
 def violations(data: Path, app: Any, events: list[Event]) -> list[Any]:
@@ -158,7 +158,7 @@ def violations(data: Path, app: Any, events: list[Event]) -> list[Any]:
     tree = QueryTree(app.plans, app.ranks)
     for event in events:
         tree.push(event)
-    tree.progress(schema_of(Reading).name, TIME_MAX)
+    tree.advance(schema_of(Reading).name, TIME_MAX)
     perfect = tree.run()
     found = []
     for schema in app.outputs:

@@ -1,4 +1,4 @@
-"""Whom a vote waits for: all fellows, but not those whose link has ended."""
+"""Whom a vote waits for: all peers, but not those whose link has ended."""
 
 from __future__ import annotations
 

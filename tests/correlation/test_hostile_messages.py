@@ -64,7 +64,7 @@ def test_events_that_are_not_of_the_stream_are_refused_and_leave_it_as_it_was(ev
     incoming = Incoming("a", Stamp(2), 1, 3, Shapes(schema("a")))
     with pytest.raises(ProtocolError):
         incoming.take(Batch("a", Stamp(2), 1, events, 9))
-    assert (incoming.last, incoming.count, incoming.progress) == (Stamp(2), 1, 3)
+    assert (incoming.last, incoming.count, incoming.watermark) == (Stamp(2), 1, 3)
 
 
 def test_all_types_of_columns_fit_and_so_does_a_loss() -> None:
@@ -155,7 +155,7 @@ def test_numbers_that_cannot_be_are_refused_when_they_are_decoded(fields: list[o
 
 def test_a_durable_replica_starts_again_with_an_ack_that_turned_out_a_lie() -> None:
     """An ack ahead of what this replica has made cannot be judged yet; on disk it kept the replica from starting, and
-    told to its fellows it would cost this replica its links."""
+    told to its peers it would cost this replica its links."""
     table = playing()
     replica = table.machines["N1/0"]
     queue = replica.outgoing.queues["s1"]

@@ -22,11 +22,11 @@ def queue(*times: int) -> Queue:
     return made
 
 
-def test_the_next_batch_is_accepted_and_its_progress_counts() -> None:
+def test_the_next_batch_is_accepted_and_its_watermark_counts() -> None:
     incoming = Incoming("s")
     taken = incoming.take(Batch("s", BEFORE_ALL, 0, (event(3), event(5)), 8))
     assert (taken.verdict, len(taken.events), incoming.last, incoming.count) == (Verdict.NEXT, 2, Stamp(5), 2)
-    assert incoming.progress == 8
+    assert incoming.watermark == 8
 
 
 def test_a_duplicate_is_dropped_and_an_overlap_cut() -> None:
@@ -43,12 +43,12 @@ def test_a_gap_is_seen_and_nothing_moves() -> None:
     assert incoming.last == BEFORE_ALL
 
 
-def test_progress_that_arrives_after_a_lost_event_does_not_count() -> None:
+def test_watermark_that_arrives_after_a_lost_event_does_not_count() -> None:
     incoming = Incoming("s")
     incoming.take(queue(1).batch(0, 1))
     taken = incoming.take(Batch("s", Stamp(2), 2, (), 9))
     assert taken.verdict is Verdict.GAP
-    assert incoming.progress < 2
+    assert incoming.watermark < 2
 
 
 def test_a_sender_whose_replica_has_diverged_is_not_believed() -> None:

@@ -44,7 +44,7 @@ def ends_perfect(table: Table, times: list[int], stream: str) -> None:
         table.run_until(lambda: not table.machines["src/0"].full)
         table.publish(time)
     table.call("src/0", "end", "a")
-    table.run_until(lambda: table.machines["app/0"].intake.streams[stream].progress == TIME_MAX)
+    table.run_until(lambda: table.machines["app/0"].intake.streams[stream].watermark == TIME_MAX)
     expected = perfect(table.topology, published(times + later))[stream]
     assert expected, "nothing is to be delivered, so nothing is shown"
     assert table.situations(stream) == expected
@@ -223,7 +223,7 @@ def test_acks_that_reach_only_one_of_two_leaders_reach_the_other_by_gossip() -> 
 
 
 def test_the_diamond_does_not_wait_for_itself_under_back_pressure() -> None:
-    """X -> Y, Z -> W with the smallest bounds: progress needs no credit."""
+    """X -> Y, Z -> W with the smallest bounds: watermark needs no credit."""
     nodes = (
         NodeSpec("src", Role.SOURCE, outputs=("a",)),
         NodeSpec("X", Role.CORRELATION, ("a",), ("y0", "z0"), 1),
@@ -265,7 +265,7 @@ def test_a_loss_is_declared_in_the_stream_and_so_at_every_replica() -> None:
         assert [(lost.event.stamp, lost.cause) for lost in table.delivered[name]] == [(Stamp(20), "the sensor was off")]
         assert isinstance(table.delivered[name][0], Lost)
     table.call("src/0", "end", "a")
-    table.run_until(lambda: table.machines["app/0"].intake.streams["s1"].progress == TIME_MAX)
+    table.run_until(lambda: table.machines["app/0"].intake.streams["s1"].watermark == TIME_MAX)
     assert table.situations("s1") == perfect(table.topology, published([10, 30]))["s1"]
 
 
@@ -274,7 +274,7 @@ def test_credit_that_ends_inside_a_time() -> None:
     burst = [Event("a", Stamp(10, n), (), {"v": n}) for n in range(9)]
     table.call("src/0", "publish", burst)
     table.call("src/0", "end", "a")
-    table.run_until(lambda: table.machines["app/0"].intake.streams["s1"].progress == TIME_MAX)
+    table.run_until(lambda: table.machines["app/0"].intake.streams["s1"].watermark == TIME_MAX)
     assert table.situations("s1") == perfect(table.topology, burst)["s1"]
 
 
@@ -315,7 +315,7 @@ def test_a_lost_ack_is_repeated() -> None:
     assert len(table.machines["src/0"].outgoing.queues["a"]) == 0
 
 
-def test_progress_has_the_stream_s_prev_not_the_last_one_sent() -> None:
+def test_watermark_has_the_stream_s_prev_not_the_last_one_sent() -> None:
     """A lagging zombie that pruned by gossip must not promise over what this receiver lacks."""
     table = started(levels=2)
     table.publish(10, 20, 30, 40, 50)
@@ -348,7 +348,7 @@ def test_a_snapshot_holds_the_merge_buffer() -> None:
     table.crash("N/0")
     table.call("quiet/0", "end", "b")
     table.call("src/0", "end", "a")
-    table.run_until(lambda: table.machines["app/0"].intake.streams["s"].progress == TIME_MAX)
+    table.run_until(lambda: table.machines["app/0"].intake.streams["s"].watermark == TIME_MAX)
     from unerring.simulation.scenarios.correlation import reference
 
     assert table.situations("s") == reference(table.topology, {"a": published([10, 20, 30]), "b": []})["s"]
@@ -484,7 +484,7 @@ def test_resume_is_an_ack() -> None:
     assert len(source.outgoing.queues["a"]) == 1
     replica = table.machines["N1/0"].intake
     last = replica.streams["a"]
-    resume = Resume("a", last.last, last.count, 1, last.count + 10, last.progress)
+    resume = Resume("a", last.last, last.count, 1, last.count + 10, last.watermark)
     table.perform("src/0", source.handle("N1/0", resume, table.now))
     assert len(source.outgoing.queues["a"]) == 0
     assert isinstance(source.outgoing.queues["a"].batch(3, 3), Batch)
@@ -516,6 +516,6 @@ def test_a_receiver_that_its_leader_does_not_reach_is_served_after_a_pause_too()
     table.publish(30, 40)
     table.run(3 * SECOND)
     streams = [table.machines[name].intake.streams["s1"] for name in ("N2/0", "N2/1")]
-    assert [stream.progress for stream in streams] == [40, 40], "watermarks are served too"
+    assert [stream.watermark for stream in streams] == [40, 40], "watermarks are served too"
     table.heal()
     ends_perfect(table, [10, 20, 30, 40], "s2")

@@ -1,4 +1,4 @@
-"""The outgoing queue: pruned by stamp, credit in whole times, progress capped before what was not sent."""
+"""The outgoing queue: pruned by stamp, credit in whole times, watermark capped before what was not sent."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def test_credit_that_ends_inside_a_time_lets_the_whole_time_pass() -> None:
     assert queue.allowed(2, 0) == 4
 
 
-def test_progress_is_capped_before_the_first_event_not_sent() -> None:
+def test_watermark_is_capped_before_the_first_event_not_sent() -> None:
     queue = Queue("s")
     queue.append([event(1), event(5)])
     queue.advance(9)
-    assert queue.batch(0, 1).progress == 4
-    assert queue.batch(0, 2).progress == 9
+    assert queue.batch(0, 1).watermark == 4
+    assert queue.batch(0, 2).watermark == 9
 
 
-def test_an_output_at_or_before_promised_progress_breaks_the_invariant() -> None:
+def test_an_output_at_or_before_promised_watermark_breaks_the_invariant() -> None:
     queue = Queue("s")
     queue.advance(5)
     with pytest.raises(InvariantBreach):

@@ -32,9 +32,9 @@ def test_they_hold_for_durable_replicas_and_for_an_engine_on_its_own_time(name: 
 EARLY = [
     "no duplicate filter",
     "no prev",
-    "progress counts before its event",
+    "a watermark counts before its event",
     "credit ends inside a time",
-    "progress is not capped",
+    "the watermark is not capped",
     "prev is the last one sent",
     "merge by arrival",
     "snapshot without merge buffer",

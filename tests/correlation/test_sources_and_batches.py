@@ -46,7 +46,7 @@ def test_a_source_that_follows_a_log_keeps_its_mark_alone_and_is_handed_the_rest
     assert list(disk) == ["source/a/state"]
     again = source()
     queue = again.outgoing.queues["a"]
-    assert (queue.last, queue.count, queue.progress) == (Stamp(2, 1), 3, 1), "more of time 2 follows the mark"
+    assert (queue.last, queue.count, queue.watermark) == (Stamp(2, 1), 3, 1), "more of time 2 follows the mark"
     disk.take(again.handle("N1/0", Ack("a", Stamp(3), 5, 1, 99), 0))
     rest = [one for one in log if one.stamp > queue.last]
     sent = disk.take(again.publish(rest, 0))
@@ -73,4 +73,4 @@ def test_events_travel_alone_at_low_load_and_together_at_high_load() -> None:
     table.perform("src/0", source.handle("N1/0", Ack("a", Stamp(20), 2, 1, 999), table.now))
     batches = [message for _, to, message in table.waiting if to == "N1/0" and isinstance(message, Batch)]
     assert [len(batch.events) for batch in batches if batch.events] == [1, 1, 6]
-    assert source.outgoing.queues["a"].progress > TIME_MIN
+    assert source.outgoing.queues["a"].watermark > TIME_MIN

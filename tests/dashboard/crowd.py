@@ -48,7 +48,7 @@ def many_nodes(data: Path) -> list[str]:
     Cluster(app="nobody:knows", topology=made, addresses=dict.fromkeys(names, "127.0.0.1:1")).write(data / "live")
     for number, name in enumerate(names):
         told = {"phase": "MEMBER", "leads": name.endswith("/0"), "incarnation": 1, "elections": 1, **describe(object())}
-        told["outputs"] = {name.partition("/")[0]: {"events": number, "queued": number % 7, "progress": 1}}
+        told["outputs"] = {name.partition("/")[0]: {"events": number, "queued": number % 7, "watermark": 1}}
         note(data / "live" / "status" / f"{dotted(name)}.json", name, told)
     return names
 

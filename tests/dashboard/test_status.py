@@ -97,7 +97,7 @@ def test_a_level_is_as_far_behind_as_it_is_now(tmp_path: Path) -> None:
     made = [event for event in Plant(seed=3).events(400) if event.stream == "Produced"]
     for number, event in enumerate(made):
         writer.append("plant", (1, number + 1), event.stamp, dict(event.payload), 0)
-    writer.progress(made[-1].stamp.time, 0)
+    writer.advance(made[-1].stamp.time, 0)
     writer.seal()
     remember(tmp_path, "factory.app:app")
     through_us = made[-1].stamp.time - 7_000_000

@@ -54,7 +54,7 @@ def found(data: Path, peaks: dict[int, float]) -> None:
     for second, peak in peaks.items():
         payload = {"machine": "press-1", "since": (second - 1) * SECOND, "celsius": peak}
         writer.append("rule", (1, second), Stamp(second * SECOND), payload, 0)
-    writer.progress(max(peaks) * SECOND, 0)
+    writer.advance(max(peaks) * SECOND, 0)
     writer.seal()
 
 

@@ -98,7 +98,7 @@ def test_a_tree_stopped_anywhere_goes_on_the_same() -> None:
     for event in events:
         tree.push(event)
         for name in {"Produced", "Consumed", "Stored", "Delivered", "StoragePrice"} - {event.stream}:
-            tree.progress(name, event.stamp.time)
+            tree.advance(name, event.stamp.time)
         made += tree.run()
         state = tree.snapshot()
         tree = QueryTree(plans)

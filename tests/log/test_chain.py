@@ -84,7 +84,7 @@ def test_names_sort_as_time_does(a: int, b: int) -> None:
     assert segment_start("notes.txt") is None
 
 
-def test_segments_follow_each_other_and_empty_ones_carry_progress(store: Store) -> None:
+def test_segments_follow_each_other_and_empty_ones_carry_watermark(store: Store) -> None:
     chain = EventLog(store).create(READING, buckets=3)
     assert chain.through_us == TIME_MIN
     chain.seal(10, table([1, 5, 9]))

@@ -117,7 +117,7 @@ def test_events_of_a_channel_keep_their_time_and_what_cannot_be_read_is_written_
     done = bring_back(log.chain("Burst"), corrected(bad, time=20, machine="c", celsius=2.0))
     assert (done.brought, [one.detail for one in done.stayed]) == (2, ["it never came, so there are no bytes"])
     assert machines(log) == [(20, 0, "c"), (20, 1, "c")]
-    writer.progress(30, now=0)
+    writer.advance(30, now=0)
     writer.seal()
     assert machines(log) == [(20, 0, "c"), (20, 1, "c")], "what the stream passed meanwhile"
     assert [one.sequence for one in held(log, "Burst")] == [3, 4]
@@ -152,7 +152,7 @@ def test_whatever_ends_it_half_way_each_event_is_back_once(at: int, after: bool)
     writer = LogWriter(EventLog(CrashingStore(kept, 10**9, after)), BURST)
     for sequence in range(4):
         writer.append("p", (1, sequence), Stamp(10 + sequence), {"machine": "abcd"[sequence], "celsius": "hot"}, now=0)
-    writer.progress(100, now=0)
+    writer.advance(100, now=0)
     writer.seal()
     log = EventLog(CrashingStore(kept, at, after))
     with contextlib.suppress(Crash):

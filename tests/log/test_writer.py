@@ -49,12 +49,12 @@ def test_a_full_writer_says_so_and_takes_no_more() -> None:
         WriterConfig(rows_per_segment=10, rows_held_max=5)
 
 
-def test_progress_alone_makes_an_empty_segment() -> None:
+def test_watermark_alone_makes_an_empty_segment() -> None:
     writer = LogWriter(EventLog(MemoryStore()), READING)
-    writer.progress(50, now=0)
+    writer.advance(50, now=0)
     writer.seal()
     assert writer.chain.through_us == 50
-    writer.progress(40, now=0)
+    writer.advance(40, now=0)
     assert writer.due_us() is None
     writer.end(now=0)
     writer.seal()
@@ -68,7 +68,7 @@ def test_with_ordinals_the_last_time_waits_until_it_is_whole() -> None:
     assert writer.seal() == {"p": (0, 1)}
     assert writer.chain.through_us == 8
     writer.append("p", (0, 3), Stamp(9, 1), payload(9), now=0)
-    writer.progress(9, now=0)
+    writer.advance(9, now=0)
     assert writer.seal() == {"p": (0, 3)}
     rows = writer.chain.read(0, 9).to_pylist()
     assert [(row["time"], row["ordinal"], row["_sequence"]) for row in rows] == [
@@ -99,7 +99,7 @@ def test_whether_a_stream_is_strict_may_change() -> None:
     relaxed = LogWriter(log, msgspec.structs.replace(READING, strict=False))
     for sequence in (1, 2):
         relaxed.append("p", (0, sequence), Stamp(2, sequence), payload(2), now=0)
-    relaxed.progress(2, now=0)
+    relaxed.advance(2, now=0)
     relaxed.seal()
     assert times_in(relaxed.chain) == [1, 2, 2]
 

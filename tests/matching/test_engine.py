@@ -243,7 +243,7 @@ def test_random_rules_stacked_on_random_rules() -> None:
         for event in sorted(events, key=lambda event: (event.stream, event.stamp)):
             tree.push(event)
         for source in below.inputs:
-            tree.progress(source.schema.name, 40)
+            tree.advance(source.schema.name, 40)
         assert sorted(map(repr, tree.run())) == sorted(map(repr, expected)), seed
         done += len(expected)
     assert done > 200

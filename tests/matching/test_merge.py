@@ -27,7 +27,7 @@ def test_a_time_is_released_when_every_stream_has_reached_it() -> None:
     merge.push(event(T, 5))
     assert merge.release()[0] == [], "T may have a second event at 5"
     merge.push(event(T, 5, 1))
-    merge.progress("T", 5)
+    merge.advance("T", 5)
     rows, through = merge.release()
     assert [(row.rank, row.event.stamp.ordinal) for row in rows] == [(0, 0), (0, 1), (1, 0)]
     assert through == 5
@@ -59,14 +59,14 @@ def test_any_arrival_gives_one_order() -> None:
         assert all(isinstance(row, Row) for row in rows)
 
 
-def test_stamps_must_increase_and_promises_are_kept() -> None:
+def test_stamps_must_increase_and_watermarks_hold() -> None:
     merge = Merge(STREAMS)
     merge.push(event(S, 5))
     with pytest.raises(SchemaError, match="stamps must increase"):
         merge.push(event(S, 5))
-    merge.progress("T", 9)
-    merge.progress("T", 3)
-    with pytest.raises(SchemaError, match="progress to 9"):
+    merge.advance("T", 9)
+    merge.advance("T", 3)
+    with pytest.raises(SchemaError, match="watermark 9"):
         merge.push(event(T, 9))
 
 
@@ -80,8 +80,8 @@ def test_it_is_bounded_but_a_time_may_always_end() -> None:
     assert merge.room("T", 2)
     merge.push(event(T, 2, 1))
     assert merge.room("S", 1), "the stream that the others wait for is never held back"
-    merge.progress("S", 2)
-    merge.progress("T", 2)
+    merge.advance("S", 2)
+    merge.advance("T", 2)
     merge.release()
     assert merge.room("T", 3)
 

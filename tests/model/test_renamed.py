@@ -6,6 +6,7 @@ import pytest
 
 import unerring.simulation
 from unerring.cli import RENAMED, main
+from unerring.model import renamed_keywords
 
 
 def test_an_old_name_is_the_new_thing_and_warns() -> None:
@@ -24,3 +25,12 @@ def test_an_old_option_works_and_warns(old: str, new: str, capsys: pytest.Captur
     with pytest.raises(SystemExit):
         main(["simulate", "counter-of-nobody", f"{old}=x"])
     assert f"unerring: {old} is now {new}" in capsys.readouterr().err
+
+
+def test_an_old_keyword_works_and_warns() -> None:
+    @renamed_keywords(old="new")
+    def double(*, new: int) -> int:
+        return 2 * new
+
+    with pytest.warns(DeprecationWarning, match="the argument old is now new"):
+        assert double(old=4) == 8  # type: ignore[call-arg]

@@ -48,7 +48,7 @@ def test_a_quiet_channel_lets_absences_be_found(tmp_path: Path) -> None:
                 return log.chain("Typed").through_us > 0
 
             wait(heard, feeds)
-            out.progress(10 * SECOND_US)  # and not one event more
+            out.watermark(10 * SECOND_US)  # and not one event more
             wait(lambda: log.chain("Typed").through_us == 10 * SECOND_US, feeds)
             shares = [Share(level, bucket) for bucket in range(level.buckets)]
             advance(level, shares, log.chain("Typed").through_us)

@@ -63,7 +63,7 @@ def test_a_live_run_goes_on_where_it_was_stopped(spark: SparkSession, tmp_path: 
             assert "unerring_events_total" in text
         publish(out, ROUNDS + 1, 2 * ROUNDS)  # while nobody listens: the producer keeps it for the registered log
         with running(app, tmp_path) as run:
-            out.progress(3 * ROUNDS * SECOND_US)
+            out.watermark(3 * ROUNDS * SECOND_US)
             wait(lambda: (run.views[0].through_us or 0) >= 3 * ROUNDS * SECOND_US, run)
     pairs = sealed(tmp_path, "W1")
     assert [event.stamp.time for event in pairs] == [n * SECOND_US + 1 for n in range(1, 2 * ROUNDS + 1)]

@@ -124,7 +124,7 @@ class Feeds:
             url,
             explicit=True,
             positions=positions,
-            on_progress=lambda time_us: writer.progress(time_us, monotonic_us()),
+            on_watermark=lambda time_us: writer.advance(time_us, monotonic_us()),
             config=ConsumerConfig(start=start, registered=self._name_at_producers(writer)),
         )
         self._subscribers[writer.schema.name] = subscriber
@@ -176,7 +176,7 @@ class Feeds:
                 else:
                     writer.undecodable(producer, mark, event.value, payload, now)
             if not batch.more:
-                writer.progress(batch[-1].time, monotonic_us())
+                writer.advance(batch[-1].time, monotonic_us())
             await asyncio.sleep(0)
 
     def _decode(self, raw: bytes, schema: StreamSchema) -> dict[str, Any] | str:

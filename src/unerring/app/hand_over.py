@@ -67,7 +67,7 @@ class Handing:
             return
         batch = Batch(stream, place.last, place.count, events, through_us)
         await host.driver.put(ENGINE, Produced((batch,)))
-        while replica.made[stream].progress < through_us and self._places[stream] is place:
+        while replica.made[stream].watermark < through_us and self._places[stream] is place:
             await asyncio.sleep(0 if events else LOOK_S)
         if events:
             place.last, place.count = events[-1].stamp, place.count + len(events)

@@ -27,8 +27,8 @@ async def follow(data: Path, schema: StreamSchema, buckets: int, host: Host) -> 
     chain = EventLog(data / "log").create(schema, buckets)
     source: Any = host.driver.machine
     queue = source.outgoing.queues[schema.name]
-    chain.check_reached(queue.progress, f"the source of {schema.name}")
-    done_us = max(queue.progress, chain.base.from_us)
+    chain.check_reached(queue.watermark, f"the source of {schema.name}")
+    done_us = max(queue.watermark, chain.base.from_us)
     pause_s = LOOK_S
     while True:
         reached_us = chain.refresh()
@@ -72,5 +72,5 @@ async def _hand_over(host: Host, source: Any, queue: Any, events: tuple[Event, .
         await asyncio.sleep(LOOK_S)
     wanted = events[-1].stamp if events else None
     await host.driver.put(PRODUCER, Publish(queue.stream, events, progress))
-    while (wanted is not None and queue.last < wanted) or queue.progress < progress:
+    while (wanted is not None and queue.last < wanted) or queue.watermark < progress:
         await asyncio.sleep(0)

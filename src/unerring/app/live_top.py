@@ -92,7 +92,7 @@ class Top:
         """Up to which time everything is committed. The machine may know of more, whose commit is under way."""
         lane, incoming = self.lanes[stream], self.machine.intake.streams[stream]
         if lane.count == incoming.count:
-            return incoming.progress
+            return incoming.watermark
         return lane.events[-1][1].stamp.time - 1 if lane.events else TIME_MIN
 
     def _seal_now(self, stream: str, through_us: int) -> None:

@@ -234,7 +234,7 @@ class Run:
             self.metrics.add("unerring_events_total", sealed.rows, level=number)
             for name, count in sealed.situations.items():
                 self.metrics.add("unerring_situations_total", count, stream=name)
-            self.metrics.set("unerring_progress_seconds", sealed.through_us / 1e6, level=number)
+            self.metrics.set("unerring_level_watermark_seconds", sealed.through_us / 1e6, level=number)
             self.metrics.set("unerring_batch_seconds", view.batch_s, level=number)
             self.metrics.set("unerring_state_keys", sealed.keys, level=number)
             reached = min(batches.reached_us(chain, sealed.through_us) for chain in inputs.values())

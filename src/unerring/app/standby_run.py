@@ -180,7 +180,7 @@ class Watch:
             set_("unerring_batch_seconds", level["batch_s"], **labels)
             set_("unerring_state_keys", level["keys"], **labels)
             if level["through_us"] is not None:
-                set_("unerring_progress_seconds", level["through_us"] / 1e6, **labels)
+                set_("unerring_level_watermark_seconds", level["through_us"] / 1e6, **labels)
         state = told["state"].replace("_", " ").replace("member", "leads" if leads else "stands by")
         if told.get("refused"):
             state = f"stopped: {told['refused']}"

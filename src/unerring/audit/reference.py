@@ -33,7 +33,7 @@ def perfect_run(
             invariant(schema.name in streams, f"the reference run has no stream {schema.name!r}; order the stages")
             for event in streams[schema.name]:
                 merge.push(event)
-            merge.progress(schema.name, through)
+            merge.advance(schema.name, through)
         rows, reached = merge.release()
         for stream, events in stage.feed(rows, reached).items():
             streams.setdefault(stream, []).extend(events)

@@ -20,8 +20,8 @@ from unerring.channels.messages import (
     Nack,
     Newcomer,
     Peer,
-    Promise,
     Stale,
+    Watermark,
     producer_id,
 )
 from unerring.channels.producer import Producer
@@ -49,9 +49,9 @@ __all__ = [
     "Position",
     "Producer",
     "ProducerConfig",
-    "Promise",
     "Relay",
     "Stale",
     "Start",
+    "Watermark",
     "producer_id",
 ]

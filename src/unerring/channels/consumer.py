@@ -19,8 +19,8 @@ from unerring.channels.messages import (
     Nack,
     Newcomer,
     PresentEpoch,
-    Promise,
     Stale,
+    Watermark,
     any_epoch,
     check_epoch,
 )
@@ -47,7 +47,7 @@ class Consumer:
     """One consumer of any number of producers.
 
     `Deliver` effects carry Frames and Loss values, in order for each producer; the driver answers each with `accepted`
-    once the application has taken it. A Promise stands in the same order and is not answered.
+    once the application has taken it. A Watermark stands in the same order and is not answered.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Consumer:
         else:
             feed.learn(beat.last)
         if beat.epoch == feed.epoch:
-            feed.promise(beat.last, beat.progress_us)
+            feed.see_watermark(beat.last, beat.watermark_us)
         self._hand(feed, effects)
         self._watch(feed, now, effects)
         return effects
@@ -378,9 +378,9 @@ class Consumer:
     def _hand(self, feed: Feed, effects: Effects) -> None:
         while (segment := feed.hand(self._config.in_hand_max)) is not None:
             effects.append(Deliver(segment))
-        promised_us = feed.take_promise()
-        if promised_us is not None:
-            effects.append(Deliver(Promise(feed.producer, feed.epoch, feed.handed_through, promised_us)))
+        watermark_us = feed.take_watermark()
+        if watermark_us is not None:
+            effects.append(Deliver(Watermark(feed.producer, feed.epoch, feed.handed_through, watermark_us)))
 
     def _acks(self) -> Effects:
         return [

@@ -66,8 +66,8 @@ class Feed:
         self.held: list[Segment] = []
         self.held_firsts: list[int] = []
         self.account = Account(self.producer, epoch, cut, max(known_last, cut - 1), cut - 1)
-        self._promise: tuple[int, int] | None = None  # behind which sequence, and up to which time
-        self._promised_us: int | None = None
+        self._watermark: tuple[int, int] | None = None  # behind which sequence, and up to which time
+        self._watermark_us: int | None = None
         self.kept_count = sum(map(_count, self.ready))
         self.kept_bytes = sum(map(_size, self.ready))
 
@@ -194,20 +194,20 @@ class Feed:
         """How many of [first, last] are neither in order nor held back."""
         return sum(high - low + 1 for low, high in self._gaps(max(first, self.next), last))
 
-    def promise(self, last: int, progress_us: int | None) -> None:
+    def see_watermark(self, last: int, watermark_us: int | None) -> None:
         """Whatever comes behind `last` is stamped later than this time."""
-        if progress_us is not None and (self._promised_us is None or progress_us > self._promised_us):
-            self._promise, self._promised_us = (last, progress_us), progress_us
+        if watermark_us is not None and (self._watermark_us is None or watermark_us > self._watermark_us):
+            self._watermark, self._watermark_us = (last, watermark_us), watermark_us
 
     # --- the application's side
 
-    def take_promise(self) -> int | None:
-        """The newest promise, once everything before it was handed over."""
-        if self._promise is None or self.recovering or self.handed_through < self._promise[0]:
+    def take_watermark(self) -> int | None:
+        """The newest watermark, once everything before it was handed over."""
+        if self._watermark is None or self.recovering or self.handed_through < self._watermark[0]:
             return None
-        _, promised_us = self._promise
-        self._promise = None
-        return promised_us
+        _, watermark_us = self._watermark
+        self._watermark = None
+        return watermark_us
 
     def hand(self, in_hand_max: int) -> Segment | None:
         """The next segment for the application, when there is one and the application has room for it."""

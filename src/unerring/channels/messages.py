@@ -3,7 +3,7 @@
 | message | from → to | when |
 |---|---|---|
 | Frames | producer → all; producer → one (replay) | events were published; an answer to a NACK |
-| Heartbeat | producer → all; producer → one | a burst went idle; a first Ack; an empty NACK; a promise of progress |
+| Heartbeat | producer → all; producer → one | a burst went idle; a first Ack; an empty NACK; a watermark |
 | Nack | consumer → producer; consumer → peer | a gap, after a short pause; repeated with growing pauses |
 | Peer | consumer → producer | it keeps signed batches and can be asked for them |
 | Evicted | producer → consumer | a NACK for frames that are gone: the lowest sequence still there |
@@ -155,8 +155,8 @@ class Heartbeat(Message, frozen=True, gc=False):
     """What its signed batches are checked with."""
     peers: Annotated[tuple[Name, ...], Meta(max_length=RANGES_MAX)] = ()
     """Who keeps its signed batches and can be asked for them when it cannot."""
-    progress_us: Time | None = None
-    """A promise: whatever comes behind `last` is stamped later than this."""
+    watermark_us: Time | None = None
+    """A watermark: whatever comes behind `last` is stamped later than this."""
 
 
 class Nack(Message, frozen=True, gc=False):
@@ -234,14 +234,14 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
     consumer: str
 
 
-class Promise(msgspec.Struct, frozen=True, gc=False):
+class Watermark(msgspec.Struct, frozen=True, gc=False):
     """To the consumer's application, in its place in the stream: nothing at or before this time follows."""
 
     producer: int
     epoch: int
     last: int
     """The sequence behind which it stands."""
-    progress_us: int
+    watermark_us: int
 
 
 class Loss(msgspec.Struct, frozen=True, gc=False):

@@ -103,7 +103,7 @@ class Producer:
         self.closed = False
         self._direct = direct
         self._last_stamp: tuple[int, int] | None = None
-        self._promised_us: int | None = None
+        self._watermark_us: int | None = None
         self._published_us = 0
         self._buffer = ReplayBuffer()
         self._registered: dict[str, int] = {}  # consumer → what it has accepted
@@ -195,17 +195,17 @@ class Producer:
             effects.append(timer)
         return effects
 
-    def progress(self, time_us: int, now: int) -> Effects:
-        """A promise to publish nothing at or before this time: lets others move on while there is nothing to say.
+    def advance(self, time_us: int, now: int) -> Effects:
+        """A watermark: nothing more is published at or before this time, so that others move on in a quiet stream.
 
         A durable producer keeps it before it tells it, and goes on above it after a restart.
         """
         if self.closed:
-            raise CallerError(f"producer {self.name!r} is closed: it has nothing more to promise; open a new one")
+            raise CallerError(f"producer {self.name!r} is closed: it sends no watermark any more; open a new one")
         if self._last_stamp is not None and (time_us, ORDINAL_MAX) <= self._last_stamp:
             return []
         self._last_stamp = (time_us, ORDINAL_MAX)
-        self._promised_us = time_us
+        self._watermark_us = time_us
         kept = [Persist((last_put(self.last, self._last_stamp),), self._take_forgotten())]
         return [*(kept if self._config.durable else []), Broadcast(self._heartbeat())]
 
@@ -215,8 +215,8 @@ class Producer:
         self.closed = True
         puts = [closed_put(self.last)]
         if self._last_stamp is not None and self.goes_on:
-            self._promised_us = self._last_stamp[0]
-            self._last_stamp = (self._promised_us, ORDINAL_MAX)
+            self._watermark_us = self._last_stamp[0]
+            self._last_stamp = (self._watermark_us, ORDINAL_MAX)
             puts += [last_put(self.last, self._last_stamp)] if self._config.durable else []
         effects: Effects = [Persist(tuple(puts), self._take_forgotten())]
         if self._beat.on:
@@ -281,7 +281,7 @@ class Producer:
             return []
         if self._last_stamp[0] % SECOND_US == 0 and now - self._published_us < SECOND_US:
             return []
-        return self.progress(self._last_stamp[0], now)
+        return self.advance(self._last_stamp[0], now)
 
     def _on_nack(self, sender: Address, nack: Nack, now: int) -> Effects:
         if nack.epoch < self.epoch or not nack.ranges or nack.ranges[-1][1] > self.last:
@@ -474,5 +474,5 @@ class Producer:
             self._previous_last,
             b"" if self._signer is None else self._signer.key,
             tuple(self._peers),
-            self._promised_us,
+            self._watermark_us,
         )

@@ -27,9 +27,9 @@ from unerring.channels.messages import (
     Newcomer,
     Peer,
     PresentEpoch,
-    Promise,
     Range,
     Stale,
+    Watermark,
     any_epoch,
     joined,
 )
@@ -86,7 +86,7 @@ class Relay:
         passed = self._passed.get(message.producer)
         if passed is not None:
             effects.extend(passed.answer_waiting(message))
-            if passed.promised_us != passed.told_us:
+            if passed.watermark_us != passed.told_us:
                 effects.append(Broadcast(passed.heartbeat(self._direct)))
         return effects
 
@@ -120,10 +120,10 @@ class Relay:
             if not isinstance(effect, Deliver):
                 out.append(effect)
                 continue
-            segment: Frames | Loss | Promise = effect.what
-            if isinstance(segment, Promise):
+            segment: Frames | Loss | Watermark = effect.what
+            if isinstance(segment, Watermark):
                 passed = self._passing(segment.producer, segment.epoch, segment.last + 1, now, out)
-                passed.promised_us = segment.progress_us
+                passed.watermark_us = segment.watermark_us
                 continue
             passed = self._passing(segment.producer, segment.epoch, segment.first, now, out)
             if isinstance(segment, Frames):
@@ -187,9 +187,9 @@ class _Passed:
         self.producer = producer
         self.epoch = epoch
         self.last = first - 1
-        self.promised_us: int | None = None
+        self.watermark_us: int | None = None
         self.told_us: int | None = None
-        """The promise that was passed on last."""
+        """The watermark that was passed on last."""
         self.name: str = "" if before is None else before.name
         self.upstream: Address = "" if before is None else before.upstream
         self.previous_epoch = 0
@@ -219,7 +219,7 @@ class _Passed:
 
     def heartbeat(self, direct: Address) -> Heartbeat:
         # Where the epoch before ended only the producer knows: what was passed on last may not have been last.
-        self.told_us = self.promised_us
+        self.told_us = self.watermark_us
         return Heartbeat(
             self.producer,
             self.epoch,
@@ -230,7 +230,7 @@ class _Passed:
             self.previous_last,
             self.key,
             tuple(dict.fromkeys((*self.peers, *self.peers_above))),
-            self.promised_us,
+            self.watermark_us,
         )
 
     def answer(self, sender: Address, nack: Nack, now: int) -> Effects:

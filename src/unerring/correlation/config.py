@@ -21,16 +21,16 @@ class CorrelationConfig(ProcessConfig, frozen=True, forbid_unknown_fields=True):
     """Durable mode: accepted events between two snapshots on disk."""
 
     bound_ahead_us: int = SECOND_US
-    """How far a source's bound on disk lies above the promise that needed it, so that few promises need one. 0 for a
-    source whose producer keeps its own position, such as the event log: it must go on exactly where it was."""
+    """How far a source's bound on disk lies above the watermark that needed it, so that few need one. 0 for a source
+    whose producer keeps its own position, such as the event log: it must go on exactly where it was."""
 
     # How often.
     tick_us: int = 20 * MILLISECOND_US
     gossip_us: int = 50 * MILLISECOND_US
     process_pause_us: int = 1 * MILLISECOND_US
     """After events were processed, before the next ones are: those that come meanwhile go together."""
-    progress_pause_us: int = 2 * MILLISECOND_US
-    """Progress alone goes out at most this often."""
+    watermark_pause_us: int = 2 * MILLISECOND_US
+    """A watermark alone goes out at most this often."""
     ack_repeat_us: int = 250 * MILLISECOND_US
     """Acks and credit are repeated to all upstream replicas: nothing else repeats a lost one."""
     record_poll_us: int = SECOND_US

@@ -45,25 +45,25 @@ class Election:
         self.latency_us = 0
         """To the previous hop, smoothed; set by the replica."""
         self.elections = 0
-        self.fellows: tuple[str, ...] = ()
+        self.peers: tuple[str, ...] = ()
         """The other caught-up replicas of the node."""
         self._alive = Detector(config.suspect_us_min, config.suspect_us_max)
         self._leaders: dict[str, bool] = {}
         self._latencies_us: dict[str, int] = {}
         self._gone: set[str] = set()
-        """Fellows whose link ended and who were not heard since: a vote does not wait for them."""
+        """Peers whose link ended and who were not heard since: a vote does not wait for them."""
         self._round = 0
         self._voting: _Voting | None = None
 
-    def arrange(self, fellows: Sequence[str], now: int) -> None:
+    def arrange(self, peers: Sequence[str], now: int) -> None:
         """The record changed."""
-        for name in self.fellows:
-            if name not in fellows:
+        for name in self.peers:
+            if name not in peers:
                 self._alive.forget(name)
                 self._leaders.pop(name, None)
                 self._gone.discard(name)
-        self.fellows = tuple(fellows)
-        for name in fellows:
+        self.peers = tuple(peers)
+        for name in peers:
             self._alive.expect(name, now)
 
     def reset(self) -> None:
@@ -74,11 +74,11 @@ class Election:
     def leader_seems_alive(self, now: int) -> bool:
         """Line 38."""
         return self.leading or any(
-            self._leaders.get(name, False) and not self._alive.suspects(name, now) for name in self.fellows
+            self._leaders.get(name, False) and not self._alive.suspects(name, now) for name in self.peers
         )
 
     def hear(self, sender: str, gossip: Gossip, now: int) -> Effects:
-        """A fellow's sign of life; a leader steps down for a better one."""
+        """A peer's sign of life; a leader steps down for a better one."""
         self._lives(sender, now)
         self._leaders[sender] = gossip.leader
         self._latencies_us[sender] = gossip.latency_us
@@ -116,32 +116,32 @@ class Election:
         return self.start(leader, now)
 
     def connected(self, peer: str) -> None:
-        """A link to a fellow is up again."""
+        """A link to a peer is up again."""
         self._gone.discard(peer)
 
     def disconnected(self, peer: str, now: int) -> Effects:
-        """A link to a fellow ended: neither its silence, if it leads, nor its vote is waited for."""
-        if peer not in self.fellows:
+        """A link to a peer ended: neither its silence, if it leads, nor its vote is waited for."""
+        if peer not in self.peers:
             return []
         self._gone.add(peer)
         if self._voting is not None and self._all_answered(self._voting):
             return self._close(self._voting, now)
         return self.leader_dead(peer, now)
 
-    def _lives(self, fellow: str, now: int) -> None:
-        self._alive.hear(fellow, now)
-        self._gone.discard(fellow)
+    def _lives(self, peer: str, now: int) -> None:
+        self._alive.hear(peer, now)
+        self._gone.discard(peer)
 
     def _all_answered(self, voting: _Voting) -> bool:
-        return all(name in voting.answers or name == voting.excluded or name in self._gone for name in self.fellows)
+        return all(name in voting.answers or name == voting.excluded or name in self._gone for name in self.peers)
 
     def start(self, excluded: str, now: int) -> Effects:
-        """Ask all fellows."""
+        """Ask all peers."""
         self._round += 1
         self.elections += 1
         self._voting = _Voting(self._round, excluded, now + self.config.vote_us, {self.name: self.latency_us})
         effects: Effects = [Report("correlation.election", f"{self.name} starts a vote")]
-        asked = [name for name in self.fellows if name != excluded]
+        asked = [name for name in self.peers if name != excluded]
         effects += [Send(name, Vote(self._round, excluded)) for name in asked]
         if self._all_answered(self._voting):
             effects += self._close(self._voting, now)
@@ -149,7 +149,7 @@ class Election:
 
     def vote(self, sender: str, vote: Vote, now: int) -> Effects:
         """Of concurrent votes the lowest starter's prevails."""
-        if sender not in self.fellows or vote.excluded == self.name:
+        if sender not in self.peers or vote.excluded == self.name:
             return []
         if self._voting is not None:
             if self.name < sender:
@@ -160,7 +160,7 @@ class Election:
 
     def candidate(self, sender: str, answer: Candidate, now: int) -> Effects:
         voting = self._voting
-        if voting is None or answer.round != voting.round or sender not in self.fellows:
+        if voting is None or answer.round != voting.round or sender not in self.peers:
             return []
         self._lives(sender, now)
         self._latencies_us[sender] = answer.latency_us
@@ -173,12 +173,12 @@ class Election:
 
     def elected(self, sender: str, elected: Elected, now: int) -> Effects:
         """The starter has chosen."""
-        if sender not in self.fellows:
+        if sender not in self.peers:
             return []
         self._voting = None
         if elected.leader == self.name:
             return self._lead()
-        if elected.leader in self.fellows:
+        if elected.leader in self.peers:
             self._leaders[elected.leader] = True
             self._alive.hear(elected.leader, now)
         return []
@@ -187,7 +187,7 @@ class Election:
         """Latency to the previous hop, then the lowest id, among those that answered."""
         self._voting = None
         best = min(voting.answers, key=lambda name: self._criterion(name, voting.answers[name]))
-        effects: Effects = [Send(name, Elected(voting.round, best)) for name in self.fellows if name != voting.excluded]
+        effects: Effects = [Send(name, Elected(voting.round, best)) for name in self.peers if name != voting.excluded]
         if best == self.name:
             return effects + self._lead()
         self._leaders[best] = True
@@ -204,7 +204,7 @@ class Election:
         """This leader cannot receive any more: it says so itself."""
         if not self.leading:
             return []
-        return [Send(name, LeaderDead(self.name)) for name in self.fellows]
+        return [Send(name, LeaderDead(self.name)) for name in self.peers]
 
     def _criterion(self, name: str, latency_us: int) -> tuple[int, str]:
         return latency_us // self.config.latency_step_us, name

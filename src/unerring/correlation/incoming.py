@@ -31,27 +31,27 @@ class Taken(NamedTuple):
     verdict: Verdict
     events: tuple[Event, ...]
     advanced: bool
-    """Events or progress that were not known before."""
+    """Events or a watermark that were not known before."""
 
 
 class Incoming:
     """Where one input stream stands."""
 
-    __slots__ = ("count", "last", "progress", "shapes", "stream")
+    __slots__ = ("count", "last", "shapes", "stream", "watermark")
 
     def __init__(
         self,
         stream: str,
         last: Stamp = BEFORE_ALL,
         count: int = 0,
-        progress: int = TIME_MIN,
+        watermark: int = TIME_MIN,
         shapes: Shapes | None = None,
     ) -> None:
         self.stream = stream
         self.last = last
         self.count = count
         """Events accepted since the stream began."""
-        self.progress = progress
+        self.watermark = watermark
         self.shapes = shapes
         """What its events must look like; None: they are this process's own."""
 
@@ -72,9 +72,9 @@ class Incoming:
             self._check(events)
             self.last = events[-1].stamp
             self.count += len(events)
-        advanced = bool(events) or batch.progress > self.progress
-        # Progress counts only behind the event it follows: that event is `last` now.
-        self.progress = max(self.progress, batch.progress)
+        advanced = bool(events) or batch.watermark > self.watermark
+        # A watermark counts only behind the event it follows: that event is `last` now.
+        self.watermark = max(self.watermark, batch.watermark)
         return Taken(Verdict.NEXT if advanced else Verdict.DUPLICATE, events, advanced)
 
     def _beyond(self, batch: Batch) -> tuple[Event, ...]:
@@ -93,10 +93,10 @@ class Incoming:
         return events[at:]
 
     def _check(self, events: tuple[Event, ...]) -> None:
-        """What follows the last one: rising, after what was promised, and of this stream."""
+        """What follows the last one: rising, after the watermark, and of this stream."""
         last, stream, shapes = self.last, self.stream, self.shapes
-        if events[0].stamp.time <= self.progress:
-            raise ProtocolError(f"stream {stream}: {events[0].stamp} comes after the promise of {self.progress}")
+        if events[0].stamp.time <= self.watermark:
+            raise ProtocolError(f"stream {stream}: {events[0].stamp} is not after the watermark {self.watermark}")
         for event in events:
             if event.stamp <= last or event.stream != stream:
                 raise ProtocolError(f"stream {stream}: {event.stamp} of {event.stream} cannot follow {last}")

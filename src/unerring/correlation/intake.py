@@ -112,7 +112,7 @@ class Intake:
         incoming = self.streams[stream]
         self._announced[stream] = self.credit(stream)
         credit = self._announced[stream]
-        message = Resume(stream, incoming.last, incoming.count, self.incarnation, credit, incoming.progress)
+        message = Resume(stream, incoming.last, incoming.count, self.incarnation, credit, incoming.watermark)
         return [Send(name, message) for name in (self._upstream[stream] if sender is None else (sender,))]
 
     def begin(self, now: int) -> Effects:

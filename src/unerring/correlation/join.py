@@ -66,16 +66,16 @@ class Join:
         return True
 
     def _ask(self, record: Record) -> Effects:
-        """One caught-up fellow after the other."""
-        fellows = [
+        """One caught-up peer after the other."""
+        peers = [
             name
             for name, member in record.of(node_of(self.name)).items()
             if name != self.name and member.standing is Standing.CAUGHT_UP
         ]
-        if not fellows:
+        if not peers:
             return [Report("correlation.nobody_to_join", f"{self.name}: no caught-up replica of its node is left")]
         self._giver += 1
-        return [Send(fellows[self._giver % len(fellows)], AskSnapshot(self.incarnation))]
+        return [Send(peers[self._giver % len(peers)], AskSnapshot(self.incarnation))]
 
     def part(self, part: SnapshotPart) -> tuple[Snapshot | None, Effects]:
         """A piece arrived; the snapshot when it was the last one."""

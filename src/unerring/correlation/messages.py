@@ -19,7 +19,7 @@ PARTS_MAX: Final = 1 << 16
 
 
 class Batch(Message, frozen=True):
-    """A run of one stream's events, each the direct successor of the one before; none at all is progress alone."""
+    """A run of one stream's events, each the direct successor of the one before; none at all is a watermark alone."""
 
     stream: Name
     prev: Stamp
@@ -27,7 +27,7 @@ class Batch(Message, frozen=True):
     index: Count
     """How many events the stream has before the first one here."""
     events: tuple[Event, ...]
-    progress: Time
+    watermark: Time
     """After the last one here the stream sends nothing at or before this time."""
 
 
@@ -42,14 +42,14 @@ class Ack(Message, frozen=True):
 
 
 class Resume(Message, frozen=True):
-    """An ack that asks for everything after `last` and `progress`: a gap was seen, or nothing moves."""
+    """An ack that asks for everything after `last` and `advance`: a gap was seen, or nothing moves."""
 
     stream: Name
     last: Stamp
     count: Count
     incarnation: Incarnation
     credit: Count
-    progress: Time
+    watermark: Time
 
 
 class Pruned(Message, frozen=True):
@@ -244,7 +244,7 @@ class Publish(Message, frozen=True):
 
     stream: Name
     events: tuple[Event, ...]
-    progress: Time
+    watermark: Time
 
 
 class Forget(Message, frozen=True):

@@ -35,10 +35,10 @@ class Held:
         "credit",
         "flights",
         "last",
-        "progress_at_us",
-        "progress_sent",
         "sent",
         "served_until_us",
+        "watermark_at_us",
+        "watermark_sent",
     )
 
     def __init__(self, last: Stamp = BEFORE_ALL, count: int = 0, credit: int = 0) -> None:
@@ -47,8 +47,8 @@ class Held:
         self.credit = credit
         self.sent = count
         """Number up to which this replica has sent to it."""
-        self.progress_sent = TIME_MIN
-        self.progress_at_us = NEVER
+        self.watermark_sent = TIME_MIN
+        self.watermark_at_us = NEVER
         self.served_until_us = NEVER
         """A receiver that asked is served until then, leader or not."""
         self.flights: list[int] = []
@@ -57,10 +57,10 @@ class Held:
         """A new leader waits so long for its word what it has; ASK: it is still to be asked."""
 
     def again(self) -> None:
-        """What was sent and not acknowledged may be lost: it goes out anew, and so does progress."""
+        """What was sent and not acknowledged may be lost: it goes out anew, and so does the watermark."""
         self.sent = self.count
-        self.progress_sent = TIME_MIN
-        self.progress_at_us = NEVER
+        self.watermark_sent = TIME_MIN
+        self.watermark_at_us = NEVER
         self.flights.clear()
 
     def learn(self, last: Stamp, count: int, credit: int) -> bool:
@@ -92,7 +92,7 @@ class Outgoing:
         self.transmissions = 0
         """Events sent, once for each receiver."""
         self.acked = False
-        """Whether acks came in that the fellows may not know."""
+        """Whether acks came in that the peers may not know."""
         self._takers = {stream: topology.takers(stream) for stream in streams}
         self._held: dict[str, dict[Receiver, Held]] = {stream: {} for stream in streams}
         self._receivers: dict[str, list[Receiver]] = {stream: [] for stream in streams}
@@ -103,10 +103,10 @@ class Outgoing:
         """Lines 19-22: every replica queues."""
         self.queues[stream].append(events)
 
-    def advance(self, progress: int) -> None:
+    def advance(self, watermark: int) -> None:
         """The node has processed all up to this time, so none of its streams brings anything at or before it."""
         for queue in self.queues.values():
-            queue.advance(progress)
+            queue.advance(watermark)
 
     @property
     def full(self) -> bool:
@@ -116,7 +116,7 @@ class Outgoing:
 
     @property
     def filling(self) -> bool:
-        """Whether it is time to ask receivers what they have, rather than wait for the fellows' word."""
+        """Whether it is time to ask receivers what they have, rather than wait for the peers' word."""
         return any(2 * len(queue) >= self.config.outgoing_events_max for queue in self.queues.values())
 
     # ---- sending -----------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class Outgoing:
             batches: dict[tuple[int, int], Batch] = {}
             for receiver in self._receivers[stream]:
                 held = held_by.get(receiver)
-                if held is None or (held.sent == queue.count and held.progress_sent >= queue.progress):
+                if held is None or (held.sent == queue.count and held.watermark_sent >= queue.watermark):
                     continue
                 if held.ask_until_us > now:
                     self._ask(receiver[0], held, asked, now, effects)
@@ -159,9 +159,9 @@ class Outgoing:
             return  # It has more than this replica has made so far, or lacks what is pruned here: that Resume tells.
         end = queue.allowed(held.sent, held.credit)
         start = held.sent
-        progress = queue.progress_after(end)
-        paused = now - held.progress_at_us < self.config.progress_pause_us
-        if start == end and (paused or progress <= held.progress_sent):
+        watermark = queue.watermark_after(end)
+        paused = now - held.watermark_at_us < self.config.watermark_pause_us
+        if start == end and (paused or watermark <= held.watermark_sent):
             return
         if 0 < end - start < self.config.batch_events_max and len(held.flights) >= self.config.flights_max:
             return  # The receiver is busy: what comes meanwhile goes out as one batch, with its next ack.
@@ -178,20 +178,20 @@ class Outgoing:
             if start == end:
                 break
         held.sent = end
-        held.progress_sent = progress
-        held.progress_at_us = now
+        held.watermark_sent = watermark
+        held.watermark_at_us = now
 
     @property
-    def progress_waits(self) -> bool:
-        """Whether progress was held back because other progress had just gone out."""
+    def watermark_waits(self) -> bool:
+        """Whether a watermark was held back because another had just gone out."""
         return self.leading and any(
-            held.progress_sent < queue.progress and held.sent == queue.count
+            held.watermark_sent < queue.watermark and held.sent == queue.count
             for stream, queue in self.queues.items()
             for held in self._held[stream].values()
         )
 
     def lead(self) -> None:
-        """A new leader resends what its queue holds, and repeats its progress; asking first, only what is lacking."""
+        """A new leader resends what its queue holds, and repeats its watermark; asking first, only what is lacking."""
         self.leading = True
         for stream in self.queues:
             for held in self._held[stream].values():
@@ -199,7 +199,7 @@ class Outgoing:
                 held.ask_until_us = ASK if self.config.ask_us else NEVER
 
     def reconnected(self, name: str) -> None:
-        """What was on the way to it may be lost: everything not acknowledged is sent again, and progress."""
+        """What was on the way to it may be lost: everything not acknowledged is sent again, and so is the watermark."""
         for stream in self.queues:
             for (receiver, _), held in self._held[stream].items():
                 if receiver == name:
@@ -229,7 +229,7 @@ class Outgoing:
         return None
 
     def learn(self, receipt: Receipt) -> None:
-        """An ack, direct or passed on by a fellow. ProtocolError: it names an event that this stream does not have."""
+        """An ack, direct or passed on by a peer. ProtocolError: it names an event that this stream does not have."""
         held_by = self._held.get(receipt.stream)
         if held_by is None:
             return
@@ -264,7 +264,7 @@ class Outgoing:
         if resume.count < queue.mark_count:
             return [Send(sender, Pruned(resume.stream, queue.mark, self.incarnation))]
         held.again()
-        if resume.count < queue.count or resume.progress < queue.progress:
+        if resume.count < queue.count or resume.watermark < queue.watermark:
             held.served_until_us = now + self.config.lease_us
         return []
 
@@ -285,7 +285,7 @@ class Outgoing:
                 queue.prune(floor)
 
     def receipts(self) -> tuple[Receipt, ...]:
-        """Lines 40-45: all acks held, per receiver, for the fellows: each prunes by its own membership.
+        """Lines 40-45: all acks held, per receiver, for the peers: each prunes by its own membership.
 
         Who lied about an event that was yet to be made is found out when it is: that ack does not count any more.
         """

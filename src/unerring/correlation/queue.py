@@ -18,7 +18,7 @@ _COMPACT_AT = 1024
 class Queue:
     """Events by their number in the stream: `mark_count` are pruned, `count` were made."""
 
-    __slots__ = ("_events", "_head", "count", "mark", "mark_count", "progress", "stream")
+    __slots__ = ("_events", "_head", "count", "mark", "mark_count", "stream", "watermark")
 
     def __init__(
         self,
@@ -26,12 +26,12 @@ class Queue:
         mark: Stamp = BEFORE_ALL,
         mark_count: int = 0,
         events: Sequence[Event] = (),
-        progress: int = TIME_MIN,
+        watermark: int = TIME_MIN,
     ) -> None:
         self.stream = stream
         self.mark = mark
         self.mark_count = mark_count
-        self.progress = progress
+        self.watermark = watermark
         """The stream sends nothing more at or before this time."""
         self._events = list(events)
         self._head = 0
@@ -51,19 +51,19 @@ class Queue:
         return self._events[self._head :]
 
     def append(self, events: Sequence[Event]) -> None:
-        """New outputs: strictly increasing stamps, none at or before the progress promised."""
+        """New outputs: strictly increasing stamps, none at or before the watermark."""
         last = self.last
         for event in events:
             stamp = event.stamp
-            if stamp <= last or stamp.time <= self.progress:  # The sentence is made for the one that needs it.
-                invariant(False, f"stream {self.stream}: {stamp} does not come after {last} or {self.progress}")
+            if stamp <= last or stamp.time <= self.watermark:  # The sentence is made for the one that needs it.
+                invariant(False, f"stream {self.stream}: {stamp} does not come after {last} or {self.watermark}")
             last = stamp
         self._events.extend(events)
         self.count += len(events)
 
-    def advance(self, progress: int) -> None:
-        """The stream's promise grows, never shrinks."""
-        self.progress = max(self.progress, progress)
+    def advance(self, watermark: int) -> None:
+        """The stream's watermark grows, never shrinks."""
+        self.watermark = max(self.watermark, watermark)
 
     def prune(self, through: Stamp) -> None:
         """Drop what all receivers have: by stamp, never by position."""
@@ -91,15 +91,15 @@ class Queue:
         return end
 
     def batch(self, start: int, end: int) -> Batch:
-        """The events numbered [start, end) and the progress that may follow them."""
+        """The events numbered [start, end) and the watermark that may follow them."""
         invariant(self.mark_count <= start <= end <= self.count, f"stream {self.stream}: [{start}, {end}) is not here")
         at = start - self.mark_count + self._head
         events = tuple(self._events[at : at + end - start])
-        return Batch(self.stream, self._at(start - 1), start, events, self.progress_after(end))
+        return Batch(self.stream, self._at(start - 1), start, events, self.watermark_after(end))
 
-    def progress_after(self, end: int) -> int:
-        """What may be promised to one who has `end` events: capped just before the first that it has not."""
-        return self.progress if end == self.count else min(self.progress, self._at(end).time - 1)
+    def watermark_after(self, end: int) -> int:
+        """The watermark for one who has `end` events: capped just before the first that it has not."""
+        return self.watermark if end == self.count else min(self.watermark, self._at(end).time - 1)
 
     def _at(self, number: int) -> Stamp:
         """The stamp of an event, or the mark for the last pruned one."""

@@ -210,7 +210,7 @@ class Replica:
 
     def _push(self, stream: str, events: tuple[Event, ...]) -> None:
         self.merge.push_all(stream, events)
-        self.merge.progress(stream, self.intake.streams[stream].progress)
+        self.merge.advance(stream, self.intake.streams[stream].watermark)
 
     def _process_soon(self, now: int) -> Effects:
         """At once after a pause; under load with what comes meanwhile: an engine takes many as easily as one."""
@@ -260,7 +260,7 @@ class Replica:
             if taken.verdict is Verdict.GAP:
                 return [self._ask_engine()]
             self.outgoing.append(batch.stream, taken.events)
-            self.outgoing.queues[batch.stream].advance(made.progress)
+            self.outgoing.queues[batch.stream].advance(made.watermark)
             if self._journal is not None:
                 self._journal.count(len(taken.events))
         effects = self._flush(now)
@@ -276,9 +276,9 @@ class Replica:
     def _flush(self, now: int) -> Effects:
         """Lines 23-25."""
         effects = self.outgoing.flush(now)
-        if not self._flush_set and self.outgoing.progress_waits:
+        if not self._flush_set and self.outgoing.watermark_waits:
             self._flush_set = True
-            effects.append(SetTimer(FLUSH, now + self.config.progress_pause_us))
+            effects.append(SetTimer(FLUSH, now + self.config.watermark_pause_us))
         return effects
 
     # ---- acks (lines 28-50) ------------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ class Replica:
         return effects + self._after_acks(now)
 
     def _gossip(self, sender: Address, gossip: Gossip, now: int) -> Effects:
-        """Lines 46-50: a fellow's acks, per receiver; this replica prunes by its own membership."""
+        """Lines 46-50: a peer's acks, per receiver; this replica prunes by its own membership."""
         if node_of(sender) != self.node or not self.record.holds(sender, gossip.incarnation):
             return self._read_record() if gossip.version > self.record.version else []
         effects = self._read_record() if gossip.version > self.record.version else []
@@ -346,7 +346,7 @@ class Replica:
             effects += self._watch(now)
         if now - self._gossiped_us >= self.config.gossip_us:
             self._gossiped_us = now
-            effects += self._tell_fellows()
+            effects += self._tell_peers()
         if self.outgoing.filling and now - self._asked_acks_us >= self.config.patience_us:
             self._asked_acks_us = now
             effects += [Send(name, AskAcks()) for name in self.outgoing.receivers()]
@@ -370,7 +370,7 @@ class Replica:
             self.outgoing.lead()
         self.outgoing.leading = self.election.leading
 
-    def _tell_fellows(self) -> Effects:
+    def _tell_peers(self) -> Effects:
         """Lines 37 and 40-45: at intervals, not per event."""
         gossip = Gossip(
             self.incarnation,
@@ -466,8 +466,8 @@ class Replica:
         self.record = record
         self.intake.read(record, now)
         self.outgoing.read(record)
-        fellows = record.of(self.node).items()
-        caught_up = [name for name, m in fellows if m.standing is Standing.CAUGHT_UP and name != self.name]
+        peers = record.of(self.node).items()
+        caught_up = [name for name, m in peers if m.standing is Standing.CAUGHT_UP and name != self.name]
         self.election.arrange(caught_up, now)
         if self._join is not None:
             if member.standing is Standing.CAUGHT_UP:
@@ -549,7 +549,7 @@ class Replica:
         if self.engine is not None:
             self.engine.restore(whole.engine)
         for stream, queue in self.outgoing.queues.items():
-            self.made[stream] = Incoming(stream, queue.last, queue.count, queue.progress)
+            self.made[stream] = Incoming(stream, queue.last, queue.count, queue.watermark)
 
     def _recover(self, journal: Journal) -> None:
         """Durable mode: the state on disk, then what was accepted after it, again."""

@@ -24,14 +24,14 @@ class InputState(msgspec.Struct, frozen=True, array_like=True):
     stream: str
     last: Stamp
     count: int
-    progress: int
+    watermark: int
 
 
 class OutputState(msgspec.Struct, frozen=True, array_like=True):
     stream: str
     mark: Stamp
     mark_count: int
-    progress: int
+    watermark: int
     events: tuple[Event, ...]
 
 
@@ -51,11 +51,11 @@ _DECODER: Final = msgspec.msgpack.Decoder(Snapshot)
 def take(streams: dict[str, Incoming], merge: Merge, engine: bytes, outgoing: Outgoing) -> Snapshot:
     """A replica's whole state."""
     return Snapshot(
-        inputs=tuple(InputState(s, i.last, i.count, i.progress) for s, i in streams.items()),
+        inputs=tuple(InputState(s, i.last, i.count, i.watermark) for s, i in streams.items()),
         merge=merge.state(),
         engine=engine,
         outputs=tuple(
-            OutputState(s, queue.mark, queue.mark_count, queue.progress, tuple(queue.events()))
+            OutputState(s, queue.mark, queue.mark_count, queue.watermark, tuple(queue.events()))
             for s, queue in outgoing.queues.items()
         ),
         receipts=outgoing.receipts(),
@@ -69,13 +69,13 @@ def put_back(snapshot: Snapshot, intake: Intake, merge: Merge, outgoing: Outgoin
     _check(snapshot, streams, outgoing)
     for state in snapshot.inputs:
         before = streams[state.stream]
-        streams[state.stream] = type(before)(state.stream, state.last, state.count, state.progress, before.shapes)
+        streams[state.stream] = type(before)(state.stream, state.last, state.count, state.watermark, before.shapes)
     merge.restore(snapshot.merge)
     for stream, _, _, waiting in snapshot.merge.lanes:
         intake.consumed[stream] = streams[stream].count - len(waiting)
     for output in snapshot.outputs:
         outgoing.queues[output.stream] = type(outgoing.queues[output.stream])(
-            output.stream, output.mark, output.mark_count, output.events, output.progress
+            output.stream, output.mark, output.mark_count, output.events, output.watermark
         )
     for receipt in snapshot.receipts:
         queue = outgoing.queues.get(receipt.stream)

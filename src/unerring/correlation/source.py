@@ -1,7 +1,7 @@
 """Sources: where primary streams enter the query trees, on stable storage, without replicas.
 
-An event is on disk before it is sent, so a source that restarts goes on where it was. Every promise of progress is
-covered by a bound on disk, and a restarted source begins above it: it could otherwise break a promise that it has
+An event is on disk before it is sent, so a source that restarts goes on where it was. Every watermark is
+covered by a bound on disk, and a restarted source begins above it: it could otherwise break a watermark that it has
 forgotten.
 
 A source that *follows* a producer which gives the same events again (the event log: sealed, never changed) keeps only
@@ -114,11 +114,11 @@ class Source:
         self._oldest[stream] = kept.mark_count
         self.bounds[stream] = kept.bound
         if self.follows:
-            # What was promised, the producer's own record promises again.
+            # The producer's own record has the watermark and sends it again.
             self.outgoing.queues[stream] = Queue(stream, kept.mark, kept.mark_count, (), needs_after(data))
             return
-        progress = max(kept.bound, events[-1].stamp.time if events else TIME_MIN)
-        self.outgoing.queues[stream] = Queue(stream, kept.mark, kept.mark_count, events, progress)
+        watermark = max(kept.bound, events[-1].stamp.time if events else TIME_MIN)
+        self.outgoing.queues[stream] = Queue(stream, kept.mark, kept.mark_count, events, watermark)
 
     # ---- the producer's own calls ------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class Source:
 
     def next_time(self, stream: str) -> int:
         """The first time that may still be published."""
-        return self.outgoing.queues[stream].progress + 1
+        return self.outgoing.queues[stream].watermark + 1
 
     def publish(self, events: Sequence[Event], now: int) -> Effects:
         """Events of one stream, in order; on disk, then sent. All of one time must come in one call."""
@@ -140,9 +140,9 @@ class Source:
         if self.full:
             raise CallerError(f"{self.name}: stream {stream} is full; wait until its receivers have caught up")
         first = queue.count
-        if events[0].stamp.time <= queue.progress:
+        if events[0].stamp.time <= queue.watermark:
             raise CallerError(
-                f"{self.name}: {events[0].stamp} on stream {stream} is not after its progress {queue.progress}"
+                f"{self.name}: {events[0].stamp} on stream {stream} is not after its watermark {queue.watermark}"
             )
         queue.append(events)
         queue.advance(events[-1].stamp.time)
@@ -155,11 +155,11 @@ class Source:
         """What was lost to all consumers becomes one record in the stream."""
         return self.publish([loss(stream, stamp, cause)], now)
 
-    def promise(self, stream: str, time: int, now: int) -> Effects:
+    def advance(self, stream: str, time: int, now: int) -> Effects:
         """Nothing at or before `time` will come; a bound above it is on disk before anybody is told."""
         time = min(time, TIME_MAX)
         queue = self.outgoing.queues[stream]
-        if time <= queue.progress:
+        if time <= queue.watermark:
             return []
         effects: Effects = []
         if time > self.bounds[stream] and not self.follows:
@@ -170,7 +170,7 @@ class Source:
 
     def end(self, stream: str, now: int) -> Effects:
         """The stream is over for good."""
-        return self.promise(stream, TIME_MAX, now)
+        return self.advance(stream, TIME_MAX, now)
 
     def _keep(self, stream: str) -> Persist:
         queue = self.outgoing.queues[stream]
@@ -207,8 +207,8 @@ class Source:
     def handle(self, sender: Address, message: Any, now: int) -> Effects:
         effects: Effects = []
         match message:
-            case Publish(stream, events, progress) if sender == PRODUCER:
-                return [*self.publish(events, now), *self.promise(stream, progress, now)]
+            case Publish(stream, events, watermark) if sender == PRODUCER:
+                return [*self.publish(events, now), *self.advance(stream, watermark, now)]
             case Connected(peer):
                 self.outgoing.reconnected(peer)
             case Ack():
@@ -230,9 +230,9 @@ class Source:
 
     def _flush(self, now: int) -> Effects:
         effects = self.outgoing.flush(now)
-        if not self._flush_set and self.outgoing.progress_waits:
+        if not self._flush_set and self.outgoing.watermark_waits:
             self._flush_set = True
-            effects.append(SetTimer("flush", now + self.config.progress_pause_us))
+            effects.append(SetTimer("flush", now + self.config.watermark_pause_us))
         return effects
 
 

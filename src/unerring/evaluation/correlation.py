@@ -100,7 +100,7 @@ class Meter:
 
 
 class CompletelyAcked(Outgoing):
-    """The paper's pruning (Figure 3, lines 31-45): a leader tells its fellows only what *all* receivers have."""
+    """The paper's pruning (Figure 3, lines 31-45): a leader tells its peers only what *all* receivers have."""
 
     def receipts(self) -> tuple[Receipt, ...]:
         if not self.leading:
@@ -281,7 +281,7 @@ class Factory:
     def _complete(self) -> bool:
         node = self.world.nodes["management/0"]
         machine: Any = node.machine
-        return not node.syncing and all(i.progress >= TIME_MAX for i in machine.intake.streams.values())
+        return not node.syncing and all(i.watermark >= TIME_MAX for i in machine.intake.streams.values())
 
     def verdict(self) -> list[str]:
         """Definition 1, for every stream of situations; empty: it holds."""

@@ -61,7 +61,7 @@ class LogWriter:
         self._row = row_type(self.schema)
         self._held: list[_Held] = []
         self._bad: list[BadEvent] = []
-        self._progress_us = TIME_MIN
+        self._watermark_us = TIME_MIN
         self._last = BEFORE_ALL
         self._since_us: int | None = None
         self._waiting_us: int | None = None
@@ -125,15 +125,15 @@ class LogWriter:
         if mark > self._taken.get(producer, (-1, -1)):
             self._refuse(producer, mark, Reason.LOST, detail, b"", now)
 
-    def progress(self, time_us: int, now: int) -> None:
+    def advance(self, time_us: int, now: int) -> None:
         """The stream will send nothing at or before this time."""
-        if time_us > max(self._progress_us, self.chain.through_us):
-            self._progress_us = time_us
+        if time_us > max(self._watermark_us, self.chain.through_us):
+            self._watermark_us = time_us
             self._age(now if self._waiting_us is None else self._waiting_us)
 
     def end(self, now: int) -> None:
         """The stream's producer is gone for good."""
-        self.progress(TIME_MAX, now)
+        self.advance(TIME_MAX, now)
 
     def due_us(self) -> int | None:
         """When `seal` should be called next, by age; None while nothing is held."""
@@ -166,7 +166,7 @@ class LogWriter:
     @property
     def _complete_us(self) -> int:
         """Up to where nothing more will come."""
-        return max(self._progress_us, self._last.time if self.schema.strict else self._last.time - 1)
+        return max(self._watermark_us, self._last.time if self.schema.strict else self._last.time - 1)
 
     def _yield_to(self, winner: Footer) -> None:
         """Another writer extended the chain: what it took is done; what it passed by can no longer be placed."""

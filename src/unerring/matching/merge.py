@@ -1,9 +1,8 @@
 """Merge: several streams become one order, `(time, stream rank, ordinal)`, released in whole times.
 
-A time t is released once every stream has progressed to t. An event of a stream with strictly increasing times is
-itself progress to its time (a strict one); an event of any other is progress to just before its time, since more of
-that time may follow. The
-result depends on the streams alone, not on how they arrive.
+A time t is released once the watermark of every stream is at t. An event of a stream with strictly increasing times is
+itself a watermark at its time; an event of any other is a watermark just before its time, since more of that time may
+follow. The result depends on the streams alone, not on how they arrive.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ ROWS_MAX: Final = 1_000_000
 
 
 class _Lane:
-    """One stream's waiting events and its promises."""
+    """One stream's waiting events and its watermark."""
 
-    __slots__ = ("last", "progress", "rank", "schema", "waiting")
+    __slots__ = ("last", "rank", "schema", "waiting", "watermark")
 
     def __init__(self, schema: StreamSchema, rank: int) -> None:
         self.schema = schema
         self.rank = rank
         self.waiting: deque[Event] = deque()
         self.last = Stamp(TIME_MIN, 0)
-        self.progress = TIME_MIN
+        self.watermark = TIME_MIN
 
     def release(self, through: int) -> list[Event]:
         """Take what waits up to this time."""
@@ -55,14 +54,14 @@ class Waiting(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MergeState(msgspec.Struct, frozen=True, array_like=True):
-    """What a merge holds: the time released, and by stream the last stamp, the progress and the waiting events."""
+    """What a merge holds: the time released, and by stream the last stamp, the watermark and the waiting events."""
 
     through: int
     lanes: tuple[tuple[str, Stamp, int, tuple[Waiting, ...]], ...]
 
 
 class Merge:
-    """Feed `push` and `progress` in any interleaving of the streams; take whole times with `release`."""
+    """Feed `push` and `advance` in any interleaving of the streams; take whole times with `release`."""
 
     def __init__(self, streams: Iterable[tuple[StreamSchema, int]], rows_max: int = ROWS_MAX) -> None:
         """`streams`: each with the rank that the application gave it. `rows_max` bounds what waits of each stream (one
@@ -84,7 +83,7 @@ class Merge:
         return len(lane.waiting) < self._rows_max or lane.last.time == time
 
     def push(self, event: Event) -> None:
-        """One event, above the stream's last stamp and its progress."""
+        """One event, above the stream's last stamp and its watermark."""
         lane = self._lane(event.stream)
         time = event.stamp.time
         if not self.room(event.stream, time):
@@ -92,19 +91,19 @@ class Merge:
                 f"stream {event.stream}: {len(lane.waiting)} events wait to be merged, the bound; "
                 "release before you push more"
             )
-        if event.stamp <= lane.last or time <= lane.progress:
+        if event.stamp <= lane.last or time <= lane.watermark:
             raise SchemaError(
-                f"stream {event.stream}: event {tuple(event.stamp)} comes after {tuple(lane.last)} and progress to "
-                f"{lane.progress}; stamps must increase"
+                f"stream {event.stream}: event {tuple(event.stamp)} does not come after {tuple(lane.last)} and the "
+                f"watermark {lane.watermark}; stamps must increase"
             )
         lane.last = event.stamp
         lane.waiting.append(event)
-        lane.progress = time if lane.schema.strict else time - 1
+        lane.watermark = time if lane.schema.strict else time - 1
 
     def push_all(self, stream: str, events: Sequence[Event]) -> None:
         """Several events of one stream, as if pushed one by one."""
         lane = self._lane(stream)
-        if not events or len(lane.waiting) + len(events) > self._rows_max or events[0].stamp.time <= lane.progress:
+        if not events or len(lane.waiting) + len(events) > self._rows_max or events[0].stamp.time <= lane.watermark:
             for event in events:
                 self.push(event)
             return
@@ -115,20 +114,20 @@ class Merge:
             last = event.stamp
         lane.last = last
         lane.waiting.extend(events)
-        lane.progress = last.time if lane.schema.strict else last.time - 1
+        lane.watermark = last.time if lane.schema.strict else last.time - 1
 
-    def progress(self, stream: str, time: int) -> None:
-        """The stream will send nothing at or before `time`. An older promise changes nothing."""
+    def advance(self, stream: str, time: int) -> None:
+        """The stream will send nothing at or before `time`. An older watermark changes nothing."""
         lane = self._lane(stream)
-        lane.progress = max(lane.progress, time)
+        lane.watermark = max(lane.watermark, time)
 
     def end(self, stream: str) -> None:
         """The stream is over."""
-        self.progress(stream, TIME_MAX)
+        self.advance(stream, TIME_MAX)
 
     def release(self) -> tuple[list[Row], int]:
         """All rows of the times that are whole by now, in order, and the time up to which they are."""
-        through = min((lane.progress for lane in self._lanes.values()), default=TIME_MAX)
+        through = min((lane.watermark for lane in self._lanes.values()), default=TIME_MAX)
         rows: list[Row] = []
         lanes = 0
         for lane in self._lanes.values():
@@ -144,7 +143,7 @@ class Merge:
     def state(self) -> MergeState:
         """For a snapshot."""
         lanes = (
-            (name, lane.last, lane.progress, tuple(Waiting(e.stamp, e.key, e.payload) for e in lane.waiting))
+            (name, lane.last, lane.watermark, tuple(Waiting(e.stamp, e.key, e.payload) for e in lane.waiting))
             for name, lane in self._lanes.items()
         )
         return MergeState(self.through, tuple(lanes))
@@ -152,9 +151,9 @@ class Merge:
     def restore(self, state: MergeState) -> None:
         """Become the merge that gave this state."""
         self.through = state.through
-        for name, last, progress, waiting in state.lanes:
+        for name, last, watermark, waiting in state.lanes:
             lane = self._lane(name)
-            lane.last, lane.progress = last, progress
+            lane.last, lane.watermark = last, watermark
             lane.waiting = deque(Event(name, one.stamp, one.key, one.payload) for one in waiting)
 
     def _lane(self, stream: str) -> _Lane:

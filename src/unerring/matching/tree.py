@@ -23,7 +23,7 @@ class TreeState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class QueryTree:
-    """Feed source events and progress; take complex events of all rules, each with its final stamp."""
+    """Feed source events and watermarks; take complex events of all rules, each with its final stamp."""
 
     def __init__(
         self,
@@ -49,15 +49,15 @@ class QueryTree:
         for rule in self._readers.get(event.stream, ()):
             self._merges[rule].push(event)
 
-    def progress(self, stream: str, time: int) -> None:
+    def advance(self, stream: str, time: int) -> None:
         """A source will send nothing at or before `time`."""
         for rule in self._readers.get(stream, ()):
-            self._merges[rule].progress(stream, time)
+            self._merges[rule].advance(stream, time)
 
     def end(self) -> None:
         """All sources are over."""
         for stream in self._sources:
-            self.progress(stream, TIME_MAX)
+            self.advance(stream, TIME_MAX)
 
     def run(self) -> list[Event]:
         """Everything that is certain by now: level by level, since inputs stand before those who read them."""
@@ -72,7 +72,7 @@ class QueryTree:
             for event in events:
                 self.push(event)
             for name in schemas:
-                self.progress(name, through)
+                self.advance(name, through)
             made += events
         return made
 
@@ -108,5 +108,5 @@ def run_on(rules: Rule | Iterable[Rule], events: Iterable[Event], through: int =
         last = event
         tree.push(event)
     for stream in sources_of(tree.plans):
-        tree.progress(stream.name, through)
+        tree.advance(stream.name, through)
     return tree.run()

@@ -47,9 +47,9 @@ from unerring.model.errors import (
     breach,
     invariant,
 )
-from unerring.model.events import Event, Key, Progress, Value
+from unerring.model.events import Event, Key, Value
 from unerring.model.ports import Entropy, Inlet, Machine, Outlet, Receive, StableStorage
-from unerring.model.renamed import renamed
+from unerring.model.renamed import renamed, renamed_keywords
 from unerring.model.schema import Column, ColumnType, StreamSchema, event_of, schema_of, stream
 from unerring.model.stamps import (
     BEFORE_ALL,
@@ -103,7 +103,6 @@ __all__ = [
     "Persist",
     "ProcessConfig",
     "ProcessError",
-    "Progress",
     "ProtocolError",
     "Receive",
     "Report",
@@ -129,6 +128,7 @@ __all__ = [
     "protect_json",
     "protect_line",
     "renamed",
+    "renamed_keywords",
     "schema_of",
     "stream",
     "to_datetime",

@@ -28,10 +28,3 @@ class Event(msgspec.Struct, frozen=True, order=False):
     def id(self) -> tuple[str, Stamp]:
         """What tells this event from every other one."""
         return self.stream, self.stamp
-
-
-class Progress(msgspec.Struct, frozen=True):
-    """A stream's promise: it will send nothing at or before `time`."""
-
-    stream: str
-    time: int

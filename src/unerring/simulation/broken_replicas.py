@@ -29,7 +29,7 @@ class NoFilter(Incoming):
         if batch.prev > self.last:
             return Taken(Verdict.GAP, (), False)
         self.count += len(batch.events)
-        self.progress = max(self.progress, batch.progress)
+        self.watermark = max(self.watermark, batch.watermark)
         if batch.events:
             self.last = batch.events[-1].stamp
         return Taken(Verdict.NEXT, batch.events, True)
@@ -40,21 +40,21 @@ class NoPrev(Incoming):
 
     def take(self, batch: Batch) -> Taken:
         events = tuple(event for event in batch.events if event.stamp > self.last)
-        advanced = bool(events) or batch.progress > self.progress
-        self.progress = max(self.progress, batch.progress)
+        advanced = bool(events) or batch.watermark > self.watermark
+        self.watermark = max(self.watermark, batch.watermark)
         if events:
             self.last = events[-1].stamp
             self.count = batch.index + len(batch.events)
         return Taken(Verdict.NEXT if advanced else Verdict.DUPLICATE, events, advanced)
 
 
-class ProgressAnyway(Incoming):
-    """Progress counts whether or not its event has come."""
+class WatermarkAnyway(Incoming):
+    """A watermark counts whether or not its event has come."""
 
     def take(self, batch: Batch) -> Taken:
         taken = super().take(batch)
-        if batch.progress > self.progress:
-            self.progress = batch.progress
+        if batch.watermark > self.watermark:
+            self.watermark = batch.watermark
             return Taken(taken.verdict if taken.events else Verdict.NEXT, taken.events, True)
         return taken
 
@@ -67,8 +67,8 @@ class NoPrevIntake(Intake):
     incoming_part = NoPrev
 
 
-class ProgressAnywayIntake(Intake):
-    incoming_part = ProgressAnyway
+class WatermarkAnywayIntake(Intake):
+    incoming_part = WatermarkAnyway
 
 
 class NoFilterAtTheTop(Application):
@@ -79,8 +79,8 @@ class NoPrevReplica(Replica):
     intake_part = NoPrevIntake
 
 
-class ProgressAnywayReplica(Replica):
-    intake_part = ProgressAnywayIntake
+class WatermarkAnywayReplica(Replica):
+    intake_part = WatermarkAnywayIntake
 
 
 # ---- acks and asking again -------------------------------------------------------------------------------------
@@ -200,21 +200,21 @@ class EndsInsideATime(Replica):
     outgoing_part = CreditInsideATimeOutgoing
 
 
-class PromisesUnsent(Queue):
-    """Progress is not capped before the first event that the receiver was not sent."""
+class WatermarksUnsent(Queue):
+    """The watermark is not capped before the first event that the receiver was not sent."""
 
     __slots__ = ()
 
-    def progress_after(self, end: int) -> int:
-        return self.progress
+    def watermark_after(self, end: int) -> int:
+        return self.watermark
 
 
-class PromisesUnsentOutgoing(Outgoing):
-    queue_part = PromisesUnsent
+class WatermarksUnsentOutgoing(Outgoing):
+    queue_part = WatermarksUnsent
 
 
-class UncappedProgress(Replica):
-    outgoing_part = PromisesUnsentOutgoing
+class UncappedWatermark(Replica):
+    outgoing_part = WatermarksUnsentOutgoing
 
 
 class LastSentOutgoing(Outgoing):
@@ -237,16 +237,16 @@ class LastSentAsPrev(Replica):
     outgoing_part = LastSentOutgoing
 
 
-class ProgressWithEventsOnlyOutgoing(Outgoing):
-    """Progress waits for credit like an event: a diamond under back-pressure waits for itself."""
+class WatermarkNeedsCreditOutgoing(Outgoing):
+    """A watermark waits for credit like an event: a diamond under back-pressure waits for itself."""
 
     def _serve(self, queue: Queue, to: Address, held: Any, batches: Any, now: int, effects: Effects) -> None:
         if held.sent < held.credit:
             super()._serve(queue, to, held, batches, now, effects)
 
 
-class ProgressNeedsCredit(Replica):
-    outgoing_part = ProgressWithEventsOnlyOutgoing
+class WatermarkNeedsCredit(Replica):
+    outgoing_part = WatermarkNeedsCreditOutgoing
 
 
 # ---- merge -----------------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ class ArrivalMerge(Merge):
         for lane in self._lanes.values():
             lane.waiting.clear()
         self._waiting = 0
-        self.through = max(self.through, min(lane.progress for lane in self._lanes.values()))
+        self.through = max(self.through, min(lane.watermark for lane in self._lanes.values()))
         return rows, self.through
 
 
@@ -273,7 +273,7 @@ class MergesByArrival(Replica):
             # As a system without a merge would: what comes late is sent late.
             later: list[Event] = []
             for event in events:
-                floor = max(later[-1].stamp if later else queue.last, Stamp(queue.progress, 1 << 30))
+                floor = max(later[-1].stamp if later else queue.last, Stamp(queue.watermark, 1 << 30))
                 stamp = event.stamp if event.stamp > floor else Stamp(floor.time + 1, 0)
                 later.append(msgspec.structs.replace(event, stamp=stamp))
             queue.append(later)
@@ -335,7 +335,7 @@ class SnapshotWithoutBuffer(Replica):
 
     def _snapshot(self) -> Snapshot:
         whole = super()._snapshot()
-        lanes = tuple((name, last, progress, ()) for name, last, progress, _ in whole.merge.lanes)
+        lanes = tuple((name, last, watermark, ()) for name, last, watermark, _ in whole.merge.lanes)
         merge = msgspec.structs.replace(whole.merge, lanes=lanes)
         return msgspec.structs.replace(whole, merge=merge)
 
@@ -376,13 +376,13 @@ class EvictsUnconfirmed(Membership):
 # ---- sources ---------------------------------------------------------------------------------------------------
 
 
-class ForgetsPromises(Source):
-    """Keeps no bound on disk: a restart may publish at or before what it had promised."""
+class ForgetsWatermarks(Source):
+    """Keeps no bound on disk: a restart may publish at or before its old watermark."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         if self.follows:
             return
         for stream, queue in self.outgoing.queues.items():
-            queue.progress = queue.last.time if queue.count else TIME_MIN
-            self.bounds[stream] = queue.progress
+            queue.watermark = queue.last.time if queue.count else TIME_MIN
+            self.bounds[stream] = queue.watermark

@@ -1,7 +1,7 @@
 """A small engine for scenarios: every output depends on all inputs before it, in their order.
 
 One input lost, repeated, changed or out of place changes almost every output after it. It also fires deadlines, so that
-progress without events matters, and gives several outputs at one time, so that ordinals matter.
+watermark without events matters, and gives several outputs at one time, so that ordinals matter.
 """
 
 from __future__ import annotations
@@ -101,12 +101,12 @@ class Reading:
             for event in committed(records, schema.name):
                 if event.stamp.time <= reached:
                     merge.push(event)
-            merge.progress(schema.name, reached)
+            merge.advance(schema.name, reached)
         if reached == TIME_MIN:
             return None
         rows, _ = merge.release()
         made = Mixing(("v",)).feed([row for row in rows if row.event.stamp.time <= reached], reached).outputs["v"]
-        queue = Queue("v", events=made, progress=reached)
+        queue = Queue("v", events=made, watermark=reached)
         batch: Batch = queue.batch(min(self._said, queue.count), queue.count)
         self._said = queue.count
         return Produced((batch,))

@@ -29,7 +29,7 @@ CONSTANTS
   AllConfirm      \* "caught up" needs every upstream then in the record
 
 R == X \cup Y
-Fellow(r) == CHOOSE s \in R : s # r /\ (s \in X <=> r \in X)
+Peer(r) == CHOOSE s \in R : s # r /\ (s \in X <=> r \in X)
 Incs == 1..(Changes + 1)
 Alike == Permutations(X) \cup Permutations(Y)
 Max(a, b) == IF a > b THEN a ELSE b
@@ -113,15 +113,15 @@ Forget(r) ==
   /\ conf' = IF r \in Y THEN [conf EXCEPT ![r] = None] ELSE conf
 
 Crash(r) ==
-  /\ alive[r] /\ ~Failed(Fellow(r)) /\ spent < Changes
+  /\ alive[r] /\ ~Failed(Peer(r)) /\ spent < Changes
   /\ alive' = [alive EXCEPT ![r] = FALSE]
   /\ Forget(r)
   /\ UNCHANGED <<version, rec, spent, inc, view, acked>>
 
-\* The budget allows the eviction of a live replica; the rule needs a living fellow that is caught up.
+\* The budget allows the eviction of a live replica; the rule needs a living peer that is caught up.
 Evict(r) ==
   /\ spent < Changes /\ rec[r].state # "gone"
-  /\ IF Confirmed THEN ~Failed(Fellow(r)) ELSE rec[Fellow(r)].state = "up"
+  /\ IF Confirmed THEN ~Failed(Peer(r)) ELSE rec[Peer(r)].state = "up"
   /\ version' = version + 1
   /\ spent' = spent + 1
   /\ rec' = [rec EXCEPT ![r].state = "gone"]
@@ -149,7 +149,7 @@ Register(y, x) ==
   /\ UNCHANGED <<version, rec, spent, alive, inc, holds, view, made, mark, got, last, acked>>
 
 SnapshotY(y) ==
-  LET z == Fellow(y) IN
+  LET z == Peer(y) IN
   /\ alive[y] /\ rec[y] = [inc |-> inc[y], state |-> "joining"]
   /\ alive[z] /\ rec[z] = [inc |-> inc[z], state |-> "up"]
   /\ ~holds[y] \/ last[z] > last[y]
@@ -159,7 +159,7 @@ SnapshotY(y) ==
   /\ UNCHANGED <<version, rec, spent, alive, inc, view, made, mark, got, regs, conf>>
 
 SnapshotX(x) ==
-  LET z == Fellow(x) IN
+  LET z == Peer(x) IN
   /\ alive[x] /\ rec[x] = [inc |-> inc[x], state |-> "joining"]
   /\ alive[z] /\ rec[z] = [inc |-> inc[z], state |-> "up"]
   /\ ~holds[x]

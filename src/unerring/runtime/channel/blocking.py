@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import warnings
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Self, TypeVar
 
 from unerring.channels import ChannelConfig, ConsumerConfig, Ledger, Position, ProducerConfig
-from unerring.model import Inlet, Outlet, StableStorage
+from unerring.model import Inlet, Outlet, StableStorage, renamed_keywords
 from unerring.runtime.channel.publisher import AsyncPublisher
 from unerring.runtime.channel.records import Batch, Received
 from unerring.runtime.channel.subscriber import AsyncSubscriber, OnLoss
@@ -54,6 +55,7 @@ class Publisher(Generic[V]):
     ```
     """
 
+    @renamed_keywords(progress_every_us="watermark_every_us")
     def __init__(
         self,
         where: str | Outlet,
@@ -62,7 +64,7 @@ class Publisher(Generic[V]):
         name: str = "",
         storage: StableStorage | None = None,
         initial: Callable[[], bytes] | None = None,
-        progress_every_us: int | None = None,
+        watermark_every_us: int | None = None,
         config: ProducerConfig | None = None,
         channel: ChannelConfig | None = None,
         transport: TransportConfig | None = None,
@@ -74,7 +76,7 @@ class Publisher(Generic[V]):
                 name=name,
                 storage=storage,
                 initial=initial,
-                progress_every_us=progress_every_us,
+                watermark_every_us=watermark_every_us,
                 config=config,
                 channel=channel,
                 transport=transport,
@@ -106,9 +108,14 @@ class Publisher(Generic[V]):
         """Many events, in order; waits while there is no room. Returns the last sequence."""
         return _LoopThread.run(self._inner.publish_many(list(values), at=at))
 
+    def watermark(self, at: datetime | int | None = None) -> None:
+        """State that nothing more is published at or before a time, by default now. Rules move on."""
+        _LoopThread.run(self._inner.watermark(at))
+
     def progress(self, at: datetime | int | None = None) -> None:
-        """Promise to publish nothing at or before a time, by default now: rules over a quiet stream can move on."""
-        _LoopThread.run(self._inner.progress(at))
+        """The old name of `watermark`, for one release."""
+        warnings.warn("progress() is now watermark(); rename it", DeprecationWarning, stacklevel=2)
+        self.watermark(at)
 
     def end(self) -> None:
         """The stream is complete: nothing will ever follow."""
@@ -149,6 +156,7 @@ class Subscriber(Generic[V]):
     The arguments are those of `AsyncSubscriber`.
     """
 
+    @renamed_keywords(on_progress="on_watermark")
     def __init__(
         self,
         where: str | Inlet,
@@ -156,7 +164,7 @@ class Subscriber(Generic[V]):
         *,
         on_loss: OnLoss | str = OnLoss.RAISE,
         on_initial: Callable[[bytes], None] | None = None,
-        on_progress: Callable[[int], None] | None = None,
+        on_watermark: Callable[[int], None] | None = None,
         serve: str = "",
         positions: Mapping[int, Position] | None = None,
         config: ConsumerConfig | None = None,
@@ -169,7 +177,7 @@ class Subscriber(Generic[V]):
                 stream,
                 on_loss=on_loss,
                 on_initial=on_initial,
-                on_progress=on_progress,
+                on_watermark=on_watermark,
                 serve=serve,
                 positions=positions,
                 config=config,

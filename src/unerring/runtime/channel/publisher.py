@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Final, Generic, Self, TypeVar
@@ -21,6 +22,7 @@ from unerring.model import (
     Outlet,
     SchemaError,
     StableStorage,
+    renamed_keywords,
     to_time_us,
 )
 from unerring.runtime.channel.driver import ChannelDriver
@@ -49,9 +51,10 @@ class AsyncPublisher(Generic[V]):
     replay buffer, so that a restart continues. Without it every start is a new epoch whose predecessor's end nobody
     knows. `initial` gives the information that a newcomer needs; it is called between two publishes.
 
-    `progress_every_us`: events are stamped by this clock, and it promises so often that its present is past.
+    `watermark_every_us`: events are stamped by this clock, and a watermark of its time goes out so often.
     """
 
+    @renamed_keywords(progress_every_us="watermark_every_us")
     def __init__(
         self,
         where: str | Outlet,
@@ -60,7 +63,7 @@ class AsyncPublisher(Generic[V]):
         name: str = "",
         storage: StableStorage | None = None,
         initial: Callable[[], bytes] | None = None,
-        progress_every_us: int | None = None,
+        watermark_every_us: int | None = None,
         config: ProducerConfig | None = None,
         channel: ChannelConfig | None = None,
         transport: TransportConfig | None = None,
@@ -70,8 +73,8 @@ class AsyncPublisher(Generic[V]):
         self._name = name or (stream.__name__ if stream is not None else "producer")
         self._storage = storage
         self._initial = initial
-        self._progress_every_us = progress_every_us
-        self._promising: asyncio.Task[None] | None = None
+        self._watermark_every_us = watermark_every_us
+        self._watermarks: asyncio.Task[None] | None = None
         self._config = config or ProducerConfig()
         if self._config.durable and storage is None:
             raise ConfigError("a durable producer needs storage=, such as SqliteStorage(path)")
@@ -106,15 +109,15 @@ class AsyncPublisher(Generic[V]):
         self._driver.machine = self._machine
         self._driver.start()
         await self._settled()
-        if self._progress_every_us is not None:
-            self._promising = asyncio.create_task(self._promise_on(self._progress_every_us))
+        if self._watermark_every_us is not None:
+            self._watermarks = asyncio.create_task(self._send_watermarks(self._watermark_every_us))
         return self
 
     async def close(self) -> None:
         """Leave a durable mark of the last sequence, tell it to all, flush within a bound."""
-        if self._promising is not None:
-            self._promising.cancel()
-            await asyncio.gather(self._promising, return_exceptions=True)
+        if self._watermarks is not None:
+            self._watermarks.cancel()
+            await asyncio.gather(self._watermarks, return_exceptions=True)
         if self._machine is not None and not self._machine.closed:
             if self._failure is None:
                 self._driver.take(self._machine.close(monotonic_us()))
@@ -177,28 +180,33 @@ class AsyncPublisher(Generic[V]):
         self._driver.take(effects)
         return True
 
-    async def progress(self, at: datetime | int | None = None) -> None:
-        """Promise to publish nothing at or before a time, by default now: rules over a quiet stream can move on."""
+    async def watermark(self, at: datetime | int | None = None) -> None:
+        """State that nothing more is published at or before a time, by default now. Rules move on."""
         async with self._turn:
             machine = self._running()
             time_us = max(time.time_ns() // 1000, self._last_time) if at is None else to_time_us(at)
             if time_us < TIME_MAX:
                 self._check_ahead(time_us)
             self._last_time = max(self._last_time, time_us)
-            self._driver.take(machine.progress(time_us, monotonic_us()))
+            self._driver.take(machine.advance(time_us, monotonic_us()))
             await self._settled()
+
+    async def progress(self, at: datetime | int | None = None) -> None:
+        """The old name of `watermark`, for one release."""
+        warnings.warn("progress() is now watermark(); rename it", DeprecationWarning, stacklevel=2)
+        await self.watermark(at)
 
     async def end(self) -> None:
         """The stream is complete: nothing will ever follow."""
-        await self.progress(TIME_MAX)
+        await self.watermark(TIME_MAX)
 
-    async def _promise_on(self, every_us: int) -> None:
+    async def _send_watermarks(self, every_us: int) -> None:
         """While nothing is published, say that time passes."""
         while True:
             await asyncio.sleep(every_us / 1e6)
             if self._failure is not None:
                 return
-            await self.progress()
+            await self.watermark()
 
     async def _publish(
         self, payloads: list[bytes], times: Sequence[int], ordinals: list[int] | None, size: int, more: bool
@@ -290,7 +298,7 @@ class AsyncPublisher(Generic[V]):
 
     @property
     def last_time(self) -> int:
-        """The time up to which everything is published or promised not to come: where a durable one goes on."""
+        """The time up to which everything is published or excluded by a watermark: where a durable one goes on."""
         return self._running().last_time
 
     @property

@@ -20,12 +20,13 @@ from unerring.channels import (
     Loss,
     Nack,
     Position,
-    Promise,
+    Watermark,
 )
 from unerring.model import (
     Address,
     Inlet,
     MessageLoss,
+    renamed_keywords,
 )
 from unerring.runtime.channel.driver import ChannelDriver
 from unerring.runtime.channel.epochs import present_epoch
@@ -70,11 +71,12 @@ class AsyncSubscriber(Generic[V]):
     An event counts as accepted when the next one is asked for. `positions()` is where to go on from after a restart.
     With `explicit` nothing counts as accepted before `accept_through` says so: for those who keep events durably.
     `on_initial` takes the producer's initial information: with `Start.INITIAL` at first, with `on_loss="recover"` after
-    each loss. `on_progress` hears a producer's promises, in their place among its events: nothing at or before follows.
+    each loss. `on_watermark` hears a producer's watermarks, in their place among its events.
     `serve` ("host:port", port 0 for any) is where other consumers reach this one when the producer is gone: what its
     producers signed is kept for them.
     """
 
+    @renamed_keywords(on_progress="on_watermark")
     def __init__(
         self,
         where: str | Inlet,
@@ -82,7 +84,7 @@ class AsyncSubscriber(Generic[V]):
         *,
         on_loss: OnLoss | str = OnLoss.RAISE,
         on_initial: Callable[[bytes], None] | None = None,
-        on_progress: Callable[[int], None] | None = None,
+        on_watermark: Callable[[int], None] | None = None,
         explicit: bool = False,
         serve: str = "",
         positions: Mapping[int, Position] | None = None,
@@ -94,7 +96,7 @@ class AsyncSubscriber(Generic[V]):
         self.reports = Reports()
         self.on_loss = OnLoss(on_loss)
         self._on_initial = on_initial
-        self._on_progress = on_progress
+        self._on_watermark = on_watermark
         self._explicit = explicit
         self._quit: MessageLoss | None = None
         self.quarantine: deque[tuple[bytes, str]] = deque(maxlen=_QUARANTINE_MAX)
@@ -110,7 +112,7 @@ class AsyncSubscriber(Generic[V]):
         )
         self._peer_driver = _PeerDriver(codec, self.reports, outlet=self._peer_way, accepts=Nack)
         self._driver.machine = self._peer_driver.machine = self._machine
-        self._queue: deque[Frames | Loss | Promise] = deque()
+        self._queue: deque[Frames | Loss | Watermark] = deque()
         self._queued = 0
         self._inbox: deque[tuple[Address, bytes]] = deque()
         """Frames that came while the application waits: each is opened when it is asked for, so that the events of one
@@ -208,9 +210,9 @@ class AsyncSubscriber(Generic[V]):
                 await self._arrival()
         self._open_soon()
         segment = self._queue.popleft()
-        if isinstance(segment, Promise):
-            if self._on_progress is not None:
-                self._on_progress(segment.progress_us)
+        if isinstance(segment, Watermark):
+            if self._on_watermark is not None:
+                self._on_watermark(segment.watermark_us)
             return None
         self._current = segment
         self._queued -= 1 if isinstance(segment, Loss) else len(segment.payloads)
@@ -337,9 +339,9 @@ class AsyncSubscriber(Generic[V]):
         while self._inbox:
             self._driver.receive(*self._inbox.popleft())
 
-    def _deliver(self, segment: Frames | Loss | Promise) -> None:
+    def _deliver(self, segment: Frames | Loss | Watermark) -> None:
         self._queue.append(segment)
-        if not isinstance(segment, Promise):
+        if not isinstance(segment, Watermark):
             self._queued += 1 if isinstance(segment, Loss) else len(segment.payloads)
         self._arrived.set()
         if not self._paused and self._queued > self._config.in_hand_max // 2:

@@ -77,7 +77,7 @@ class Cluster(msgspec.Struct, frozen=True):
         return [name for name in self.names if node_of(name) == node and name not in founding]
 
     def peers(self, name: str) -> list[str]:
-        """Whom a process may speak with: fellows, the levels above and below it, the keepers."""
+        """Whom a process may speak with: peers, the levels above and below it, the keepers."""
         if is_keeper(name):
             return self.names
         node = self.topology.node(node_of(name))

@@ -189,12 +189,12 @@ def describe(machine: Any) -> dict[str, Any]:
         told["through"] = machine.merge.through
     if hasattr(machine, "intake"):
         told["inputs"] = {
-            stream: {"events": i.count, "progress": i.progress, "waiting": i.count - machine.intake.consumed[stream]}
+            stream: {"events": i.count, "watermark": i.watermark, "waiting": i.count - machine.intake.consumed[stream]}
             for stream, i in machine.intake.streams.items()
         }
     if hasattr(machine, "outgoing"):
         told["outputs"] = {
-            stream: {"events": q.count, "queued": len(q), "progress": q.progress}
+            stream: {"events": q.count, "queued": len(q), "watermark": q.watermark}
             for stream, q in machine.outgoing.queues.items()
         }
         told["transmissions"] = machine.outgoing.transmissions

@@ -58,8 +58,8 @@ def processes(folder: Path) -> list[dict[str, Any]]:
     made: dict[str, tuple[int, int]] = {}
     for told in found:
         for stream, output in told.get("outputs", {}).items():
-            events, progress = made.get(stream, (0, TIME_MIN))
-            made[stream] = max(events, output["events"]), max(progress, output["progress"])
+            events, watermark = made.get(stream, (0, TIME_MIN))
+            made[stream] = max(events, output["events"]), max(watermark, output["watermark"])
     for told in found:
         told["behind"], told["lag_s"] = _behind(told.get("inputs", {}), made)
     return found
@@ -68,10 +68,10 @@ def processes(folder: Path) -> list[dict[str, Any]]:
 def _behind(inputs: dict[str, Any], made: dict[str, tuple[int, int]]) -> tuple[int, float]:
     events, lag_us = 0, 0
     for stream, taken in inputs.items():
-        there, progress = made.get(stream, (0, TIME_MIN))
+        there, watermark = made.get(stream, (0, TIME_MIN))
         events += max(0, there - taken["events"])
-        if TIME_MIN < taken["progress"] < progress < TIME_MAX:
-            lag_us = max(lag_us, progress - taken["progress"])
+        if TIME_MIN < taken["watermark"] < watermark < TIME_MAX:
+            lag_us = max(lag_us, watermark - taken["watermark"])
     return events, lag_us / SECOND_US
 
 

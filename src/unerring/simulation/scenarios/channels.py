@@ -1,5 +1,5 @@
 """Channels under all faults: producers that crash into new epochs, consumers that crash and go on from their committed
-positions, services that lose, repeat and reorder. Promise 1 must hold for every consumer in every run."""
+positions, services that lose, repeat and reorder. Watermark 1 must hold for every consumer in every run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from unerring.channels import (
 )
 from unerring.channels.codec import ChannelCodec
 from unerring.channels.config import ChannelConfig
-from unerring.channels.messages import PresentEpoch, Promise, any_epoch
+from unerring.channels.messages import PresentEpoch, Watermark, any_epoch
 from unerring.model import MILLISECOND_US, SECOND_US, TIME_MIN, Entropy
 from unerring.simulation.channel_mutants import (
     AsksOnce,
@@ -67,11 +67,11 @@ class Listener:
         self.waiting: deque[Frames | Loss] = deque()
         self.incarnation = 0
 
-    def hear(self, what: Frames | Promise) -> None:
+    def hear(self, what: Frames | Watermark) -> None:
         """An event must be later than what was declared before it."""
         incarnation = (what.producer, what.epoch)
-        if isinstance(what, Promise):
-            through_us = what.progress_us
+        if isinstance(what, Watermark):
+            through_us = what.watermark_us
         else:
             before_us = self.through.get(incarnation, TIME_MIN)
             if what.times[0] <= before_us:
@@ -292,10 +292,10 @@ class Channels(Scenario):
 
         world.add(listener.name, boot, on_deliver=lambda what: self._on_deliver(world, listener, what))
 
-    def _on_deliver(self, world: World, listener: Listener, what: Frames | Loss | Promise) -> None:
+    def _on_deliver(self, world: World, listener: Listener, what: Frames | Loss | Watermark) -> None:
         if not isinstance(what, Loss):
             listener.hear(what)
-        if isinstance(what, Promise):
+        if isinstance(what, Watermark):
             return
         listener.waiting.append(what)
         if len(listener.waiting) == 1:

@@ -114,7 +114,7 @@ class Correlating(Scenario):
         "a replica waited for room",
         "a gap was seen",
         "a source refused for want of room",
-        "a joiner lost its fellows at once",
+        "a joiner lost its peers at once",
     )
 
     replica: type[Replica] = Replica
@@ -128,7 +128,7 @@ class Correlating(Scenario):
     late_at_some: float = 0.25
     """In which share of the seeds the record's word comes late to some nodes only."""
     strikes: float = 0.25
-    """In which share of the seeds the fellows of a joiner crash, within the budget, as soon as it is granted."""
+    """In which share of the seeds the peers of a joiner crash, within the budget, as soon as it is granted."""
     evictions: float = 0.25
     """Which share of the failures are evictions of a replica that may be well."""
     windows: tuple[int, ...] = (2, 5, 20, 100)
@@ -241,7 +241,7 @@ class Correlating(Scenario):
         if rest:
             world.call(name, "publish", piece)
         if len(piece) == len(rest):
-            world.call(name, "promise", stream, self.sealed[stream])
+            world.call(name, "advance", stream, self.sealed[stream])
 
     def _publish(self, world: World, stream: str) -> None:
         if self.follows:
@@ -253,7 +253,7 @@ class Correlating(Scenario):
             return
         draw = world.draw
         if draw.random() < 0.3:
-            world.call(name, "promise", stream, source.next_time(stream) + draw.randrange(20))
+            world.call(name, "advance", stream, source.next_time(stream) + draw.randrange(20))
             return
         if source.full:
             world.sometimes("a source refused for want of room")
@@ -379,7 +379,7 @@ class Correlating(Scenario):
                 for name in self._replicas(world, node_of(newcomer)):
                     if name != newcomer and world.nodes[name].machine is not None:
                         self._crash(world, name)
-                world.sometimes("a joiner lost its fellows at once")
+                world.sometimes("a joiner lost its peers at once")
 
     def _evict_one(self, world: World, node: str) -> None:
         membership: Any = world.machine(MEMBERSHIP)
@@ -422,7 +422,7 @@ class Correlating(Scenario):
         for name, node in world.nodes.items():
             machine: Any = node.machine
             intake = getattr(machine, "intake", None)
-            if intake is not None and any(i.progress < TIME_MAX for i in intake.streams.values()):
+            if intake is not None and any(i.watermark < TIME_MAX for i in intake.streams.values()):
                 found.append(name)
         return found
 
@@ -470,12 +470,12 @@ class Correlating(Scenario):
             told = f"{name}: {'' if phase is None else phase.name}"
             if ins is not None:
                 told += " in " + ", ".join(
-                    f"{s} {tuple(i.last)} number {i.count} credit {ins.credit(s)} progress {i.progress}"
+                    f"{s} {tuple(i.last)} number {i.count} credit {ins.credit(s)} watermark {i.watermark}"
                     for s, i in ins.streams.items()
                 )
             if outs is not None:
                 told += f" {'leads' if outs.leading else ''} out " + ", ".join(
-                    f"{s} {q.mark_count}-{q.count} {q.progress}" for s, q in outs.queues.items()
+                    f"{s} {q.mark_count}-{q.count} {q.watermark}" for s, q in outs.queues.items()
                 )
             yield told
 
@@ -537,7 +537,7 @@ class Asynchronous(Correlating):
         if log.machine is not None and not log.syncing:
             machine: Any = log.machine
             for stream, incoming in machine.intake.streams.items():
-                self.through[stream] = max(self.through[stream], incoming.progress)
+                self.through[stream] = max(self.through[stream], incoming.watermark)
         records = log.storage.load()
         for name, engine in self.engines.items():
             if name and engine.begun and world.machine(name) is not None and self.failures.random() < 0.5:
@@ -566,15 +566,15 @@ class Standby(Asynchronous):
 
 mutant(Correlating, "no duplicate filter", application=broken.NoFilterAtTheTop)
 mutant(Correlating, "no prev", replica=broken.NoPrevReplica)
-mutant(Correlating, "progress counts before its event", replica=broken.ProgressAnywayReplica)
+mutant(Correlating, "a watermark counts before its event", replica=broken.WatermarkAnywayReplica)
 mutant(Correlating, "ack before accept", replica=broken.AcksBeforeAccepting)
 mutant(Correlating, "never asks", replica=broken.NeverAsks)
 mutant(Correlating, "pruning by position", replica=broken.PrunesByPosition)
 mutant(Correlating, "old acks still count", replica=broken.OldAcksCount)
 mutant(Correlating, "eviction on suspicion", replica=broken.EvictsOnSuspicion)
 mutant(Correlating, "credit ends inside a time", replica=broken.EndsInsideATime)
-mutant(Correlating, "progress needs credit", replica=broken.ProgressNeedsCredit, windows=(2,), seeds_max=200)
-mutant(Correlating, "progress is not capped", replica=broken.UncappedProgress)
+mutant(Correlating, "a watermark needs credit", replica=broken.WatermarkNeedsCredit, windows=(2,), seeds_max=200)
+mutant(Correlating, "the watermark is not capped", replica=broken.UncappedWatermark)
 mutant(Correlating, "prev is the last one sent", replica=broken.LastSentAsPrev)
 mutant(Correlating, "merge by arrival", replica=broken.MergesByArrival)
 mutant(
@@ -590,4 +590,4 @@ mutant(Correlating, "snapshot without queue", replica=broken.SnapshotWithoutQueu
 mutant(Correlating, "snapshot without merge buffer", replica=broken.SnapshotWithoutBuffer)
 mutant(Correlating, "snapshot with one position", replica=broken.SnapshotOnePosition)
 mutant(Correlating, "eviction counts the dead as remaining", membership=broken.EvictsUnconfirmed)
-mutant(Correlating, "a source forgets its promises", source=broken.ForgetsPromises)
+mutant(Correlating, "a source forgets its watermarks", source=broken.ForgetsWatermarks)

@@ -1,4 +1,4 @@
-"""Promises of progress: a quiet stream says that time passes, in its place among the events, and keeps its word."""
+"""Watermarks: a quiet stream says that time passes, in its place among the events, and keeps its word."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from unerring.model import Broadcast, Persist, SchemaError
 
 
 def hear(pair: Pair) -> list[object]:
-    """What the consumer's application was told: payloads, and times that were promised."""
+    """What the consumer's application was told: payloads, and watermarks."""
     told: list[object] = []
     for item in pair.told:
-        told.extend(list(item.payloads) if isinstance(item, Frames) else [item.progress_us])  # type: ignore[union-attr]
+        told.extend(list(item.payloads) if isinstance(item, Frames) else [item.watermark_us])  # type: ignore[union-attr]
     return told
 
 
@@ -29,12 +29,12 @@ def quiet_pair(config: ProducerConfig | None = None) -> Pair:
     return pair
 
 
-def promise(pair: Pair, time_us: int) -> None:
-    pair._run(pair.producer.progress(time_us, pair.now), at_producer=True)
+def send_watermark(pair: Pair, time_us: int) -> None:
+    pair._run(pair.producer.advance(time_us, pair.now), at_producer=True)
 
 
 @given(st.integers(0, 2**16), st.integers(1, 20))
-def test_a_promise_is_told_behind_everything_before_it_whatever_is_lost(seed: int, count: int) -> None:
+def test_a_watermark_is_told_behind_everything_before_it_whatever_is_lost(seed: int, count: int) -> None:
     rng, pair = random.Random(seed), quiet_pair()
     wanted: list[object] = []
     for number in range(count):
@@ -43,7 +43,7 @@ def test_a_promise_is_told_behind_everything_before_it_whatever_is_lost(seed: in
             pair.publish(b"%d" % number)
             wanted.append(b"%d" % number)
         else:
-            promise(pair, pair.now * 1000 + 999)
+            send_watermark(pair, pair.now * 1000 + 999)
             wanted.append(pair.now * 1000 + 999)
     sent, pair.pushed = pair.pushed, []
     last = pair.producer._heartbeat()
@@ -52,26 +52,26 @@ def test_a_promise_is_told_behind_everything_before_it_whatever_is_lost(seed: in
     pair.repair()
     told = hear(pair)
     assert [item for item in told if isinstance(item, bytes)] == [item for item in wanted if isinstance(item, bytes)]
-    # Promises may be passed over for later ones, but none stands before an event of its past, and the last one is told.
+    # A later watermark may replace one, but none stands before an event of its past, and the last one is told.
     for at, item in enumerate(told):
         if isinstance(item, int):
             assert set(told[:at]) >= set(wanted[: wanted.index(item)]) - {w for w in wanted if isinstance(w, int)}
-    promised = [item for item in wanted if isinstance(item, int)]
-    assert [item for item in told if isinstance(item, int)][-1:] == promised[-1:]
+    watermarks = [item for item in wanted if isinstance(item, int)]
+    assert [item for item in told if isinstance(item, int)][-1:] == watermarks[-1:]
 
 
-def test_nothing_is_published_at_or_before_what_was_promised() -> None:
+def test_nothing_is_published_at_or_before_a_watermark() -> None:
     pair = quiet_pair()
-    promise(pair, 5000)
+    send_watermark(pair, 5000)
     with pytest.raises(SchemaError, match="is over"):
         pair.producer.publish([b"1"], [5000], None, pair.now)
     assert pair.producer.publish([b"1"], [5001], None, pair.now) is not None
-    assert pair.producer.progress(5001, pair.now) == [], "an event at a time is itself progress to it"
+    assert pair.producer.advance(5001, pair.now) == [], "an event at a time is itself a watermark at it"
 
 
-def test_a_durable_producer_keeps_its_promise_before_it_tells_it_and_after_a_restart() -> None:
+def test_a_durable_producer_keeps_its_watermark_before_it_tells_it_and_after_a_restart() -> None:
     pair = quiet_pair(ProducerConfig(durable=True))
-    effects = pair.producer.progress(7000, pair.now)
+    effects = pair.producer.advance(7000, pair.now)
     assert [type(effect) for effect in effects] == [Persist, Broadcast]
     pair._run(effects, at_producer=True)
     pair.boot()
@@ -79,10 +79,10 @@ def test_a_durable_producer_keeps_its_promise_before_it_tells_it_and_after_a_res
         pair.producer.publish([b"1"], [7000], None, pair.now)
 
 
-def test_a_relay_passes_a_promise_on_behind_what_it_has_passed_on() -> None:
+def test_a_relay_passes_a_watermark_on_behind_what_it_has_passed_on() -> None:
     producer = Producer("press", "press", {}, 1)
     relay = Relay("relay", random.Random(1))
-    sent = [*producer.start(0), *(producer.publish([b"1"], [10], None, 1) or []), *producer.progress(99, 2)]
+    sent = [*producer.start(0), *(producer.publish([b"1"], [10], None, 1) or []), *producer.advance(99, 2)]
     passed = [
         effect.message
         for message in [effect.message for effect in sent if isinstance(effect, Broadcast)]
@@ -90,15 +90,15 @@ def test_a_relay_passes_a_promise_on_behind_what_it_has_passed_on() -> None:
         if isinstance(effect, Broadcast)
     ]
     assert [type(message) for message in passed] == [Frames, Heartbeat]
-    assert (passed[1].last, passed[1].progress_us) == (1, 99)
+    assert (passed[1].last, passed[1].watermark_us) == (1, 99)
 
 
-def test_a_subscriber_hears_promises_over_tcp() -> None:
+def test_a_subscriber_hears_watermarks_over_tcp() -> None:
     heard: list[object] = []
 
     async def talk() -> None:
-        async with AsyncPublisher("tcp://127.0.0.1:0", name="press", progress_every_us=20_000) as out:
-            async with AsyncSubscriber(out.address, on_progress=heard.append) as events:
+        async with AsyncPublisher("tcp://127.0.0.1:0", name="press", watermark_every_us=20_000) as out:
+            async with AsyncSubscriber(out.address, on_watermark=heard.append) as events:
                 async with asyncio.timeout(60), asyncio.TaskGroup() as group:
                     taking = group.create_task(_take(events, heard))
                     while not any(isinstance(item, int) for item in heard):
@@ -119,11 +119,11 @@ def test_a_subscriber_hears_promises_over_tcp() -> None:
 async def _take(events: AsyncSubscriber[object], heard: list[object]) -> None:
     async for event in events:
         heard.append(event.value)
-        promised = [item for item in heard if isinstance(item, int)]
-        assert not promised or event.time > promised[-1]
+        watermarks = [item for item in heard if isinstance(item, int)]
+        assert not watermarks or event.time > watermarks[-1]
 
 
-def test_a_closed_producer_has_nothing_more_to_promise() -> None:
+def test_a_closed_producer_sends_no_more_watermarks() -> None:
     """`unerring simulate channels` from 4 000 000 on: the heartbeat after a clean close raised."""
     producer = Producer("press", "press", {}, 1)
     producer.start(0)
