@@ -6,8 +6,10 @@ from typing import Any
 
 from tests.correlation.table import Table, line
 from unerring.correlation import CorrelationConfig, Source
-from unerring.correlation.messages import Ack, Batch
-from unerring.model import TIME_MIN, Event, Persist, Send, Stamp
+from unerring.correlation.messages import Ack, Batch, Publish
+from unerring.correlation.outgoing import Taken
+from unerring.correlation.source import PRODUCER
+from unerring.model import TIME_MIN, Deliver, Event, Persist, Send, Stamp
 
 SECOND = 1_000_000
 
@@ -53,6 +55,22 @@ def test_a_source_that_follows_a_log_keeps_its_mark_alone_and_is_handed_the_rest
     assert not [s for s in sent if isinstance(s, Send) and s.to == "N1/0" and getattr(s.message, "events", ())]
     assert queue.batch(3, 5).prev == Stamp(2, 1)
     assert queue.count == 5
+
+
+def test_a_source_tells_its_producer_what_it_has_taken_once_there_is_room_for_more() -> None:
+    table = Table(line(f=0), CorrelationConfig())
+    table.run(SECOND)
+    source = Source({}, "src/0", table.topology, CorrelationConfig(outgoing_events_max=3), follows=True)
+    source.outgoing.read(table.record())
+
+    def taken(effects: list[Any]) -> list[Any]:
+        return [effect.what for effect in effects if isinstance(effect, Deliver)]
+
+    assert taken(source.start(0)) == [Taken("a", source.outgoing.queues["a"].last, 0, TIME_MIN)]
+    assert taken(source.handle(PRODUCER, Publish("a", (event(1), event(2)), 5), 0)) == [Taken("a", Stamp(2), 2, 5)]
+    assert taken(source.timer("tick", 1)) == [], "each step is told once"
+    assert taken(source.handle(PRODUCER, Publish("a", (event(6), event(7)), 7), 1)) == [], "four wait: it is full"
+    assert taken(source.handle("N1/0", Ack("a", Stamp(2), 2, 1, 99), 2)) == [Taken("a", Stamp(7), 4, 7)]
 
 
 def test_events_travel_alone_at_low_load_and_together_at_high_load() -> None:

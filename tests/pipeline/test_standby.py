@@ -18,9 +18,8 @@ import pytest
 from tests.correlation import tree_app
 from tests.correlation.live_tree import read_status, readings
 from unerring.app import live, standby
-from unerring.app.hand_over import Handing
+from unerring.app.following import PIECE_EVENTS, Following, to_replica
 from unerring.app.live import topology_of
-from unerring.app.live_source import PUBLISH_EVENTS
 from unerring.app.standby import SparkOptions, levels_on_spark
 from unerring.app.standby_run import Watch, check_memory
 from unerring.correlation import CorrelationConfig, HandOver, Membership, Replica, Role, Topology
@@ -195,8 +194,7 @@ class _Alone:
     def __init__(self, topology: Topology, config: CorrelationConfig) -> None:
         self.membership = Membership({}, topology, config, random.Random(1))
         machine = Replica("spark/0", topology, config, None, random.Random(2))
-        self.asked: list[HandOver] = []
-        self.handing: Handing | None = None
+        self.following: Following | None = None
         self.driver = Driver(machine, self, deliver=self._deliver)
 
     def send(self, to: str, message: Any) -> None:
@@ -209,9 +207,8 @@ class _Alone:
         """To nobody."""
 
     def _deliver(self, what: Any) -> None:
-        self.asked.append(what)
-        if self.handing is not None:
-            self.handing.begin(what)
+        if self.following is not None:
+            self.following.deliver(what)
 
 
 def test_what_is_handed_over_waits_in_the_log_while_the_queue_is_full(tmp_path: Path) -> None:
@@ -224,13 +221,13 @@ def test_what_is_handed_over_waits_in_the_log_while_the_queue_is_full(tmp_path: 
 
     async def play() -> tuple[list[int], list[Event]]:
         host = _Alone(topology, CorrelationConfig(outgoing_events_max=2000))
-        host.handing = Handing(tmp_path, ["Rate"])
+        host.following = Following(tmp_path, ["Rate"], to_replica)
         machine: Any = host.driver.machine
-        running = [asyncio.create_task(host.driver.run()), asyncio.create_task(host.handing.run(host))]  # type: ignore[arg-type]
+        running = [asyncio.create_task(host.driver.run()), asyncio.create_task(host.following.run(host.driver))]
         while not machine.outgoing.full:
             await asyncio.sleep(0.01)
         queued = [len(machine.outgoing.queues["Rate"])]
-        host.handing.begin(HandOver({"Rate": events[999].stamp}, {"Rate": 1000}))  # it may be asked for anything
+        host.following.deliver(HandOver({"Rate": events[999].stamp}, {"Rate": 1000}))  # it may be asked for anything
         await asyncio.sleep(0.05)
         queued.append(len(machine.outgoing.queues["Rate"]))
         found = machine.outgoing.queues["Rate"].events()
@@ -241,7 +238,7 @@ def test_what_is_handed_over_waits_in_the_log_while_the_queue_is_full(tmp_path: 
         return queued, found
 
     queued, found = asyncio.run(play())
-    assert queued[0] == queued[1] < 2000 + PUBLISH_EVENTS
+    assert queued[0] == queued[1] < 2000 + PIECE_EVENTS
     assert [event.stamp for event in found] == [event.stamp for event in events[: len(found)]]
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from unerring.app.application import App, load
-from unerring.app.live_source import follow
+from unerring.app.following import Following, to_source
 from unerring.app.live_top import Top
 from unerring.correlation import Application, CorrelationConfig, Hosting, NodeSpec, Replica, Role, Source, Topology
 from unerring.correlation.messages import MEMBERSHIP, is_keeper
@@ -198,14 +198,15 @@ async def run_node(data: Path, name: str) -> None:
         deliver = _quarantine(data)
     elif node.role is Role.SOURCE:
         machine = Source(records or {}, name, cluster.topology, cluster.config, follows=True)
+        following = Following(data, node.outputs, to_source)
+        deliver = following.deliver
     else:
         machine = Application(records or {}, name, cluster.topology, cluster.config)
         top = Top(data, app, machine, records or {})
         deliver = top.deliver
     host = Host(cluster, name, machine, storage, deliver)
     if node.role is Role.SOURCE:
-        schema = next(schema for schema in app.streams if schema.name == node.outputs[0])
-        beside = lambda: follow(data, schema, app.buckets, host)  # noqa: E731
+        beside = lambda: following.run(host.driver)  # noqa: E731
     elif node.role is Role.APPLICATION:
         beside = lambda: top.run(host)  # noqa: E731
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from unerring.app.application import App, load
-from unerring.app.hand_over import Handing
+from unerring.app.following import Following, to_replica
 from unerring.app.live import LIVE, SPARK, topology_of
 from unerring.app.parts import Parts
 from unerring.app.running import Run, Share
-from unerring.correlation import HandOver, Replica
+from unerring.correlation import Replica
 from unerring.model import TIME_MIN, ConfigError, UnerringError
 from unerring.pipeline import jvm
 from unerring.pipeline.checkpoints import committed_us
@@ -235,12 +235,13 @@ async def _drive(
     storage = SqliteStorage(data / LIVE / f"{dotted(name)}.db")
     try:
         replica = Replica(name, cluster.topology, cluster.config, None, random.Random(), storage.load())
-        handing = Handing(data, [s for s in cluster.topology.node(SPARK).outputs if cluster.topology.takers(s)])
-        host = Host(cluster, name, replica, storage, lambda what: _deliver(what, handing))
+        taken = [stream for stream in cluster.topology.node(SPARK).outputs if cluster.topology.takers(stream)]
+        following = Following(data, taken, to_replica)
+        host = Host(cluster, name, replica, storage, following.deliver)
         host.also = drive.describe
 
         async def beside() -> None:
-            await asyncio.gather(handing.run(host), drive.watch())
+            await asyncio.gather(following.run(host.driver), drive.watch())
 
         drive.replica = replica
         telling.cancel()
@@ -261,11 +262,6 @@ def check_rules(cluster: clusters.Cluster, app: App) -> None:
             f"{cluster.app} has other rules now than this run was begun with ({', '.join(spark.outputs)} on Spark); "
             "put the old ones back, or begin a run of the new ones in another --data folder"
         )
-
-
-def _deliver(what: Any, handing: Handing) -> None:
-    if isinstance(what, HandOver):
-        handing.begin(what)
 
 
 async def _until(ending: asyncio.Event, work: Any) -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import msgspec
+
 from unerring.correlation.config import CorrelationConfig
 from unerring.correlation.messages import Ack, AskAcks, Batch, NotMember, Pruned, Receipt, Register, Registered, Resume
 from unerring.correlation.queue import Queue
 from unerring.correlation.record import EMPTY, Record, Standing, node_of
 from unerring.correlation.topology import Topology
-from unerring.model import BEFORE_ALL, TIME_MIN, Address, Effects, Event, ProtocolError, Send, Stamp
+from unerring.model import BEFORE_ALL, TIME_MIN, Address, Deliver, Effects, Event, ProtocolError, Send, Stamp
 
 Receiver = tuple[str, int]
 """A replica's name and its incarnation."""
@@ -24,6 +26,15 @@ ASK: Final = 1 << 62
 AHEAD_MAX: Final = 64
 """How many incarnations or versions of the record a receiver may be ahead of what was read here. Nobody is believed to
 be further: what it is pinned for would never be superseded."""
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """What a machine tells whoever feeds it: it has the stream up to here, and room for what follows."""
+
+    stream: str
+    last: Stamp
+    count: int
+    watermark: int
 
 
 class Held:
@@ -96,6 +107,8 @@ class Outgoing:
         self._takers = {stream: topology.takers(stream) for stream in streams}
         self._held: dict[str, dict[Receiver, Held]] = {stream: {} for stream in streams}
         self._receivers: dict[str, list[Receiver]] = {stream: [] for stream in streams}
+        self._taken: dict[str, tuple[Stamp, int]] = {}
+        """What was told last to whoever feeds this node."""
 
     # ---- making events -----------------------------------------------------------------------------------------
 
@@ -113,6 +126,19 @@ class Outgoing:
         """Whether processing must wait: some receiver does not keep up."""
         bound = self.config.outgoing_events_max
         return any(queue.count - queue.mark_count >= bound for queue in self.queues.values())
+
+    def taken(self, again: bool = False) -> Effects:
+        """Tell whoever feeds this node how far its streams are, once for each step; not while they are full."""
+        if again:
+            self._taken.clear()
+        if self.full:
+            return []
+        effects: Effects = []
+        for stream, queue in self.queues.items():
+            if self._taken.get(stream) != (queue.last, queue.watermark):
+                self._taken[stream] = queue.last, queue.watermark
+                effects.append(Deliver(Taken(stream, queue.last, queue.count, queue.watermark)))
+        return effects
 
     @property
     def filling(self) -> bool:

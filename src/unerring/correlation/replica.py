@@ -224,7 +224,9 @@ class Replica:
     def _process(self, now: int) -> Effects:
         """Lines 13-16, for all whole times that are complete, unless some receiver does not keep up."""
         effects: Effects = []
-        if self.engine is None or self.outgoing.full:
+        if self.engine is None:
+            return self.outgoing.taken()
+        if self.outgoing.full:
             return effects
         before = self.merge.through
         rows, through = self.merge.release()
@@ -258,7 +260,7 @@ class Replica:
             except ProtocolError as error:
                 breach(f"the engine of {self.name} does not go on from where it was: {error}")
             if taken.verdict is Verdict.GAP:
-                return [self._ask_engine()]
+                return self._ask_engine()
             self.outgoing.append(batch.stream, taken.events)
             self.outgoing.queues[batch.stream].advance(made.watermark)
             if self._journal is not None:
@@ -266,12 +268,13 @@ class Replica:
         effects = self._flush(now)
         if self._journal is not None and self._journal.due:
             effects += self._journal.replace(self.incarnation, self._snapshot())
-        return effects
+        return effects + self.outgoing.taken()
 
-    def _ask_engine(self) -> Deliver:
+    def _ask_engine(self) -> Effects:
         """An asynchronous engine goes on after what this replica has of each stream."""
         made = self.made.items()
-        return Deliver(HandOver({s: m.last for s, m in made}, {s: m.count for s, m in made}))
+        hand_over = HandOver({s: m.last for s, m in made}, {s: m.count for s, m in made})
+        return [Deliver(hand_over), *self.outgoing.taken(again=True)]
 
     def _flush(self, now: int) -> Effects:
         """Lines 23-25."""
@@ -447,7 +450,7 @@ class Replica:
         if self.holding:
             effects += self.intake.begin(now)
             if self.engine is None:
-                effects.append(self._ask_engine())
+                effects += self._ask_engine()
         return effects
 
     def _read_record(self) -> Effects:
@@ -519,7 +522,7 @@ class Replica:
             effects += self._journal.replace(self.incarnation, self._snapshot())
         effects += self._carry_on(now, at_once=True)
         if self.engine is None:
-            effects.append(self._ask_engine())
+            effects += self._ask_engine()
         return effects + (self.intake.begin(now) if self.holding else [])
 
     def _begin_anew(self, now: int) -> None:

@@ -183,7 +183,8 @@ class Source:
     # ---- the machine -------------------------------------------------------------------------------------------
 
     def start(self, now: int) -> Effects:
-        return [SetTimer("tick", now + self.config.tick_us), Send(MEMBERSHIP, ReadRecord(0))]
+        """A source that follows its producer says where to begin, and again after each step what it has taken."""
+        return [SetTimer("tick", now + self.config.tick_us), Send(MEMBERSHIP, ReadRecord(0)), *self._taken()]
 
     def timer(self, name: str, now: int) -> Effects:
         if name == "flush":
@@ -202,13 +203,13 @@ class Source:
             self._kept_us = now
             pruned = [s for s, queue in self.outgoing.queues.items() if queue.mark_count > self._oldest[s]]
             effects += [self._keep(stream) for stream in pruned]
-        return effects + self._flush(now)
+        return effects + self._flush(now) + self._taken()
 
     def handle(self, sender: Address, message: Any, now: int) -> Effects:
         effects: Effects = []
         match message:
             case Publish(stream, events, watermark) if sender == PRODUCER:
-                return [*self.publish(events, now), *self.advance(stream, watermark, now)]
+                return [*self.publish(events, now), *self.advance(stream, watermark, now), *self._taken()]
             case Connected(peer):
                 self.outgoing.reconnected(peer)
             case Ack():
@@ -226,7 +227,10 @@ class Source:
             case _:
                 return []
         self.outgoing.prune()
-        return effects + self._flush(now)
+        return effects + self._flush(now) + self._taken()
+
+    def _taken(self) -> Effects:
+        return self.outgoing.taken() if self.follows else []
 
     def _flush(self, now: int) -> Effects:
         effects = self.outgoing.flush(now)

@@ -1,0 +1,144 @@
+"""Handing streams of the run's log to the machine that takes them: a live source, or the replica of a Spark driver.
+
+Both engines so see the same events, and the machine keeps none of them for long: what it lacks is read again. The
+machine says what it has taken and whether it has room (`Taken`), or from where it is to be handed everything again
+(`HandOver`); until then the log holds what follows. Streams are handed over in stamp order and in whole times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from unerring.correlation import HandOver
+from unerring.correlation.messages import ENGINE, Batch, Produced, Publish
+from unerring.correlation.outgoing import Taken
+from unerring.correlation.source import PRODUCER
+from unerring.log import Chain, EventLog
+from unerring.log.tables import events_of
+from unerring.model import Address, Event, Stamp
+from unerring.runtime.loop import Driver
+
+PAUSE_S = 0.002
+PAUSE_S_MAX = 0.016
+"""Nothing comes for a while: look less often. Somebody seals a segment every tenth of a second at most."""
+PIECE_EVENTS = 1024
+
+
+class Place:
+    """Where a machine stands in one stream, as far as it was handed over."""
+
+    def __init__(self, last: Stamp, count: int, through_us: int) -> None:
+        self.last = last
+        self.count = count
+        self.through_us = through_us
+        self.taken_us: int | None = None
+        """Up to here the machine has taken it, and has room for more; None: it has not said so yet."""
+
+
+Wrap = Callable[[str, Place, tuple[Event, ...], int], tuple[Address, Any]]
+"""The message that hands over some events of a stream, and the address that the machine knows its sender by."""
+
+
+def to_source(stream: str, place: Place, events: tuple[Event, ...], through_us: int) -> tuple[Address, Any]:
+    """For a source, which publishes them."""
+    return PRODUCER, Publish(stream, events, through_us)
+
+
+def to_replica(stream: str, place: Place, events: tuple[Event, ...], through_us: int) -> tuple[Address, Any]:
+    """For a replica, whose engine made them."""
+    return ENGINE, Produced((Batch(stream, place.last, place.count, events, through_us),))
+
+
+class Following:
+    """Hands over some streams of a log, as fast as they are taken; `deliver` hears what the machine says."""
+
+    def __init__(self, data: Path, streams: Sequence[str], wrap: Wrap) -> None:
+        self._log = EventLog(data / "log")
+        self._streams = tuple(streams)
+        self._wrap = wrap
+        self._places: dict[str, Place] = {}
+        self._heard = asyncio.Event()
+
+    def deliver(self, what: Any) -> None:
+        if isinstance(what, HandOver):
+            self._places = {s: Place(what.after[s], what.counts[s], what.after[s].time) for s in self._streams}
+        elif isinstance(what, Taken) and what.stream in self._streams:
+            place = self._places.setdefault(what.stream, Place(what.last, what.count, what.watermark))
+            place.taken_us = what.watermark
+        self._heard.set()
+
+    async def run(self, driver: Driver) -> None:
+        """For ever."""
+        await asyncio.gather(*(self._follow(stream, driver) for stream in self._streams))
+
+    async def _follow(self, stream: str, driver: Driver) -> None:
+        await self._until(lambda: stream in self._places)
+        chain = self._log.chain(stream)
+        chain.check_reached(self._places[stream].through_us, f"the follower of {stream}")
+        pause_s = PAUSE_S
+        while True:
+            place = self._places[stream]
+            reached_us = chain.refresh()
+            if reached_us <= place.through_us:
+                await asyncio.sleep(pause_s)
+                pause_s = min(PAUSE_S_MAX, pause_s * 1.5)
+                continue
+            pause_s = PAUSE_S
+            begin_us = max(place.through_us, chain.base.from_us)
+            for span in chain.spans(begin_us, reached_us):
+                for events in _pieces(chain, max(begin_us, span.from_us), span.through_us):
+                    fresh = tuple(event for event in events if event.stamp > place.last)
+                    await self._hand_over(stream, place, fresh, events[-1].stamp.time, driver)
+                await self._hand_over(stream, place, (), span.through_us, driver)
+                if self._places[stream] is not place:
+                    break
+
+    async def _hand_over(
+        self, stream: str, place: Place, events: tuple[Event, ...], through_us: int, driver: Driver
+    ) -> None:
+        """One piece; done when the machine has taken it and has room, or asks for another place to go on from."""
+        if not await self._taken(stream, place, place.through_us):
+            return
+        if events or through_us > place.through_us:
+            await driver.put(*self._wrap(stream, place, events, through_us))
+            await self._taken(stream, place, through_us)
+        if events:
+            place.last, place.count = events[-1].stamp, place.count + len(events)
+        place.through_us = through_us
+
+    async def _taken(self, stream: str, place: Place, through_us: int) -> bool:
+        """Wait until the machine has this place's stream up to there. False: it is to go on from another place."""
+
+        def heard() -> bool:
+            return self._places[stream] is not place or (place.taken_us is not None and place.taken_us >= through_us)
+
+        await self._until(heard)
+        return self._places[stream] is place
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._heard.clear()
+            await self._heard.wait()
+
+
+def _pieces(chain: Chain, from_us: int, through_us: int) -> Iterator[list[Event]]:
+    """The events of an interval in pieces of about `PIECE_EVENTS`, none of which ends inside a time."""
+    table = chain.read(from_us, through_us)
+    piece: list[Event] = []
+    first = 0
+    while first < len(table):
+        part = table.slice(first, PIECE_EVENTS)
+        first += len(part)
+        piece += events_of(part, chain.schema)
+        cut = len(piece)
+        if first < len(table):
+            while cut and piece[cut - 1].stamp.time == piece[-1].stamp.time:
+                cut -= 1
+        if cut:
+            yield piece[:cut]
+            piece = piece[cut:]
+    if piece:
+        yield piece
