@@ -38,8 +38,8 @@ from unerring.matching.kernel.columns import Columns, Numbers, Texts
 from unerring.model import TIME_MAX, LogError, Persist, schema_of, verified_json
 from unerring.rules.workloads import W1, Typed
 from unerring.runtime.compiling import cache_folder
-from unerring.runtime.live import Supervisor
-from unerring.runtime.live.hosting import dotted
+from unerring.runtime.live import LiveSupervisor
+from unerring.runtime.os_processes import dotted
 from unerring.runtime.storage import SqliteStorage
 
 SEGMENT_EVENTS = 100_000
@@ -105,7 +105,7 @@ class _Run:
         self.data = data
         self.f = f
         cluster = live.make_cluster("live_w1:app", f, data)
-        self.supervisor = Supervisor(cluster, data / live.LIVE, command)
+        self.supervisor = LiveSupervisor(cluster, data / live.LIVE, command)
         self.replicas = cluster.topology.node("W1").replicas
         self._killed: set[int] = set()
 

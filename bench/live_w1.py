@@ -23,7 +23,7 @@ from unerring.model import TIME_MIN, Event, Stamp
 from unerring.rules.workloads import W1, Typed
 from unerring.runtime.live import Host
 from unerring.runtime.live import cluster as clusters
-from unerring.runtime.live.hosting import dotted
+from unerring.runtime.os_processes import dotted
 from unerring.runtime.storage import SqliteStorage
 
 app = App("w1", rules=[W1], streams=[Typed], buckets=1)

@@ -31,7 +31,7 @@ import live_w1
 from unerring.log import EventLog, LogWriter
 from unerring.model import LogError, Stamp, schema_of, verified_json
 from unerring.rules.workloads import Typed
-from unerring.runtime.live.hosting import dotted
+from unerring.runtime.os_processes import dotted
 
 RATE = 1000
 SEAL_S = 0.1

@@ -21,7 +21,7 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 from unerring.cli import main
-from unerring.runtime.live.processes import began_at
+from unerring.runtime.os_processes import began_at
 
 SHOWN_ONLY = {"text", "mermaid", "sql", "json", "toml", "csv", "yaml"}
 OTHER_PROGRAMS = {"python", "kill", "cp", "curl"}

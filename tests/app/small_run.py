@@ -23,7 +23,7 @@ from unerring.rules.workloads import W1, Typed
 from unerring.runtime import happenings, learned
 from unerring.runtime.happenings import What
 from unerring.runtime.live.hosting import note
-from unerring.runtime.live.processes import own_number
+from unerring.runtime.os_processes import own_number
 from unerring.runtime.process_cluster import PLACES, Places
 from unerring.runtime.storage import SqliteStorage, StorageConfig
 

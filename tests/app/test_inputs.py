@@ -24,7 +24,7 @@ from unerring.app.status.prometheus import prometheus
 from unerring.dashboard.screen import screen
 from unerring.log import EventLog, LogWriter
 from unerring.model import SECOND_US, Stamp, StreamSchema, protect_json, schema_of, verified_json
-from unerring.runtime.live.processes import own_number
+from unerring.runtime.os_processes import own_number
 
 OPERATIONS = Path(__file__).parent.parent.parent / "docs" / "operations.md"
 NOON_US = 1_772_539_200 * SECOND_US

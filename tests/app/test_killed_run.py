@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from unerring.app.status import RunStatus
-from unerring.runtime.live.processes import Process, end_all, find, marked
+from unerring.runtime.os_processes import Process, end_all, find, marked
 
 ROOT = Path(__file__).parent.parent.parent
 APP = """

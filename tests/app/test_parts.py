@@ -23,7 +23,7 @@ from unerring.cli import main
 from unerring.log import EventLog, LogWriter
 from unerring.model import ConfigError, DiskError, HandshakeError, LogError, protect_json, schema_of, verified_json
 from unerring.rules.workloads import W1, Typed
-from unerring.runtime.live import Supervisor
+from unerring.runtime.live import LiveSupervisor
 from unerring.runtime.process_cluster import ClusterShape, NodeCluster
 from unerring.runtime.restarts import GivenUp, Restarts, RestartsConfig
 
@@ -220,7 +220,7 @@ def test_processes_that_keep_ending_end_the_run_with_their_last_words(tmp_path: 
 
     async def supervise() -> None:
         commands = {"Rate/0": ending}
-        supervisor = Supervisor(
+        supervisor = LiveSupervisor(
             cluster, tmp_path / "live", lambda name: commands.get(name, living), "", said.append, twice
         )
         await supervisor.run()
@@ -231,7 +231,7 @@ def test_processes_that_keep_ending_end_the_run_with_their_last_words(tmp_path: 
     nodes = NodeCluster(["nowhere:order"], tmp_path / "nodes", ClusterShape(f=0, restarts=twice), {}, said.append)
     nodes.start()
     try:
-        with pytest.raises(GivenUp, match="n0 keep ending: unerring: there is no module 'nowhere'"):
+        with pytest.raises(GivenUp, match="n0 cannot go on: unerring: there is no module 'nowhere'"):
             nodes.watch(threading.Event())
     finally:
         nodes.stop()

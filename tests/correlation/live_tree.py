@@ -18,8 +18,8 @@ from unerring.audit.strong_reliability import check_strong_reliability
 from unerring.log import Chain, EventLog, LogWriter
 from unerring.matching.tree import QueryTree
 from unerring.model import TIME_MAX, Event, LogError, schema_of, verified_json
-from unerring.runtime.live import Supervisor
-from unerring.runtime.live.hosting import dotted
+from unerring.runtime.live import LiveSupervisor
+from unerring.runtime.os_processes import dotted
 
 APART_US = 7000
 
@@ -40,8 +40,8 @@ class LiveRun:
         self.cluster = live.make_cluster(address, options.pop("f", 1), data, **options)
         self.supervisor = self.new_supervisor()
 
-    def new_supervisor(self) -> Supervisor:
-        return Supervisor(self.cluster, self.data / "live", lambda name: live.command(self.data, name))
+    def new_supervisor(self) -> LiveSupervisor:
+        return LiveSupervisor(self.cluster, self.data / "live", lambda name: live.command(self.data, name))
 
     @property
     def replicas(self) -> list[str]:

@@ -15,7 +15,8 @@ from unerring.model import Event, Persist, Stamp, StreamSchema, schema_of, strea
 from unerring.processes.messages import State, Step, Taken
 from unerring.processes.node import HISTORY
 from unerring.runtime.live import Cluster
-from unerring.runtime.live.hosting import describe, dotted, note
+from unerring.runtime.live.hosting import describe, note
+from unerring.runtime.os_processes import dotted
 from unerring.runtime.storage import SqliteStorage
 
 SOURCES, RULES = 40, 60

@@ -24,8 +24,8 @@ from unerring.dashboard.screen import screen
 from unerring.dashboard.watch import Watch
 from unerring.model import Event
 from unerring.runtime import happenings
+from unerring.runtime import os_processes as processes
 from unerring.runtime.happenings import Happenings
-from unerring.runtime.live import processes
 
 TOKEN = "the-right-one"
 
@@ -193,7 +193,7 @@ def test_a_page_of_another_name_cannot_speak_for_us(client: Client) -> None:
 
 def test_nothing_is_changed_without_the_token(run: tuple[Path, list[Event]], client: Client) -> None:
     data = run[0]
-    program = "import sys; from pathlib import Path; from unerring.runtime.live.processes import own_number\n"
+    program = "import sys; from pathlib import Path; from unerring.runtime.os_processes import own_number\n"
     program += "own_number(Path(sys.argv[1]), 'n0'); print('there', flush=True); sys.stdin.read()"
     victim = subprocess.Popen(
         [sys.executable, "-c", program, str(data / "processes")], stdin=subprocess.PIPE, stdout=subprocess.PIPE

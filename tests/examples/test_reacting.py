@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -70,7 +71,7 @@ def test_each_situation_starts_one_process_although_nodes_are_killed(app: App, t
     try:
         seal(app, tmp_path, made)
         until(acting, lambda: len(told()) >= 1, "the first process ends")
-        acting.nodes.running["n0"].kill()
+        acting.nodes.running["n0"].signal(signal.SIGKILL)
         acting.stop()
         # Whoever starts processes is gone too; a new one goes on from the committed position, or just before it.
         acting = Acting("factory.app:app", app, 1, tmp_path)

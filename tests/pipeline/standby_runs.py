@@ -12,8 +12,8 @@ from tests.correlation.live_tree import LiveRun, read_status
 from unerring.app import live, standby
 from unerring.app.standby import SparkOptions
 from unerring.model import Event
-from unerring.runtime.live import Supervisor
-from unerring.runtime.live.hosting import dotted
+from unerring.runtime.live import LiveSupervisor
+from unerring.runtime.os_processes import dotted
 
 DRIVERS = ("spark/0", "spark/1")
 
@@ -26,8 +26,8 @@ class StandbyRun(LiveRun):
         self.killed: set[int] = set()
         super().__init__(data, address, events, on_spark=on_spark)
 
-    def new_supervisor(self) -> Supervisor:
-        return Supervisor(self.cluster, self.data / "live", self._command)
+    def new_supervisor(self) -> LiveSupervisor:
+        return LiveSupervisor(self.cluster, self.data / "live", self._command)
 
     def _command(self, name: str) -> list[str]:
         if name in DRIVERS:

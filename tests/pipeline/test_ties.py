@@ -22,7 +22,7 @@ from unerring.log import EventLog, Quarantine
 from unerring.model import TIME_MAX
 from unerring.pipeline.detect import detect_available
 from unerring.pipeline.intervals import Bounds
-from unerring.runtime.live import Supervisor
+from unerring.runtime.live import LiveSupervisor
 
 from .ties_app import app, fraud
 
@@ -142,7 +142,7 @@ def test_the_app_on_spark_finds_them(
 def test_the_live_engine_finds_them(files: dict[str, Path], wanted: list[Found], tmp_path: Path) -> None:
     ingested(files["parquet"], tmp_path)
     cluster = live.make_cluster(ADDRESS, 0, tmp_path)
-    supervisor = Supervisor(cluster, tmp_path / "live", lambda name: live.command(tmp_path, name))
+    supervisor = LiveSupervisor(cluster, tmp_path / "live", lambda name: live.command(tmp_path, name))
 
     async def run() -> None:
         running = asyncio.create_task(supervisor.run())

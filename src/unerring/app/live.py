@@ -27,10 +27,10 @@ from unerring.correlation.record import node_of
 from unerring.log import BadEvent, EventLog, Quarantine, Reason
 from unerring.matching.engine import Quarantined
 from unerring.model import TIME_MIN, CallerError, ConfigError, LogError, UnerringError, WorldError
-from unerring.runtime.live import Cluster, Host, addresses_on, free_addresses, place, process_names, processes
+from unerring.runtime.live import Cluster, Host, addresses_on, free_addresses, place, process_names
 from unerring.runtime.live import cluster as clusters
-from unerring.runtime.live.hosting import dotted
 from unerring.runtime.live.supervisor import WANTED
+from unerring.runtime.os_processes import dotted, find
 from unerring.runtime.restarts import EXIT_FINAL
 from unerring.runtime.storage import SqliteStorage
 
@@ -143,7 +143,7 @@ def begin_anew(cluster: Cluster, data: Path) -> Cluster:
     began = (folder / "membership.db").exists()
     if cluster.durable or cluster.hosts or not began:
         return cluster
-    if any(processes.find(folder, name) is not None for name in cluster.names):
+    if any(find(folder, name) is not None for name in cluster.names):
         return cluster
     log = EventLog(data / "log")
     for stream in _read_from_the_log(cluster.topology):

@@ -9,7 +9,7 @@ from unerring.correlation import Role
 from unerring.correlation.source import kept_key, needs_after
 from unerring.model import CallerError
 from unerring.runtime.live import cluster as clusters
-from unerring.runtime.live.hosting import dotted
+from unerring.runtime.os_processes import dotted
 from unerring.runtime.storage import settled
 
 

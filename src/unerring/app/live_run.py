@@ -14,7 +14,7 @@ from unerring.app.application import load
 from unerring.app.live import LIVE, begin_anew, command, make_cluster
 from unerring.app.parts import LOOK_S, Parts
 from unerring.model import ConfigError
-from unerring.runtime.live import Cluster, Supervisor
+from unerring.runtime.live import Cluster, LiveSupervisor
 
 
 class LiveOptions(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ def run_live(
 async def _supervise(
     cluster: Cluster, data: Path, name: str, options: LiveOptions, say: Callable[[str], Any], parts: Parts
 ) -> None:
-    supervisor = Supervisor(cluster, data / LIVE, lambda process: command(data, process), options.here, say)
+    supervisor = LiveSupervisor(cluster, data / LIVE, lambda process: command(data, process), options.here, say)
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, supervisor.stop)
     count = len(supervisor.wanted)
@@ -74,7 +74,7 @@ async def _watch(parts: Parts) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-async def supervise(supervisor: Supervisor, watching: Coroutine[Any, Any, None]) -> None:
+async def supervise(supervisor: LiveSupervisor, watching: Coroutine[Any, Any, None]) -> None:
     """Until the supervisor is stopped, or what is watched beside it raises: then it is stopped, and that is raised."""
     watch = asyncio.create_task(watching)
     watch.add_done_callback(lambda _: supervisor.stop())

@@ -22,7 +22,7 @@ from unerring.model import CallerError, InvariantBreach, LogError, PeerError, Un
 from unerring.runtime import happenings
 from unerring.runtime.happenings import What
 from unerring.runtime.live.hosting import note
-from unerring.runtime.live.processes import began_at
+from unerring.runtime.os_processes import began_at
 from unerring.runtime.restarts import GivenUp, Restarts, RestartsConfig
 
 FILE: Final = "parts.json"

@@ -20,7 +20,7 @@ from unerring.log import Chain, EventLog, Positions, Quarantine, Reason
 from unerring.model import BEFORE_ALL, TIME_MAX, TIME_MIN, Stamp
 from unerring.processes.messages import State
 from unerring.processes.replica import digest_of
-from unerring.runtime.live.processes import find
+from unerring.runtime.os_processes import find
 
 _GIVEN_SHOWN: Final = 200
 

@@ -25,7 +25,7 @@ from unerring.pipeline.session import SparkConfig, is_started, own_sentence, sen
 from unerring.pipeline.versions import agree
 from unerring.runtime import happenings
 from unerring.runtime.happenings import What
-from unerring.runtime.live.processes import own_number
+from unerring.runtime.os_processes import own_number
 from unerring.runtime.restarts import GivenUp
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ from unerring.pipeline.session import SparkConfig
 from unerring.pipeline.turns import Turns
 from unerring.runtime.live import Host
 from unerring.runtime.live import cluster as clusters
-from unerring.runtime.live.hosting import STATUS_S, dotted, note
-from unerring.runtime.live.processes import end_all, marked
+from unerring.runtime.live.hosting import STATUS_S, note
+from unerring.runtime.os_processes import dotted, end_all, marked
 from unerring.runtime.restarts import RestartsConfig
 from unerring.runtime.storage import SqliteStorage
 

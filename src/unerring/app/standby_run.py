@@ -25,7 +25,7 @@ from unerring.correlation.record import node_of
 from unerring.log import EventLog, LocalStore
 from unerring.model import CallerError, ConfigError
 from unerring.pipeline.session import SparkConfig
-from unerring.runtime.live import Cluster, Supervisor
+from unerring.runtime.live import Cluster, LiveSupervisor
 from unerring.runtime.live.status import processes
 
 LOOK_S: Final = 1.0
@@ -119,7 +119,7 @@ async def _supervise(cluster: Cluster, data: Path, app: App, options: StandbyOpt
     def how(name: str) -> list[str]:
         return command(data, name, options.spark) if node_of(name) == SPARK else live.command(data, name)
 
-    supervisor = Supervisor(cluster, data / LIVE, how, say=watch.say)
+    supervisor = LiveSupervisor(cluster, data / LIVE, how, say=watch.say)
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, supervisor.stop)
     others = len(supervisor.wanted) - options.f - 1
@@ -148,7 +148,7 @@ class Watch:
         self._inputs = inputs
         self._said: dict[str, str] = {}
 
-    async def run(self, supervisor: Supervisor) -> None:
+    async def run(self, supervisor: LiveSupervisor) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
             await asyncio.to_thread(self._parts.look)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -42,6 +41,6 @@ def evict(replica: Replica, data: Data = FOLDER) -> None:
 
 
 def _ask(data: Path, command: str, subject: str) -> None:
-    from unerring.runtime.live.control import ask
+    from unerring.runtime.live.supervisor import ask
 
-    typer.echo(asyncio.run(ask(data / "live", command, subject)))
+    typer.echo(ask(data / "live", command, subject))

@@ -11,7 +11,7 @@ from unerring.app.status import RunStatus
 from unerring.model import CallerError
 from unerring.runtime import happenings
 from unerring.runtime.happenings import What
-from unerring.runtime.live.processes import find
+from unerring.runtime.os_processes import find
 
 VERBS: Final = {"kill": (signal.SIGKILL, What.KILLED), "restart": (signal.SIGTERM, What.KILLED)}
 SAID: Final = {

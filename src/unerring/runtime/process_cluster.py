@@ -6,12 +6,10 @@ they know, and what runs is then what lies on the disk now, with the addresses t
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
-import os
 import socket
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Event
@@ -19,16 +17,15 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from unerring.model import CallerError, ConfigError, DiskError, ProcessConfig, check, protect_json, verified_json
-from unerring.runtime import happenings
+from unerring.model import CallerError, ConfigError, ProcessConfig, check, protect_json, verified_json
 from unerring.runtime.certificates import make_certificates
-from unerring.runtime.happenings import What
-from unerring.runtime.live.processes import end_all, how_it_ended, marked, write_number
-from unerring.runtime.restarts import GivenUp, Restarts, RestartsConfig, last_words
+from unerring.runtime.os_processes import Process, end_all, marked
+from unerring.runtime.restarts import RestartsConfig
+from unerring.runtime.supervisor import Supervisor
 
 LOOK_S: Final = 0.2
 END_S: Final = 10.0
-"""Patience with a node that was asked to end."""
+"""Patience with a node of an earlier supervisor that was asked to end."""
 LOCK: Final = "supervisor.lock"
 MARK: Final = "UNERRING_NODE_IN"
 """In the environment of every node: the folder that it works in, and its name."""
@@ -75,7 +72,6 @@ class NodeCluster:
         older_costs: Sequence[Path] = (),
     ) -> None:
         self.names = [f"n{number}" for number in range(2 * shape.f + 1)]
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
         self._processes = list(processes)
         self._data = data
         self._shape = shape
@@ -85,22 +81,18 @@ class NodeCluster:
         """Learned costs that new instances are grouped by."""
         self._older_costs = list(older_costs)
         """Those that open instances may have been started with."""
-        self._tries = {name: Restarts(shape.restarts) for name in self.names}
-        self._began_s: dict[str, float] = {}
-        self._due_s: dict[str, float] = {}
-        self._ended: dict[str, int] = {}
+        self._supervisor: Supervisor | None = None
         self._lock: IO[bytes] | None = None
         self._ports: dict[str, int] = {}
 
     def start(self) -> None:
+        """Make ready what `watch` runs."""
         self._data.mkdir(parents=True, exist_ok=True)
         self._take_over()
         self._ports = self._places()
         for name in self.names if self._shape.tls else ():
             if not (self._data / "tls" / name).exists():
                 make_certificates(self._data / "tls" / name, [name, "127.0.0.1"], ca=Path(self._shape.tls))
-        for name in self.names:
-            self._start(name)
 
     def _take_over(self) -> None:
         """Be the only supervisor of the folder, and end the nodes of one that was killed."""
@@ -148,60 +140,49 @@ class NodeCluster:
             command += ["--costs", str(self._costs)]
         return [*command, "--data", str(self._data)]
 
-    def _start(self, name: str) -> None:
-        with (self._data / f"{name}.log").open("ab") as log:
-            environment = {**os.environ, MARK: f"{self._data.resolve()} {name}"}
-            started = subprocess.Popen(self.command(name), stdout=log, stderr=log, env=environment)
-        self.running[name] = started
-        self._began_s[name] = time.monotonic()
-        (self._data / "pids").mkdir(exist_ok=True)
-        write_number(self._data / "pids" / name, started.pid)
-        happenings.note(self._data, name, What.STARTED, f"as process {started.pid}")
-
     def watch(self, stopping: Event) -> None:
-        """Until `stopping` is set."""
-        while not stopping.wait(LOOK_S):
-            try:
-                self.look(time.monotonic())
-            except OSError as error:
-                raise DiskError(f"{self._data} cannot be written ({error}); free space there") from None
+        """Run the nodes until `stopping` is set. Afterwards none of them works in the folder."""
+        asyncio.run(self._supervise(stopping))
 
-    def look(self, now_s: float) -> None:
-        """Start again whoever died, after a pause that doubles while it keeps dying at once."""
-        for name, process in list(self.running.items()):
-            if process.poll() is None:
-                continue
-            self._due_s[name] = now_s + self._tries[name].failed(now_s - self._began_s[name])
-            del self.running[name]
-            said = f"process {process.pid} {how_it_ended(process.returncode)}"
-            happenings.note(self._data, name, What.DIED, said)
-            self._ended[name] = process.returncode
+    async def _supervise(self, stopping: Event) -> None:
+        supervisor = Supervisor(
+            self._data,
+            self.command,
+            self._stuck,
+            self._say,
+            self._shape.restarts,
+            environment=lambda name: {MARK: f"{self._data.resolve()} {name}"},
+            log_of=log_of,
+        )
+        self._supervisor = supervisor
         for name in self.names:
-            if name not in self.running and now_s >= self._due_s.get(name, 0.0):
-                if name in self._ended:  # Not before: with Ctrl-C all end at once, and nothing is started again.
-                    code = self._ended.pop(name)
-                    self._say(f"{name} ended with code {code}; it is started again. See {name}.log")
-                self._start(name)
-        hopeless = [name for name in self.names if self._tries[name].used_up]
-        if len(hopeless) > self._shape.f:
-            log = self._data / f"{hopeless[-1]}.log"
-            raise GivenUp(f"{' and '.join(hopeless)} keep ending: {last_words(log)} (see {log})")
+            supervisor.begin(name)
+        try:
+            while not stopping.is_set() and not supervisor.stopping.is_set():
+                await asyncio.sleep(LOOK_S)
+        finally:
+            await supervisor.end_all()
+        supervisor.check()
 
-    def stop(self, within_s: float = END_S) -> None:
-        """Ask all to end, then make them. Afterwards no node works in the folder."""
-        for process in self.running.values():
-            process.terminate()
-        end_s = time.monotonic() + within_s
-        for process in self.running.values():
-            try:
-                process.wait(max(0.1, end_s - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        for name in self.running:
-            happenings.note(self._data, name, What.ENDED, "with the run")
+    @property
+    def running(self) -> dict[str, Process]:
+        """The nodes' processes, by name."""
+        return {} if self._supervisor is None else self._supervisor.processes
+
+    def _stuck(self, name: str) -> list[str]:
+        """With f+1 nodes that keep ending there is no majority."""
+        used_up = [name for name in self.names if self._supervisor is not None and self._supervisor.used_up(name)]
+        return used_up if len(used_up) > self._shape.f else []
+
+    def stop(self) -> None:
+        """Let the next supervisor in."""
         if self._lock is not None:
             self._lock.close()
+
+
+def log_of(folder: Path, name: str) -> Path:
+    """What a node wrote on its way."""
+    return folder / f"{name}.log"
 
 
 def _free_ports(count: int) -> list[int]:

@@ -16,7 +16,7 @@ from unerring.app.process_audit import states_in
 from unerring.model import CallerError, LogError, NetworkError, ProcessError, UnerringError, verified_json
 from unerring.processes.history import told_history
 from unerring.processes.messages import FINAL, State, Status
-from unerring.runtime.live.processes import find
+from unerring.runtime.os_processes import find
 from unerring.runtime.process_cluster import PLACES, Places
 from unerring.runtime.process_control import SUFFIX, Wish, ask, sockets
 

@@ -3,6 +3,6 @@
 from unerring.runtime.live.cluster import Cluster
 from unerring.runtime.live.hosting import Host
 from unerring.runtime.live.placement import addresses_on, free_addresses, place, process_names
-from unerring.runtime.live.supervisor import Supervisor
+from unerring.runtime.live.supervisor import LiveSupervisor
 
-__all__ = ["Cluster", "Host", "Supervisor", "addresses_on", "free_addresses", "place", "process_names"]
+__all__ = ["Cluster", "Host", "LiveSupervisor", "addresses_on", "free_addresses", "place", "process_names"]

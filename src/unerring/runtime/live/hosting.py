@@ -33,6 +33,7 @@ from unerring.runtime.greeting import Identity
 from unerring.runtime.links import Links, LinksConfig
 from unerring.runtime.live.cluster import Cluster
 from unerring.runtime.loop import Driver
+from unerring.runtime.os_processes import dotted
 from unerring.runtime.reports import Reports
 
 MESSAGE_BYTES_MAX = 8 << 20
@@ -201,8 +202,3 @@ def describe(machine: Any) -> dict[str, Any]:
     if hasattr(machine, "rounds"):
         told["record"] = msgspec.to_builtins(machine.record)
     return told
-
-
-def dotted(name: str) -> str:
-    """A process's name where '/' cannot stand: as a node of the links, in a file's name."""
-    return name.replace("/", ".")

@@ -15,7 +15,8 @@ from unerring.correlation.record import Record
 from unerring.model import CallerError, DiskError
 from unerring.runtime.live.cluster import Cluster
 from unerring.runtime.live.etcd import EtcdStorage
-from unerring.runtime.live.hosting import Host, dotted
+from unerring.runtime.live.hosting import Host
+from unerring.runtime.os_processes import dotted
 from unerring.runtime.storage import SqliteStorage
 
 LOOK_S = 0.1

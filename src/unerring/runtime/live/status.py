@@ -9,8 +9,7 @@ from typing import Any
 
 from unerring.model import SECOND_US, TIME_MAX, TIME_MIN, LogError, verified_json
 from unerring.runtime.live import cluster as clusters
-from unerring.runtime.live.hosting import dotted
-from unerring.runtime.live.processes import find
+from unerring.runtime.os_processes import dotted, find
 
 SILENT_S = 2.0
 """A process that wrote nothing for so long is shown as silent: killed, stopped, or not started yet."""

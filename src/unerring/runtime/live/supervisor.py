@@ -7,7 +7,6 @@ started again finds the processes that are still there.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,21 @@ from typing import Any
 import msgspec
 
 from unerring.correlation.record import Member, Standing, node_of
-from unerring.model import CallerError, DiskError, protect_json, verified_json
-from unerring.runtime import happenings
-from unerring.runtime.happenings import What
-from unerring.runtime.live import processes
+from unerring.model import CallerError, protect_json, verified_json
+from unerring.runtime import control
+from unerring.runtime import os_processes as processes
+from unerring.runtime.control import Control
 from unerring.runtime.live.cluster import Cluster
-from unerring.runtime.live.control import Control
 from unerring.runtime.live.keeping import Keeping
-from unerring.runtime.live.processes import Process
-from unerring.runtime.restarts import EXIT_FINAL, GivenUp, Restarts, RestartsConfig, last_words
+from unerring.runtime.os_processes import Process
+from unerring.runtime.restarts import RestartsConfig
+from unerring.runtime.supervisor import Supervisor
 
+SOCKET = "control"
 COMMAND_S = 60.0
 """How long an operator's command may take."""
+ANSWER_S = COMMAND_S + 30.0
+"""How long an operator waits for its answer."""
 EVICTION_S = 5.0
 WANTED = "wanted.json"
 
@@ -38,7 +40,14 @@ class _Wanted(msgspec.Struct):
     removed: list[str] = []
 
 
-class Supervisor:
+class Command(msgspec.Struct, frozen=True):
+    """What an operator asks of the supervisor."""
+
+    command: str
+    subject: str
+
+
+class LiveSupervisor:
     """`command(name)` is how to start that process. `host`: which part of the cluster is ours; all without a list."""
 
     def __init__(
@@ -52,16 +61,9 @@ class Supervisor:
     ) -> None:
         self.cluster = cluster
         self.folder = folder
-        self.command = command
         self.host = host
         self.keeping = Keeping(cluster, folder, host)
-        self.processes: dict[str, Process] = {}
-        self.restarts = 0
-        self._say = say
-        self._config = config
-        self._tries: dict[str, Restarts] = {}
-        self._running: dict[str, asyncio.Task[None]] = {}
-        self._stopping = asyncio.Event()
+        self._supervisor = Supervisor(folder, command, self._stuck, say, config)
         self._wanted = self._read_wanted()
 
     @property
@@ -70,104 +72,67 @@ class Supervisor:
         names = [name for name in self.cluster.founding if name not in self._wanted.removed] + self._wanted.added
         return [name for name in names if name in self.cluster.on(self.host)]
 
+    @property
+    def processes(self) -> dict[str, Process]:
+        return self._supervisor.processes
+
+    @property
+    def restarts(self) -> int:
+        return self._supervisor.restarts
+
     async def run(self) -> None:
         """Until `stop`."""
+        supervisor = self._supervisor
         keeps = not self.cluster.hosts or self.cluster.hosts.get(self.keeping.name, self.host) == self.host
         keeping = asyncio.create_task(self.keeping.run() if keeps else asyncio.Event().wait())
-        stopping = asyncio.create_task(self._stopping.wait())
+        stopping = asyncio.create_task(supervisor.stopping.wait())
         for name in self.wanted:
-            self._begin(name)
-        control = Control(self.folder, self._answer)
-        await control.open()
+            supervisor.begin(name)
+        commands = Control(self.folder / SOCKET, Command, self._carry_out)
+        await commands.open()
         try:
             await asyncio.wait([keeping, stopping], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await control.close()
-            for task in self._running.values():
-                task.cancel()
-            await asyncio.gather(*self._running.values(), return_exceptions=True)
-            await asyncio.gather(*(process.end() for process in self.processes.values()))
-            with contextlib.suppress(OSError):
-                for name in self.processes:
-                    happenings.note(self.folder, name, What.ENDED, "with the run")
+            await commands.close()
+            await supervisor.end_all()
             self.keeping.stop()
             stopping.cancel()
             if not keeps:
                 keeping.cancel()
             await asyncio.gather(keeping, stopping, return_exceptions=True)
-        ended: list[asyncio.Task[Any]] = [keeping, *self._running.values()]
-        for one in ended:
-            if one.done() and not one.cancelled() and (failure := one.exception()) is not None:
-                raise _in_words(failure, self.folder)
+        if not keeping.cancelled():
+            keeping.result()
+        supervisor.check()
 
     def stop(self) -> None:
-        self._stopping.set()
+        self._supervisor.stop()
 
-    def _begin(self, name: str) -> None:
-        self._running[name] = task = asyncio.create_task(self._keep(name))
-        task.add_done_callback(self._no_longer_kept)
-
-    def _no_longer_kept(self, task: asyncio.Task[None]) -> None:
-        """A process that cannot be looked after (a full disk) ends the run: it must not be missing unnoticed."""
-        if not task.cancelled() and task.exception() is not None:
-            self._stopping.set()
-
-    async def _keep(self, name: str) -> None:
-        """One process, again and again; the pause grows while it dies young."""
-        tries = self._tries[name] = Restarts(self._config)
-        loop = asyncio.get_running_loop()
-        process = processes.find(self.folder, name)
-        while True:
-            found = process is not None
-            process = self.processes[name] = process or await self._start(name)
-            if not found:
-                happenings.note(self.folder, name, What.STARTED, f"as process {process.pid}")
-            began_s = loop.time()
-            await process.wait()
-            happenings.note(self.folder, name, What.DIED, f"process {process.pid} {process.ending}".rstrip())
-            self.restarts += 1
-            pause_s = tries.failed(loop.time() - began_s)
-            if process.code == EXIT_FINAL:
-                tries.give_up()
-            if tries.used_up:
-                self._check_hope(name)
-            await asyncio.sleep(pause_s)
-            process = None
-
-    def _check_hope(self, name: str) -> None:
-        """One of several replicas may keep failing. When all of a node do, nobody waits for it: the run ends."""
-        words = last_words(log := processes.log_of(self.folder, name))
+    def _stuck(self, name: str) -> list[str]:
+        """One of several replicas may keep ending. When all of a node do, nobody waits for it."""
         own = [other for other in self.wanted if node_of(other) == node_of(name)]
         elsewhere = [
             other for other in self.cluster.founding if node_of(other) == node_of(name) and other not in self.wanted
         ]
-        if not elsewhere and all(other in self._tries and self._tries[other].used_up for other in own):
-            raise GivenUp(f"{' and '.join(own)} cannot go on: {words} (see {log})")
-        self._say(f"{name} keeps ending: {words}")
-
-    async def _start(self, name: str) -> Process:
-        starting = asyncio.create_task(processes.start(self.folder, name, self.command(name)))
-        try:
-            return await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            self.processes[name] = await starting  # It runs already: it is ended with the others.
-            raise
+        return own if not elsewhere and all(map(self._supervisor.used_up, own)) else []
 
     # ---- an operator's commands --------------------------------------------------------------------------------
 
-    async def _answer(self, command: str, subject: str) -> str:
-        async with asyncio.timeout(COMMAND_S):
-            match command:
-                case "add":
-                    return await self.add(subject)
-                case "remove":
-                    return await self.remove(subject)
-                case "replace":
-                    added = await self.add(node_of(subject))
-                    return f"{added}; {await self.remove(subject)}"
-                case "evict":
-                    return await self.evict(subject)
-        raise CallerError(f"there is no command {command!r}; use add, remove, replace or evict")
+    async def _carry_out(self, asked: Command) -> str:
+        try:
+            async with asyncio.timeout(COMMAND_S):
+                match asked.command:
+                    case "add":
+                        return await self.add(asked.subject)
+                    case "remove":
+                        return await self.remove(asked.subject)
+                    case "replace":
+                        added = await self.add(node_of(asked.subject))
+                        return f"{added}; {await self.remove(asked.subject)}"
+                    case "evict":
+                        return await self.evict(asked.subject)
+        except TimeoutError:
+            raise CallerError("it is not done yet; `unerring status` shows how far it is") from None
+        raise CallerError(f"there is no command {asked.command!r}; use add, remove, replace or evict")
 
     async def add(self, node: str) -> str:
         """One more replica of a node; done when it is caught up."""
@@ -181,7 +146,7 @@ class Supervisor:
             raise CallerError(f"node {node} has no place for another replica here{hint}")
         name = here[0]
         self._want(name, True)
-        self._begin(name)
+        self._supervisor.begin(name)
         while not self._stands(name, Standing.CAUGHT_UP):
             await asyncio.sleep(processes.LOOK_S)
         return f"{name} is added and caught up"
@@ -193,10 +158,7 @@ class Supervisor:
             raise CallerError(f"{replica} is not supervised here; give the command on its own host")
         said = await self.evict(replica)
         self._want(replica, False)
-        task = self._running.pop(replica)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await self.processes.pop(replica).end()
+        await self._supervisor.end(replica)
         # It may have come back meanwhile, as evicted replicas do.
         if not self._stands(replica, Standing.GONE):
             await self.evict(replica)
@@ -243,7 +205,9 @@ class Supervisor:
         return verified_json(path.read_bytes(), _Wanted, str(path)) if path.exists() else _Wanted()
 
 
-def _in_words(failure: BaseException, folder: Path) -> BaseException:
-    if isinstance(failure, OSError):
-        return DiskError(f"{folder} cannot be written ({failure}); mend the disk and start the run again")
-    return failure
+def ask(folder: Path, command: str, subject: str) -> str:
+    """The operator's end: what the supervisor of a run's live folder answers."""
+    if not (folder / SOCKET).exists():
+        raise CallerError(f"nobody supervises a run in {folder}; start it with `unerring run`")
+    answer: str = control.ask(folder / SOCKET, Command(command, subject), ANSWER_S)
+    return answer

@@ -7,11 +7,10 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from unerring.model import LogError, protect_line, verified_line
-from unerring.runtime.live.hosting import dotted
 
 LOOK_S = 0.1
 PATIENCE_S = 30.0
@@ -65,12 +64,14 @@ class Process:
             await self.wait()
 
 
-async def start(folder: Path, name: str, command: Sequence[str]) -> Process:
+async def start(folder: Path, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> Process:
     """Start a process, its words into a log file, its number into a file of its own."""
-    for part in ("logs", "pids"):
-        (folder / part).mkdir(parents=True, exist_ok=True)
-    with log_of(folder, name).open("ab") as log:
-        child = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log, start_new_session=True)
+    for path in (log.parent, folder / "pids"):
+        path.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as words:
+        child = await asyncio.create_subprocess_exec(
+            *command, stdout=words, stderr=words, env={**os.environ, **environment}, start_new_session=True
+        )
     try:
         write_number(folder / "pids" / dotted(name), child.pid)
     except OSError:  # Nobody would find it again.
@@ -152,3 +153,8 @@ def began_at(pid: int) -> str | None:
     except OSError:
         return None
     return None if fields[0] in "ZX" else fields[19]
+
+
+def dotted(name: str) -> str:
+    """A process's name where '/' cannot stand: in a file's name, as a node of the links."""
+    return name.replace("/", ".")
