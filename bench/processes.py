@@ -25,10 +25,11 @@ import msgspec
 from unerring.model import CallerError, Persist
 from unerring.processes.build import Process
 from unerring.processes.config import ProcessesConfig
-from unerring.processes.errands import replica_set
+from unerring.processes.context import replica_set
 from unerring.processes.graph import Retry
 from unerring.processes.grouping import Grouping
-from unerring.runtime.process_node import MACHINE, Embedded, RunningNode
+from unerring.runtime.process_driver import MACHINE
+from unerring.runtime.process_node import Embedded, RunningNode
 from unerring.runtime.storage import SqliteStorage
 
 NODES = ("n0", "n1", "n2")
@@ -234,7 +235,7 @@ async def _node(name: str, folder: str, how: str, count: int, ports: dict[str, i
 
 
 def _linked(node: RunningNode) -> int:
-    return sum(status == "connected" for status in node._links.status().values()) if node._links else 0
+    return sum(status == "connected" for status in node.driver.links.status().values()) if node.driver.links else 0
 
 
 async def _many(node: RunningNode, wish: dict[str, Any]) -> float:

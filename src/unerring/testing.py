@@ -16,6 +16,7 @@ services are not. A rehearsal is a function of its seed: what fails once fails a
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -32,8 +33,8 @@ from unerring.processes.history import told_history
 from unerring.processes.messages import (
     AGAIN,
     CANCEL,
+    HOLD,
     MOVE,
-    PARK,
     RESUME,
     Answer,
     Mail,
@@ -45,7 +46,7 @@ from unerring.processes.messages import (
 )
 from unerring.processes.node import ProcessNode, family
 from unerring.processes.replica import Ended
-from unerring.processes.replica_steers import key_of
+from unerring.processes.waits import key_of
 from unerring.runtime.services.clients import Refused
 from unerring.simulation.process_parts import Client, SimService, Temper
 from unerring.simulation.world import World
@@ -237,25 +238,30 @@ class Rehearsal:
         message = Publish(id or f"message-{self._signals}", channel, key_of(key), msgspec.to_builtins(payload))
         self.world.call("client", "publish", message)
 
-    def park(self, instance: str) -> None:
+    def hold(self, instance: str) -> None:
         """Do not go on after the present group, until `resume`."""
-        self._wish(instance, PARK, "by an operator")
+        self._command(instance, HOLD, "by an operator")
+
+    def park(self, instance: str) -> None:
+        """The old name of `hold`."""
+        warnings.warn("Rehearsal.park is now hold", DeprecationWarning, stacklevel=2)
+        self.hold(instance)
 
     def resume(self, instance: str) -> None:
-        """Go on with what was parked or held."""
-        self._wish(instance, RESUME, None)
+        """Go on with what is held."""
+        self._command(instance, RESUME, None)
 
     def retry(self, instance: str, step: str = "") -> None:
         """Let what is held try again; with a step, undo from that step on and go on from there."""
-        self._wish(instance, AGAIN, step or None)
+        self._command(instance, AGAIN, step or None)
 
     def move(self, instance: str, process: Process) -> None:
         """Move the instance to that version."""
-        self._wish(instance, MOVE, process.graph.version)
+        self._command(instance, MOVE, process.graph.version)
 
-    def _wish(self, instance: str, channel: str, payload: Any) -> None:
+    def _command(self, instance: str, channel: str, payload: Any) -> None:
         self._signals += 1
-        self.world.call("client", "post", instance, Mail(f"wish-{self._signals}", channel, payload))
+        self.world.call("client", "post", instance, Mail(f"command-{self._signals}", channel, payload))
 
     def deploy(self, *processes: Process) -> None:
         """Start every node again, with these versions; of each process the last is the current one."""

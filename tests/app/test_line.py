@@ -24,7 +24,7 @@ from unerring.audit.line import ASKED, DONE, OWNED, STARTED, WITNESSES_MAX, Begu
 from unerring.log import BadEvent, EventLog, LogWriter, Positions, Quarantine, Reason
 from unerring.model import ConfigError, Event, Persist, Stamp
 from unerring.processes.messages import State
-from unerring.processes.node import HISTORY
+from unerring.processes.roster import HISTORY
 from unerring.runtime.services import SqliteStore
 from unerring.runtime.storage import SqliteStorage
 

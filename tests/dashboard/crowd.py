@@ -13,7 +13,7 @@ from unerring.log import Chain, EventLog, with_origin
 from unerring.log.tables import table_of
 from unerring.model import Event, Persist, Stamp, StreamSchema, schema_of, stream
 from unerring.processes.messages import State, Step, Taken
-from unerring.processes.node import HISTORY
+from unerring.processes.roster import HISTORY
 from unerring.runtime.live import Cluster
 from unerring.runtime.live.hosting import describe, note
 from unerring.runtime.os_processes import dotted

@@ -15,7 +15,7 @@ from unerring.audit.intake import Intake
 from unerring.audit.report import PROMISES, Report, RuleVerdict
 from unerring.model import Event, Persist
 from unerring.processes.messages import State, Status, Step, Taken, Undone
-from unerring.processes.node import HISTORY
+from unerring.processes.roster import HISTORY
 from unerring.runtime import happenings
 from unerring.runtime.happenings import What
 from unerring.runtime.storage import SqliteStorage

@@ -137,7 +137,16 @@ async def run_node(name: str, folder: str, addresses: dict[str, str], tls: str) 
     shop = addresses.pop("shop")
     peers = {peer: address for peer, address in addresses.items() if peer != name}
     links = LinksConfig(frame_bytes_max=8 << 20, tls=tls) if tls else None
-    node = RunningNode(
+    ends = Path(folder) / f"{name}.ends"
+
+    class Noted(RunningNode):
+        def _on_deliver(self, what: Any) -> None:
+            if isinstance(what, Ended):
+                with ends.open("ab") as file:
+                    file.write(msgspec.json.encode(what.state) + b"\n")
+            super()._on_deliver(what)
+
+    node = Noted(
         name,
         [parts_process()],
         Path(folder) / f"{name}.db",
@@ -148,21 +157,11 @@ async def run_node(name: str, folder: str, addresses: dict[str, str], tls: str) 
         config=CONFIG,
         grouping=GROUPING,
     )
-    ends = Path(folder) / f"{name}.ends"
-    told = node._on_deliver
-
-    def on_deliver(what: Any) -> None:
-        if isinstance(what, Ended):
-            with ends.open("ab") as file:
-                file.write(msgspec.json.encode(what.state) + b"\n")
-        told(what)
-
-    node._on_deliver = on_deliver  # type: ignore[method-assign]
     await node.open()
-    wishes = Path(folder) / f"{name}.wishes"
+    wanted = Path(folder) / f"{name}.wanted"
     seen = 0
     while True:  # the test speaks to the node through a file: it survives every kill
-        lines = wishes.read_text().splitlines() if wishes.exists() else []
+        lines = wanted.read_text().splitlines() if wanted.exists() else []
         for line in lines[seen:]:
             instance, order = line.split()
             await node.start("parts", instance, order=int(order))
@@ -171,8 +170,8 @@ async def run_node(name: str, folder: str, addresses: dict[str, str], tls: str) 
         _write(Path(folder) / f"{name}.left", f"{len(lines)} {len(waiting)}")
         roles = {instance: _told(replica) for instance, replica in node.node.instances.items()}
         _write(Path(folder) / f"{name}.roles", json.dumps(roles))
-        if node._driving is not None and node._driving.done():
-            node._driving.result()
+        if node.driver._driving is not None and node.driver._driving.done():
+            node.driver._driving.result()
             return
         await asyncio.sleep(0.02)
 
@@ -189,17 +188,19 @@ def _told(replica: Replica) -> dict[str, Any]:
     told = {key: value for key, value in replica.query().items() if key not in ("variables", "history")}
     return {
         **told,
-        "others_clean": {name: list(seen) for name, seen in replica.clean.items()},
-        "swept": replica.swept,
-        "accepted": replica.rank,
+        "others_clean": {name: list(seen) for name, seen in replica.recovery._clean.items()},
+        "swept": replica.recovery._swept,
+        "accepted": replica.acceptor.rank,
         "decided": [replica.decided[0], replica.decided[1].group] if replica.decided else None,
         "leading": replica.leading,
-        "logs": [f"{log.view}/{log.group}{' abandoned' if log.abandoned else ''}" for log in replica.logs.values()],
-        "undoing": [undo.asked.iid for undo in replica.undos.values() if undo.asked],
-        "votes": list(replica.votes) if replica.votes is not None else None,
-        "elections": replica.elections,
-        "not_led_ms": (monotonic_us() - replica.led_us) // 1000,
-        "patience_ms": replica.patience_us // 1000,
+        "logs": [
+            f"{log.view}/{log.group}{' abandoned' if log.abandoned else ''}" for log in replica.logs.kept.values()
+        ],
+        "undoing": [undo.asked.iid for undo in replica.recovery.undos.values() if undo.asked],
+        "votes": list(replica.election.votes) if replica.election.votes is not None else None,
+        "elections": replica.watch.elections,
+        "not_led_ms": (monotonic_us() - replica.watch.led_us) // 1000,
+        "patience_ms": replica.watch._patience_us // 1000,
     }
 
 
@@ -303,7 +304,7 @@ class Cluster:
         """Start an instance at every node: the id makes it one."""
         self.wanted.append(instance)
         for name in self.names:
-            with (self.folder / f"{name}.wishes").open("a") as file:
+            with (self.folder / f"{name}.wanted").open("a") as file:
                 file.write(f"{instance} {order}\n")
 
     def master(self) -> str | None:

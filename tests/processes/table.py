@@ -12,7 +12,7 @@ from unerring.audit import Acted, Did, Model, Violation, check_agreement, check_
 from unerring.model import Persist, Send
 from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
-from unerring.processes.errands import replica_set
+from unerring.processes.context import replica_set
 from unerring.processes.graph import Edge, Graph, Kind, Service, Variable, Vertex
 from unerring.processes.grouping import Grouping
 from unerring.processes.messages import Answer, Mail, Post, Reply, Request, Start, State
@@ -60,13 +60,13 @@ class Table:
         process: Process,
         replica: type[Replica] = Replica,
         f: int = 1,
-        outbox: type[Out] = Out,
+        out: type[Out] = Out,
         naming: str = "self",
     ) -> None:
         names = tuple(f"node{number}" for number in range(2 * f + 1))
         self.members = replica_set(INSTANCE, names, f)
         self.process = process
-        self.kind = type("Node", (ProcessNode,), {"replica": replica, "outbox": outbox})
+        self.kind = type("Node", (ProcessNode,), {"replica_part": replica, "out_part": out})
         self.names, self.f = names, f
         self.config = ProcessesConfig(sweep_patience_us=10**12, naming=naming)
         self.ahead_us: dict[str, int] = {}
@@ -122,13 +122,13 @@ class Table:
         self._carry(name, self.nodes[name].handle("partner", Post(INSTANCE, mail), self.now))
 
     def ask_view(self, name: str) -> None:
-        self.replica(name).ask_view(self.now, "the test says so")
+        self.replica(name).election.ask_view(self.now, "the test says so")
         self._carry(name, self.nodes[name].out.take())
 
     def send_again(self, name: str) -> None:
         """The state that this replica wants to be acknowledged, once more."""
         replica = self.replica(name)
-        replica._send_state(replica.others, self.now)
+        replica.replication.resend(replica.others, self.now)
         self._carry(name, self.nodes[name].out.take())
 
     def deliver(self, to: list[str], lose: Lose | None = None, crash_at_persist: str = "") -> None:

@@ -17,7 +17,7 @@ from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds
 from unerring.processes.mailbox import Mailbox
 from unerring.processes.messages import CANCEL, Mail, State
-from unerring.runtime.process_control import WISH_BYTES_MAX, Control, Wish, ask
+from unerring.runtime.process_control import COMMAND_BYTES_MAX, Command, Control, ask
 from unerring.runtime.reports import Reports
 from unerring.runtime.services.clients import ServiceCarrier
 
@@ -70,7 +70,9 @@ def test_a_signal_that_cannot_be_used_is_refused_and_the_instance_goes_on(tmp_pa
         await engine.start("order", "o1", customer="ann")
         with pytest.raises(ProcessError, match="'paid' cannot be 'much'"):
             await engine.signal("o1", "payment", "much")
-        with pytest.raises(ProcessError, match=r"the message has 100000005 bytes, 524288 is the most"):
+        with pytest.raises(
+            ProcessError, match=r"the message has 100000005 bytes, which exceeds the limit of 524288 bytes"
+        ):
             await engine.signal("o1", "payment", "x" * 100_000_000)
         with pytest.raises(ProcessError, match="receives nothing on channel 'payments'; it has payment"):
             await engine.signal("o1", "payments", 3)
@@ -83,7 +85,7 @@ def test_a_signal_that_cannot_be_used_is_refused_and_the_instance_goes_on(tmp_pa
         await engine.signal("o1", "payment", 3, id="m")  # again, by somebody who did not hear that it came
         with pytest.raises(ProcessError, match=r"o1 has ended \(completed\); it can no longer be signalled"):
             await engine.signal("o1", "payment", 3, id="m2")
-        for verb, wish in (("parked", engine.park), ("resumed", engine.resume)):
+        for verb, wish in (("held", engine.hold), ("resumed", engine.resume)):
             with pytest.raises(ProcessError, match=f"it can no longer be {verb}"):
                 await wish("o1")
 
@@ -95,7 +97,7 @@ def test_an_instance_that_does_not_exist_is_said_not_waited_for(tmp_path: Path) 
         for wish in (
             engine.signal("nobody", "payment", 3),
             engine.cancel("nobody"),
-            engine.park("nobody"),
+            engine.hold("nobody"),
             engine.result("nobody"),
         ):
             with pytest.raises(ProcessError, match="this node knows no instance 'nobody'"):
@@ -137,8 +139,8 @@ def test_messages_of_partners_have_a_bound_in_bytes_too() -> None:
 
 
 def test_what_is_too_large_for_a_nodes_socket_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ProcessError, match=f"{WISH_BYTES_MAX} is the most; store it elsewhere"):
-        ask(tmp_path / "none.sock", Wish("start", "i", "order", {"customer": "x" * WISH_BYTES_MAX}))
+    with pytest.raises(ProcessError, match=f"exceeds the limit of {COMMAND_BYTES_MAX} bytes; send a reference"):
+        ask(tmp_path / "none.sock", Command("start", "i", "order", {"customer": "x" * COMMAND_BYTES_MAX}))
 
 
 def test_one_message_that_is_too_large_does_not_end_the_node() -> None:
@@ -179,12 +181,26 @@ class Odd(msgspec.Struct):
     wanted: bool = False
 
 
-def test_wishes_that_nobody_can_mean_are_answered_with_a_sentence(tmp_path: Path) -> None:
+def test_commands_that_nobody_can_mean_are_answered_with_a_sentence(tmp_path: Path) -> None:
     """Every field of every command replaced, over the socket's own reading: one answer a line, and the node goes on."""
     process = Process("odd", state=Odd)
     odd = [0, -1, 2**64, 10**30, 1.5, None, True, [], {}, "", "a|b", "\0", "x" * 2000]
     odd += [{"process": 1}, {"instance": 1}, {"self": 1}, {"value": 10**30}]
-    dos = ("start", "list", "show", "history", "signal", "publish", "query", "retry", "park", "resume", "move", "dance")
+    dos = (
+        "start",
+        "list",
+        "show",
+        "history",
+        "signal",
+        "publish",
+        "query",
+        "retry",
+        "hold",
+        "park",
+        "resume",
+        "move",
+        "dance",
+    )
 
     async def main() -> None:
         flow = process.flow(process.receive("wait", channel="payment", writes="value"))
@@ -193,7 +209,7 @@ def test_wishes_that_nobody_can_mean_are_answered_with_a_sentence(tmp_path: Path
             control = Control(engine, tmp_path / "n.sock")
             refused = 0
             for do in dos:
-                for field in msgspec.structs.fields(Wish)[1:]:
+                for field in msgspec.structs.fields(Command)[1:]:
                     for value in odd:
                         wish = {"do": do, "instance": "j", "process": "odd", field.name: value}
                         answered = await asyncio.wait_for(control._answer(json.dumps(wish).encode()), 60)

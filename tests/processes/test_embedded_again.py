@@ -89,12 +89,12 @@ def test_a_compensation_that_keeps_failing_is_parked_shown_and_resumed(tmp_path:
         mended: list[bool] = []
         async with Embedded([stubborn(mended)], tmp_path / "e.db", config=HASTY) as engine:
             await engine.start("stubborn", "s")
-            while not engine.query("s")["parked"]:
+            while not engine.query("s")["stuck"]:
                 await asyncio.sleep(0.001)
-            assert engine.query("s")["parked"] == ["s/take/0@0~"]
-            assert [told["parked"] for told in engine.node.list()] == [["s/take/0@0~"]]
+            assert engine.query("s")["stuck"] == ["s/take/0@0~"]
+            assert [told["stuck"] for told in engine.node.list()] == [["s/take/0@0~"]]
         async with Embedded([stubborn(mended)], tmp_path / "e.db", config=HASTY) as engine:  # never forgotten
-            while not engine.query("s")["parked"]:
+            while not engine.query("s")["stuck"]:
                 await asyncio.sleep(0.001)
             mended.append(True)
             await engine.retry("s")

@@ -1,4 +1,4 @@
-"""What people expect of an engine: children, deadlines, messages by key, park and resume, going back, schedules; each
+"""What people expect of an engine: children, deadlines, messages by key, hold and resume, going back, schedules; each
 decided like any other state, and judged by the checker."""
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def test_parked_means_that_it_does_not_go_on_until_it_is_resumed() -> None:
     stage = Rehearsal(order(), fakes())
     stage.start("o1", **GIVEN)
     stage.run_until(lambda: stage.effects("bank") == ["reserve"])
-    stage.park("o1")
+    stage.hold("o1")
     stage.run_until(lambda: stage.query("o1")["status"] == "held")
     stage.signal("o1", "payment", 3)
     stage.crash(stage.master("o1"))
@@ -189,7 +189,7 @@ def test_going_back_before_a_receive_gives_its_message_again() -> None:
     stage.signal("o1", "payment", 3)
     stage.run_until(lambda: stage.query("o1").get("variables", {}).get("paid") == 3)
     stage.retry("o1", "reserve")
-    stage.pause("service:post", for_s=1.0)  # it must not be over before the operator's wish has come
+    stage.pause("service:post", for_s=1.0)  # it must not be over before the operator's command has come
     end = stage.finish("o1")
     assert end.status == "completed"
     assert end.variables["paid"] == 3
@@ -230,7 +230,7 @@ def test_what_was_parked_at_a_child_that_cannot_be_undone_goes_on_when_it_is_tri
     stage = Rehearsal(mailed(), fakes(close=lambda note: None))
     stage.start("o1", customer="ann")
     stage.run_until(lambda: stage.query("o1").get("history") == ["reserve"])
-    stage.park("o1")
+    stage.hold("o1")
     stage.pause("service:post", for_s=1.0)
     stage.run_until(lambda: stage.query("o1")["status"] == "held")
     stage.retry("o1")
@@ -244,7 +244,7 @@ def test_a_cancel_that_must_wait_does_not_keep_a_parked_instance_from_being_resu
     stage.start("o1", customer="ann")
     stage.pause("service:post", for_s=1.0)
     stage.run_until(lambda: stage.query("o1").get("history") == ["reserve"])
-    stage.park("o1")
+    stage.hold("o1")
     stage.run_until(lambda: stage.query("o1")["status"] == "held")
     stage.cancel("o1")
     stage.run(seconds=2.0)
@@ -300,7 +300,7 @@ def test_a_hundred_megabytes_are_refused_with_a_sentence(tmp_path: Path) -> None
             with pytest.raises(ProcessError, match="the whole state may take"):
                 await engine.start("waiting", "w1", note="x" * 100_000_000)
             await engine.start("waiting", "w1")
-            with pytest.raises(ProcessError, match="is the most"):
+            with pytest.raises(ProcessError, match="exceeds the limit"):
                 await engine.signal("w1", "go", "x" * 100_000_000)
             await engine.signal("w1", "go", "here", id="s1")
             assert (await engine.result("w1"))["note"] == "here"
@@ -328,7 +328,7 @@ def test_what_an_operator_cannot_have_is_said_at_once(tmp_path: Path) -> None:
                 engine.ask("w1", "nothing")
             with pytest.raises(ProcessError, match="is no instance id"):
                 await engine.start("waiting", "w1+child")
-            await engine.park("w1", "the cellar is flooded")
+            await engine.hold("w1", "the cellar is flooded")
             await engine.cancel("w1")
             with pytest.raises(ProcessError, match="w1 was cancelled"):
                 await engine.result("w1")

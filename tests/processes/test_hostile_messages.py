@@ -72,8 +72,8 @@ def test_a_view_that_no_election_came_to_is_not_promised(view: int) -> None:
         node = a_node()
         with pytest.raises(ProtocolError, match="is the highest that is known here"):
             node.handle("b", message, 1)
-        assert node.instances["i"].view == VIEW_STEP_MAX, "a step in that direction, and no further"
-        assert node.instances["i"].accepted is None
+        assert node.instances["i"].acceptor.view == VIEW_STEP_MAX, "a step in that direction, and no further"
+        assert node.instances["i"].acceptor.accepted is None
 
 
 def test_a_node_that_was_away_for_very_many_elections_comes_to_the_present_view_in_steps() -> None:
@@ -111,7 +111,7 @@ def test_a_promise_of_an_earlier_release_that_cannot_be_left_is_repaired() -> No
     records = {"i|promise": msgspec.msgpack.encode(Promise(2**64 - 1, "b"))}
     records["i|accepted"] = msgspec.msgpack.encode(Accepted(3, FIRST, False))
     node = a_node(records)
-    assert node.instances["i"].view == 3 + VIEW_STEP_MAX
+    assert node.instances["i"].acceptor.view == 3 + VIEW_STEP_MAX
     effects = node.start(1)
     assert msgspec.msgpack.decode(kept(effects)["i|promise"], type=Promise).view == 3 + VIEW_STEP_MAX
     assert [e.what for e in effects if isinstance(e, Report)] == ["process.promise_repaired"]
@@ -165,7 +165,7 @@ def test_another_state_of_the_same_view_and_group_stops_nobody() -> None:
     other = msgspec.structs.replace(FIRST, variables={"r": 1, "x": 0, "y": 0})
     with pytest.raises(ProtocolError, match="another state of view 0"):
         node.handle("c", Replicate(0, other), 2)
-    assert node.instances["i"].accepted.state == FIRST
+    assert node.instances["i"].acceptor.accepted.state == FIRST
 
 
 def test_who_has_no_right_to_say_something_is_not_heard() -> None:

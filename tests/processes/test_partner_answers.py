@@ -74,7 +74,7 @@ def test_also_not_by_a_replica_that_takes_over_with_the_mail_of_others() -> None
     replica = table.replica(c)
     assert replica.decided is not None
     assert [taken.vertex for taken in replica.decided[1].taken] == ["read", "ask"]
-    assert [mail.id for mail in replica.mailbox.mail] == ["m0"]
+    assert [mail.id for mail in replica.inbox.mailbox.mail] == ["m0"]
 
 
 def test_without_the_id_the_channel_alone_decides() -> None:

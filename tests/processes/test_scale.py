@@ -110,7 +110,7 @@ def test_a_burst_of_starts_takes_turns_and_no_elections(crowd: Three) -> None:
     assert crowd.views == []
     three = Three()
     three.start(*(f"i{n}" for n in range(40)))
-    assert len(three.nodes["n0"].starters) == CONFIG.starts_max
+    assert len(three.nodes["n0"].starts.starters) == CONFIG.starts_max
     three.run_until(lambda: len(three.started) == 40)
 
 
@@ -155,7 +155,9 @@ def test_a_node_that_comes_back_catches_up_within_its_bound_and_harms_nobody(cro
             elif to == gone and isinstance(message, Decided):
                 asked.pop(message.state.instance, None)
         crowd.sent.clear()
-        shown = {id: None for id in shown if (r := crowd.nodes[gone].instances.get(id)) and r.replicating is not None}
+        shown = {
+            id: None for id in shown if (r := crowd.nodes[gone].instances.get(id)) and r.replication.state is not None
+        }
         most = max(most, len(asked) + len(shown))
         assert len(crowd.nodes[gone].shared.transfers) <= CONFIG.transfers_max
     assert 0 < most <= CONFIG.transfers_max

@@ -58,7 +58,7 @@ def two_candidates(replica: type[Replica]) -> Table:
     table.lying = also_asked
     table.deliver([a, c], lose=requests)
     for name in (b, c):
-        if table.replica(name).execution is not None:
+        if table.replica(name).master.execution is not None:
             table.tick(name, after_us=3_000_000)
             table.deliver([a, name])
     return table
@@ -81,9 +81,9 @@ def accepted_by_the_old_master_only(replica: type[Replica]) -> Table:
     return table
 
 
-def crash_before_the_sync(replica: type[Replica], outbox: type[Out] = Out) -> Table:
+def crash_before_the_sync(replica: type[Replica], out: type[Out] = Out) -> Table:
     """A follower crashes while it keeps the state that it acknowledges."""
-    table = Table(one_write(), replica, outbox=outbox)
+    table = Table(one_write(), replica, out=out)
     a, b, c = table.members
     table.start()
     table.deliver([a, b, c], lose=states_of_group(1))
@@ -135,8 +135,8 @@ def cancelled_while_a_master_is_away(replica: type[Replica]) -> Table:
     return table
 
 
-def wished_after_another_was_named(replica: type[Replica], comes: bool = True) -> Table:
-    """A planner names another and restarts before that one hears of it, if it does; somebody wishes to cancel."""
+def cancelled_after_another_was_named(replica: type[Replica], comes: bool = True) -> Table:
+    """A planner names another and restarts before that one hears of it, if it does; somebody asks to cancel."""
     table = Table(sequence(Vertex("rest", Kind.SLEEP), action("w", "", "x", write=True)), replica, naming="rotate")
     a, b, c = table.members
     table.start()
@@ -154,7 +154,7 @@ def wished_after_another_was_named(replica: type[Replica], comes: bool = True) -
     table.restart(a)
     for name in (a, c):
         table.post(name, Mail("m", CANCEL, None))
-    table.deliver([a, c], lose=states_of_group(2))  # they know of the wish, but what comes next is for b to say
+    table.deliver([a, c], lose=states_of_group(2))  # they know of the command, but what comes next is for b to say
     table.lying = named if comes else []
     table.deliver([a, b, c])
     return table
@@ -169,7 +169,7 @@ def wished_after_another_was_named(replica: type[Replica], comes: bool = True) -
         (restart_after_a_read, broken.ReadsAgain),
         (backup_of_another_input, broken.AdoptsAnyBackup),
         (cancelled_while_a_master_is_away, broken.UndoesAtOnce),
-        (wished_after_another_was_named, broken.UsesAGivenSlot),
+        (cancelled_after_another_was_named, broken.UsesAGivenSlot),
     ],
 )
 def test_a_rule_is_needed(schedule: Any, wrong: type[Replica]) -> None:
@@ -238,8 +238,8 @@ def test_making_it_anew_gives_two_states_of_one_view_and_group() -> None:
         sent_ahead(broken.MakesASentStateAnew)
 
 
-def test_who_named_another_and_restarts_hands_over_again_whatever_is_wished_since() -> None:
-    table = wished_after_another_was_named(Replica, comes=False)
+def test_who_named_another_and_restarts_hands_over_again_whatever_is_asked_since() -> None:
+    table = cancelled_after_another_was_named(Replica, comes=False)
     a, b, c = table.members
     for _ in range(5):
         for name in (a, b, c):
@@ -284,7 +284,7 @@ def shown_while_the_disk_writes(replica: type[Replica]) -> int:
     table.deliver([a, b, c], lose=lambda to, message: isinstance(message, Reply))
     table.tick(a, after_us=3_000_000)
     table.deliver([a, b], crash_at_persist=a)
-    accepted, shown = table.replica(b).accepted, table.replica(a).decided
+    accepted, shown = table.replica(b).acceptor.accepted, table.replica(a).decided
     assert accepted is not None
     assert accepted.state.group == 1
     assert shown is not None

@@ -21,10 +21,10 @@ from unerring.app.learned import costs_of_run
 from unerring.app.parts import Parts
 from unerring.log import BadEvent, EventLog, Quarantine, Reason
 from unerring.model import ConfigError, Event, NetworkError, ProcessError
-from unerring.processes.errands import replica_set
+from unerring.processes.context import replica_set
 from unerring.runtime.process_cluster import ClusterShape, NodeCluster
-from unerring.runtime.process_control import SUFFIX, Wish, ask
-from unerring.runtime.process_node import MACHINE
+from unerring.runtime.process_control import SUFFIX, Command, ask
+from unerring.runtime.process_driver import MACHINE
 
 if TYPE_CHECKING:
     from unerring.app.application import App
@@ -107,11 +107,11 @@ class Acting:
     def _start(self, reaction: Reaction, situation: Event) -> bool:
         """Whether it was dealt with; not, if we have to stop."""
         instance = reaction.instance(situation)
-        wish = Wish("start", instance, reaction.process, reaction.values(situation))
+        command = Command("start", instance, reaction.process, reaction.values(situation))
         pause_s = AGAIN_MIN_S
         while True:
             try:
-                self._ask(wish)
+                self._ask(command)
             except NetworkError as away:
                 self._say(f"{instance} waits: {away}")
                 if self._stopping.wait(pause_s):
@@ -125,12 +125,12 @@ class Acting:
                 self.started[reaction.process] = self.started.get(reaction.process, 0) + 1
             return True
 
-    def _ask(self, wish: Wish) -> None:
+    def _ask(self, command: Command) -> None:
         away = NetworkError("there is no process node")
-        members = replica_set(wish.instance, tuple(f"{name}/{MACHINE}" for name in self.nodes.names), self._f)
+        members = replica_set(command.instance, tuple(f"{name}/{MACHINE}" for name in self.nodes.names), self._f)
         for name in (member.partition("/")[0] for member in members):
             try:
-                ask(self.data / PROCESSES / f"{name}{SUFFIX}", wish)
+                ask(self.data / PROCESSES / f"{name}{SUFFIX}", command)
                 return
             except NetworkError as error:
                 away = error

@@ -32,7 +32,8 @@ from unerring.processes.config import ProcessesConfig
 from unerring.processes.graph import LOCAL
 from unerring.processes.history import GIVEN, PAST, Pages
 from unerring.processes.messages import FINAL, Accepted, State
-from unerring.processes.node import HISTORY, family
+from unerring.processes.node import family
+from unerring.processes.roster import HISTORY
 from unerring.runtime.services.store import JOURNAL, Line
 from unerring.runtime.storage import SqliteStorage
 

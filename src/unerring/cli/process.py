@@ -14,7 +14,7 @@ from unerring.model import CallerError, NetworkError, ProcessError
 
 if TYPE_CHECKING:
     from unerring.app.process_audit import ProcessVerdict
-    from unerring.runtime.process_control import Wish
+    from unerring.runtime.process_control import Command
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, rich_markup_mode="markdown", help="Start, see and steer instances."
@@ -43,14 +43,18 @@ def listing(
     process: Annotated[str, typer.Option(help="Only those of this process.")] = "",
     version: Annotated[str, typer.Option(help="Only those of this version.")] = "",
     parent: Annotated[str, typer.Option(help="Only the children of this instance.")] = "",
-    parked: Annotated[
-        bool, typer.Option("--parked", help="Only those with a compensation that keeps failing.")
+    stuck: Annotated[
+        bool, typer.Option("--stuck", help="Only parked ones, and those with a compensation that keeps failing.")
     ] = False,
+    parked: Annotated[bool, typer.Option("--parked", hidden=True)] = False,
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
     as_json: Json = False,
     data: Data = HERE,
 ) -> None:
     """All instances that the nodes of this folder know, the open ones first."""
+    if parked:
+        typer.echo("--parked is now --stuck; the old name goes with the next release", err=True)
+    stuck = stuck or parked
     found = [
         told
         for told in _merged(data)
@@ -58,7 +62,7 @@ def listing(
         and process in ("", told["process"])
         and version in ("", told["version"])
         and parent in ("", told.get("parent"))
-        and (not parked or told.get("parked") or told["status"] == "parked")
+        and (not stuck or told.get("stuck") or told["status"] == "parked")
     ]
     for told in found[:limit]:
         if as_json:
@@ -66,10 +70,10 @@ def listing(
         else:
             more = f"  {told['reason']}" if told.get("reason") else ""
             where = f"  group {told['group']}, view {told['view']}" if "group" in told else ""
-            stuck = f"  does not undo: {', '.join(told['parked'])}" if told.get("parked") else ""
+            undoes = f"  does not undo: {', '.join(told['stuck'])}" if told.get("stuck") else ""
             waits = f"  waits: {told['waits']}" if told.get("waits") else ""
             waits += f"  waits for {', '.join(told['unanswered'])}" if told.get("unanswered") else ""
-            typer.echo(f"{told['instance']}  {told['process']}  {told['status']}{where}{more}{stuck}{waits}")
+            typer.echo(f"{told['instance']}  {told['process']}  {told['status']}{where}{more}{undoes}{waits}")
     if len(found) > limit:
         typer.echo(f"{len(found) - limit} more; raise --limit", err=True)
 
@@ -181,19 +185,26 @@ def query(
     _print(max(told, key=lambda pair: pair[0])[1])
 
 
-@app.command("park")
-def park(
+@app.command("hold")
+def hold(
     instance: Instance,
     why: Annotated[str, typer.Option(help="Shown beside it.")] = "",
     data: Data = HERE,
 ) -> None:
     """Let an instance not go on after its present group, until it is resumed."""
-    _ask(data, "park", instance=instance, why=why)
+    _ask(data, "hold", instance=instance, why=why)
+
+
+@app.command("park", hidden=True)
+def park(instance: Instance, why: str = "", data: Data = HERE) -> None:
+    """The old name of `hold`."""
+    typer.echo("`process park` is now `process hold`; the old name goes with the next release", err=True)
+    _ask(data, "hold", instance=instance, why=why)
 
 
 @app.command("resume")
 def resume(instance: Instance, data: Data = HERE) -> None:
-    """Let an instance go on that was parked, or is held because it could not."""
+    """Let an instance go on that is held, by an operator or because it could not."""
     _ask(data, "resume", instance=instance)
 
 
@@ -300,11 +311,11 @@ def _nodes_in(data: Path) -> Path:
     return inner if addresses_in(inner) and not addresses_in(data) else data
 
 
-def _answers(data: Path, do: str, **wish: Any) -> Iterator[Any]:
+def _answers(data: Path, do: str, **command: Any) -> Iterator[Any]:
     """From each node of the folder: what it answered, or the error."""
-    from unerring.runtime.process_control import Wish, ask, sockets
+    from unerring.runtime.process_control import Command, ask, sockets
 
-    wanted: Wish = Wish(do, **wish)
+    wanted: Command = Command(do, **command)
     found = sockets(_nodes_in(data))
     if not found:
         raise CallerError(f"no node runs in {data}; start some with 'unerring run' or 'unerring node', or give --data")
@@ -315,10 +326,10 @@ def _answers(data: Path, do: str, **wish: Any) -> Iterator[Any]:
             yield error
 
 
-def _ask(data: Path, do: str, **wish: Any) -> Any:
+def _ask(data: Path, do: str, **command: Any) -> Any:
     """The first node that can."""
     trouble: Exception | None = None
-    for answer in _answers(data, do, **wish):
+    for answer in _answers(data, do, **command):
         if not isinstance(answer, Exception):
             return answer
         if trouble is None or isinstance(trouble, NetworkError):

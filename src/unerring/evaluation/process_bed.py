@@ -12,9 +12,12 @@ import msgspec
 from unerring.model import MILLISECOND_US, SECOND_US, Effects, Entropy, SetTimer
 from unerring.processes.build import Process
 from unerring.processes.config import ProcessesConfig
+from unerring.processes.election import Election
 from unerring.processes.graph import Edge, Graph, Kind, Retry, Service, Variable, Vertex
 from unerring.processes.messages import Replicate, Vote
 from unerring.processes.replica import Replica
+from unerring.processes.replication import Replication
+from unerring.processes.watch import Watch
 from unerring.simulation.disk import DiskSpec
 from unerring.simulation.network import LinkSpec
 from unerring.simulation.process_parts import SimService, Temper
@@ -132,8 +135,8 @@ NETWORKS: Final[Mapping[str, Network]] = {
 }
 
 
-class Watch:
-    """How long state replications and view changes took."""
+class Timing:
+    """How long state replications and view changes took, of all replicas of a run."""
 
     def __init__(self) -> None:
         self.replications_us: list[int] = []
@@ -143,34 +146,67 @@ class Watch:
         too, says how long failures last, and does not count."""
 
     def replica(self) -> type[Replica]:
-        """The production replica, watched."""
-        watch = self
+        """The production replica, timed."""
+        return type("Timed", (_TimedReplica,), {"timing": self})
 
-        class Watched(Replica):
-            asked_us: int | None = None
-            asked_turn = asked_times = 0
-            sent_us = 0
 
-            def ask_view(self, now: int, why: str) -> None:
-                self.asked_times += 1
-                if self.asked_us is None:
-                    self.asked_us, self.asked_turn, self.asked_times = now, watch.turns, 1
-                super().ask_view(now, why)
+class _Times:
+    """Of one replica: since when it has asked for a view, and sent a state."""
 
-            def replicate(self, state: Any, now: int) -> None:
-                self.sent_us = now
-                super().replicate(state, now)
+    def __init__(self, timing: Timing) -> None:
+        self.timing = timing
+        self.asked_us: int | None = None
+        self.asked_turn = self.asked_times = self.sent_us = 0
 
-            def on_decided(self, now: int) -> None:
-                watch.replications_us.append(now - self.sent_us)
-                if self.asked_us is not None:
-                    if self.asked_turn == watch.turns and self.asked_times == 1:
-                        watch.view_changes_us.append(now - self.asked_us)
-                    self.asked_us = None
-                super().on_decided(now)
+    def ask(self, now: int) -> None:
+        self.asked_times += 1
+        if self.asked_us is None:
+            self.asked_us, self.asked_turn, self.asked_times = now, self.timing.turns, 1
 
-            def led(self, now: int, by: str = "") -> None:
-                self.asked_us = None
-                super().led(now, by)
+    def decide(self, now: int) -> None:
+        self.timing.replications_us.append(now - self.sent_us)
+        if self.asked_us is not None and self.asked_turn == self.timing.turns and self.asked_times == 1:
+            self.timing.view_changes_us.append(now - self.asked_us)
+        self.asked_us = None
 
-        return Watched
+
+class _TimedElection(Election):
+    times: _Times
+
+    def ask_view(self, now: int, why: str) -> None:
+        self.times.ask(now)
+        super().ask_view(now, why)
+
+
+class _TimedReplication(Replication):
+    times: _Times
+
+    def replicate(self, state: Any, now: int) -> None:
+        self.times.sent_us = now
+        super().replicate(state, now)
+
+
+class _TimedWatch(Watch):
+    times: _Times
+
+    def led(self, now: int, by: str = "") -> None:
+        self.times.asked_us = None
+        super().led(now, by)
+
+
+class _TimedReplica(Replica):
+    timing: Timing
+    election_part = _TimedElection
+    replication_part = _TimedReplication
+    watch_part = _TimedWatch
+    election: _TimedElection
+    replication: _TimedReplication
+    watch: _TimedWatch
+
+    def __init__(self, *of: Any) -> None:
+        super().__init__(*of)
+        self.times = self.election.times = self.replication.times = self.watch.times = _Times(self.timing)
+
+    def on_majority(self, now: int) -> None:
+        self.times.decide(now)
+        super().on_majority(now)

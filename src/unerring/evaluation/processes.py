@@ -21,10 +21,10 @@ import msgspec
 
 from unerring.audit import Acted, Model, check_one_copy
 from unerring.evaluation.metering import MeteredWorld
-from unerring.evaluation.process_bed import NETWORKS, VERDICT, TimedService, Watch, random_actions, sequence
+from unerring.evaluation.process_bed import NETWORKS, VERDICT, TimedService, Timing, random_actions, sequence
 from unerring.model import MILLISECOND_US, SECOND_US, CallerError, Entropy
 from unerring.processes.config import ClusterBounds
-from unerring.processes.errands import replica_set
+from unerring.processes.context import replica_set
 from unerring.processes.graph import Vertex
 from unerring.processes.grouping import Grouping, may_be_active
 from unerring.processes.messages import CANCEL, Mail, Post, Replicate, Start, Status
@@ -83,7 +83,7 @@ class Execution:
         self.active = run.approach == "active"
         self.process = sequence(self.actions, verdict=self.active)
         self.names = tuple(f"node{n}" for n in range(run.degree))
-        self.watch = Watch()
+        self.timing = Timing()
         self.world = MeteredWorld(
             seed, bounds=Bounds(steps_max=1 << 40), occupancy=None if run.degree == 1 else self.network.occupancy_us
         )
@@ -130,7 +130,7 @@ class Execution:
             world.every(10 * MILLISECOND_US, self._judge, END_US, BEGIN_US)
 
     def _add(self, instance: str, members: tuple[str, ...], name: str) -> None:
-        kind = type("Node", (ProcessNode,), {"replica": self.watch.replica()})
+        kind = type("Node", (ProcessNode,), {"replica_part": self.timing.replica()})
         bounds = ClusterBounds(f=len(members) // 2, state_bytes_max=8 << 20)
         processes = {"p": self.process}
 
@@ -158,7 +158,7 @@ class Execution:
         name = running[int(victim * len(running))]
         self.crashed += 1
         if len(running) == self.run.degree // 2 + 1:
-            self.watch.turns += 1
+            self.timing.turns += 1
         world.crash(name)
         world.at(world.now_us + down_us, lambda: self._recover(name))
 
@@ -173,7 +173,7 @@ class Execution:
     def _recover(self, name: str) -> None:
         self.world.start(name)
         if sum(self.world.machine(one) is not None for one in self.names) == self.run.degree // 2 + 1:
-            self.watch.turns += 1
+            self.timing.turns += 1
 
     # ---- active replication ------------------------------------------------------------------------------------
 
@@ -233,7 +233,7 @@ class Execution:
 
     def row(self) -> dict[str, float]:
         """The measurements; times and costs in percent of one execution without failures and replicas."""
-        world, watch = self.world, self.watch
+        world, watch = self.world, self.timing
         total_us = sum(action.time_us for action in self.actions)
         costs = {action.name: action.cost for action in self.actions}
         done = {line.iid for _, line in self._journal() if line.what == "do"}

@@ -36,7 +36,7 @@ class ProcessesConfig(ProcessConfig, frozen=True):
     """After so many view changes for aborted executions of one group, the process fails."""
     undo_attempt_us: int = 2 * SECOND_US
     undo_attempts_max: int = 8
-    """A compensation that failed so often is parked: shown, and tried again at the slowest pace for ever."""
+    """A compensation that failed so often is shown as stuck, and tried again at the slowest pace for ever."""
     undo_pause_us_max: int = 10 * SECOND_US
     mail_pause_us_max: int = 5 * SECOND_US
     """The longest pause between offers of a message that is stored here to a leader that has not consumed it."""

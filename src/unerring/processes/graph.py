@@ -81,7 +81,7 @@ class Vertex(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     condition: str = ""
     """Of an XOR-split: the name of the deterministic function that picks the branch."""
     alone: bool = False
-    """A group of its own, by the designer's wish."""
+    """A group of its own, because the designer says so."""
     key: str = ""
     """Of a receive: the variable whose value a published message must name."""
     given: tuple[tuple[str, str], ...] = ()

@@ -36,7 +36,7 @@ def iid_of_undo(iid: str) -> str:
 
 
 class Status:
-    """Where an instance is. Strings on the wire; the last five are final."""
+    """Where an instance is. Strings on the wire; the last four are final."""
 
     RUNNING: Final = "running"
     UNDOING: Final = "undoing"
@@ -274,7 +274,7 @@ class Settled(Message, frozen=True):
 
 
 class Mail(msgspec.Struct, frozen=True, array_like=True):
-    """A partner's message. Channels that begin with `!` are wishes of operators, and ends of children."""
+    """A partner's message. Channels that begin with `!` are commands of operators, and ends of children."""
 
     id: Id
     channel: Id
@@ -325,12 +325,12 @@ class MailBag(Message, frozen=True):
 
 
 CANCEL: Final = "!cancel"
-PARK: Final = "!park"
+HOLD: Final = "!park"
 RESUME: Final = "!resume"
 AGAIN: Final = "!again"
 MOVE: Final = "!move"
-WISHES: Final = (CANCEL, PARK, RESUME, AGAIN, MOVE)
-"""What operators want of an instance: granted or refused by a decided state, like everything else."""
+COMMANDS: Final = (CANCEL, HOLD, RESUME, AGAIN, MOVE)
+"""What operators ask of an instance: carried out or refused by a decided state, like everything else."""
 CHILD: Final = "!child"
 """The end of a child. Its id is the child's."""
 

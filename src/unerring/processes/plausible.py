@@ -15,8 +15,8 @@ from unerring.processes.children import family_of, starts
 from unerring.processes.graph import Graph, Kind
 from unerring.processes.messages import (
     CHILD,
+    COMMANDS,
     FINAL,
-    WISHES,
     Ack,
     Answer,
     AskMail,
@@ -99,14 +99,14 @@ def check_message(message: Any, processes: Mapping[str, Process], before: State 
 
 
 def check_mail(mail: Mail) -> None:
-    """A partner's message, a wish, or the end of a child."""
+    """A partner's message, a command, or the end of a child."""
     _check_id(mail.id)
     if mail.channel == CHILD:
         end = mail.payload
         if not isinstance(end, dict) or not {"status", "reason", "value"} <= end.keys() or end["status"] not in FINAL:
             raise ProtocolError(f"the end of {mail.id}, which does not say how it ended")
-    elif mail.channel in WISHES and not isinstance(mail.payload, str | None):
-        raise ProtocolError(f"a wish {mail.channel!r} with {type(mail.payload).__name__}, which none has")
+    elif mail.channel in COMMANDS and not isinstance(mail.payload, str | None):
+        raise ProtocolError(f"a command {mail.channel!r} with {type(mail.payload).__name__}, which none has")
 
 
 def _check_id(id: str) -> None:

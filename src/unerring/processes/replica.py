@@ -1,35 +1,70 @@
-"""One instance on one node: views (replica_views), leading (replica_leads), and here what holds them together: recovery
-of own executions, survivors' cancelling, partners' messages, replies, time."""
+"""One instance on one node: its parts, which message goes to which, and time.
+
+| part | its state |
+|---|---|
+| acceptor | what was promised, accepted, and is known to be decided |
+| watch | who leads, and since when it has been silent |
+| inbox | messages of partners and commands of operators that no decided state has consumed |
+| election | as candidate: votes |
+| replication | as leader: the state that is being replicated, and who acknowledged it |
+| slot | who was named master of the next group |
+| planner | as leader: whether it plans, and whom it named |
+| master | as leader: the execution of a group |
+| undoing | as leader: the process's compensations |
+| parent | as leader: children that were asked for |
+| logs, recovery | own executions that are not settled; those that are being undone; who is clean |
+| backups | as follower: what was executed ahead |
+
+Acceptor and replication decide; through `Roles` they tell the others what they have to act on.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 
 from unerring.model import SECOND_US, Address
-from unerring.processes.build import Process
+from unerring.processes.acceptor import Acceptor
+from unerring.processes.backups import Backups
+from unerring.processes.context import Context, Shared
+from unerring.processes.election import Election
+from unerring.processes.execution import Execution
+from unerring.processes.inbox import Inbox
+from unerring.processes.logs import Logs
+from unerring.processes.master import Master
 from unerring.processes.messages import (
     CHILD,
+    Ack,
     AskMail,
     Clean,
-    GroupLog,
+    Decided,
+    Fetch,
     Lead,
     MailBag,
     Name,
+    Named,
     Outline,
     Post,
+    Reject,
+    Replicate,
     Reply,
+    RequestView,
     State,
     Status,
-    Stored,
+    Vote,
 )
-from unerring.processes.recovery import excluded, kept, sweep
-from unerring.processes.replica_leads import Leads
-from unerring.processes.replica_views import Shared
-from unerring.processes.undo import Undo, UndoStep, steps_of_log
+from unerring.processes.naming import Slot
+from unerring.processes.parent import Parent
+from unerring.processes.planner import Planner
+from unerring.processes.recovery import Recovery
+from unerring.processes.replication import Replication
+from unerring.processes.steering import Steering
+from unerring.processes.undo import Undo
+from unerring.processes.undoing import Undoing
+from unerring.processes.watch import Watch
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -39,28 +74,112 @@ class Ended(msgspec.Struct, frozen=True):
     state: State
 
 
-IDLE_US_MAX = 5 * SECOND_US
+IDLE_US_MAX: Final = 5 * SECOND_US
 """However quiet it is, an instance is looked at so often."""
-UNDOES_TOLD_MAX = 10
-"""Of what an abandoned group is undone, so many interactions are named to people."""
 
 
-class Replica(Leads):
-    """The whole of one instance on one replica."""
+class Replica:
+    """One instance on one of its 2f+1 nodes."""
+
+    context_part: type[Context] = Context
+    watch_part: type[Watch] = Watch
+    acceptor_part: type[Acceptor] = Acceptor
+    inbox_part: type[Inbox] = Inbox
+    replication_part: type[Replication] = Replication
+    election_part: type[Election] = Election
+    slot_part: type[Slot] = Slot
+    execution_part: type[Execution] = Execution
+    backups_part: type[Backups] = Backups
+    master_part: type[Master] = Master
+    recovery_part: type[Recovery] = Recovery
+    steering_part: type[Steering] = Steering
+    undoing_part: type[Undoing] = Undoing
+    planner_part: type[Planner] = Planner
 
     def __init__(
         self, shared: Shared, instance: str, members: tuple[Address, ...], records: Mapping[str, bytes], now: int
     ) -> None:
-        super().__init__(shared, instance, members, records, now)
-        self.undos: dict[tuple[int, int], Undo] = {}
-        """Own executions that are being undone."""
-        self.sweep: Undo | None = None
-        self.swept = 0
+        self.instance = instance
+        self.context = context = self.context_part(shared, instance, members)
+        self.others = context.others
+        self.watch = watch = self.watch_part(context, now)
+        self.acceptor = acceptor = self.acceptor_part(context, watch, self, records)
+        self.inbox = inbox = self.inbox_part(context, acceptor, watch, records)
+        self.logs = logs = Logs(context, records)
+        self.replication = replication = self.replication_part(context, acceptor, watch, logs, self)
+        self.election = election = self.election_part(context, acceptor, watch, inbox, replication, records)
+        self.slot = slot = self.slot_part(context, acceptor, records)
+        self.backups = backups = self.backups_part(context, acceptor, self.execution_part, records)
+        self.master = master = self.master_part(
+            context, acceptor, replication, election, logs, slot, backups, self.execution_part
+        )
+        self.recovery = recovery = self.recovery_part(context, acceptor, logs, master)
+        self.parent = parent = Parent(context, acceptor, inbox)
+        self.steering = steering = self.steering_part(context, acceptor, election, inbox, recovery)
+        self.undoing = undoing = self.undoing_part(context, acceptor, parent, recovery)
+        self.planner = self.planner_part(
+            context,
+            acceptor,
+            watch,
+            replication,
+            logs,
+            slot,
+            inbox,
+            parent,
+            master,
+            recovery,
+            steering,
+            undoing,
+        )
         self.told_end = False
         self.told_parent = False
-        self.waiting_since_us = 0
-        self.offered_us = 0
-        self.offers = 0
+
+    @property
+    def decided(self) -> tuple[int, State] | None:
+        """The furthest state known to be decided, and the view it was decided in."""
+        return self.acceptor.decided
+
+    @property
+    def final(self) -> bool:
+        return self.decided is not None and self.decided[1].final
+
+    @property
+    def leading(self) -> bool:
+        return self.planner.leading
+
+    # ---- what the parts that decide tell the others ------------------------------------------------------------
+
+    def step_down(self) -> None:
+        """A higher view exists: neither candidate, planner nor master any more."""
+        self.election.votes = None
+        self.planner.step_down()
+
+    def give_way(self) -> None:
+        """A state of somebody else is further: step down, if there is something to step down from."""
+        if self.leading or self.election.votes is not None:
+            self.step_down()
+
+    def on_accepted(self, now: int) -> None:
+        """A state of somebody else was accepted: a backup may work ahead on it."""
+        self.planner.handing = None
+        self.backups.begin(now)
+
+    def on_learned(self, now: int) -> None:
+        """A further state is decided: keep or undo own executions, and tell the application of an end."""
+        if self.decided is None:
+            return
+        state = self.decided[1]
+        self.inbox.drop(state)
+        self.recovery.settle(now)
+        if state.final and not self.told_end:
+            self.told_end = True
+            self.context.out.deliver(Ended(self.instance, state))
+
+    def on_majority(self, now: int) -> None:
+        """The replicated state has a majority: planner of what comes next."""
+        self.on_learned(now)
+        self.inbox.ask_soon()
+        self.planner.begin(now)
 
     # ---- life --------------------------------------------------------------------------------------------------
 
@@ -68,310 +187,191 @@ class Replica(Leads):
     def may_show(self) -> bool:
         """After a restart: whoever made the accepted state, or was executing on it, goes on if the view still stands.
         Not if the state after it may be out there: then a new view must tell."""
-        if self.accepted is None or self.accepted.view != self.view or self.decided is not None:
+        accepted, view = self.acceptor.accepted, self.acceptor.view
+        if accepted is None or accepted.view != view or self.decided is not None:
             return False
-        log = self.logs.get((self.view, self.accepted.state.group + 1))
-        return (self.accepted.mine and not self.accepted.ahead) or (log is not None and not log.abandoned)
+        log = self.logs.kept.get((view, accepted.state.group + 1))
+        return (accepted.mine and not accepted.ahead) or (log is not None and not log.abandoned)
 
     def start(self, now: int) -> None:
         """Replicating the state once more shows whether the view still stands."""
-        if self.accepted is not None and self.may_show and not self.leading:
-            self.replicate(self.accepted.state, now)
+        if self.may_show and not self.leading and self.acceptor.accepted is not None:
+            self.replication.replicate(self.acceptor.accepted.state, now)
 
     def propose_start(self, state: State, first: bool, now: int) -> None:
         """Somebody wants this instance. The first replica plans in view 0; any other must win a view."""
-        if self.accepted is not None or self.proposal is not None:
+        acceptor, context = self.acceptor, self.context
+        if acceptor.accepted is not None or acceptor.proposal is not None:
             return
-        self.proposal = state
-        self.keep("proposal", state)
-        if first and self.view == 0 and self.voted_for == "":
-            self.replicate(state, now)
-        elif self.view == 0 and self.members[0] != self.me:
-            self.led(now, self.members[0])
+        acceptor.propose(state)
+        if first and acceptor.view == 0 and acceptor.voted_for == "":
+            self.replication.replicate(state, now)
+        elif acceptor.view == 0 and context.members[0] != context.me:
+            self.watch.led(now, context.members[0])
+
+    def handle(self, sender: Address, message: Any, now: int) -> None:
+        on = _ON.get(type(message))
+        if on is not None:
+            on(self)(sender, message, now)
+
+    def on_post(self, sender: Address, message: Post, now: int) -> None:
+        if self.inbox.post(sender, message, now):
+            self.planner.plan(now)
+
+    def on_mail_bag(self, sender: Address, message: MailBag, now: int) -> None:
+        for mail in message.mail:
+            self.inbox.store(mail)
+        self.planner.plan(now)
+
+    def on_reply(self, sender: Address, reply: Reply, now: int) -> None:
+        """To whatever asked."""
+        if not self.master.on_reply(reply, now):
+            self.backups.on_reply(reply, now)
+        self.planner.on_reply(reply, now)
+        self.recovery.on_reply(reply, now)
 
     def tick(self, now: int, may_ask: bool = True) -> None:
         """Time has passed: repeat, suspect, go on. `may_ask`: this node may start another candidacy now."""
-        if self.replicating is not None and now >= self.resend_us:
-            self._send_state(tuple(m for m in self.others if m not in self.acks), now)
-        if self.execution is not None:
-            self._go_on(self.execution.tick(now), now)
-        if self.backup is not None:
-            self._backup_on(self.backup.tick(now))
-        if self.planning:
-            self._sweep_on(now)
-            self.plan(now)
-        if self.undo is not None:
-            self._undo_on(now)
-        for key in list(self.undos):
-            self._compensate(key, now)
-        if self.handing is not None and now >= self.resend_us and now - self.led_us > self.shared.config.heartbeat_us:
-            self.resend_us = now + self.shared.config.resend_us
-            self.out.send(self.handing[0], Name(self.view, self.handing[1]))
-        self.offer_mail(now)
-        if (
-            may_ask
-            and self.suspects(now)
-            and (self.accepted is not None or self.proposal is not None or self.votes is not None)
-        ):
-            self.ask_again(now)
+        self.replication.tick(now)
+        self.master.tick(now)
+        self.backups.tick(now)
+        self.planner.tick(now)
+        self.recovery.tick(now)
+        self.planner.name_again(now)
+        if not self.leading:
+            self.inbox.offer(now)
+        if may_ask and self._suspects(now):
+            self.election.ask_again(now)
+
+    def _suspects(self, now: int) -> bool:
+        """Whether nobody leads this instance, as far as can be known here, and this replica could."""
+        state = self.acceptor.accepted.state if self.acceptor.accepted is not None else None
+        if self.leading or now < self.watch.led_until_us(state is not None):
+            return False
+        if state is None:
+            return self.acceptor.proposal is not None or self.election.votes is not None
+        return not self.planner.lacks(state)
 
     def next_us(self, now: int) -> int:
         """When a tick is needed again if nothing comes. Most of many open instances wait, and cost nothing by it."""
-        working = (self.replicating, self.execution, self.backup, self.undo, self.sweep, self.handing, self.votes)
-        if self.undos or any(work is not None for work in working):
+        working = (
+            *(self.replication.state, self.master.execution, self.backups.execution, self.undoing.undo),
+            *(self.recovery.sweep, self.planner.handing, self.election.votes),
+        )
+        if self.recovery.undos or any(work is not None for work in working):
             return 0
-        if not self.planning or self.decided is None:
-            # Whoever suspects and may not ask now waits; the node picks those whose leader fell silent by itself.
-            pause_us = self.shared.config.suspect_us if self.leader else self.shared.config.heartbeat_us
-            until_us = self.named_until_us()  # that a leader fell silent is seen to by the node
-            offer_us = self._offer_us() if self.mailbox.mail and self.leader else now + IDLE_US_MAX
-            return min(until_us if until_us > now else now + pause_us, offer_us, now + IDLE_US_MAX)
-        state = self.decided[1]
-        if not self._outside_undone():
-            return 0
-        if state.final:
-            return now + IDLE_US_MAX
-        ends = self.sleeps_until_us(state)
-        ends += [state.deadline_us - self.shared.wall_offset_us] if state.deadline_us else []
-        asks = [self.asked_mail_us + self.mail_pause_us()]
-        asks += [asked_us + self.shared.config.tend_us for asked_us in self.tended_us.values()]
-        return min(*ends, *asks, now + IDLE_US_MAX)
+        idle_until_us = now + IDLE_US_MAX
+        if self.planner.planning and self.decided is not None:
+            return self.planner.next_us(idle_until_us)
+        # Whoever suspects and may not ask now waits; the node picks those whose leader fell silent by itself.
+        config, leader = self.context.config, self.watch.leader
+        until_us = self.watch.named_until_us(self.acceptor.accepted is not None)
+        if until_us <= now:
+            until_us = now + (config.suspect_us if leader else config.heartbeat_us)
+        offer_us = self.inbox.offer_us if self.inbox.mailbox.mail and leader else idle_until_us
+        return min(until_us, offer_us, idle_until_us)
 
     def lead(self) -> Lead | None:
         """What this node's heartbeats say of the instance, if it leads it."""
         if not self.leading:
             return None
-        known = self.decided
-        group = known[1].group if known is not None and known[0] == self.view else -1
-        return Lead(self.instance, self.view, group, ask_clean=self._wants_clean())
+        view, known = self.acceptor.view, self.decided
+        group = known[1].group if known is not None and known[0] == view else -1
+        ask_clean = known is not None and (
+            self.steering.moving or (self.planner.planning and self.recovery.wants_clean())
+        )
+        return Lead(self.instance, view, group, ask_clean=ask_clean)
 
-    # ---- own executions ----------------------------------------------------------------------------------------
+    def clean(self) -> Clean | None:
+        """The answer to a leader that asks, once it is true."""
+        if self.decided is None or not self.recovery.is_clean():
+            return None
+        return Clean(self.instance, *self.acceptor.decided_rank)
 
-    def settle(self, now: int) -> None:
-        """Keep what the decided lineage has, undo what it excludes; `abandoned` is on disk before the first undo."""
-        if self.decided is None:
-            return
-        view, state = self.decided
-        for id in self.mailbox.drop(state.consumed):
-            self.forget(f"mail/{id}")
-        for key, log in list(self.logs.items()):
-            if key in self.undos:
-                continue
-            if kept(log.group, log.view, state):
-                self._drop_log(key)
-            elif excluded(log.group, log.view, view, state):
-                self._abandon(key, state, now)
-        if state.final and not self.told_end:
-            self.told_end = True
-            self.out.deliver(Ended(self.instance, state))
-
-    def _drop_log(self, key: tuple[int, int]) -> None:
-        del self.logs[key]
-        self.forget(f"group/{key[0]}/{key[1]}")
-
-    def _abandon(self, key: tuple[int, int], state: State, now: int) -> None:
-        log = self.logs[key]
-        process = self.process_of(state)
-        if process is None or self.decided is None:
-            return
-        if self.execution is not None and self.execution.view == log.view:
-            self.execution = None
-        steps = self.own_steps(process, log)
-        if not steps:
-            self._drop_log(key)
-            return
-        if not log.abandoned:
-            self.logs[key] = log = msgspec.structs.replace(log, abandoned=True)
-            self.keep(f"group/{key[0]}/{key[1]}", log)
-        undoes = ", ".join(step.iid for step in steps[:UNDOES_TOLD_MAX])
-        self.out.report("compensating", f"{self.instance}: group {log.group} of view {log.view}: {undoes}")
-        self.undos[key] = Undo(process.graph, steps, self.decided[0], self.shared.config)
-        self._compensate(key, now)
-
-    def own_steps(self, process: Process, log: GroupLog) -> list[UndoStep]:
-        return steps_of_log(process.graph, self.instance, log)
-
-    def _compensate(self, key: tuple[int, int], now: int) -> None:
-        undo = self.undos[key]
-        request = undo.tick(now)
-        if request is not None:
-            self.out.send(f"service:{request.service}", request)
-            if undo.parked:
-                self.out.report("undo_parked", f"{self.instance}: {request.service} does not undo {request.iid}")
-        if undo.finished:
-            del self.undos[key]
-            self._drop_log(key)
-
-    def is_clean(self) -> bool:
-        """Nothing of an older view is left to undo here."""
-        if self.decided is None:
+    def may_settle(self) -> bool:
+        """As planner: whether the end is decided, and nobody has anything left to undo."""
+        if self.decided is None or not self.final or not self.planner.planning:
             return False
-        view, state = self.decided
-        return not any(log.view < view and not kept(log.group, log.view, state) for log in self.logs.values())
+        return self.recovery.is_clean() and self.recovery.all_clean(*self.acceptor.decided_rank)
 
-    # ---- survivors ---------------------------------------------------------------------------------------------
-
-    def _wants_clean(self) -> bool:
-        if self.decided is not None and self.moving():
-            return True
-        if self.decided is None or not self.planning:
-            return False
-        view, state = self.decided
-        return state.final or (view > max(self.swept, state.swept) and not self.all_clean(view))
-
-    def _outside_undone(self) -> bool:
-        if self.decided is None or not self.is_clean():
-            return False
-        view, state = self.decided
-        return self.all_clean(view) or max(self.swept, state.swept) >= view
-
-    def may_undo(self, now: int) -> bool:
-        if self._outside_undone():
-            return True
-        if now - self.waiting_since_us > self.shared.config.sweep_patience_us:
-            self.waiting_since_us = now
-            missing = ", ".join(
-                m for m in self.others if self.decided and self.clean.get(m, (-1, -1))[0] < self.decided[0]
-            )
-            self.out.report(
-                "undo_waits", f"{self.instance}: waits until {missing or 'this replica'} has undone its part"
-            )
-        return False
-
-    def _sweep_on(self, now: int) -> None:
-        """Cancel for masters that do not return, where the services can."""
-        if self.decided is None or self._outside_undone():
-            return
-        view, state = self.decided
-        if now - self.decided_us < self.shared.config.sweep_patience_us:
-            return
-        if self.sweep is None or self.sweep.view != view:
-            process = self.process_of(state)
-            if process is None:
-                return
-            steps, blocked = sweep(process.graph, self.shared.grouping, state, view)
-            if blocked:
-                return
-            self.sweep = Undo(process.graph, steps, view, self.shared.config)
-        request = self.sweep.tick(now)
-        if request is not None:
-            self.out.send(f"service:{request.service}", request)
-        if self.sweep.finished:
-            self.swept = view
-            self.sweep = None
-
-    # ---- partners ----------------------------------------------------------------------------------------------
-
-    def on_post(self, sender: Address, message: Post, now: int) -> None:
-        """Store a partner's message, then acknowledge it; without room it stays unacknowledged and comes again."""
-        stored = self._store(message.mail)
-        if stored is None:
-            self.out.report("mailbox_full", self.instance)
-            return
-        if stored:
-            self.offers, self.offered_us = 0, now
-        self.out.send(sender, Stored(self.instance, message.mail.id))
-        self.plan(now)
-
-    def offer_mail(self, now: int) -> None:
-        """The leader may have missed what is stored here; it has not, if this goes on for long: then it waits for
-        something else first."""
-        if self.mailbox.mail and self.leader and not self.leading and now >= self._offer_us():
-            self.offered_us = now
-            self.offers += 1
-            self.out.send(self.leader, MailBag(self.instance, self.mailbox.mail))
-
-    def _offer_us(self) -> int:
-        config = self.shared.config
-        return self.offered_us + min(config.heartbeat_us * 4 << min(self.offers, 16), config.mail_pause_us_max)
-
-    def on_ask_mail(self, sender: Address, message: AskMail) -> None:
-        state = self.accepted.state if self.accepted is not None else None
-        process = self.process_of(state) if state is not None else None
-        if state is not None and process is not None:
-            self.take_published(process, state)
-        if self.mailbox.mail:
-            self.out.send(sender, MailBag(self.instance, self.mailbox.mail))
-
-    def on_mail_bag(self, message: MailBag, now: int) -> None:
-        for mail in message.mail:
-            self._store(mail)
-        self.plan(now)
-
-    # ---- services ----------------------------------------------------------------------------------------------
-
-    def on_reply(self, reply: Reply, now: int) -> None:
-        """To whatever asked."""
-        if self.execution is not None and reply.iid in self.execution.open:
-            self._go_on(self.execution.reply(reply, now), now)
-        elif self.backup is not None and reply.iid in self.backup.open:
-            self._backup_on(self.backup.reply(reply, now))
-        if self.undo is not None:
-            self.undo.reply(reply, now)
-            self._undo_on(now)
-        if self.sweep is not None and self.planning:
-            self.sweep.reply(reply, now)
-            self._sweep_on(now)
-        for key, undo in list(self.undos.items()):
-            if undo.reply(reply, now):
-                self._note_undone(key, undo)
-            self._compensate(key, now)
-
-    def _note_undone(self, key: tuple[int, int], undo: Undo) -> None:
-        """Progress of compensations is kept, so that they resume where they stood."""
-        log = self.logs[key]
-        self.logs[key] = msgspec.structs.replace(log, undone=(*log.undone, undo.done[-1]))
-        if not undo.finished:
-            self.keep(f"group/{key[0]}/{key[1]}", self.logs[key])
+    def forget(self) -> None:
+        """It is settled: nothing of it stays on disk."""
+        self.watch.follow("")
+        names = ("promise", "accepted", "naming", "aborts", "proposal", "backup")
+        for key in (*names, *self.acceptor.pages.keys, *self.inbox.keys, *self.logs.keys):
+            self.context.forget(key)
 
     # ---- for people --------------------------------------------------------------------------------------------
 
-    def _undoing(self) -> list[Undo]:
-        return [undo for undo in (self.undo, self.sweep, *self.undos.values()) if undo is not None]
+    def _undos(self) -> list[Undo]:
+        undos = (self.undoing.undo, self.recovery.sweep, *self.recovery.undos.values())
+        return [undo for undo in undos if undo is not None]
 
-    def retry(self, now: int) -> int:
-        """Somebody mended a service: ask at once for what is being undone. How many such requests there are."""
-        undoing = self._undoing()
-        for undo in undoing:
+    def retry(self, now: int) -> None:
+        """Somebody fixed a service: ask at once for what is being undone."""
+        for undo in self._undos():
             undo.hurry()
         self.tick(now, may_ask=False)
-        return len(undoing)
 
     def unanswered(self) -> list[str]:
         """Services that were asked again because they had not answered, or were not there."""
-        asks = list(self.execution.open.values()) if self.execution is not None else []
-        named = [attempt.request.service for attempt in asks if attempt.count > 1]
-        named += [undo.asked.service for undo in self._undoing() if undo.asked is not None and undo.attempts > 1]
-        return sorted(dict.fromkeys(name for name in named if name != CHILD))
+        asks = list(self.master.execution.open.values()) if self.master.execution is not None else []
+        names = [attempt.request.service for attempt in asks if attempt.count > 1]
+        names += [undo.asked.service for undo in self._undos() if undo.asked is not None and undo.attempts > 1]
+        return sorted(dict.fromkeys(name for name in names if name != CHILD))
+
+    def _role(self) -> str:
+        if self.master.execution is not None:
+            return "master"
+        return "candidate" if self.election.votes is not None else "planner" if self.planner.planning else "follower"
 
     def query(self) -> dict[str, Any]:
         """What is known here."""
-        state = self.decided[1] if self.decided else self.accepted.state if self.accepted else None
-        role = "candidate" if self.votes is not None else "planner" if self.planning else "follower"
+        accepted, execution = self.acceptor.accepted, self.master.execution
+        state = self.decided[1] if self.decided else accepted.state if accepted else None
+        status = "starting" if state is None else state.status
         return {
             "instance": self.instance,
             "process": state.process if state else "",
             "version": state.version if state else "",
-            "view": self.view,
-            "role": "master" if self.execution is not None else role,
+            "view": self.acceptor.view,
+            "role": self._role(),
             "group": state.group if state else -1,
-            "status": ("held" if state.held and state.status == Status.RUNNING else state.status)
-            if state
-            else "starting",
+            "status": "held" if state and state.held and status == Status.RUNNING else status,
             "reason": (state.reason or state.held) if state else "",
-            "waits": self.lacking,
+            "waits": self.planner.lacking,
             "parent": state.parent if state else "",
             "variables": dict(state.variables) if state else {},
             "history": [taken.vertex for taken in state.taken] if state else [],
             "asks": [
                 f"{iid}: asked {attempt.count} times; {attempt.why}"
-                for iid, attempt in (self.execution.open.items() if self.execution is not None else ())
+                for iid, attempt in (execution.open.items() if execution is not None else ())
             ],
             "unanswered": self.unanswered(),
-            "compensating": [f"group {group} of view {view}" for view, group in self.undos],
-            "parked": [undo.asked.iid for undo in self._undoing() if undo.parked and undo.asked is not None],
-            "clean": self.is_clean(),
+            "compensating": [f"group {group} of view {view}" for view, group in self.recovery.undos],
+            "stuck": [undo.asked.iid for undo in self._undos() if undo.stuck and undo.asked is not None],
+            "clean": self.recovery.is_clean(),
         }
+
+
+_On = Callable[[Address, Any, int], None]
+
+_ON: dict[type, Callable[[Replica], _On]] = {
+    Replicate: lambda replica: replica.acceptor.on_replicate,
+    Decided: lambda replica: replica.acceptor.on_decided,
+    Fetch: lambda replica: replica.acceptor.on_fetch,
+    Ack: lambda replica: replica.replication.on_ack,
+    RequestView: lambda replica: replica.election.on_request_view,
+    Vote: lambda replica: replica.election.on_vote,
+    Reject: lambda replica: replica.election.on_reject,
+    Name: lambda replica: replica.planner.on_name,
+    Named: lambda replica: replica.planner.on_named,
+    Clean: lambda replica: replica.recovery.on_clean,
+    Post: lambda replica: replica.on_post,
+    MailBag: lambda replica: replica.on_mail_bag,
+    AskMail: lambda replica: replica.inbox.on_ask_mail,
+    Reply: lambda replica: replica.on_reply,
+}
 
 
 def outline_of(state: State) -> Outline:
@@ -383,12 +383,5 @@ def outline_of(state: State) -> Outline:
 
 def digest_of(process: str, given: Mapping[str, Any]) -> str:
     """Two starts with one id are the same start if this is the same."""
-    said = msgspec.json.encode((process, given), order="sorted")
-    return hashlib.blake2b(said, digest_size=8).hexdigest()
-
-
-def clean_message(replica: Replica) -> Clean | None:
-    """The answer to a leader that asks, once it is true."""
-    if replica.decided is None or not replica.is_clean():
-        return None
-    return Clean(replica.instance, replica.decided[0], replica.decided[1].group)
+    text = msgspec.json.encode((process, given), order="sorted")
+    return hashlib.blake2b(text, digest_size=8).hexdigest()

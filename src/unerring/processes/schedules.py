@@ -6,7 +6,7 @@ after an outage it goes on from there, late rather than never.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -18,6 +18,9 @@ from unerring.processes.out import Out
 
 if TYPE_CHECKING:
     from unerring.processes.build import Process
+
+MARK: Final = "mark"
+"""The key of how far a schedule has come, by its name."""
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -99,4 +102,4 @@ class Timetable:
 
     def _mark(self, name: str, mark_us: int) -> None:
         self.marks = {**self.marks, name: mark_us}
-        self.out.keep(f"{name}|mark", mark_us)
+        self.out.keep(f"{name}|{MARK}", mark_us)

@@ -1,131 +1,72 @@
-"""What operators want of an instance: cancel, park, resume, try again (from a step), move to another version. Each
-wish is a message like a partner's, and is granted or refused by a decided state. Here: which state that is."""
+"""What may change a process's way at a decided state: a command of an operator, its deadline, a group given up."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
 from unerring.model import ProcessError
+from unerring.processes.acceptor import Acceptor
 from unerring.processes.build import Process
-from unerring.processes.execution import values_of
-from unerring.processes.graph import Cut, Graph, Kind
-from unerring.processes.mailbox import counts
-from unerring.processes.messages import AGAIN, CANCEL, MOVE, PARK, Mail, State, Status, Taken
-from unerring.processes.moving import moved
-
-CANCELLED = "cancelled"
-
-
-def granted(
-    wish: Mail, process: Process, state: State, version: Callable[[str], Process | None], view: int, wall_us: int
-) -> State:
-    """The state that grants the wish. ProcessError says why it is refused."""
-    if wish.channel == CANCEL:
-        why = irrevocable(process, state)
-        if why:
-            raise ProcessError(f"it cannot be cancelled: {why}")
-        return msgspec.structs.replace(state, status=Status.UNDOING, reason=CANCELLED, held="")
-    if wish.channel == PARK:
-        return msgspec.structs.replace(state, held=str(wish.payload or "by an operator"))
-    if wish.channel == MOVE:
-        new = version(f"{state.process}@{wish.payload}")
-        if new is None:
-            raise ProcessError(f"no {state.process} of version {wish.payload} is deployed on this node")
-        return moved(process.graph, new, state, view, wall_us)
-    if wish.channel == AGAIN and wish.payload:
-        return back(process, state, str(wish.payload))
-    return here(process, state) if wish.channel == AGAIN else msgspec.structs.replace(state, held="")
+from unerring.processes.commands import carried_out, overdue, promised
+from unerring.processes.context import Context
+from unerring.processes.election import Election
+from unerring.processes.graph import Graph
+from unerring.processes.inbox import Inbox
+from unerring.processes.messages import CANCEL, COMMANDS, MOVE, Mail, State
+from unerring.processes.recovery import Recovery
 
 
-def promised(graph: Graph, state: State) -> str:
-    """The child that cannot be undone and may be under way: nothing is decided before its end is that would undo it."""
-    return next((vertex.name for vertex in graph.enabled(state.cut) if vertex.final and vertex.waits), "")
+class Steering:
+    """Asked by the planner before it goes on with the process itself."""
 
+    def __init__(
+        self, context: Context, acceptor: Acceptor, election: Election, inbox: Inbox, recovery: Recovery
+    ) -> None:
+        self._context = context
+        self._acceptor = acceptor
+        self._election = election
+        self._inbox = inbox
+        self._recovery = recovery
 
-def _check_promises(process: Process, state: State) -> None:
-    child = promised(process.graph, state)
-    if child:
-        raise ProcessError(f"nothing can be tried again while child {child}, which cannot be undone, may be under way")
+    def next_state(self, process: Process, state: State, now: int) -> State | None:
+        """The state that comes next; None: what the process itself says."""
+        context, wall_us = self._context, self._context.wall_us(now)
+        commands = self._inbox.mailbox.all_of(COMMANDS, state.consumed)
+        command = next((one for one in commands if not self._must_wait(one, process.graph, state)), None)
+        if command is not None:
+            after = state
+            try:
+                versions = context.shared.processes.get
+                after = carried_out(command, process, state, versions, self._acceptor.view, wall_us)
+            except ProcessError as error:
+                context.report("command_refused", str(error))
+            return msgspec.structs.replace(after, consumed=(*state.consumed, command.id))
+        late = overdue(process, state, wall_us)
+        if late is not None and not promised(process.graph, state):
+            return late
+        return self._given_up(process, state)
 
+    def _must_wait(self, command: Mail, graph: Graph, state: State) -> bool:
+        if command.channel == CANCEL:
+            return bool(promised(graph, state))
+        return command.channel == MOVE and not self._all_undone()
 
-def here(process: Process, state: State) -> State:
-    """What comes next is tried again, whatever its services have recorded."""
-    if state.held and promised(process.graph, state):
-        return msgspec.structs.replace(state, held="")  # its child is under way: waiting for it is all there is to try
-    _check_promises(process, state)
-    if any(vertex.kind is Kind.CHILD for vertex in process.graph.enabled(state.cut)):
-        # Children of this step may be under way, or have failed: they are undone, and others take their place.
-        return msgspec.structs.replace(state, status=Status.UNDOING, rewind=state.group, held="")
-    return msgspec.structs.replace(state, held="", again=state.again + 1)
+    def _all_undone(self) -> bool:
+        """No replica has anything left to undo that only the old version knows."""
+        view = self._acceptor.view
+        return view == 0 or (self._recovery.is_clean() and self._recovery.all_clean(view))
 
+    @property
+    def moving(self) -> bool:
+        """Whether somebody asked that the instance is moved to another version."""
+        decided, mailbox = self._acceptor.decided, self._inbox.mailbox
+        return bool(mailbox.mail) and any(mailbox.all_of((MOVE,), decided[1].consumed if decided else ()))
 
-def irrevocable(process: Process, state: State) -> str:
-    """What keeps the process from being undone; empty: nothing."""
-    graph = process.graph
-    for action in state.taken:
-        if graph.by_name[action.vertex].final:
-            return f"{action.vertex} was done, and cannot be undone"
-    return ""
-
-
-def overdue(process: Process, state: State, wall_us: int) -> State | None:
-    """The state of a process whose deadline has passed: it is undone, as far as it can be."""
-    if not state.deadline_us or wall_us < state.deadline_us:
-        return None
-    reason = f"its deadline of {process.graph.deadline_us / 1_000_000:g} s has passed"
-    return msgspec.structs.replace(state, status=Status.UNDOING, reason=reason, held="")
-
-
-def back(process: Process, state: State, step: str) -> State:
-    """Undo back to before a step, then go on from there."""
-    _check_promises(process, state)
-    groups = [action.group for action in state.taken if action.vertex == step]
-    if not groups and any(vertex.name == step for vertex in process.graph.enabled(state.cut)):
-        return here(process, state)
-    if not groups:
-        done = ", ".join(dict.fromkeys(action.vertex for action in state.taken)) or "nothing"
-        raise ProcessError(f"it cannot go back before {step!r}: that was not done; it did {done}")
-    first = groups[0]
-    if first <= state.moved:
-        raise ProcessError(f"it cannot go back before {step}: it has been moved to another version since")
-    for action in state.taken:
-        if action.group >= first and process.graph.by_name[action.vertex].final:
-            raise ProcessError(f"it cannot go back before {step}: {action.vertex} was done since, for good")
-    return msgspec.structs.replace(state, status=Status.UNDOING, rewind=first - 1, held="", reason="")
-
-
-def gone_back(process: Process, state: State, due: Callable[[Cut, dict[str, int]], dict[str, int]]) -> State:
-    """Where the process goes on once everything after `rewind` is undone: as if it had never got further."""
-    kept = state.rewind
-    taken = tuple(action for action in state.taken if action.group <= kept)
-    variables: dict[str, Any] = process.initial(state.given)
-    for action in taken:
-        variables.update(values_of(process, process.graph.by_name[action.vertex], action.reply))
-    cut = process.graph.start if kept == 0 else state.lineage[kept - 1].cut
-    return msgspec.structs.replace(
-        state,
-        status=Status.RUNNING,
-        cut=cut,
-        variables=variables,
-        taken=taken,
-        due=due(cut, variables),
-        again=state.again + 1,
-        rewind=-1,
-        rewound=(*state.rewound, (kept + 1, state.group)),
-        returned=(*state.returned, *_received(process, state, taken)),
-    )
-
-
-def _received(process: Process, state: State, kept: tuple[Taken, ...]) -> list[Mail]:
-    """The messages of the groups that count no longer, but answers to what was undone with them."""
-    found = []
-    for action in state.taken:
-        vertex = process.graph.by_name[action.vertex]
-        if action.group > state.rewind and vertex.kind is Kind.RECEIVE:
-            mail = Mail(f"{action.iid}'{state.again + 1}", vertex.channel, action.reply, action.request or "")
-            if counts(mail, kept):
-                found.append(mail)
-    return found
+    def _given_up(self, process: Process, state: State) -> State | None:
+        group, count, why = self._election.aborts
+        if not process.graph.holds or state.held or group != state.group + 1:
+            return None
+        if count < self._context.config.abort_views_max:
+            return None
+        self._context.report("held", why)
+        return msgspec.structs.replace(state, held=why or "it could not go on")

@@ -1,5 +1,5 @@
 """Compensations: one after the other in reverse causal order, each repeated under its own IID until the service
-confirms. A compensation that keeps failing is parked: shown, never forgotten, tried again at the slowest pace."""
+confirms. A compensation that keeps failing is shown as stuck, never forgotten, tried again at the slowest pace."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Undo:
         return not self.steps
 
     @property
-    def parked(self) -> bool:
+    def stuck(self) -> bool:
         return self.attempts > self.config.undo_attempts_max
 
     def hurry(self) -> None:

@@ -15,12 +15,12 @@ from unerring.model import CallerError, NetworkError, ProcessError, UnerringErro
 from unerring.runtime import unix_sockets
 from unerring.runtime.process_node import RunningNode
 
-WISH_BYTES_MAX: Final = 8 << 20
+COMMAND_BYTES_MAX: Final = 8 << 20
 SUFFIX: Final = ".sock"
 
 
-class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What somebody wants of a node."""
+class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What somebody asks of a node."""
 
     do: str
     instance: str = ""
@@ -42,7 +42,7 @@ class Answered(msgspec.Struct, frozen=True):
     error: str = ""
     """Not empty: a sentence that says why it was not done."""
     again: bool = False
-    """Nothing is wrong with the wish: this node could not fulfil it now, another one or a later one may."""
+    """Nothing is wrong with the command: this node could not carry it out now, another one or a later one may."""
 
 
 class Control:
@@ -56,7 +56,7 @@ class Control:
     async def open(self) -> None:
         """The database's lock keeps a second node of the same name out."""
         listener = unix_sockets.listening(self.path)
-        self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=WISH_BYTES_MAX)
+        self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=COMMAND_BYTES_MAX)
 
     async def close(self) -> None:
         if self._server is not None:
@@ -72,52 +72,56 @@ class Control:
 
     async def _answer(self, line: bytes) -> Answered:
         try:
-            return Answered(await self._do(msgspec.json.decode(line, type=Wish)))
+            return Answered(await self._do(msgspec.json.decode(line, type=Command)))
         except msgspec.DecodeError as error:
-            return Answered(error=f"this is no wish: {error}")
+            return Answered(error=f"invalid command: {error}")
         except WorldError as error:
             return Answered(error=str(error), again=True)
         except UnerringError as error:
             return Answered(error=str(error))
 
-    async def _do(self, wish: Wish) -> Any:
+    async def _do(self, command: Command) -> Any:
         node = self.node
-        match wish.do:
+        match command.do:
             case "start":
-                await node.start(wish.process, wish.instance, **wish.given)
-                return node.node.query(wish.instance) if node.node.knows(wish.instance) else {"instance": wish.instance}
+                await node.start(command.process, command.instance, **command.given)
+                return (
+                    node.node.query(command.instance)
+                    if node.node.knows(command.instance)
+                    else {"instance": command.instance}
+                )
             case "list":
                 return node.node.list()
             case "show":
-                return node.query(wish.instance)
+                return node.query(command.instance)
             case "history":
-                return node.history(wish.instance)
+                return node.history(command.instance)
             case "cancel":
-                self._open_instance(wish.instance, "cancelled")
-                await node.cancel(wish.instance)
+                self._open_instance(command.instance, "cancelled")
+                await node.cancel(command.instance)
             case "signal":
-                node.query(wish.instance)  # says so if this node does not know it; another one may
-                await node.signal(wish.instance, wish.channel, wish.payload, wish.id, wish.answers)
+                node.query(command.instance)  # says so if this node does not know it; another one may
+                await node.signal(command.instance, command.channel, command.payload, command.id, command.answers)
             case "publish":
-                await node.publish(wish.channel, wish.key, wish.payload, wish.id)
+                await node.publish(command.channel, command.key, command.payload, command.id)
             case "query":
-                return node.ask(wish.instance, wish.query)
+                return node.ask(command.instance, command.query)
             case "retry":
-                self._open_instance(wish.instance, "tried again")
-                await node.retry(wish.instance, wish.step)
-            case "park":
-                self._open_instance(wish.instance, "parked")
-                await node.park(wish.instance, wish.why)
+                self._open_instance(command.instance, "tried again")
+                await node.retry(command.instance, command.step)
+            case "hold" | "park":
+                self._open_instance(command.instance, "held")
+                await node.hold(command.instance, command.why)
             case "resume":
-                self._open_instance(wish.instance, "resumed")
-                await node.resume(wish.instance)
+                self._open_instance(command.instance, "resumed")
+                await node.resume(command.instance)
             case "move":
-                self._open_instance(wish.instance, "moved")
-                return await node.move(wish.instance, wish.version)
+                self._open_instance(command.instance, "moved")
+                return await node.move(command.instance, command.version)
             case _:
                 raise CallerError(
-                    f"a node cannot {wish.do!r}; it can start, list, show, history, query, cancel, signal, publish, "
-                    "park, resume, retry and move"
+                    f"a node cannot {command.do!r}; it can start, list, show, history, query, cancel, signal, publish, "
+                    "hold, resume, retry and move"
                 )
         return None
 
@@ -130,13 +134,13 @@ def sockets(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"*{SUFFIX}"))
 
 
-def ask(path: Path, wish: Wish, within_s: float = 30.0) -> Any:
-    """One wish to one node. UnerringError with the node's own sentence, NetworkError when nobody is there."""
-    line = msgspec.json.encode(wish) + b"\n"
-    if len(line) > WISH_BYTES_MAX:
+def ask(path: Path, command: Command, within_s: float = 30.0) -> Any:
+    """One command to one node. UnerringError with the node's own sentence, NetworkError when nobody is there."""
+    line = msgspec.json.encode(command) + b"\n"
+    if len(line) > COMMAND_BYTES_MAX:
         raise ProcessError(
-            f"what is to be told to a node takes {len(line)} bytes, {WISH_BYTES_MAX} is the most; store it elsewhere, "
-            "and tell where it is"
+            f"the command has {len(line)} bytes, which exceeds the limit of {COMMAND_BYTES_MAX} bytes; "
+            "send a reference instead"
         )
     try:
         with socket.socket(socket.AF_UNIX) as link, unix_sockets.short(path) as name:

@@ -5,13 +5,22 @@ from __future__ import annotations
 import msgspec
 
 from unerring.model import Address, Effects, Persist
+from unerring.processes.acceptor import Acceptor
+from unerring.processes.backups import Backups
 from unerring.processes.build import Process
+from unerring.processes.commands import promised
+from unerring.processes.context import Context
+from unerring.processes.election import Election
 from unerring.processes.execution import Execution
 from unerring.processes.graph import Kind, Vertex
 from unerring.processes.grouping import Group, group_at
+from unerring.processes.inbox import Inbox
+from unerring.processes.master import Master
 from unerring.processes.messages import (
     AGAIN,
+    CANCEL,
     Answer,
+    AskMail,
     BackupLog,
     GroupLog,
     Post,
@@ -23,10 +32,15 @@ from unerring.processes.messages import (
     Status,
     Vote,
 )
+from unerring.processes.naming import Slot
 from unerring.processes.out import Out
+from unerring.processes.planner import Planner
+from unerring.processes.recovery import Recovery
 from unerring.processes.replica import Replica
-from unerring.processes.steering import promised
-from unerring.processes.undo import Undo, UndoStep, steps_of_taken
+from unerring.processes.replication import Replication
+from unerring.processes.steering import Steering
+from unerring.processes.undo import UndoStep
+from unerring.processes.undoing import Undoing
 from unerring.simulation.process_parts import SimService
 
 
@@ -38,58 +52,82 @@ class AnswersBeforeDisk(Out):
         return sorted(effects, key=lambda effect: isinstance(effect, Persist))
 
 
+class _VotesTwice(Election):
+    def on_request_view(self, sender: Address, message: RequestView, now: int) -> None:
+        if message.view == self._acceptor.view:
+            self._acceptor.voted_for = sender
+            self._acceptor._roles.step_down()
+        super().on_request_view(sender, message, now)
+
+
 class VotesTwice(Replica):
     """Gives its vote to every candidate of a view."""
 
-    def on_request_view(self, sender: Address, message: RequestView, now: int) -> None:
-        if message.view == self.view:
-            self.voted_for = sender
-            self.step_down()
-        super().on_request_view(sender, message, now)
+    election_part = _VotesTwice
+
+
+class _RanksByExecutingView(Election):
+    def vote_rank(self, vote: Vote) -> tuple[int, int]:
+        return (vote.state.executed_in, vote.state.group) if vote.state else (-1, -1)
 
 
 class ComparesByExecutingView(Replica):
     """Takes the state that was executed in the highest view."""
 
-    def vote_rank(self, vote: Vote) -> tuple[int, int]:
-        return (vote.state.executed_in, vote.state.group) if vote.state else (-1, -1)
+    election_part = _RanksByExecutingView
+
+
+class _NeedsNoMajority(Replication):
+    def replicate(self, state: State, now: int) -> None:
+        majority, self._context.majority = self._context.majority, 1
+        super().replicate(state, now)
+        self._context.majority = majority
 
 
 class ContinuesBeforeMajority(Replica):
     """Takes its own acceptance for a decision."""
 
-    def replicate(self, state: State, now: int) -> None:
-        majority, self.majority = self.majority, 1
-        super().replicate(state, now)
-        self.majority = majority
+    replication_part = _NeedsNoMajority
+
+
+class _Abandons(Acceptor):
+    def promise(self, view: int, voted_for: str) -> None:
+        super().promise(view, voted_for)
+        replica = self._roles
+        if isinstance(replica, Replica) and self.accepted is not None:
+            for key, log in list(replica.logs.kept.items()):
+                if key not in replica.recovery.undos and log.view < view:
+                    replica.recovery.abandon(log, view, self.accepted.state, 0)
 
 
 class OffersAbandoned(Replica):
     """Undoes its group as soon as it hears of a higher view, and still offers the group's state in votes."""
 
-    def _promise(self, view: int, voted_for: str) -> None:
-        super()._promise(view, voted_for)
-        for key, log in list(self.logs.items()):
-            if key not in self.undos and log.view < view and self.accepted is not None:
-                known, self.decided = self.decided, (view, self.accepted.state)
-                self._abandon(key, self.accepted.state, 0)
-                self.decided = known
+    acceptor_part = _Abandons
+
+
+class _StepsInOrder(Recovery):
+    def steps(self, process: Process, log: GroupLog) -> list[UndoStep]:
+        return list(reversed(super().steps(process, log)))
 
 
 class CompensatesInOrder(Replica):
     """Undoes what was done first, first."""
 
-    def own_steps(self, process: Process, log: GroupLog) -> list[UndoStep]:
-        return list(reversed(super().own_steps(process, log)))
+    recovery_part = _StepsInOrder
+
+
+class _LearnsOnAccept(Acceptor):
+    def on_replicate(self, sender: Address, message: Replicate, now: int) -> None:
+        super().on_replicate(sender, message, now)
+        if self.accepted is not None and self.rank == (message.view, message.state.group):
+            self.learn(message.view, self.accepted.state, now)
 
 
 class CompensatesOnAccept(Replica):
     """Believes a state decided when it accepts it."""
 
-    def on_replicate(self, sender: Address, message: Replicate, now: int) -> None:
-        super().on_replicate(sender, message, now)
-        if self.accepted is not None and self.rank == (message.view, message.state.group):
-            self.learn(message.view, self.accepted.state, now)
+    acceptor_part = _LearnsOnAccept
 
 
 class _FreshIids(Execution):
@@ -106,58 +144,75 @@ class _FreshIids(Execution):
 class FreshIidOnRetry(Replica):
     """Repeats a request under another IID."""
 
-    executes = _FreshIids
+    execution_part = _FreshIids
+
+
+class _TrustsCosts(Context):
+    def group_at(self, process: Process, state: State, ready: tuple[str, ...] = ()) -> Group:
+        return group_at(process.graph, state.cut, ready, state.announced, self.shared.grouping, _costs_nothing)
 
 
 class WritesActively(Replica):
     """Trusts a learned cost of zero: a write becomes active."""
 
-    def group_at(self, process: Process, state: State, ready: tuple[str, ...]) -> Group:
-        return group_at(process.graph, state.cut, ready, state.announced, self.shared.grouping, _costs_nothing)
+    context_part = _TrustsCosts
 
 
 def _costs_nothing(vertex: Vertex) -> bool:
     return vertex.cost == 0 and not vertex.waits and not vertex.final
 
 
+class _NamesTwo(Planner):
+    def _hand_over(self, master: Address, state: State, now: int) -> None:
+        super()._hand_over(master, state, now)
+        process = self._context.process_of(state)
+        if process is not None:
+            waits = self._ended_waits(process, state, now)
+            self._execute(process, state, self._context.group_at(process, state, tuple(waits)), waits, now)
+
+
 class NamesTwoMasters(Replica):
     """Names another master and goes on itself."""
 
-    def _hand_over(self, master: Address, state: State, now: int) -> None:
-        super()._hand_over(master, state, now)
-        process = self.process_of(state)
-        if process is not None:
-            waits = self._ended_waits(process, state, now)
-            self._begin(process, state, self.group_at(process, state, tuple(waits)), waits, now)
+    planner_part = _NamesTwo
+
+
+class _GivenSlot(Slot):
+    def named(self, group: int) -> Address:
+        named = super().named(group)
+        return named if named == self._context.me else ""
 
 
 class UsesAGivenSlot(Replica):
     """After a restart it does itself what it had named another for."""
 
-    def named(self, group: int) -> Address:
-        named = super().named(group)
-        return named if named == self.me else ""
+    slot_part = _GivenSlot
+
+
+class _CountsItself(Replication):
+    def _ack_own(self, state: State) -> None:
+        self.acks[self._context.me] = None
 
 
 class CountsWhatIsNotOnDisk(Replica):
     """Takes a state for decided with its own acceptance, which its disk still writes."""
 
-    def _ack_own(self, state: State) -> None:
-        self.acks[self.me] = None
+    replication_part = _CountsItself
+
+
+class _GoesBack(Steering):
+    def next_state(self, process: Process, state: State, now: int) -> State | None:
+        command = next(self._inbox.mailbox.all_of((AGAIN,), state.consumed), None)
+        if command is None or not promised(process.graph, state):
+            return super().next_state(process, state, now)
+        consumed = (*state.consumed, command.id)
+        return msgspec.structs.replace(state, status=Status.UNDOING, rewind=state.group, held="", consumed=consumed)
 
 
 class GoesBackBeforeAChild(Replica):
     """Tries again, and so undoes, what a child that cannot be undone may have done already."""
 
-    def steered(self, process: Process, state: State, now: int) -> bool:
-        wish = next(self.mailbox.all_of((AGAIN,), state.consumed), None)
-        if wish is None or not promised(process.graph, state):
-            return super().steered(process, state, now)
-        consumed = (*state.consumed, wish.id)
-        self.propose(
-            msgspec.structs.replace(state, status=Status.UNDOING, rewind=state.group, held="", consumed=consumed), now
-        )
-        return True
+    steering_part = _GoesBack
 
 
 class _TakesFailureForRefusal(Execution):
@@ -170,7 +225,7 @@ class _TakesFailureForRefusal(Execution):
 class CountsUnrecordedRefusals(Replica):
     """Takes a failure that the service did not record for a refusal."""
 
-    executes = _TakesFailureForRefusal
+    execution_part = _TakesFailureForRefusal
 
 
 class _TrustsEveryRefusal(Execution):
@@ -181,7 +236,7 @@ class _TrustsEveryRefusal(Execution):
 class CountsDoubtfulRefusals(Replica):
     """Takes a refusal that was not recorded for one of all attempts, though an earlier one had no answer."""
 
-    executes = _TrustsEveryRefusal
+    execution_part = _TrustsEveryRefusal
 
 
 class _TakesTimeoutForRefusal(Execution):
@@ -195,17 +250,21 @@ class _TakesTimeoutForRefusal(Execution):
 class TimeoutIsRefusal(Replica):
     """Takes silence for a no."""
 
-    executes = _TakesTimeoutForRefusal
+    execution_part = _TakesTimeoutForRefusal
+
+
+class _KeepsWritesOnly(Master):
+    def _keep_log(self, execution: Execution) -> None:
+        super()._keep_log(execution)
+        log = execution.log()
+        writes = [o for o in execution.outcomes if execution.graph.by_name[o.vertex].write]
+        self._context.keep(f"group/{log.view}/{log.group}", msgspec.structs.replace(log, outcomes=tuple(writes)))
 
 
 class ReadsAgain(Replica):
     """Keeps only the replies of writes: a restarted master reads anew and goes on with another state."""
 
-    def _keep_log(self, execution: Execution) -> None:
-        super()._keep_log(execution)
-        key = (execution.log().view, execution.group)
-        writes = [o for o in execution.outcomes if execution.graph.by_name[o.vertex].write]
-        self.keep(f"group/{key[0]}/{key[1]}", msgspec.structs.replace(self.logs[key], outcomes=tuple(writes)))
+    master_part = _KeepsWritesOnly
 
 
 class TwoStarters(Replica):
@@ -216,41 +275,49 @@ class TwoStarters(Replica):
 
 
 class CancelsBesideGroup(Replica):
-    """Grants a wish to cancel while a group is being executed."""
+    """Carries out a command to cancel while a group is being executed."""
 
     def on_post(self, sender: Address, message: Post, now: int) -> None:
         super().on_post(sender, message, now)
-        execution = self.execution
-        if execution is not None and not execution.input.announced and message.mail.channel == "!cancel":
-            self.execution = None
-            self._drop_log((self.view, execution.group)) if (self.view, execution.group) in self.logs else None
+        execution = self.master.execution
+        if execution is not None and not execution.input.announced and message.mail.channel == CANCEL:
+            self.master.stop()
+            if (self.acceptor.view, execution.group) in self.logs.kept:
+                self.logs.drop(self.acceptor.view, execution.group)
             state = msgspec.structs.replace(execution.input, status=Status.UNDOING, reason="cancelled")
-            self.propose(state, now)
+            self.planner._propose(state, now)
 
 
 class CancelsAnnounced(Replica):
-    """Grants a wish to cancel between the announcement of a non-compensable action and the action."""
+    """Carries out a command to cancel between the announcement of a non-compensable action and the action."""
 
     def on_post(self, sender: Address, message: Post, now: int) -> None:
         super().on_post(sender, message, now)
-        execution = self.execution
-        if execution is not None and execution.input.announced and message.mail.channel == "!cancel":
-            self.execution = None
+        execution = self.master.execution
+        if execution is not None and execution.input.announced and message.mail.channel == CANCEL:
+            self.master.stop()
             state = msgspec.structs.replace(execution.input, announced="", status=Status.UNDOING, reason="cancelled")
-            self.propose(state, now)
+            self.planner._propose(state, now)
+
+
+class _VotesWithoutMail(Election):
+    def vote(self) -> Vote:
+        return msgspec.structs.replace(super().vote(), mail=())
+
+
+class _OffersNothing(Inbox):
+    def on_ask_mail(self, sender: Address, message: AskMail, now: int) -> None:
+        pass
+
+    def offer(self, now: int) -> None:
+        pass
 
 
 class KeepsMailToItself(Replica):
     """Does not hand stored messages of partners on, in votes, of itself or when asked."""
 
-    def _vote(self) -> Vote:
-        return msgspec.structs.replace(super()._vote(), mail=())
-
-    def on_ask_mail(self, sender: Address, message: object) -> None:
-        pass
-
-    def offer_mail(self, now: int) -> None:
-        pass
+    election_part = _VotesWithoutMail
+    inbox_part = _OffersNothing
 
 
 class _IidsWithView(Execution):
@@ -261,21 +328,29 @@ class _IidsWithView(Execution):
 class FinalIidsWithView(Replica):
     """Gives a non-compensable action another IID in each view."""
 
-    executes = _IidsWithView
+    execution_part = _IidsWithView
+
+
+class _AdoptsAny(Backups):
+    def same_input(self, log: BackupLog, state: State) -> bool:
+        return len(log.basis) == state.group
 
 
 class AdoptsAnyBackup(Replica):
     """Takes its backup execution whatever state it started from."""
 
-    def same_input(self, log: BackupLog, state: State) -> bool:
-        return len(log.basis) == state.group
+    backups_part = _AdoptsAny
+
+
+class _WaitsForNobody(Recovery):
+    def may_undo(self, now: int) -> bool:
+        return True
 
 
 class UndoesAtOnce(Replica):
     """Undoes a process without waiting for what others did outside its lineage."""
 
-    def may_undo(self, now: int) -> bool:
-        return True
+    recovery_part = _WaitsForNobody
 
 
 class MakesASentStateAnew(Replica):
@@ -283,23 +358,43 @@ class MakesASentStateAnew(Replica):
 
     @property
     def may_show(self) -> bool:
-        if self.accepted is not None:
-            self.accepted = msgspec.structs.replace(self.accepted, ahead=False)
+        if self.acceptor.accepted is not None:
+            self.acceptor.accepted = msgspec.structs.replace(self.acceptor.accepted, ahead=False)
         return super().may_show
+
+
+class _KnownStepsOnly(Recovery):
+    def steps(self, process: Process, log: GroupLog) -> list[UndoStep]:
+        return [step for step in super().steps(process, log) if not step.unknown]
 
 
 class ForgetsUnknown(Replica):
     """Does not undo what it got no answer for."""
 
-    def own_steps(self, process: Process, log: GroupLog) -> list[UndoStep]:
-        return [step for step in super().own_steps(process, log) if not step.unknown]
+    recovery_part = _KnownStepsOnly
+
+
+class _NoSteps(Recovery):
+    def steps(self, process: Process, log: GroupLog) -> list[UndoStep]:
+        return []
 
 
 class NeverCompensates(Replica):
     """Forgets executions outside the lineage."""
 
-    def own_steps(self, process: Process, log: GroupLog) -> list[UndoStep]:
-        return []
+    recovery_part = _NoSteps
+
+
+class _OwnStepsOnly(Undoing):
+    def steps(self, process: Process, state: State) -> list[UndoStep]:
+        steps = super().steps(process, state)
+        return [step for step in steps if process.graph.by_name[step.vertex].kind is not Kind.CHILD]
+
+
+class ForgetsChildren(Replica):
+    """Undoes its own writes only."""
+
+    undoing_part = _OwnStepsOnly
 
 
 class NoFilter(SimService):
@@ -320,14 +415,3 @@ class NoTombstone(SimService):
 
     def _raise_fence(self, request: Request) -> None:
         pass
-
-
-class ForgetsChildren(Replica):
-    """Undoes its own writes only."""
-
-    def _undo(self, process: Process, state: State, now: int) -> None:
-        if self.undo is None and self.may_undo(now):
-            steps = steps_of_taken(process.graph, state, self.shared.bounds.children_max)
-            own = [step for step in steps if process.graph.by_name[step.vertex].kind is not Kind.CHILD]
-            self.undo = Undo(process.graph, own, self.view, self.shared.config)
-        self._undo_on(now)

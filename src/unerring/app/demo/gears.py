@@ -70,11 +70,11 @@ class Gear:
 
     def master(self) -> int:
         """The operating-system process of a node that is the master of an open instance just now; 0: none."""
-        from unerring.runtime.process_control import Wish, ask, sockets
+        from unerring.runtime.process_control import Command, ask, sockets
 
         for path in sockets(self.data / PROCESSES):
             with contextlib.suppress(NetworkError, ProcessError):
-                if any(told.get("role") == "master" for told in ask(path, Wish("list"), within_s=5.0)):
+                if any(told.get("role") == "master" for told in ask(path, Command("list"), within_s=5.0)):
                     return _listener(path)
         return 0
 
@@ -86,12 +86,12 @@ class Gear:
 
     def instances(self) -> dict[str, bool]:
         """Process instances that some node knows, and whether they have ended."""
-        from unerring.runtime.process_control import Wish, ask, sockets
+        from unerring.runtime.process_control import Command, ask, sockets
 
         found: dict[str, bool] = {}
         for path in sockets(self.data / PROCESSES):
             with contextlib.suppress(NetworkError, ProcessError):
-                for told in ask(path, Wish("list"), within_s=5.0):
+                for told in ask(path, Command("list"), within_s=5.0):
                     found[told["instance"]] = found.get(told["instance"], False) or "ended_us" in told
         return found
 

@@ -20,7 +20,7 @@ from unerring.log.chain import REACHED, SEGMENTS
 from unerring.log.segments import Segment, arrow_schema, encode_segment, segment_name
 from unerring.model import TIME_MAX, CallerError, Persist, invariant
 from unerring.processes.messages import State
-from unerring.processes.node import HISTORY
+from unerring.processes.roster import HISTORY
 from unerring.runtime.storage import SqliteStorage
 
 Rows = list[dict[str, Any]]

@@ -18,7 +18,7 @@ from unerring.processes.history import told_history
 from unerring.processes.messages import FINAL, State, Status
 from unerring.runtime.os_processes import find
 from unerring.runtime.process_cluster import PLACES, Places
-from unerring.runtime.process_control import SUFFIX, Wish, ask, sockets
+from unerring.runtime.process_control import SUFFIX, Command, ask, sockets
 
 ASK_S: Final = 5.0
 PAUSE_S_MIN: Final = 0.4
@@ -67,7 +67,7 @@ class Instances:
         began_s = time.monotonic()
         if began_s < self._due_s:
             return
-        answers = self._ask_all(Wish("list"))
+        answers = self._ask_all(Command("list"))
         self._answering = frozenset(answers)
         if answers:
             known: dict[str, dict[str, Any]] = {}
@@ -87,11 +87,11 @@ class Instances:
 
     def show(self, instance: str) -> dict[str, Any]:
         """One instance: what each of its replicas knows, and its history."""
-        answers = self._ask_all(Wish("show", instance))
+        answers = self._ask_all(Command("show", instance))
         if not answers:
             return self._from_disk(instance)
         told = max(answers.values(), key=_furthest)
-        histories = self._ask_all(Wish("history", instance)).values()
+        histories = self._ask_all(Command("history", instance)).values()
         history = max(histories, key=lambda one: len(one["groups"]), default=None)
         replicas = [
             {"node": path.stem, "role": one.get("role", "done"), "view": one.get("view"), "group": one.get("group")}
@@ -101,13 +101,13 @@ class Instances:
 
     # ---- of nodes that run -------------------------------------------------------------------------------------------
 
-    def _ask_all(self, wish: Wish) -> dict[Path, Any]:
+    def _ask_all(self, command: Command) -> dict[Path, Any]:
         """From each node that answers."""
         paths = sockets(self.folder)
 
         def one(path: Path) -> Any:
             try:
-                return ask(path, wish, ASK_S)
+                return ask(path, command, ASK_S)
             except (NetworkError, ProcessError, CallerError) as error:
                 return error
 
@@ -155,7 +155,7 @@ def _counts(known: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "open": sum(told["status"] not in FINAL for told in known.values()),
         "held": sum(told["status"] == "held" for told in known.values()),
         "waiting": dict(sorted(waiting.items())),
-        "stuck": sum(bool(told.get("parked")) or told["status"] == "parked" for told in known.values()),
+        "stuck": sum(bool(told.get("stuck")) or told["status"] == "parked" for told in known.values()),
         "by_process": by_process,
     }
 

@@ -29,7 +29,7 @@ HELP: Final = {
     "unerring_state_keys": "Keys that have state, by level.",
     "unerring_state_bytes": "Bytes of state, by level.",
     "unerring_instances": "Instances, by process and status.",
-    "unerring_instances_held": "Instances that could not go on, or were parked, and wait for an operator.",
+    "unerring_instances_held": "Instances that could not go on, or were held by an operator, and wait for one.",
     "unerring_instances_waiting": "Instances that ask a service again because it has not answered, by service.",
     "unerring_instances_stuck": "Instances with something that does not undo.",
     "unerring_channel_published_total": "Events that a channel's consumer knows to be published.",

@@ -215,7 +215,7 @@ function detail() {
   const close = h('button', { class: 'quiet', onClick: () => { chosen = null; rows.chosen = null; history_.replace(''); changed(); } }, 'close');
   if (!chosen.told) return panel(chosen.id, close, chosen.error ? h('p', { class: 'bad-text' }, chosen.error) : h('p', { class: 'soft' }, 'asking its nodes…'));
   const { now, replicas } = chosen.told;
-  const lists = [['asks', 'asks now'], ['compensating', 'compensates'], ['parked', 'does not undo']].filter(([name]) => now[name]?.length);
+  const lists = [['asks', 'asks now'], ['compensating', 'compensates'], ['stuck', 'does not undo']].filter(([name]) => now[name]?.length);
   return panel(h('span', { class: 'mono' }, chosen.id), close,
     h('p', { class: 'facts-line' }, chip(now.status), ' ', h('b', {}, now.process), h('span', { class: 'soft' }, ` version ${now.version?.slice(0, 8)}`),
       now.view !== undefined && h('span', {}, `view ${now.view}`), now.group !== undefined && h('span', {}, `group ${now.group}`), now.reason && h('span', { class: 'bad-text' }, now.reason)),

@@ -15,7 +15,7 @@ from unerring.processes.children import children_used
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.graph import Kind
 from unerring.processes.grouping import Grouping
-from unerring.processes.messages import AGAIN, MOVE, PARK, RESUME, Mail, Publish, Start, State
+from unerring.processes.messages import AGAIN, HOLD, MOVE, RESUME, Mail, Publish, Start, State
 from unerring.processes.node import ProcessNode, family
 from unerring.processes.out import Out
 from unerring.processes.replica import Ended, Replica
@@ -45,7 +45,7 @@ class Processes(Scenario):
     """One random process, a few instances, 3 or 5 nodes, two services, one client."""
 
     replica: type[Replica] = Replica
-    outbox: type[Out] = Out
+    out: type[Out] = Out
     service: type[SimService] = SimService
     replicas: tuple[int, ...] = (1, 1, 1, 2)
     instances_max: tuple[int, ...] = (1, 2, 3, 5)
@@ -77,7 +77,7 @@ class Processes(Scenario):
         "an instance was held",
         "an instance went back",
         "an instance was moved",
-        "a wish was refused",
+        "a command was refused",
         "a deadline passed",
         "a schedule started an instance",
         "a published message was consumed",
@@ -190,12 +190,12 @@ class Processes(Scenario):
         for name in self.names:
             node = world.machine(name)
             for replica in node.instances.values() if node is not None else ():
-                if replica.planning and replica.decided is not None and replica.decided[1].held:
+                if replica.planner.planning and replica.decided is not None and replica.decided[1].held:
                     wish = Mail(f"{replica.instance}-mend-{world.now_us}", AGAIN, None)
                     world.call("client", "post", replica.instance, wish)
 
     def _add_node(self, world: World, name: str) -> None:
-        kind = type("Node", (ProcessNode,), {"replica": self.replica, "outbox": self.outbox})
+        kind = type("Node", (ProcessNode,), {"replica_part": self.replica, "out_part": self.out})
 
         def boot(records: Mapping[str, bytes], entropy: Entropy, now: int) -> ProcessNode:
             lacks = self.lacks.get(name)
@@ -268,7 +268,7 @@ class Processes(Scenario):
         kind = draw.choice(("park", "again", "again", "move", "move"))
         when_us = at_us + self.soon_us(draw)
         wishes: list[tuple[int, str, str | None]] = [
-            (when_us, PARK, None),
+            (when_us, HOLD, None),
             (when_us + draw.randrange(2 * SECOND_US), RESUME, None),
         ]
         if kind == "again":
@@ -299,7 +299,9 @@ class Processes(Scenario):
         for name in self.names:
             node = world.machine(name)
             if node is not None:
-                found.update(dict.fromkeys([*node.finished, *(i for i, r in node.instances.items() if r.accepted)]))
+                found.update(
+                    dict.fromkeys([*node.finished, *(i for i, r in node.instances.items() if r.acceptor.accepted)])
+                )
         return list(found)
 
     def _due(self) -> list[str]:
@@ -398,7 +400,7 @@ class Processes(Scenario):
             ("fenced", "a fenced master"),
             ("named", "somebody was named by another"),
             ("held", "an instance was held"),
-            ("wish_refused", "a wish was refused"),
+            ("command_refused", "a command was refused"),
             ("unknown_version", "a version was not deployed everywhere"),
         ):
             if world.reports.get(f"process.{report}"):

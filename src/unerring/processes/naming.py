@@ -1,0 +1,47 @@
+"""The naming slot: who executes the next group. There is one for each view and group; a cancellation takes it too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from unerring.model import Address, invariant
+from unerring.processes.acceptor import Acceptor
+from unerring.processes.context import Context, read
+from unerring.processes.messages import Naming
+
+
+class Slot:
+    """On disk before another replica hears of it. A slot that this replica uses itself is closed on disk by what it
+    writes there: the log before the first write's request, or the state."""
+
+    def __init__(self, context: Context, acceptor: Acceptor, records: Mapping[str, bytes]) -> None:
+        self._context = context
+        self._acceptor = acceptor
+        self._naming: Naming | None = read(records, "naming", Naming)
+
+    def taken(self, group: int) -> bool:
+        naming = self._naming
+        return naming is not None and (naming.view, naming.group) >= (self._acceptor.view, group)
+
+    def named(self, group: int) -> Address:
+        """Who may use it; empty: nobody was named yet."""
+        return self._naming.master if self._naming is not None and self.taken(group) else ""
+
+    def take(self, group: int, master: Address) -> None:
+        invariant(not self.taken(group), "one naming for each view and group")
+        self._naming = Naming(self._acceptor.view, group, master)
+        if master != self._context.me:
+            self._context.keep("naming", self._naming)
+
+    def use(self, group: int) -> None:
+        """For what this replica does itself."""
+        if not self.taken(group):
+            self.take(group, self._context.me)
+
+    def give(self, group: int) -> bool:
+        """Another one named this replica: whether the slot is its own now."""
+        slot = Naming(self._acceptor.view, group, self._context.me)
+        if self.taken(group) and self._naming != slot:
+            return False
+        self._naming = slot
+        return True

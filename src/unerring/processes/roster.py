@@ -1,0 +1,78 @@
+"""The instances of a node: those that are open, and what is kept of those that are settled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from unerring.model import ProtocolError
+from unerring.processes.context import Shared
+from unerring.processes.messages import Outline
+from unerring.processes.replica import Replica, outline_of
+
+OUTLINE: Final = "outline"
+HISTORY: Final = "history"
+"""The keys of a settled instance's outcome, and of its last state: that is on disk for those who ask, not in memory."""
+
+
+class Roster:
+    """`replica` is what makes one of an instance."""
+
+    def __init__(self, shared: Shared, replica: type[Replica]) -> None:
+        self._shared = shared
+        self._replica_part = replica
+        self.open: dict[str, Replica] = {}
+        self.finished: dict[str, Outline] = {}
+        self._set_aside: dict[str, None] = {}
+        """Instances whose records hold what nobody can have meant: this node is silent about them, as if it were down,
+        and the others go on."""
+
+    def load(self, records: Mapping[str, Mapping[str, bytes]], now: int) -> None:
+        """After a restart, from the records of each instance."""
+        for instance, kept in records.items():
+            if OUTLINE in kept:
+                self.finished[instance] = msgspec.msgpack.decode(kept[OUTLINE], type=Outline)
+        for instance, kept in records.items():
+            if instance not in self.finished and kept.keys() - {HISTORY}:
+                try:
+                    self.open[instance] = self._replica_part(
+                        self._shared, instance, self._shared.members_of(instance), kept, now
+                    )
+                except ProtocolError as error:
+                    self._set_aside[instance] = None
+                    self._shared.out.report("set_aside", str(error))
+
+    def create(self, instance: str, now: int) -> Replica | None:
+        """None: this node has no part in it, or no room for it."""
+        members = self._shared.members_of(instance)
+        if self._shared.me not in members or instance in self._set_aside:
+            return None
+        if len(self.open) >= self._shared.config.instances_max:
+            self._shared.out.report("instances_full", f"{instance} is not taken: there are {len(self.open)} instances")
+            return None
+        self.open[instance] = self._replica_part(self._shared, instance, members, {}, now)
+        return self.open[instance]
+
+    def settle(self, replica: Replica) -> bool:
+        """Nothing is left to undo anywhere: keep the outcome, forget the rest. Not if this node knows of no end."""
+        acceptor, out = replica.acceptor, self._shared.out
+        if not replica.final and acceptor.accepted is not None and acceptor.accepted.state.final:
+            # It was decided and this node had said that it is clean; only the memory of that is gone, and since then an
+            # older decided state may have come.
+            acceptor.learn(acceptor.accepted.view, acceptor.accepted.state, 0)
+        if replica.decided is None or not replica.final or not replica.recovery.is_clean():
+            return False
+        state = replica.decided[1]
+        del self.open[replica.instance]
+        replica.forget()
+        self.finished[replica.instance] = outline_of(state)
+        out.keep(f"{replica.instance}|{OUTLINE}", self.finished[replica.instance])
+        out.keep(f"{replica.instance}|{HISTORY}", state)
+        while len(self.finished) > self._shared.config.finished_max:
+            oldest = next(iter(self.finished))
+            del self.finished[oldest]
+            out.forget(f"{oldest}|{OUTLINE}")
+            out.forget(f"{oldest}|{HISTORY}")
+        return True

@@ -1,0 +1,33 @@
+"""When a wait of a process ends: at a time, or with a message that has a key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from unerring.processes.graph import Cut, Graph, Kind, Vertex
+
+
+def sleep_until(vertex: Vertex, variables: Mapping[str, object], wall_us: int) -> int:
+    """When a sleep that begins now ends: after its time, or at the time in a variable."""
+    until = variables.get(vertex.reads[0]) if vertex.reads else None
+    return until if isinstance(until, int) else wall_us + vertex.time_us
+
+
+def due_at(
+    graph: Graph, cut: Cut, variables: Mapping[str, object], before: Mapping[str, int], wall_us: int
+) -> dict[str, int]:
+    """When the sleeps at a cut end; those that had begun `before` end when they were to."""
+    sleeps = [vertex for vertex in graph.enabled(cut) if vertex.kind is Kind.SLEEP]
+    return {v.name: before.get(v.name, sleep_until(v, variables, wall_us)) for v in sleeps}
+
+
+def keyed(channel: str, key: str) -> str:
+    """The channel, within an instance, of what was published with a key."""
+    return f"{channel}={key}"
+
+
+def key_of(value: object) -> str:
+    """How a key's value is written."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

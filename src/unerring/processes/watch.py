@@ -1,0 +1,67 @@
+"""Who leads an instance, and for how long its silence is borne (t_h and t_b of the paper)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unerring.model import SECOND_US, Address
+from unerring.processes.context import Context
+
+START_US: Final = SECOND_US
+"""How much longer the first replica, if it is heard, gets for a start than a leader for its next sign."""
+
+
+class Watch:
+    """What this replica knows of the instance's leader. `started`, in questions: it has accepted a state."""
+
+    __slots__ = ("_context", "_patience_us", "elections", "leader", "led_us")
+
+    def __init__(self, context: Context, now: int) -> None:
+        self._context = context
+        self.led_us = now
+        """When a leader of the highest view last spoke of the instance."""
+        self.leader: Address = ""
+        """Who that was."""
+        self.elections = 0
+        """Candidacies since somebody led."""
+        self._patience_us = self._draw_patience()
+
+    def _draw_patience(self) -> int:
+        """t_h and a random t_b, which grows while elections fail: candidates that collide must part."""
+        config = self._context.config
+        backoff_us = config.backoff_us << min(self.elections, 6)
+        return config.suspect_us + int(self._context.shared.entropy.random() * backoff_us)
+
+    def led(self, now: int, by: Address = "") -> None:
+        self.led_us, self.elections = now, 0
+        self.follow(by)
+
+    def candidacy(self, now: int) -> None:
+        """This replica wants to lead."""
+        self.elections += 1
+        self.led_us, self._patience_us = now, self._draw_patience()
+
+    def follow(self, leader: Address) -> None:
+        if leader == self.leader:
+            return
+        followed, instance = self._context.shared.followed, self._context.instance
+        if self.leader:
+            followed[self.leader].pop(instance, None)
+        if leader:
+            followed.setdefault(leader, {})[instance] = None
+        self.leader = leader
+
+    def led_until_us(self, started: bool) -> int:
+        """Who spoke of the instance is trusted for a round of its heartbeats, and while it is heard at all."""
+        named_until_us = self.named_until_us(started)
+        if not self.leader:
+            return named_until_us
+        hearing = self._context.shared.hearing
+        heard_us = max(self.led_us, hearing.heard_us.get(self.leader, 0))
+        return min(heard_us + self._patience_us + hearing.slack_us(self.leader), named_until_us)
+
+    def named_until_us(self, started: bool) -> int:
+        """As long as its leader is heard, or somebody may lead it who has not spoken of it yet."""
+        hearing = self._context.shared.hearing
+        round_us = hearing.round_us(self.leader) + (START_US if self.leader and not started else 0)
+        return self.led_us + round_us + self._patience_us + hearing.slack_us(self.leader)
