@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations, pairwise
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.processes.orders import order_process
@@ -88,6 +88,7 @@ def _cuts(graph: Graph, grouping: Grouping, draw: Random) -> list[tuple[Cut, tup
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**9), st.integers(0, 600_000), st.booleans())
+@example(2851, 0, False)  # five waits at once, and a write that has a group of its own
 def test_any_walk_through_the_groups_ends_and_keeps_the_rules(seed: int, failover_us: int, alone: bool) -> None:
     draw = Random(seed)
     graph = Architect(draw).build("p").graph

@@ -88,7 +88,7 @@ def possible_at(graph: Graph, cut: Cut, grouping: Grouping) -> tuple[str, ...]:
     """Everything that some group starting at this cut may execute, whichever waits had ended."""
     waits = [vertex.name for vertex in graph.enabled(_through(graph, cut)) if vertex.waits]
     if len(waits) > 4:  # more subsets than it is worth; then all that can be reached before the next wait
-        return _walk(graph, cut, tuple(waits), lambda vertex: not vertex.final, None)
+        return _walk(graph, cut, tuple(waits), lambda vertex: not vertex.final, None, alone=False)
     found: dict[str, None] = {}
     for count in range(len(waits) + 1):
         for ready in combinations(waits, count):
@@ -117,10 +117,12 @@ def _walk(
     budget_us: int | None,
     free: tuple[str, ...] = (),
     ends: tuple[str, ...] = (),
+    alone: bool = True,
 ) -> tuple[str, ...]:
     """Vertices reachable from the cut through allowed ones only, while the longest way stays within the budget.
 
     An action over the budget is still taken when nothing costly precedes it in the walk: a group has at least one.
+    `alone` False: those that are to be a group of their own are taken with the others.
     """
     finish: dict[int, int] = dict.fromkeys(cut, 0)
     taken: list[str] = []
@@ -136,9 +138,9 @@ def _walk(
                 continue
             if not vertex.waits and not may(vertex):
                 continue
-            if vertex.alone and any(graph.by_name[other].acts for other in taken):
+            if alone and vertex.alone and any(graph.by_name[other].acts for other in taken):
                 continue
-            if any(graph.by_name[other].alone for other in taken):
+            if alone and any(graph.by_name[other].alone for other in taken):
                 continue
         end = begin + (0 if name in free or vertex.waits or not vertex.acts else vertex.time_us)
         if budget_us is not None and end > max(budget_us, 0) and begin > 0:
