@@ -121,7 +121,7 @@ def _check_order(found: _Found, part: pa.Table) -> None:
     falls = (time[1:] < time[:-1]) | ((time[1:] == time[:-1]) & (ordinal[1:] < ordinal[:-1]))
     for row in np.flatnonzero(falls).tolist():
         before, event = event_at(part, row, found.schema), event_at(part, row + 1, found.schema)
-        found.add(FALSE_ORDERING, event, None, f"it stands after {tuple(before.stamp)}, which is later")
+        found.add(FALSE_ORDERING, event, None, f"it comes after {tuple(before.stamp)}, which is later")
 
 
 def _check_place(found: _Found, part: pa.Table, from_us: int, through_us: int) -> pa.Table:

@@ -14,7 +14,7 @@ import msgspec
 from unerring.audit.verdict import Violation
 
 USED = "a child that a process went on from has completed with that result, and is not undone"
-UNUSED = "a child that a process did not go on from has no effect in the end"
+UNUSED = "a child that its process did not continue from has no effect in the end"
 UNDO = "~"
 
 

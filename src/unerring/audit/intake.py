@@ -105,7 +105,7 @@ def _account(
             lost += start - end - 1
         else:
             missing += start - end - 1
-            gaps.append(f"{who}: nobody knows anything of {_numbers(end + 1, start - 1)}")
+            gaps.append(f"{who}: no record of {_numbers(end + 1, start - 1)}")
     reasons: dict[str, int] = {}
     for reason in sorted(reason for reason in kept.values() if reason != LOST):
         reasons[reason] = reasons.get(reason, 0) + 1

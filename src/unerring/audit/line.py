@@ -18,7 +18,7 @@ from unerring.audit.verdict import Violation
 STARTED: Final = "every situation with a reaction has its instance"
 ASKED: Final = "every instance that a situation started has its situation, and was given what it says"
 OWNED: Final = "every interaction in a journal has its instance"
-DONE: Final = "every interaction that an instance stands on is in a journal"
+DONE: Final = "every interaction that an instance relies on is in a journal"
 WITNESSES_MAX: Final = 20
 """So many of a kind are shown; all are counted."""
 
@@ -98,7 +98,7 @@ def check_owners(lines: Sequence[Did], instances: Iterable[str]) -> list[Violati
 def check_done(instance: str, iids: Iterable[str], lines: Iterable[Did]) -> list[Violation]:
     """What an instance that has not ended stands on is in a journal."""
     told = {line.iid for line in lines if line.what == "do"}
-    return _each(DONE, [f"{instance} stands on {iid}, of which no journal tells" for iid in iids if iid not in told])
+    return _each(DONE, [f"{instance} relies on {iid}, which is in no journal" for iid in iids if iid not in told])
 
 
 def _each(promise: str, lines: Sequence[str]) -> list[Violation]:

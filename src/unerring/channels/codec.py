@@ -69,13 +69,13 @@ class ChannelCodec:
     def decode(self, data: bytes) -> Any:
         """A message, or FrameError with the reason."""
         if len(data) > self._bytes_max:
-            raise FrameError(f"a frame of {len(data)} bytes is over the limit of {self._bytes_max}")
+            raise FrameError(f"a frame of {len(data)} bytes exceeds the limit of {self._bytes_max} bytes")
         kind = data[0] if data else 0
         if kind == BATCH:
             return _decode_batch(data)
         if kind in (SINGLE, SINGLE_MORE):
             if len(data) < HEADER_BYTES:
-                raise FrameError(f"a truncated event: {len(data)} bytes, its header alone has {HEADER_BYTES}")
+                raise FrameError(f"truncated event: {len(data)} bytes, but its header alone has {HEADER_BYTES}")
             _, producer, epoch, era, low, high, time, ordinal = _SINGLE.unpack_from(data)
             payload = data[HEADER_BYTES:]
             ordinals = (ordinal,) if ordinal else None
@@ -113,7 +113,7 @@ def encode_frames(frames: Frames, body: bytes | None = None) -> bytes:
 def _decode_batch(data: bytes) -> Frames:
     size = len(data)
     if size < _BATCH.size:
-        raise FrameError(f"a truncated batch: {size} bytes")
+        raise FrameError(f"truncated batch: {size} bytes")
     _, producer, epoch, era, low, high, count, flags = _BATCH.unpack_from(data)
     at = _BATCH.size
     start = at + (8 if flags & CONSECUTIVE else 8 * count) + (4 * count if flags & ORDINALS else 0)
@@ -127,7 +127,7 @@ def _decode_batch(data: bytes) -> Frames:
     if flags & CONSECUTIVE:
         (first_us,) = _TIME.unpack_from(data, at)
         if first_us > _TIME_MAX - count:
-            raise FrameError(f"a batch of {count} events whose times from {first_us} on have no end")
+            raise FrameError(f"a batch of {count} events exceeds the largest time: it begins at {first_us}")
         times = range(first_us, first_us + count)
         at += 8
     else:
@@ -142,7 +142,7 @@ def _decode_batch(data: bytes) -> Frames:
 def _checked(first: int, count: int) -> int:
     """Sequences begin with 1 and end where they have no number any more."""
     if first < 1 or first + count - 1 > SEQUENCE_MAX:
-        raise FrameError(f"{count} events from sequence {first} on, which no producer has")
+        raise FrameError(f"invalid sequence: {count} events from {first} on; sequences go from 1 to {SEQUENCE_MAX}")
     return first
 
 
@@ -150,11 +150,11 @@ def _decode_payloads(data: bytes, start: int, end: int, count: int) -> list[byte
     # The decoder takes an array's word for its length and makes room for it: the word is checked before.
     head = _array_head(count)
     if not data.startswith(head, start, end):
-        raise FrameError(f"a batch of {count} events with another number of payloads")
+        raise FrameError(f"a batch of {count} events has another number of payloads")
     try:
         return _part_payloads(memoryview(data)[start:end])
     except msgspec.DecodeError as error:
-        raise FrameError(f"a batch of {count} events whose payloads do not fill it: {error}") from None
+        raise FrameError(f"a batch of {count} events has invalid payloads: {error}") from None
 
 
 def _array_head(count: int) -> bytes:

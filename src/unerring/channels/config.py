@@ -137,4 +137,6 @@ class ConsumerConfig(ProcessConfig, frozen=True):
         check(self, "producers_max", 1, 1 << 20)
         check(self, "epoch_ahead_us_max", 0, 1 << 60)
         if len(self.registered) > NAME_CHARS_MAX:
-            raise ConfigError(f"registered has {len(self.registered)} characters; {NAME_CHARS_MAX} are the most")
+            raise ConfigError(
+                f"ConsumerConfig.registered has {len(self.registered)} characters; the limit is {NAME_CHARS_MAX}"
+            )

@@ -55,8 +55,7 @@ def check_epoch(epoch: int, most: int) -> None:
     """Refuse an epoch that no producer can have yet: once believed, it would shut out the right one."""
     if epoch > most:
         raise ProtocolError(
-            f"epoch {epoch} lies beyond {most}, the highest that a clock can have given by now; "
-            "look at the clock of whoever sent it"
+            f"epoch {epoch} is above {most}, the highest that a clock can have given by now; check the sender's clock"
         )
 
 
@@ -64,7 +63,7 @@ def _check_ranges(ranges: tuple[Range, ...]) -> None:
     before = 0
     for first, last in ranges:
         if not before < first <= last:
-            raise ValueError(f"ranges that do not follow one another: {first} to {last} after {before}")
+            raise ValueError(f"ranges are not in order: {first} to {last} after {before}")
         before = last
 
 

@@ -88,7 +88,10 @@ class Producer:
         present: PresentEpoch = any_epoch,
     ) -> None:
         if len(name) > NAME_CHARS_MAX:
-            raise ConfigError(f"the producer name {name[:40]!r}... is over {NAME_CHARS_MAX} characters long")
+            raise ConfigError(
+                f"the producer name {name[:40]!r}... exceeds the limit of {NAME_CHARS_MAX} characters; choose a "
+                "shorter one"
+            )
         self.name = name
         self._present = present
         self.id = producer_id(name)
@@ -201,7 +204,7 @@ class Producer:
         A durable producer keeps it before it tells it, and goes on above it after a restart.
         """
         if self.closed:
-            raise CallerError(f"producer {self.name!r} is closed: it sends no watermark any more; open a new one")
+            raise CallerError(f"producer {self.name!r} is closed: it sends no more watermarks; open a new one")
         if self._last_stamp is not None and (time_us, ORDINAL_MAX) <= self._last_stamp:
             return []
         self._last_stamp = (time_us, ORDINAL_MAX)
@@ -357,8 +360,8 @@ class Producer:
         check_epoch(epoch, self._present(now) + self._config.epoch_ahead_us_max // MILLISECOND_US)
         error = StaleEpoch(
             f"producer {self.name!r} of epoch {self.epoch} has been succeeded by epoch {epoch}; this one stops. "
-            "If two programs use one producer name, give each its own. If its clock was ahead once, stop it and the "
-            f"run, say `unerring channel reset STREAM {self.name} --data RUN`, and start both again"
+            "If two programs use one producer name, give each its own. If its clock was ahead, stop it and the "
+            f"run, run `unerring channel reset STREAM {self.name} --data RUN`, and start both again"
         )
         # Should it be started again, it begins above that epoch: nobody would hear it otherwise.
         return [Persist((succeeded_put(epoch),)), Stop("succeeded by a higher epoch", error)]
@@ -422,10 +425,13 @@ class Producer:
             largest = max(map(len, payloads))
             if largest > self._channel.payload_bytes_max:
                 raise SchemaError(
-                    f"a payload of {largest} bytes is over payload_bytes_max={self._channel.payload_bytes_max}"
+                    f"a payload of {largest} bytes exceeds payload_bytes_max={self._channel.payload_bytes_max}; "
+                    "send a reference"
                 )
         if size + EVENT_BYTES * len(payloads) + 128 > self._channel.frame_bytes_max:
-            raise SchemaError(f"a batch over frame_bytes_max={self._channel.frame_bytes_max}; publish fewer at once")
+            raise SchemaError(
+                f"the batch exceeds frame_bytes_max={self._channel.frame_bytes_max}; publish fewer events at once"
+            )
         if ordinals is None:
             rising = times.step > 0 if isinstance(times, range) else all(map(le, times, times[1:]))
         else:
@@ -446,7 +452,7 @@ class Producer:
         if ordinals is not None and ordinals[0] <= ordinal:
             raise SchemaError(
                 f"producer {self.name!r}: stamps must increase, but {(times[0], ordinals[0])} follows "
-                f"{self._last_stamp}; leave the ordinal out, and it is counted on"
+                f"{self._last_stamp}; leave the ordinal out, and the producer numbers the event"
             )
 
     def _ordinals(self, times: Sequence[int]) -> Sequence[int] | None:

@@ -28,7 +28,7 @@ def versions_at(addresses: Sequence[str]) -> list[Process]:
             found.append(there)
         else:
             raise CallerError(
-                f"{address} is {type(there).__name__}, not a process; name what Process(...).flow(...) gave"
+                f"{address} is {type(there).__name__}, not a process; name a Process, or what its flow(...) returned"
             )
     return found
 
@@ -39,6 +39,6 @@ def pairs(given: Sequence[str] | None) -> dict[str, str]:
     for item in given or ():
         name, sign, value = item.partition("=")
         if not sign or not name or not value:
-            raise CallerError(f"{item!r} is no name=value; write for example n1=127.0.0.1:7001")
+            raise CallerError(f"{item!r} is not NAME=VALUE; write for example n1=127.0.0.1:7001")
         found[name] = value
     return found

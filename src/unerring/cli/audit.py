@@ -18,35 +18,38 @@ def command(
     app: Annotated[str, typer.Option(help="module:attribute of the app; by default the one that ran there.")] = "",
     through: Annotated[
         str,
-        typer.Option(help="Judge up to this time (microseconds, or ISO 8601 with an offset): for a run that goes on."),
+        typer.Option(help="Check up to this time (microseconds, or ISO 8601 with an offset); for a running run."),
     ] = "",
     leave_out: Annotated[
         list[str] | None, typer.Option(metavar="STREAM", help="Situations that the app no longer has. Repeatable.")
     ] = None,
     journal: Annotated[
         list[str] | None,
-        typer.Option(help="Of processes: a filter's SQLite file or PostgreSQL address, or JSON lines. Repeatable."),
+        typer.Option(help="For processes: a filter's SQLite file or PostgreSQL address, or JSON lines. Repeatable."),
     ] = None,
     quarantine_max: Annotated[
-        float, typer.Option(metavar="PERCENT", help="If more of a stream's events are in quarantine, that is wrong.")
+        float, typer.Option(metavar="PERCENT", help="More of a stream's events in quarantine count as wrong.")
     ] = 1.0,
     also: Annotated[
         list[Path] | None,
         typer.Option(help="The folder of another run whose services have the same journals. Repeatable."),
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Where the page goes; by default audit.html in the folder.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the page to this file; by default audit.html in the folder.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The whole report as one JSON object.")] = False,
     master: Annotated[str, typer.Option(help="The Spark master, such as local[*] or spark://HOST:PORT.")] = "local[*]",
     memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "2g",
 ) -> None:
     """Recompute the perfect run from the log and compare: false positives, false negatives, duplicates, false order,
-    completeness; what came in and what was lost on the way.
+    completeness; which events came in, and which were lost on the way.
 
-    Of processes, here or in the run's folder: that every instance had the effects of one execution, by the services'
-    journals; that every situation with a reaction has its instance, every instance that a situation starts its
-    situation, and every interaction in a journal its instance. Those of nodes that still run are not judged.
+    For processes it also checks, with the services' journals, that every instance had the effects of one execution,
+    that every situation with a reaction has its instance, that every instance that a situation starts has its
+    situation, and that every interaction in a journal has its instance. Processes whose nodes are running are not
+    checked.
 
-    Exit code 0: nothing is wrong. 1: something is. 2: it could not be judged.
+    Exit code 0: nothing is wrong. 1: something is wrong. 2: the run could not be checked.
     """
     from unerring.runtime.process_cluster import addresses_in
 
@@ -93,7 +96,7 @@ def command(
     else:
         _show(report, Console())
         if isinstance(acted, str):
-            console.print(f"processes were not judged: {acted}", highlight=False, soft_wrap=True)
+            console.print(f"processes were not checked: {acted}", highlight=False, soft_wrap=True)
         elif acted is not None:
             from unerring.cli.process import show_verdict
 
@@ -121,8 +124,8 @@ def _show(report: Report, console: Any) -> None:
     from unerring.audit.page import explained
     from unerring.audit.report import PROMISES
 
-    table = Table("situation", "gear", "delivered", "perfect", "wrong", title_justify="left")
-    table.title = f"{report.app}, judged through {moment(report.through_us)}"
+    table = Table("situation", "engine", "delivered", "perfect", "wrong", title_justify="left")
+    table.title = f"{report.app}, checked through {moment(report.through_us)}"
     for rule in report.rules:
         found = _nonzero({name: rule.counts.get(promise, 0) for promise, name in PROMISES.items()})
         table.add_row(rule.stream, rule.gear, f"{rule.delivered:,}", f"{rule.perfect:,}", found)

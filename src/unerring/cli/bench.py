@@ -23,9 +23,11 @@ BENCH = Path(unerring.__file__).parent.parent.parent / "bench"
 
 
 def command(
-    name: Annotated[str, typer.Argument(help="Which benchmark; without a name the list.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a figure, a line each.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Small: shows that it works, not how fast.")] = False,
+    name: Annotated[str, typer.Argument(help="The benchmark; without a name, list them.")] = "",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for each figure, one per line.")
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Run a small version, to see that it works.")] = False,
     against: Annotated[str, typer.Option(help="A peer to measure in the same run (see `make peers`).")] = "",
     transport: Annotated[str, typer.Option(help="channels: the event service to measure.")] = "",
 ) -> None:
@@ -51,7 +53,7 @@ def _names() -> list[str]:
 
 def _load(name: str) -> ModuleType:
     if name not in _names():
-        raise CallerError(f"there is no benchmark {name!r}; there are {', '.join(_names())}")
+        raise CallerError(f"there is no benchmark {name!r}; choose one of {', '.join(_names())}")
     spec = importlib.util.spec_from_file_location(f"bench_{name}", BENCH / f"{name}.py")
     if spec is None or spec.loader is None:
         raise CallerError(f"bench/{name}.py cannot be loaded")

@@ -12,30 +12,30 @@ if TYPE_CHECKING:
 
 
 def command(
-    rate: Annotated[float, typer.Option(help="Primary events a second.")] = 5_000.0,
+    rate: Annotated[float, typer.Option(help="Primary events per second.")] = 5_000.0,
     f: Annotated[int, typer.Option(help="Failures to survive, at every level at once.")] = 1,
     levels: Annotated[int, typer.Option(help="Levels of the query tree.")] = 1,
     fan_in: Annotated[int, typer.Option(help="How many nodes' outputs a node of the next level takes.")] = 2,
     selectivity: Annotated[float, typer.Option(help="Outputs for each event that a level takes.")] = 0.108,
     readers: Annotated[int, typer.Option(help="Nodes of the first level that read each event.")] = 1,
     keys: Annotated[float, typer.Option(help="Keys with an open match, in each rule.")] = 1_000,
-    event_bytes: Annotated[int, typer.Option(help="An event's payload.")] = 26,
-    instances: Annotated[float, typer.Option(help="Process instances started a second.")] = 0.0,
+    event_bytes: Annotated[int, typer.Option(help="Bytes of an event's payload.")] = 26,
+    instances: Annotated[float, typer.Option(help="Process instances started per second.")] = 0.0,
     actions: Annotated[int, typer.Option(help="Actions of an instance.")] = 2,
     group: Annotated[float, typer.Option(help="Actions in a group.")] = 1.0,
     hosts: Annotated[int, typer.Option(help="Machines.")] = 1,
-    cores: Annotated[int, typer.Option(help="Cores of each.")] = 2,
-    nic_gbit: Annotated[float, typer.Option(help="Network of each, in Gbit/s.")] = 1.0,
+    cores: Annotated[int, typer.Option(help="Cores of each machine.")] = 2,
+    nic_gbit: Annotated[float, typer.Option(help="Network of each machine, in Gbit/s.")] = 1.0,
     disk_mb_per_s: Annotated[float, typer.Option(help="What the run's disk can write, in MB/s.")] = 200.0,
-    buckets: Annotated[int, typer.Option(help="Shares of the keys on Spark.")] = 4,
-    seal_ms: Annotated[float, typer.Option(help="How long a segment of the log is filled.")] = 100.0,
-    retention_days: Annotated[float, typer.Option(help="How long the log is kept.")] = 7.0,
-    errors: Annotated[bool, typer.Option("--errors", help="The model beside what was measured.")] = False,
+    buckets: Annotated[int, typer.Option(help="Buckets of keys on Spark; one task for each.")] = 4,
+    seal_ms: Annotated[float, typer.Option(help="Milliseconds until a segment of the log is sealed.")] = 100.0,
+    retention_days: Annotated[float, typer.Option(help="Days for which the log is kept.")] = 7.0,
+    errors: Annotated[bool, typer.Option("--errors", help="Compare the model with what was measured.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Say what a load takes: messages, bytes, state, storage, cores; and what saturates first.
+    """Compute what a load needs (messages, bytes, state, storage, cores) and what saturates first.
 
-    A model, held by tests to what protocols and formats really do, and scaled from measurements on two cores:
+    The model is scaled from measurements on two cores. Tests compare it with what protocols and formats really do. See
     docs/scale.md.
     """
     import msgspec
@@ -128,7 +128,7 @@ def _show(found: Capacity) -> None:
     console = Console()
     console.print(table)
     for name, what in found.bends.items():
-        console.print(f"{name} bends first at {what}", highlight=False, soft_wrap=True)
+        console.print(f"{name} reaches its limit first at {what}", highlight=False, soft_wrap=True)
     for note in found.notes:
         console.print(f"note: {note}", highlight=False, soft_wrap=True)
 

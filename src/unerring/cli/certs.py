@@ -23,10 +23,10 @@ def command(
     days: Annotated[int, typer.Option(help="How long the certificates are valid.")] = 365,
     as_json: Annotated[bool, typer.Option("--json", help="The written files as a JSON list.")] = False,
 ) -> None:
-    """Make certificates for mutual TLS (development only).
+    """Create certificates for mutual TLS (development only).
 
-    Use the folder as `tls=DIR`. For a further host run it again with another folder and `--ca` of the first; `ca.key`
-    is needed for that alone and may be kept elsewhere.
+    Use the folder as `tls=DIR`. For another host run it again with another folder and `--ca` of the first; `ca.key`
+    is needed only for that and may be kept elsewhere.
     """
     written = make_certificates(folder, name or [], ca=ca, days=days)
     if as_json:

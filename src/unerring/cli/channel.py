@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Let a producer of a run's channel begin anew.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Reset a producer of a run's channel.")
 
 
 @app.callback()
@@ -23,7 +23,7 @@ def reset(
     ] = "",
     data: Annotated[Path, typer.Option(help="The run's folder.")] = Path("unerring-data"),
 ) -> None:
-    """Forget the epoch of a producer, whose clock was ahead once: what it sends next is taken, whatever its epoch.
+    """Forget the epoch of a producer whose clock was ahead: the log takes what it sends next, whatever its epoch.
 
     Stop the run and the producer first. Nothing that is in the log changes.
     """

@@ -14,15 +14,19 @@ def command(
     data: Annotated[Path, typer.Option(help="The run's folder: its log has the exported histories.")] = Path(
         "unerring-data"
     ),
-    half_life_h: Annotated[float, typer.Option(help="After so many hours an execution counts half.")] = 6.0,
-    write: Annotated[Path | None, typer.Option(help="Keep them in this file, for `unerring node --costs`.")] = None,
-    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object an action, a line each.")] = False,
+    half_life_h: Annotated[float, typer.Option(help="Hours after which an execution counts half.")] = 6.0,
+    write: Annotated[
+        Path | None, typer.Option(help="Write the costs to this file, for `unerring node --costs`.")
+    ] = None,
+    master: Annotated[str, typer.Option(help="The Spark master, such as local[*] or spark://HOST:PORT.")] = "local[*]",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for each action, one per line.")
+    ] = False,
 ) -> None:
     """Learn what actions cost: execution time and time to undo, as quantiles with recent executions weighted more.
 
-    First bring the histories into the log with `unerring process export`. Nodes that are started with --costs group by
-    what was learned; a write stays passive whatever it costs.
+    First write the histories to the log with `unerring process export`. Nodes with --costs use the learned costs for
+    grouping; a write stays passive whatever it costs.
     """
     from unerring.pipeline.costs import learn
     from unerring.pipeline.session import SparkConfig, start

@@ -21,12 +21,15 @@ HOST = "127.0.0.1"
 
 
 def command(
-    run: Annotated[
-        Path, typer.Argument(help="The run's folder; of a run that goes on, or of one that has ended.")
-    ] = Path("unerring-data"),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of loopback; 0: any that is free.")] = 8700,
+    run: Annotated[Path, typer.Argument(help="The folder of a run that is running or has ended.")] = Path(
+        "unerring-data"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on loopback; 0: any free port.")] = 8700,
     token: Annotated[
-        str, typer.Option(envvar="UNERRING_TOKEN", help="What kill and restart need; by default a new one, printed.")
+        str,
+        typer.Option(
+            envvar="UNERRING_TOKEN", help="The token for kill and restart; by default a new one, which is printed."
+        ),
     ] = "",
     browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:

@@ -20,22 +20,22 @@ def command(
     what: Annotated[
         str, typer.Argument(help="factory: the whole system. channels: only the reliable channels, in 15 seconds.")
     ] = "factory",
-    seed: Annotated[int, typer.Option(help="Another seed, another plant; the same seed loses the same messages.")] = 1,
-    fast: Annotated[bool, typer.Option("--fast", help="Shorter.")] = False,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same plant and loses the same messages.")] = 1,
+    fast: Annotated[bool, typer.Option("--fast", help="Run a shorter day.")] = False,
     keep: Annotated[Path | None, typer.Option(help="Keep the run's files in this folder.")] = None,
     mutant: Annotated[
-        str, typer.Option(help="factory: plant something wrong before the verdict, which must then fail; ? lists them.")
+        str, typer.Option(help="factory: break something before the audit, which must then fail; ? lists the mutants.")
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="The verdict as one JSON object.")] = False,
 ) -> None:
-    """A factory whose machines die, and a verdict that can be checked.
+    """Run a factory, kill parts of it, and audit the result.
 
-    Its plant publishes events over lines that lose, double and reorder. They are correlated live (f = 1) and on
-    Spark at the same time; situations start processes on three nodes, which act on real HTTP services. A leader of live
-    correlation, the master of a process and the Spark driver are killed with -9 meanwhile. At the end an audit on Spark
-    recomputes the perfect run: was every event, every situation and every action there exactly once?
+    Its plant publishes events over connections that lose, duplicate and reorder messages. They are correlated live
+    (f = 1) and on Spark at the same time. Situations start processes on three nodes, which call real HTTP services.
+    Meanwhile a correlation leader, the master of a process and the Spark driver are killed with kill -9. At the end an
+    audit on Spark recomputes the perfect run and checks that every event, situation and action was there exactly once.
 
-    The exit code is the verdict.
+    Exit code 0: nothing is wrong. 1: something is wrong.
     """
     import msgspec
     from rich.console import Console
@@ -44,7 +44,7 @@ def command(
 
     console = Console(stderr=as_json, highlight=False)
     if what not in ("factory", "channels"):
-        raise CallerError(f"there is no demo {what!r}; there are factory and channels")
+        raise CallerError(f"there is no demo {what!r}; choose factory or channels")
     if mutant and what == "channels":
         raise CallerError("mutants are planted in the demo of the factory; leave --mutant out")
     if mutant == "?":

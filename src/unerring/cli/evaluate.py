@@ -29,18 +29,18 @@ out = Console(highlight=False, soft_wrap=True)
 def command(
     paper: Annotated[str, typer.Argument(help="correlation, processes or channels.")],
     runs: Annotated[int, typer.Option(min=1, help="Runs of each point, each with its own seed.")] = 20,
-    full: Annotated[bool, typer.Option("--full", help="The papers' whole grid, for a night.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Run the papers' whole grid; takes a night.")] = False,
     data: Annotated[Path, typer.Option(help="Folder of results, tables and figures.")] = Path("unerring-data"),
-    fresh: Annotated[bool, typer.Option("--fresh", help="Throw earlier results away.")] = False,
-    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Remove earlier results.")] = False,
+    master: Annotated[str, typer.Option(help="The Spark master, such as local[*] or spark://HOST:PORT.")] = "local[*]",
     point: Annotated[str, typer.Option(help="Run this point alone, without Spark (with --seed).")] = "",
     seed: Annotated[int | None, typer.Option(min=0, help="The seed of that run.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
 ) -> None:
-    """Run a paper's evaluation again. Killed, it goes on where it was. Exit code 1: a run or a claim failed."""
+    """Repeat a paper's evaluation. If it was killed, it continues. Exit code 1: a run or a claim failed."""
     found = experiment(paper)
     if bool(point) != (seed is not None):
-        raise CallerError("--point and --seed are one run; give both or none of them")
+        raise CallerError("--point and --seed select one run; give both or neither")
     if point and seed is not None:
         measured = run_one(paper, msgspec.json.encode(found.decode(point)).decode(), seed)
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(measured)).decode() + "\n")

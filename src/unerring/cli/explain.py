@@ -18,7 +18,7 @@ def command(
     address: Annotated[
         str, typer.Argument(help="module:attribute: a rule, a plan, or several of them; a process; or an app.")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a rule, a line each.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each rule, one per line.")] = False,
     svg: Annotated[Path | None, typer.Option(help="A process: draw its graph into this file.")] = None,
     failover_ms: Annotated[int, typer.Option(help="A process: the failover threshold for grouping.")] = 2_000,
     newer: Annotated[str, typer.Argument(help="With --diff: the newer version of the process.")] = "",
@@ -28,7 +28,7 @@ def command(
 ) -> None:
     """Print a rule: its plan, what is compiled and what is interpreted and why, what it keeps, its version.
 
-    The rules that it reads are printed first. Of a process: its graph, the groups, what may run twice. Of an app: all
+    The rules that it reads are printed first. For a process: its graph, the groups, what may run twice. For an app: all
     its rules, and then its processes.
     """
     if diff or newer:
@@ -112,4 +112,4 @@ def _plans(found: Any, address: str) -> list[Any]:
         several = list(rules)
         if several and all(isinstance(one, Rule) for one in several):
             return list(plans_of(*several))
-    raise CallerError(f"{address} is {type(found).__name__}, not a rule; name what rule(...)...emit(...) gave")
+    raise CallerError(f"{address} is {type(found).__name__}, not a rule; name what rule(...)...emit(...) returned")

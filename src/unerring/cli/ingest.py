@@ -27,11 +27,11 @@ def command(
     time_column: Annotated[str, typer.Option(help="The column with the event time.")],
     lateness: Annotated[str, typer.Option(help="How far out of order rows may be: 10s, 500ms, 2h.")] = "0s",
     time_unit: Annotated[
-        str | None, typer.Option(help="What numbers in the time column count: s, ms, us (the default) or ns.")
+        str | None, typer.Option(help="Unit of numbers in the time column: s, ms, us (the default) or ns.")
     ] = None,
-    zone: Annotated[str | None, typer.Option(help="The time zone of times that carry none, such as UTC.")] = None,
-    key: Annotated[str, typer.Option(help="Key columns, with commas between, for a stream that is new.")] = "",
-    no_key: Annotated[bool, typer.Option("--no-key", help="A stream that is new has no key: one partition.")] = False,
+    zone: Annotated[str | None, typer.Option(help="The time zone of times without one, such as UTC.")] = None,
+    key: Annotated[str, typer.Option(help="Key columns of a new stream, separated by commas.")] = "",
+    no_key: Annotated[bool, typer.Option("--no-key", help="A new stream has no key.")] = False,
     quarantine_max: Annotated[
         float, typer.Option(metavar="PERCENT", help="If more of the rows go to quarantine, the exit code is 1.")
     ] = 1.0,
@@ -40,12 +40,12 @@ def command(
     end: Annotated[bool, typer.Option("--end", help="The stream is complete with this file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The result as one JSON object.")] = False,
 ) -> None:
-    """Bring a file of events into a stream of the log, in order, once.
+    """Write a file of events into a stream of the log, in order, once.
 
-    Rows may be out of order by the stated lateness; later ones, and rows that do not fit the stream, go to its
-    quarantine with a reason. The same file a second time adds nothing; one that was cut short goes on where it stopped.
+    Rows may be out of order by the given lateness. Later rows, and rows that do not fit the stream, go to quarantine
+    with a reason. Ingesting the same file again adds nothing; an interrupted ingest continues where it stopped.
 
-    Exit code 1: more than --quarantine-max percent of the rows are in quarantine. 2: the file could not be brought in.
+    Exit code 1: more than --quarantine-max percent of the rows are in quarantine. 2: the file could not be ingested.
     """
     from rich.console import Console
 
@@ -109,8 +109,8 @@ def _declared(
     columns = tuple(name.strip() for name in key.split(",") if name.strip())
     if not columns and not no_key:
         raise CallerError(
-            f"stream {stream} is new in {log.store.locate('')}, and nothing says what its key is; name the key columns "
-            "with --key, such as --key machine, say --no-key if it has none, or name the app that has it with --app"
+            f"stream {stream} is new in {log.store.locate('')}, and its key is not known; name the key columns "
+            "with --key, such as --key machine, use --no-key if it has none, or name its app with --app"
         )
     if columns and no_key:
         raise CallerError(f"--key {key} and --no-key contradict each other; give one of them")
@@ -120,5 +120,5 @@ def _declared(
 def _duration_us(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h)", text.strip())
     if found is None:
-        raise CallerError(f"{text!r} is not a length of time; write a number and us, ms, s, m or h, such as 10s")
+        raise CallerError(f"{text!r} is not a duration; write a number and us, ms, s, m or h, such as 10s")
     return round(float(found[1]) * _UNITS_US[found[2]])

@@ -11,10 +11,10 @@ import typer
 def command(
     name: Annotated[str, typer.Argument(help="The new application's name: small letters, digits and _.")],
     folder: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where to make it; a folder of its name by default.")
+        Path | None, typer.Option(metavar="DIR", help="Folder to create; by default the application's name.")
     ] = None,
 ) -> None:
-    """Make a small application: a rule, a process that reacts to it, and their tests. All of it runs."""
+    """Create a small application: a rule, a process that reacts to it, and their tests."""
     from unerring.app.new import make_app
 
     where = folder or Path(name)

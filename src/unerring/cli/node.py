@@ -16,7 +16,7 @@ from unerring.model import CallerError, Report
 
 def command(
     processes: Annotated[
-        list[str], typer.Argument(help="module:attribute of each process, or of an app: all that it has.")
+        list[str], typer.Argument(help="module:attribute of each process, or of an app for all its processes.")
     ],
     name: Annotated[str, typer.Option(help="This node's name in the cluster.")] = "node",
     listen: Annotated[str, typer.Option(help="host:port to listen on; loopback only without --tls.")] = "",
@@ -25,7 +25,7 @@ def command(
     data: Annotated[Path, typer.Option(help="The run's folder.")] = Path("unerring-data"),
     tls: Annotated[str, typer.Option(help="A folder made by `unerring certs` for this node.")] = "",
     start: Annotated[str, typer.Option(help="process=ID: start this instance, print its result, and end.")] = "",
-    given: Annotated[str, typer.Option(help="What the started instance is given, as a JSON object.")] = "{}",
+    given: Annotated[str, typer.Option(help="The input of the started instance, as a JSON object.")] = "{}",
     costs: Annotated[Path | None, typer.Option(help="Group by these learned costs (`unerring costs --write`).")] = None,
     also_costs: Annotated[
         list[Path] | None, typer.Option(help="Costs that open instances were started with; once for each.")

@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from unerring.runtime.process_control import Command
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, rich_markup_mode="markdown", help="Start, see and steer instances."
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Start, show and control instances of processes.",
 )
 
 Data = Annotated[Path, typer.Option(help="The run's folder.")]
-Json = Annotated[bool, typer.Option("--json", help="As JSON: one object a line.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 Instance = Annotated[str, typer.Argument(help="The instance's id.")]
 HERE = Path("unerring-data")
 
@@ -30,10 +33,10 @@ HERE = Path("unerring-data")
 def start(
     process: Annotated[str, typer.Argument(help="The process's name.")],
     instance: Instance,
-    given: Annotated[str, typer.Option(help="What it is given, as a JSON object.")] = "{}",
+    given: Annotated[str, typer.Option(help="The input, as a JSON object.")] = "{}",
     data: Data = HERE,
 ) -> None:
-    """Start an instance. When this returns it exists on a majority; the same id again is the same instance."""
+    """Start an instance. It exists on a majority when this returns. The same id again is the same instance."""
     _print(_ask(data, "start", process=process, instance=instance, given=_json(given, dict)))
 
 
@@ -47,11 +50,11 @@ def listing(
         bool, typer.Option("--stuck", help="Only parked ones, and those with a compensation that keeps failing.")
     ] = False,
     parked: Annotated[bool, typer.Option("--parked", hidden=True)] = False,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="Print at most this many.")] = 100,
     as_json: Json = False,
     data: Data = HERE,
 ) -> None:
-    """All instances that the nodes of this folder know, the open ones first."""
+    """List all instances that the nodes of this folder know, the open ones first."""
     if parked:
         typer.echo("--parked is now --stuck; the old name goes with the next release", err=True)
     stuck = stuck or parked
@@ -80,14 +83,14 @@ def listing(
 
 @app.command("show")
 def show(instance: Instance, data: Data = HERE) -> None:
-    """What the nodes know of an instance now."""
+    """Show what the nodes know of an instance now."""
     _print(_told(data, instance))
 
 
 @app.command("wait")
 def wait(
     instance: Instance,
-    within_s: Annotated[float, typer.Option(help="At most so long.")] = 600.0,
+    within_s: Annotated[float, typer.Option(help="Wait at most this many seconds.")] = 600.0,
     data: Data = HERE,
 ) -> None:
     """Wait until an instance has ended, or is held for an operator, and show it. Exit code 1: it did not complete."""
@@ -106,7 +109,7 @@ def wait(
 
 @app.command("history")
 def history(instance: Instance, as_json: Json = False, data: Data = HERE) -> None:
-    """What an instance did: groups with views, masters and times, actions with their interaction ids."""
+    """Show what an instance did: groups with views, masters and times, actions with their interaction ids."""
     told = max(_each(data, "history", instance), key=lambda told: len(told["groups"]))
     if as_json:
         _print(told)
@@ -128,7 +131,7 @@ def history(instance: Instance, as_json: Json = False, data: Data = HERE) -> Non
 def export(
     data: Data = HERE, to: Annotated[Path, typer.Option(help="The folder of the event log.")] = HERE / "log"
 ) -> None:
-    """Append what ended instances did to stream ProcessActions of an event log, each once; Spark can analyse it."""
+    """Append what ended instances did to stream ProcessActions of an event log, each instance once."""
     from unerring.app.process_export import ENDED
     from unerring.app.process_export import export as append
     from unerring.log import EventLog
@@ -140,7 +143,7 @@ def export(
 
 @app.command("cancel")
 def cancel(instance: Instance, data: Data = HERE) -> None:
-    """Ask that an instance is undone, in reverse order. Refused once something non-compensable was done."""
+    """Undo an instance, in reverse order. Refused once something non-compensable was done."""
     _ask(data, "cancel", instance=instance)
 
 
@@ -150,7 +153,9 @@ def signal(
     channel: Annotated[str, typer.Argument(help="The receive action that waits for it.")],
     payload: Annotated[str, typer.Option(help="The message, as JSON.")] = "null",
     id: Annotated[str, typer.Option(help="The same id is the same message.")] = "",
-    answers: Annotated[str, typer.Option(help="The interaction id that it answers; it counts if that does.")] = "",
+    answers: Annotated[
+        str, typer.Option(help="The interaction id that it answers; the message counts only if that interaction does.")
+    ] = "",
     data: Data = HERE,
 ) -> None:
     """Send a message to an instance."""
@@ -166,7 +171,7 @@ def publish(
     id: Annotated[str, typer.Option(help="The same id is the same message.")] = "",
     data: Data = HERE,
 ) -> None:
-    """Send a message to whoever waits for a key, now or within an hour; no instance has to be known."""
+    """Send a message to every instance that waits for a key, now or within an hour."""
     _ask(data, "publish", channel=channel, key=key, payload=_json(payload, Any), id=id)
 
 
@@ -188,10 +193,10 @@ def query(
 @app.command("hold")
 def hold(
     instance: Instance,
-    why: Annotated[str, typer.Option(help="Shown beside it.")] = "",
+    why: Annotated[str, typer.Option(help="The reason, shown with the instance.")] = "",
     data: Data = HERE,
 ) -> None:
-    """Let an instance not go on after its present group, until it is resumed."""
+    """Hold an instance after its present group, until it is resumed."""
     _ask(data, "hold", instance=instance, why=why)
 
 
@@ -204,17 +209,19 @@ def park(instance: Instance, why: str = "", data: Data = HERE) -> None:
 
 @app.command("resume")
 def resume(instance: Instance, data: Data = HERE) -> None:
-    """Let an instance go on that is held, by an operator or because it could not."""
+    """Let a held instance continue."""
     _ask(data, "resume", instance=instance)
 
 
 @app.command("retry")
 def retry(
     instance: Instance,
-    step: Annotated[str, typer.Option("--from", help="Go back: undo from this action on, then go on from there.")] = "",
+    step: Annotated[
+        str, typer.Option("--from", help="Undo everything from this action on, then continue from there.")
+    ] = "",
     data: Data = HERE,
 ) -> None:
-    """Something was mended: ask again for what could not be undone, and let what is held try again."""
+    """Try again what could not be undone, or is held, after a service was fixed."""
     if step or _told(data, instance)["status"] == "held":
         _ask(data, "retry", instance=instance, step=step)
     else:
@@ -224,12 +231,14 @@ def retry(
 @app.command("move")
 def move(
     instance: Instance,
-    version: Annotated[str, typer.Option(help="To this version; without it, to the one that new instances get.")] = "",
+    version: Annotated[
+        str, typer.Option(help="The version to move to; by default the one that new instances get.")
+    ] = "",
     data: Data = HERE,
 ) -> None:
     """Move a running instance to another version of its process; both must be deployed (see explain --diff).
 
-    Refused, with the reason, where what it did is not the same in both.
+    Refused if what the instance did is not the same in both versions.
     """
     _print({"instance": instance, "version": _ask(data, "move", instance=instance, version=version)})
 
@@ -251,7 +260,7 @@ def audit(
     as_json: Json = False,
     data: Data = HERE,
 ) -> None:
-    """One-copy consistency of a run that has stopped. Exit code 0: nothing is wrong; 1: something is."""
+    """Check the one-copy consistency of a stopped run. Exit code 0: nothing is wrong; 1: something is."""
     verdict = judge(data, processes or (), journal or (), also or ())
     if as_json:
         _print({"wrong": verdict.wrong, **msgspec.to_builtins(verdict)})
@@ -285,7 +294,7 @@ def show_verdict(verdict: ProcessVerdict) -> None:
     for words, names in (
         ("not settled", verdict.unsettled),
         ("of no process given here", verdict.unjudged),
-        ("actions not compared, since no --journal tells of them", verdict.unseen),
+        ("actions not compared, because they are in no --journal", verdict.unseen),
     ):
         if names:
             typer.echo(f"{len(names)} {words}: {', '.join(names[:10])}")
@@ -334,7 +343,7 @@ def _ask(data: Path, do: str, **command: Any) -> Any:
             return answer
         if trouble is None or isinstance(trouble, NetworkError):
             trouble = answer
-    raise trouble or CallerError("nobody answered")
+    raise trouble or CallerError("no node answered")
 
 
 def _each(data: Path, do: str, instance: str) -> list[Any]:
@@ -372,7 +381,7 @@ def _json(text: str, kind: Any) -> Any:
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.DecodeError as error:
-        raise CallerError(f"{text!r} is not the JSON that is needed here: {error}") from None
+        raise CallerError(f"{text!r} is not valid JSON for this option: {error}") from None
 
 
 def _print(told: Any) -> None:

@@ -21,8 +21,10 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 _TEXT_MAX = 200
 
 Run = Annotated[Path, typer.Argument(help="The run's folder.")]
-Stream = Annotated[list[str] | None, typer.Option(help="Of this stream or rule; once for each.")]
-Why = Annotated[list[str] | None, typer.Option(help="With this reason, such as late or schema; once for each.")]
+Stream = Annotated[list[str] | None, typer.Option(help="Only events of this stream or rule. Repeatable.")]
+Why = Annotated[
+    list[str] | None, typer.Option(help="Only events with this reason, such as late or schema. Repeatable.")
+]
 
 
 @app.command()
@@ -30,14 +32,14 @@ def show(
     run: Run = Path("unerring-data"),
     stream: Stream = None,
     reason: Why = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only so many, the first ones.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Show at most this many.")] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line: what `replay --from` takes, corrected.")
+        bool, typer.Option("--json", help="Print JSON lines, to be corrected and passed to `replay --from`.")
     ] = False,
 ) -> None:
     """Show bad events: who sent them, why they are not in their stream, and their bytes.
 
-    With --json each line also has `row`, the event's time and columns as far as they can be made out, to be corrected.
+    With --json each line also has `row`, the event's time and columns as far as they can be decoded, to be corrected.
     """
     shown = 0
     for one in islice(_held(run, stream, reason), limit):
@@ -57,21 +59,22 @@ def replay(
     stream: Stream = None,
     reason: Why = None,
     corrected: Annotated[
-        Path | None, typer.Option("--from", help="Lines of `show --json` with corrected rows; by default as they are.")
+        Path | None,
+        typer.Option("--from", help="Corrected lines of `show --json`; by default the events are replayed unchanged."),
     ] = None,
-    zone: Annotated[str | None, typer.Option(help="The time zone of times that carry none, such as UTC.")] = None,
+    zone: Annotated[str | None, typer.Option(help="The time zone of times without one, such as UTC.")] = None,
     restamp: Annotated[
         bool,
-        typer.Option("--restamp", help="An event whose time has passed gets the first time after the stream's end."),
+        typer.Option("--restamp", help="Give an event that is late the first time after the stream's end."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each stream.")] = False,
 ) -> None:
-    """Bring events back into their streams: each once, however often this is called.
+    """Replay events into their streams: each once, however often this is called.
 
-    They go to the stream's end. What the stream has passed is final, so that an event whose time has passed stays,
-    unless --restamp gives it a new one. What is still bad stays in quarantine with its reason.
+    They go to the stream's end. A stream's past is final, so an event whose time has passed stays in quarantine, unless
+    --restamp gives it a new time. Events that are still bad stay there with their reason.
 
-    Exit code 0: all are back. 1: some stayed. 2: nothing could be done.
+    Exit code 0: all events are back. 1: some stayed. 2: nothing could be done.
     """
     from unerring.log import EventLog
     from unerring.log.returning import STAYS, Returned, Stayed, bring_back
@@ -83,7 +86,7 @@ def replay(
     for one in _held(run, stream, reason) if corrected is None else _read(corrected, stream, reason):
         by_stream.setdefault(one.stream, []).append(one)
     if not by_stream and not as_json:
-        typer.echo("there is nothing to bring back")
+        typer.echo("there is nothing to replay")
     stayed = 0
     for name, wanted in by_stream.items():
         if log.declaration(name) is None:  # a rule's: such events are in their streams
@@ -133,7 +136,7 @@ def _read(path: Path, streams: list[str] | None, reasons: list[str] | None) -> I
         try:
             one = msgspec.json.decode(line, type=Held)
         except msgspec.DecodeError as error:
-            raise CallerError(f"{path}, line {number}: {error}; it takes lines of `quarantine show --json`") from None
+            raise CallerError(f"{path}, line {number}: {error}; expected lines of `quarantine show --json`") from None
         if (not streams or one.stream in streams) and (not wanted or one.reason.value in wanted):
             yield one
 
@@ -144,7 +147,7 @@ def _reasons(given: list[str] | None) -> frozenset[str]:
     known = [reason.value for reason in Reason]
     for reason in given or ():
         if reason not in known:
-            raise CallerError(f"--reason {reason!r} is not known; it is one of {', '.join(known)}")
+            raise CallerError(f"--reason {reason!r} is not known; use one of {', '.join(known)}")
     return frozenset(given or ())
 
 

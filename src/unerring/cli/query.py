@@ -40,22 +40,24 @@ def command(
             metavar="NAME=COLUMNS", help='Its columns, such as "t=id bigint, v double, at timestamp". Repeatable.'
         ),
     ] = None,
-    engine: Annotated[Engine, typer.Option(help="What looks for the matches.")] = Engine.backtrack,
+    engine: Annotated[Engine, typer.Option(help="The matcher, or spark.")] = Engine.backtrack,
     steps_max: Annotated[
         int | None,
-        typer.Option(min=1, help="Give up on a row after so many attempts, instead of the engine's own bound."),
+        typer.Option(min=1, help="Give up on a row after this many attempts, instead of the matcher's own limit."),
     ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print the plan of each MATCH_RECOGNIZE instead of rows.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --explain: one JSON object a plan.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With --explain: print one JSON object for each plan.")
+    ] = False,
 ) -> None:
     """Run SQL with MATCH_RECOGNIZE on files and print the rows as JSON lines.
 
-    Each row is one JSON object with its keys in the order of SELECT. A mistake ends with one sentence that names the
-    line and column, and exit code 2. The engines give the same rows: backtrack starts at once and runs everything,
-    kernel is the engine of streams (compiled where it can be), oracle is the definition, and slow; with spark the
-    statement runs on Spark.
+    Each row is one JSON object with its keys in the order of SELECT. An error message names
+    the line and column, and the exit code is 2. All engines give the same rows: backtrack starts at once and runs
+    everything, kernel is the matcher of streams (compiled where it can be), oracle is the definition, and slow; with
+    spark the statement runs on Spark.
     """
     from unerring.log import local_folder
     from unerring.sql.batch import BatchEngine
@@ -118,7 +120,7 @@ def _explain(tables: DuckTables, text: str, as_json: bool) -> None:
 def _assignment(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not re.fullmatch(r"[A-Za-z_]\w*", name.strip()) or not value.strip():
-        raise CallerError(f"{text!r} is no NAME=VALUE; write --table t=events.csv, --schema 't=id bigint, v double'")
+        raise CallerError(f"{text!r} is not NAME=VALUE; write --table t=events.csv, --schema 't=id bigint, v double'")
     return name.strip(), value.strip()
 
 
@@ -129,7 +131,7 @@ def _columns(name: str, text: str) -> list[tuple[str, str]]:
         found = re.fullmatch(r'\s*("[^"]+"|\w+)\s+([A-Za-z_][\w ]*(?:\([\d, ]+\))?(?:\[\])?)\s*', part)
         if found is None:
             raise CallerError(
-                f"--schema {name}: {part.strip()!r} is no column; write a name and a type, such as id bigint"
+                f"--schema {name}: {part.strip()!r} is not a column; write a name and a type, such as id bigint"
             )
         columns.append((found.group(1).strip('"'), found.group(2).strip()))
     return columns

@@ -18,25 +18,25 @@ FOLDER = Path("unerring-data")
 
 @app.command()
 def add(node: Annotated[str, typer.Argument(help="The rule, such as Rate.")], data: Data = FOLDER) -> None:
-    """Start one more replica of a rule, and wait until it is caught up."""
+    """Start one more replica of a rule, and wait until it has caught up."""
     _ask(data, "add", node)
 
 
 @app.command()
 def remove(replica: Replica, data: Data = FOLDER) -> None:
-    """Take a replica out for good: of the record, with the word of one that remains, then its process."""
+    """Remove a replica for good: from the record, confirmed by one that remains, and then its process."""
     _ask(data, "remove", replica)
 
 
 @app.command()
 def replace(replica: Replica, data: Data = FOLDER) -> None:
-    """Add a replica; when it is caught up, remove this one. The number of failures survived never falls."""
+    """Add a replica, and remove this one when the new one has caught up. The rule survives f failures all the time."""
     _ask(data, "replace", replica)
 
 
 @app.command()
 def evict(replica: Replica, data: Data = FOLDER) -> None:
-    """Let nobody wait for this incarnation of a replica any more. If its process lives, it joins anew."""
+    """Stop waiting for this incarnation of a replica. If its process is alive, it joins again."""
     _ask(data, "evict", replica)
 
 

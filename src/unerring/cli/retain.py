@@ -12,18 +12,18 @@ import typer
 def command(
     run: Annotated[Path, typer.Argument(help="The run's folder.")],
     before: Annotated[
-        str, typer.Option(help="Event time (microseconds, or ISO 8601 with an offset): what is older goes.")
+        str, typer.Option(help="Remove what is before this event time (microseconds, or ISO 8601 with an offset).")
     ],
     app: Annotated[str, typer.Option(help="module:attribute of the app; by default the one that ran there.")] = "",
     master: Annotated[str, typer.Option(help="The Spark master, such as local[*] or spark://HOST:PORT.")] = "local[*]",
     memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "2g",
     as_json: Annotated[bool, typer.Option("--json", help="Segments removed, by stream, as one JSON object.")] = False,
 ) -> None:
-    """Remove a log's segments before a time. Nothing goes by itself: retention is this call.
+    """Remove a log's segments before a time. Nothing is removed without this command.
 
-    A savepoint of every rule's state at that time is made first, so that an audit and a new query start from there.
-    What a reader has not committed stays, whatever the time, and so does what live replicas may still ask for. Live
-    replicas without --durable need the whole log to begin anew, so that theirs is not cut.
+    A savepoint of every rule's state at that time is made first; an audit and a new query start from it. What a reader
+    has not committed stays, whatever the time, and so does what live replicas may still ask for. Live replicas without
+    --durable need the whole log to start again, so their log is not cut.
     """
     from rich.console import Console
 

@@ -37,8 +37,8 @@ out = Console(highlight=False, soft_wrap=True)
 def command(
     scenario: Annotated[str, typer.Argument(help="A scenario's name, or MODULE:CLASS of your own.")],
     seed: Annotated[int | None, typer.Option(help="Run this seed alone; the same seed gives the same run.")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Run so many seeds on all cores.")] = None,
-    first: Annotated[int, typer.Option("--from", min=0, help="The first of them.")] = 0,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Run this many seeds on all cores.")] = None,
+    first: Annotated[int, typer.Option("--from", min=0, help="The first seed.")] = 0,
     mutants: Annotated[
         bool, typer.Option("--mutants", help="Check that machines broken on purpose are caught.")
     ] = False,
@@ -49,14 +49,14 @@ def command(
     fewest: Annotated[
         Path | None, typer.Option("--shrink", help="Write the fewest faults that fail (with --seed).")
     ] = None,
-    cores: Annotated[int, typer.Option(min=0, help="Processes to run on; 0: one a core.")] = 0,
+    cores: Annotated[int, typer.Option(min=0, help="Number of worker processes; 0: one for each core.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
 ) -> None:
     """Run a scenario under seeded faults and check what must always hold. Exit code 1: it did not."""
     if seed is not None and (seeds is not None or mutants):
         raise CallerError("--seed runs one seed; leave it out when you use --seeds or --mutants")
     if (trace or faults or fewest) and seed is None:
-        raise CallerError("--trace, --faults and --shrink are about one run; say which with --seed N")
+        raise CallerError("--trace, --faults and --shrink apply to one run; select it with --seed N")
     if fewest and (faults or trace):
         raise CallerError("--shrink searches by itself; use --faults or --trace with the schedule that it writes")
     if mutant and mutants:

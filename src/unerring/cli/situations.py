@@ -18,17 +18,15 @@ LOOK_S = 0.2
 def command(
     run: Annotated[Path, typer.Argument(help="The run's folder.")] = Path("unerring-data"),
     stream: Annotated[
-        list[str] | None, typer.Option(help="Of this stream, situations or primary events; once for each.")
+        list[str] | None, typer.Option(help="Only this stream, of situations or primary events. Repeatable.")
     ] = None,
-    last: Annotated[int | None, typer.Option(min=1, help="Only so many, the latest ones.")] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Go on with what is found from now on, until Ctrl-C.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    last: Annotated[int | None, typer.Option(min=1, help="Only the latest ones, this many.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Continue with new situations until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
     """Print the situations that a run has sealed, in the order of their stamps, stream after stream.
 
-    Nobody's position moves: it can be called at any time, also while the run goes on.
+    No reader's position changes, so you can call this at any time, also while the run is running.
     """
     from unerring.app.folder import check_run
     from unerring.app.found import Found

@@ -13,10 +13,10 @@ LOOK_S = 0.5
 
 def command(
     run: Annotated[Path, typer.Argument(help="The run's folder.")] = Path("unerring-data"),
-    once: Annotated[bool, typer.Option("--once", help="Print it once and end, as `unerring status` does.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print it once and exit, as `unerring status` does.")] = False,
 ) -> None:
     """Show in the terminal what `unerring dashboard` shows in the browser, until Ctrl-C: the promises in figures, the
-    live gear, Spark, the log, failures and elections."""
+    live engine, Spark, the log, failures and elections."""
     from rich.console import Console
     from rich.live import Live
 

@@ -15,8 +15,8 @@ def command(
         bool, typer.Option("--json", help="One JSON object: kinds of files, and what is damaged.")
     ] = False,
 ) -> None:
-    """Read every file that the run is made of, and check all its bytes: digests, links between segments, how far each
-    stream must reach. Also while the run goes on; nothing is changed. Exit code 1: something is damaged or missing."""
+    """Read every file of the run and check all its bytes: digests, links between segments, and how far each stream
+    must reach. The run may be running; nothing is changed. Exit code 1: something is damaged or missing."""
     import msgspec
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn

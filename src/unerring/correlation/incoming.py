@@ -66,7 +66,8 @@ class Incoming:
             return Taken(Verdict.DUPLICATE, (), False)
         if batch.index + len(batch.events) != self.count + len(events):
             raise ProtocolError(
-                f"stream {self.stream}: event {self.last} is number {self.count} here, and another number at the sender"
+                f"stream {self.stream}: event {self.last} is number {self.count} here, but has another number at "
+                "the sender"
             )
         if events:
             self._check(events)

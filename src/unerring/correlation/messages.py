@@ -312,7 +312,7 @@ ANY: Final = (
 def check_keeper(sender: str, message: object) -> None:
     """Some things only a keeper of the record may say."""
     if type(message) in _OF_KEEPERS and not is_keeper(sender):
-        raise ProtocolError(f"{type(message).__name__} from {sender}, who does not keep the membership record")
+        raise ProtocolError(f"{type(message).__name__} from {sender}, which does not keep the membership record")
 
 
 _OF_KEEPERS: Final = (RecordIs, Entered, Refused, Challenge, AskConfirmation)

@@ -258,7 +258,7 @@ class Replica:
             try:
                 taken = made.take(batch)
             except ProtocolError as error:
-                breach(f"the engine of {self.name} does not go on from where it was: {error}")
+                breach(f"the engine of {self.name} does not continue from where it was: {error}")
             if taken.verdict is Verdict.GAP:
                 return self._ask_engine()
             self.outgoing.append(batch.stream, taken.events)
@@ -433,7 +433,7 @@ class Replica:
             return []
         member = message.record.members.get(self.name)
         if member is None or member.incarnation != message.incarnation:
-            raise ProtocolError(f"a record in which {self.name} has not entered with {message.incarnation}")
+            raise ProtocolError(f"the record does not have {self.name} with incarnation {message.incarnation}")
         kept = self._journal is not None and self._journal.incarnation == message.incarnation
         if not message.founding and not kept:
             self._begin_empty()
@@ -489,7 +489,7 @@ class Replica:
         self._begin_empty()
         if self._journal is not None:
             self._journal.forget()
-        said = Report("correlation.joins_anew", f"{self.name} reads that it is gone")
+        said = Report("correlation.joins_anew", f"{self.name} is no longer in the record")
         self._token = f"{self._entropy.random():.17f}"
         asked = [] if self._journal is None else self._journal.ask(self._token)
         return [said, *asked, *self._enter(now)]

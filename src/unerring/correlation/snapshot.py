@@ -100,7 +100,7 @@ def decode(data: bytes) -> Snapshot:
     try:
         return _DECODER.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
-        raise FrameError(f"not a snapshot of ours: {error}") from None
+        raise FrameError(f"invalid snapshot: {error}") from None
 
 
 def split(data: bytes, part_bytes: int, incarnation: int) -> list[SnapshotPart]:
@@ -124,7 +124,7 @@ class Assembly:
             self._digest, self._count = part.digest, part.parts
             self._parts = {}
         if part.number >= part.parts:
-            raise FrameError(f"part {part.number} of a snapshot of {part.parts}")
+            raise FrameError(f"invalid part {part.number} of a snapshot of {part.parts} parts")
         self._parts[part.number] = part.data
         if len(self._parts) < part.parts:
             return None
@@ -132,7 +132,7 @@ class Assembly:
         self._parts = {}
         self._digest = b""
         if _digest(data) != part.digest:
-            raise FrameError("a snapshot came in corrupt; it is refused and another one is taken")
+            raise FrameError("the snapshot is corrupt; it is refused, and another one is requested")
         return decode(data)
 
 

@@ -67,7 +67,7 @@ class Topology(ClusterConfig, frozen=True, forbid_unknown_fields=True):
             ready = [node for node in waiting if all(stream in known for stream in node.inputs)]
             if not ready:
                 circle = ", ".join(node.name for node in waiting)
-                raise ConfigError(f"the query tree has a circle among {circle}; levels must be acyclic")
+                raise ConfigError(f"the query tree has a cycle among {circle}; levels must be acyclic")
             waiting = [node for node in waiting if node not in ready]
             known += [stream for node in ready for stream in node.outputs]
 

@@ -16,7 +16,7 @@ from unerring.runtime.os_processes import find
 VERBS: Final = {"kill": (signal.SIGKILL, What.KILLED), "restart": (signal.SIGTERM, What.KILLED)}
 SAID: Final = {
     "kill": "killed from the dashboard (kill -9)",
-    "restart": "asked from the dashboard to end in order and start again",
+    "restart": "restarted from the dashboard",
 }
 
 
@@ -25,13 +25,13 @@ def check(token: str, given: str) -> None:
     if not given:
         raise CallerError("this changes the run, so it needs the token that `unerring dashboard` printed")
     if not hmac.compare_digest(token.encode(), given.encode()):
-        raise CallerError("that is not the token that `unerring dashboard` printed; nothing was changed")
+        raise CallerError("wrong token: use the one that `unerring dashboard` printed; nothing was changed")
 
 
 def check_origin(origin: str, host: str) -> None:
     """A sentence, if a page from elsewhere asks. Browsers say where a page is from; scripts need not say anything."""
     if origin and origin.partition("://")[2] != host:
-        raise CallerError(f"this was asked by a page of {origin}, not by the dashboard; nothing was changed")
+        raise CallerError(f"the request came from a page of {origin}, not from the dashboard; nothing was changed")
 
 
 def command(status: RunStatus, verb: str, who: str) -> str:

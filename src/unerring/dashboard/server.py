@@ -82,7 +82,7 @@ class Dashboard:
     async def _audit(self, request: Request) -> Response:
         path = self.status.data / PAGE
         if not path.exists():
-            return Response("no audit was made of this run yet; make one with `unerring audit`", 404)
+            return Response("this run has not been audited yet; run `unerring audit`", 404)
         # A page of our own making with its style inside it, and nothing else.
         safe = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
         return FileResponse(path, headers={**HEADERS, "Content-Security-Policy": safe})
@@ -110,7 +110,7 @@ class Dashboard:
         wanted = [name for name in asked.get("streams", "").split(",") if name] or known
         unknown = [name for name in wanted if name not in known]
         if unknown:
-            raise CallerError(f"there are no situations {unknown[0]!r}; there are {', '.join(known)}")
+            raise CallerError(f"there are no situations {unknown[0]!r}; choose one of {', '.join(known)}")
         before = (*_stamp(asked, TIME_MAX), asked.get("stream", ""))
         count = min(_number(asked, "count", 100), PAGE_MAX)
         chains = [self.status.streams.counted[name].chain for name in wanted]
@@ -160,7 +160,7 @@ class Dashboard:
         known = [] if self.status.app is None else [one for one in self.status.app.versions if one.name == name]
         process = next((one for one in known if one.graph.version == version), known[-1] if known else None)
         if process is None:
-            raise CallerError(f"the graph of process {name!r} is not known here; its app could tell it")
+            raise CallerError(f"the graph of process {name!r} is not known here, because its app cannot be loaded")
         return {"version": process.graph.version, "vertices": process.graph.vertices, "edges": process.graph.edges}
 
     async def _command(self, request: Request) -> Any:
@@ -174,7 +174,7 @@ class Dashboard:
         try:
             who = msgspec.json.decode(body, type=dict[str, str])["who"]
         except (msgspec.DecodeError, KeyError):
-            raise CallerError('say whom: {"who": "NAME"}') from None
+            raise CallerError('invalid request: send {"who": "NAME"}') from None
         said = await self.watch.ask(partial(commands.command, self.status, request.path_params["verb"], who))
         await self.watch.look()
         return {"said": said}

@@ -63,7 +63,7 @@ class Experiment(msgspec.Struct, frozen=True):
             return msgspec.json.decode(point, type=self.run)
         except msgspec.DecodeError as error:
             raise CallerError(
-                f"{point} is no point of {self.name}: {error}; it looks like {self.points()[0]}"
+                f"{point} is not a point of {self.name}: {error}; it looks like {self.points()[0]}"
             ) from None
 
 

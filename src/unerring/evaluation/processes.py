@@ -69,7 +69,7 @@ def grouping_of(run: ProcessRun, actions: list[Vertex]) -> Grouping:
         return msgspec.structs.replace(plain, ends=best_ends(actions, plain))
     if name == "greedy":
         return plain
-    raise CallerError(f"there is no approach {run.approach!r}; see unerring.evaluation.processes")
+    raise CallerError(f"unknown approach {run.approach!r}; see unerring.evaluation.processes")
 
 
 class Execution:

@@ -83,7 +83,7 @@ class Sweep:
         if others:
             raise CallerError(
                 f"the results in {folder} were measured with other code than this; "
-                "begin anew with --fresh, or keep them and use another --data"
+                "start again with --fresh, or keep them and use another --data"
             )
 
     def run(self, points: Sequence[str], seeds: range) -> Iterator[Progress]:

@@ -103,8 +103,9 @@ class Chain:
         """The chain goes at least to a time up to which somebody has seen it; a sentence if it was rolled back."""
         if time_us > self.through_us and time_us > self.refresh():
             raise LogError(
-                f"{self._where(self.through_us)} is missing, and what followed it: the chain of stream {self.name} "
-                f"ends at {self.through_us}, but {who} knows that it reached {time_us}; restore them from a copy"
+                f"{self._where(self.through_us)} is missing, and so is what followed it: the chain of stream "
+                f"{self.name} ends at {self.through_us}, but {who} says that it reached {time_us}; restore them from "
+                "a copy"
             )
 
     def last(self) -> Footer | None:
@@ -121,7 +122,7 @@ class Chain:
         if from_us < self.base.from_us:
             raise LogError(
                 f"{self.store.locate(self.folder)}: events up to {self.base.from_us} were removed by retention, but "
-                f"they are asked for from {from_us} on; start at or after {self.base.from_us}"
+                f"those after {from_us} were requested; start at or after {self.base.from_us}"
             )
         first = _bisect(self._spans, from_us)
         found: list[Span] = []
@@ -135,7 +136,7 @@ class Chain:
         """What a known segment says of itself."""
         footer = self._footer(span.from_us)
         if footer is None:
-            raise LogError(f"{self._where(span.from_us)} was there and is gone; restore it from a copy")
+            raise LogError(f"{self._where(span.from_us)} has disappeared; restore it from a copy")
         if footer.through_us != span.through_us:
             raise LogError(self._gap(footer.through_us, span.through_us))
         return footer
@@ -195,7 +196,7 @@ class Chain:
             found = self._footer(from_us)
             if found is None:
                 raise LogError(
-                    f"{self._where(from_us)} was sealed by another writer and is gone; restore it from a copy"
+                    f"{self._where(from_us)} was sealed by another writer and has disappeared; restore it from a copy"
                 )
             footer = found
         self._spans.append(Span(footer.from_us, footer.through_us))
@@ -285,7 +286,7 @@ class Chain:
             self.footer(span)
         newest = self._footer(starts[-1])
         if newest is None:
-            raise LogError(f"{self._where(starts[-1])} was there and is gone; restore it from a copy")
+            raise LogError(f"{self._where(starts[-1])} has disappeared; restore it from a copy")
         self._spans.append(Span(newest.from_us, newest.through_us))
 
     def check(self) -> None:
@@ -320,7 +321,7 @@ class Chain:
             before_us = self._spans[at - 1].from_us
             before = self._footers.get(before_us) or self._load(before_us)
             if before is None:
-                raise LogError(f"{self._where(before_us)} was there and is gone; restore it from a copy")
+                raise LogError(f"{self._where(before_us)} has disappeared; restore it from a copy")
             if before.through_us != footer.from_us:
                 raise LogError(self._gap(before.through_us, footer.from_us))
             self._remember(before)
@@ -348,7 +349,8 @@ class Chain:
             )
         if footer.buckets != self.buckets:
             raise LogError(
-                f"{where} has {footer.buckets} buckets, its stream {self.buckets}; restore the stream's own segment"
+                f"{where} has {footer.buckets} buckets, but its stream has {self.buckets}; restore the stream's "
+                "own segment"
             )
         wanted = arrow_schema(self.schema)
         if coded:
@@ -366,7 +368,7 @@ class Chain:
         where = self._where(span.from_us)
         source = self.store.open(f"{self.folder}/{SEGMENTS}/{segment_name(span.from_us)}")
         if source is None:
-            raise LogError(f"{where} was there and is gone; restore it from a copy")
+            raise LogError(f"{where} has disappeared; restore it from a copy")
         with source:
             segment = Segment(source, where, coded)
             self._check(segment, span.from_us, coded)
@@ -401,7 +403,7 @@ class Chain:
 
     def _gap(self, end_us: int, next_us: int) -> str:
         return (
-            f"{self.store.locate(self.folder)}: the chain of stream {self.name} ends at {end_us} and goes on at "
+            f"{self.store.locate(self.folder)}: the chain of stream {self.name} ends at {end_us} and continues at "
             f"{next_us}; {segment_name(end_us)} is missing or not the right one: restore it from a copy"
         )
 

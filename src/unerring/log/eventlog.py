@@ -48,13 +48,13 @@ class EventLog:
     def create(self, schema: StreamSchema, buckets: int = BUCKETS) -> Chain:
         """The chain of a stream, declared now or, the same way, before."""
         if not 1 <= buckets <= BUCKETS_MAX:
-            raise ConfigError(f"{buckets} buckets for stream {schema.name}; take between 1 and {BUCKETS_MAX}")
+            raise ConfigError(f"stream {schema.name}: {buckets} buckets; choose between 1 and {BUCKETS_MAX}")
         known = self.declaration(schema.name)
         if known is None:
             self.store.create(f"{schema.name}/{_DECLARATION}", protect_json(Declaration(schema, buckets)))
             known = self.declaration(schema.name)
         if known is None:
-            raise LogError(f"{self.store.locate(schema.name)} was created and is gone; check the disk")
+            raise LogError(f"{self.store.locate(schema.name)} was created and has disappeared; check the disk")
         if known.schema.columns != schema.columns or known.schema.key != schema.key:
             raise SchemaError(
                 f"stream {schema.name} in {self.store.locate(schema.name)} was declared with other columns or "

@@ -52,7 +52,7 @@ def read_blocks(path: Path, schema: StreamSchema, times: Times) -> Iterator[Bloc
     }
     reader = readers.get(path.suffix.lower())
     if reader is None:
-        raise CallerError(f"{path}: files named *{path.suffix} are not known; give one of {', '.join(readers)}")
+        raise CallerError(f"{path}: files named *{path.suffix} are not supported; use one of {', '.join(readers)}")
     try:
         yield from reader(path, schema, times)
     except OSError as error:
@@ -309,7 +309,7 @@ def _read_parquet(path: Path, schema: StreamSchema, times: Times) -> Iterator[Bl
     try:
         file = pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
-        raise CallerError(f"{path} is not a whole Parquet file: {str(error).splitlines()[0]}") from None
+        raise CallerError(f"{path} is not a complete Parquet file: {str(error).splitlines()[0]}") from None
     _require(path, schema, times, file.schema_arrow.names)
     wanted = list(dict.fromkeys([times.column, *(c.name for c in schema.columns)]))
     first = 0
@@ -389,13 +389,16 @@ def _in_range(moments: pa.ChunkedArray) -> pa.ChunkedArray:
 
     bounds = pc.min_max(moments).as_py()
     if bounds["min"] is not None and not TIME_MIN < bounds["min"] <= bounds["max"] < TIME_MAX:
-        raise SchemaError(f"times from {bounds['min']} to {bounds['max']} microseconds; is the time unit right?")
+        raise SchemaError(
+            f"times from {bounds['min']} to {bounds['max']} microseconds are out of range; check the time unit "
+            "(--time-unit)"
+        )
     return moments
 
 
 def _within(moment: int) -> int:
     if not TIME_MIN < moment < TIME_MAX:
-        raise SchemaError(f"{moment} microseconds is out of range; is the time unit right?")
+        raise SchemaError(f"{moment} microseconds is out of range; check the time unit (--time-unit)")
     return moment
 
 

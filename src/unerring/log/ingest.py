@@ -178,7 +178,7 @@ class _Ingest:
         if self._held_rows > self.config.rows_held_max:
             raise ConfigError(
                 f"more than {self.config.rows_held_max} rows lie within the lateness of {self.config.lateness_us} us; "
-                "state a smaller one, or sort the file first"
+                "use a smaller lateness, or sort the file first"
             )
 
     def finish(self) -> Ingested:

@@ -137,7 +137,7 @@ class Quarantine:
         where = f"{self.folder}/{name}"
         data = self.store.read(where)
         if data is None:
-            raise LogError(f"{self.store.locate(where)} is gone; restore it from a copy")
+            raise LogError(f"{self.store.locate(where)} has disappeared; restore it from a copy")
         return verified_json(data, Returning, self.store.locate(where))
 
     def counts(self) -> dict[str, int]:

@@ -160,8 +160,8 @@ def bring_back(chain: Chain, wanted: Iterable[Held], *, zone: str | None = None,
             already += 1
         elif bad is None:
             raise CallerError(
-                f"{one.producer}, {one.epoch}, {one.sequence} is not in the quarantine of stream {chain.name}; take "
-                "lines that `unerring quarantine show --json` gave, and leave their ids as they are"
+                f"{one.producer}, {one.epoch}, {one.sequence} is not in the quarantine of stream {chain.name}; use "
+                "lines from `unerring quarantine show --json`, and leave their ids unchanged"
             )
         else:
             made = make.event(one, bad)
@@ -192,7 +192,7 @@ class _Maker:
 
     def _time(self, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int | str):
-            raise SchemaError(f"time {value!r}; write microseconds, or ISO 8601 such as 2026-03-01T08:00:00Z")
+            raise SchemaError(f"invalid time {value!r}; write microseconds, or ISO 8601 such as 2026-03-01T08:00:00Z")
         if isinstance(value, str) and not value.lstrip("-").isdigit():
             moment = datetime.fromisoformat(value)
             if moment.tzinfo is None and self._zone is None:

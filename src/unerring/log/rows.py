@@ -55,5 +55,5 @@ def time_of(value: int | str, unit_us: float) -> int:
         return int(value * unit_us) if unit_us >= 1 else int(value // round(1 / unit_us))
     moment = datetime.fromisoformat(value)
     if moment.tzinfo is None:
-        raise SchemaError(f"{value!r} has no time zone; write an offset such as Z or +01:00, or say --zone")
+        raise SchemaError(f"{value!r} has no time zone; write an offset such as Z or +01:00, or use --zone")
     return to_time_us(moment.astimezone(UTC))

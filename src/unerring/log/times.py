@@ -74,8 +74,8 @@ def without_zone(text: str) -> bool:
 
 def needs_zone(column: str, value: object) -> str:
     return (
-        f"time {str(value)!r} in column {column!r} has no zone; say which one such times are in with --zone, such as "
-        "--zone UTC or --zone Europe/Berlin"
+        f"time {str(value)!r} in column {column!r} has no time zone; give one with --zone, such as --zone UTC or "
+        "--zone Europe/Berlin"
     )
 
 
@@ -92,7 +92,7 @@ def check_first(path: Path, times: Times) -> None:
                 year = 1970 + found // _YEAR_US
                 raise CallerError(
                     f"{path}: time {found} in column {times.column!r} would be in the year {year} as microseconds, and "
-                    f"is clearly {said}; say --time-unit {unit}, or --time-unit us if it is meant so"
+                    f"is clearly {said}; use --time-unit {unit}, or --time-unit us if that is what you mean"
                 )
 
 

@@ -83,7 +83,7 @@ class LogWriter:
         """One event, in the order of its producer's sequence. A bad one goes to quarantine, a repeated one nowhere."""
         if self.full:
             raise CallerError(
-                f"the log writer of {self.schema.name} holds {len(self._held)} events, its bound; seal first"
+                f"stream {self.schema.name}: the writer holds {len(self._held)} events, which is its limit; seal first"
             )
         if mark <= self._taken.get(producer, (-1, -1)):
             self.repeated += 1

@@ -103,7 +103,7 @@ class MessageLoss(WorldError):
         until = "an unknown end" if last is None else str(last)
         super().__init__(
             f"lost for good: events {first} to {until} of producer {producer!r}, epoch {epoch} ({cause}); "
-            "choose a reaction with on_loss= if the application can go on without them"
+            "choose a reaction with on_loss= if the application can continue without them"
         )
 
 

@@ -77,7 +77,9 @@ class StreamSchema(msgspec.Struct, frozen=True):
                     f"and none of {', '.join(sorted(RESERVED))}"
                 )
             if column.name.lower() in seen:
-                raise SchemaError(f"stream {self.name}: column {column.name!r} stands twice (case does not count)")
+                raise SchemaError(
+                    f"stream {self.name}: column {column.name!r} is declared twice (names are not case-sensitive)"
+                )
             seen[column.name.lower()] = column
         for name in self.key:
             if not any(column.name == name for column in self.columns):

@@ -29,18 +29,18 @@ class Codec:
             raise SchemaError(f"{type(message).__name__} holds a value that cannot be sent: {error}") from None
         if len(data) > self.bytes_max:
             raise FrameError(
-                f"{type(message).__name__} takes {len(data)} bytes, more than the limit of {self.bytes_max}; "
-                "send less at once or raise the limit on all members"
+                f"{type(message).__name__} has {len(data)} bytes, which exceeds the limit of {self.bytes_max} bytes; "
+                "send less at once, or raise the limit on all members"
             )
         return data
 
     def decode(self, data: bytes | memoryview) -> Any:
         if len(data) > self.bytes_max:
-            raise FrameError(f"a message of {len(data)} bytes is over the limit of {self.bytes_max}")
+            raise FrameError(f"a message of {len(data)} bytes exceeds the limit of {self.bytes_max} bytes")
         try:
             return self._decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
-            raise FrameError(f"not a message of ours: {error}") from None
+            raise FrameError(f"invalid message: {error}") from None
 
 
 class Connected(Message, frozen=True):

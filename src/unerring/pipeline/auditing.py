@@ -276,7 +276,7 @@ def _as_it_lies(chain: Chain, span: Span, from_us: int, through_us: int) -> list
     where = chain.store.locate(name)
     source = chain.store.open(name)
     if source is None:
-        raise LogError(f"{where} was there and is gone; restore it from a copy")
+        raise LogError(f"{where} has disappeared; restore it from a copy")
     columns = ["time", "ordinal", *(column.name for column in chain.schema.columns)]
     with source:
         segment = Segment(source, where)

@@ -26,9 +26,9 @@ def learn(spark: SparkSession, data: Path, half_life_s: float = HALF_LIFE_S) -> 
     from unerring.pipeline.source import UnerringSource
 
     if half_life_s <= 0:
-        raise CallerError(f"a half-life of {half_life_s} s forgets everything; give some time")
+        raise CallerError(f"the half-life is {half_life_s} s; it must be above 0")
     if not (data / "log").exists() or STREAM not in EventLog(data / "log").streams():
-        raise CallerError(f"{data} has no histories of processes; bring them there with `unerring process export`")
+        raise CallerError(f"{data} has no histories of processes; run `unerring process export` first")
     spark.dataSource.register(UnerringSource)
     actions = spark.read.format("unerring").option("stream", STREAM).load(str(data))
     newest = F.max("ended_us").over(_all())

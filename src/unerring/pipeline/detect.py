@@ -97,7 +97,7 @@ def detect(
         except Exception as error:  # py4j's: Spark cannot read its own checkpoint, say
             raise WorldError(
                 f"level {level.number} did not start from {checkpoint}: {sentence_of(error)}; if that folder is "
-                "damaged, remove it, and the level goes on from a state, a savepoint or the log"
+                "damaged, remove it, and the level continues from a state, a savepoint or the log"
             ) from error
 
 
@@ -119,7 +119,7 @@ def _checkpoint(level: Level, state: StateIn) -> str:
     for other in StateIn:
         if other is not state and (level.checkpoint / other).exists():
             raise ConfigError(
-                f"{level.data} keeps the state of level {level.number} in {other}, not in {state}; go on with "
+                f"{level.data} keeps the state of level {level.number} in {other}, not in {state}; continue with "
                 f"--state {other}, or use a new --data folder"
             )
     return str(level.checkpoint / state)

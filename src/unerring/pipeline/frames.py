@@ -87,7 +87,7 @@ def _only_stream(plan: Plan) -> StreamSchema:
     names = list(dict.fromkeys(source.schema.name for source in plan.inputs))
     if len(plan.inputs) != 1:
         raise CallerError(
-            f"rule {plan.name} reads {', '.join(names)}, and a DataFrame is one stream; run it in an app (unerring.App)"
+            f"rule {plan.name} reads {', '.join(names)}, but a DataFrame is one stream; run it in an app (unerring.App)"
         )
     return plan.inputs[0].schema
 
@@ -97,7 +97,7 @@ def _check_columns(df: DataFrame, stream: StreamSchema, time: str, plan: Plan) -
 
     if time not in df.columns:
         raise CallerError(
-            f"rule {plan.name}: the DataFrame has no column {time!r} for the event time; name it with time=..., it has "
+            f"rule {plan.name}: the DataFrame has no column {time!r} for the event time; name it with time=...; it has "
             f"{', '.join(df.columns)}"
         )
     if not isinstance(df.schema[time].dataType, TimestampType):
@@ -108,7 +108,7 @@ def _check_columns(df: DataFrame, stream: StreamSchema, time: str, plan: Plan) -
     for column in stream.columns:
         if column.name not in df.columns:
             raise CallerError(
-                f"rule {plan.name}: stream {stream.name} has a column {column.name!r}, and the DataFrame has not "
+                f"rule {plan.name}: stream {stream.name} has a column {column.name!r}, which the DataFrame lacks "
                 f"({', '.join(df.columns)}); rename or add it"
             )
         found = plan_type(df.schema[column.name].dataType)
@@ -116,6 +116,6 @@ def _check_columns(df: DataFrame, stream: StreamSchema, time: str, plan: Plan) -
         if found is not column.type and not wider:
             told = df.schema[column.name].dataType.simpleString()
             raise CallerError(
-                f"rule {plan.name}: column {column.name!r} is {told}, and stream {stream.name} declares it "
+                f"rule {plan.name}: column {column.name!r} is {told}, but stream {stream.name} declares it "
                 f"{column.type.value}; cast it"
             )

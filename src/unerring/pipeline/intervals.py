@@ -95,7 +95,7 @@ class Front:
                 raise LogError(
                     f"{self.level.checkpoint}: Spark's checkpoint has an interval up to {through_us}, and stream "
                     f"{chain.name} ends at {chain.through_us}; restore what is damaged from a copy, or remove the "
-                    "checkpoint, and the level goes on from a savepoint or the log"
+                    "checkpoint, and the level continues from a savepoint or the log"
                 )
 
     def stop_at_present(self) -> None:

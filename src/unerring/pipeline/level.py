@@ -76,7 +76,8 @@ def levels_of(plans: tuple[Plan, ...], sources: tuple[StreamSchema, ...], data: 
         for source in plan.inputs:
             if source.schema.name not in known:
                 raise RuleError(
-                    f"rule {plan.name} reads stream {source.schema.name!r}, which the app lacks: {', '.join(known)}"
+                    f"rule {plan.name} reads stream {source.schema.name!r}, which the app does not have; it has "
+                    f"{', '.join(known)}"
                 )
     found = []
     for number in range(1, max(heights.values(), default=0) + 1):

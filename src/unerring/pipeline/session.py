@@ -75,7 +75,7 @@ class SparkConfig(ProcessConfig, frozen=True):
             )
         fixed = sorted(set(dict(self.more)) & set(FIXED))
         if fixed:
-            raise ConfigError(f"{fixed[0]} cannot be chosen: exactly-once output rests on it")
+            raise ConfigError(f"{fixed[0]} cannot be changed: exactly-once output depends on it")
 
 
 def start(config: SparkConfig, name: str = "unerring") -> SparkSession:
@@ -104,8 +104,9 @@ def start(config: SparkConfig, name: str = "unerring") -> SparkSession:
     except Exception as error:  # py4j and Spark raise many kinds; all mean that there is no session
         if "secret key must be specified" in str(error):
             raise ConfigError(
-                f"{config.master}: whoever reaches a driver can run code in it, so master, workers and driver need a "
-                "secret; set spark.authenticate and spark.authenticate.secret in the spark-defaults.conf of all of them"
+                f"{config.master}: a program that reaches a driver can run code in it, so master, workers and "
+                "driver need a secret; set spark.authenticate and spark.authenticate.secret in the "
+                "spark-defaults.conf of all of them"
             ) from None
         raise WorldError(f"Spark did not start on {config.master}: {_cause(error)}{_see(config.log)}") from error
 

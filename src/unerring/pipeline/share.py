@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _OLD: Final = b"\x94"
-_REMEDY: Final = "restore it from a copy, or remove the level's checkpoint, and it goes on from a savepoint or the log"
+_REMEDY: Final = (
+    "restore it from a copy, or remove the level's checkpoint, and it continues from a savepoint or the log"
+)
 
 
 class ShareState(msgspec.Struct, frozen=True, array_like=True):
@@ -85,7 +87,7 @@ class Share:
         if (held.version, held.bucket) != (self.level.version, self.bucket):
             raise RuleError(
                 f"{where} is a state of other rules or another number of buckets than level {self.level.number} has; "
-                "start with a new --data folder, or bring the new rules in with a stamp"
+                "start with a new --data folder, or let the new rules take over with --take-over"
             )
         if held.through_us != at_us:
             raise LogError(f"{where} is the state at {held.through_us}, not at {at_us}: it was swapped; {_REMEDY}")

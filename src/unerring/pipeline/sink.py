@@ -120,7 +120,7 @@ def _declared(stream: str, frame: Any, key: tuple[str, ...], known: StreamSchema
         return made
     if {column.name: column.type for column in known.columns} != {column.name: column.type for column in columns}:
         raise CallerError(
-            f"stream {stream} is there with columns {', '.join(c.name for c in known.columns)}, and the DataFrame has "
+            f"stream {stream} exists with columns {', '.join(c.name for c in known.columns)}, but the DataFrame has "
             f"{', '.join(c.name for c in columns) or 'none'} or other types; select and cast them"
         )
     return known

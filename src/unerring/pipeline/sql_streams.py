@@ -76,7 +76,7 @@ def with_watermark(frame: DataFrame, time: str, lateness: str | None, place: str
         return frame.withWatermark(time, lateness)
     except PySparkException as error:
         told = " ".join(str(error).split())
-        raise RuleError(f"{place}: {lateness!r} is no lateness: {told}; write it as in '10 seconds'") from None
+        raise RuleError(f"{place}: invalid lateness {lateness!r}: {told}; write it like '10 seconds'") from None
 
 
 def _time_column(frame: DataFrame, recognition: Recognition) -> str:

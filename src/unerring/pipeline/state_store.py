@@ -76,7 +76,7 @@ def _share(level: Level, bucket: int, from_us: int, state: bytes | None) -> Shar
         if States(level).started() != from_us:
             raise LogError(
                 f"{level.checkpoint}: Spark's store has no state of bucket {bucket} of level {level.number} at "
-                f"{from_us}; remove that folder, and the level goes on from a savepoint or the log"
+                f"{from_us}; remove that folder, and the level continues from a savepoint or the log"
             )
         return share_at(level, bucket, from_us)
     share = Share(level, bucket)

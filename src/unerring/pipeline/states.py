@@ -51,7 +51,7 @@ class States:
         """Where the level's query starts, which was noted before it did."""
         started = self.started()
         if started is None:
-            raise LogError(f"{self._store.locate(_START)} is missing: where the query starts; start the run again")
+            raise LogError(f"{self._store.locate(_START)} is missing: it says where the query starts; restart the run")
         return started
 
     def newest(self, at_most_us: int) -> int | None:

@@ -148,8 +148,8 @@ def _check_times(missing: int, reading: Reading) -> None:
     if missing:
         rows = f"{missing} rows have" if missing > 1 else "a row has"
         raise RuleError(
-            f"rule {reading.plan.name}: {rows} no time in column {reading.time!r}, and an event without a time has no "
-            f"place among the others; give them one, or leave them out (where {reading.time} IS NOT NULL)"
+            f"rule {reading.plan.name}: {rows} no time in column {reading.time!r}, and an event without a time "
+            f"cannot be ordered; give them one, or leave them out (where {reading.time} IS NOT NULL)"
         )
 
 
@@ -170,7 +170,7 @@ def _feed(engine: Feed, table: pa.Table, reading: Reading, through_us: int) -> p
     if refused:
         event, reason = refused[0]
         raise RuleError(
-            f"rule {reading.plan.name} could not digest {len(refused)} events, the first at {event.stamp.time}: "
+            f"rule {reading.plan.name} could not process {len(refused)} events, the first at {event.stamp.time}: "
             f"{reason}; a DataFrame has no quarantine, so filter such rows out first"
         )
     made = outputs[reading.plan.outputs[0].name]

@@ -46,7 +46,8 @@ def enter(level: Level) -> None:
         if ranked_otherwise(level):
             raise ConfigError(
                 f"{level.data} was made by these rules, but with other ranks of streams on level {level.number} (an "
-                "older release ranked them as the app lists them); go on with that release, let these take over at an "
+                "older release ranked them as the app lists them); continue with that release, let these take "
+                "over at an "
                 "agreed time, or use a new --data folder"
             )
         raise ConfigError(

@@ -285,7 +285,7 @@ class Engine(Transport):
             if timer is not None:
                 timer.due_us = None
         else:
-            invariant(False, f"{node.name} answered {effect!r}, which is no effect")
+            invariant(False, f"{node.name} answered {effect!r}, which is not an effect")
 
     def _tell_application(self, node: Node, delivered: list[Any]) -> None:
         """One after the other in the order of delivery, also when what it does in answer delivers more."""

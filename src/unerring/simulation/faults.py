@@ -206,7 +206,7 @@ def draw_rates(draw: Random, kinds: Sequence[type[Fault]] = KINDS) -> tuple[Rate
     rates = []
     for kind in kinds:
         if kind not in _DRAWN:
-            raise ConfigError(f"{kind.__name__} is no kind of fault; use those of unerring.simulation.faults")
+            raise ConfigError(f"{kind.__name__} is not a kind of fault; use those of unerring.simulation.faults")
         on, doublings = draw.random() < 0.5, draw.randrange(8)
         if on:
             rates.append(Rate(kind.__name__, (SECOND_US // 10) << doublings))
@@ -223,7 +223,7 @@ def draw_faults(
 ) -> tuple[Fault, ...]:
     """A schedule, in the order of time, that keeps within the budget. `for_good`: some crashes are never undone."""
     if not nodes:
-        raise ConfigError("no nodes that faults could happen to; add nodes to the world first")
+        raise ConfigError("there are no nodes for faults; add nodes to the world first")
     drawn: list[Fault] = []
     names = {kind.__name__: kind for kind in kinds}
     for rate in draw_rates(draw, kinds):

@@ -149,7 +149,7 @@ def _find_class(name: str) -> type[Scenario]:
         except (ImportError, AttributeError) as error:
             raise CallerError(f"no scenario at {name}: {error}; write MODULE:CLASS of something importable") from None
         if not (isinstance(found, type) and issubclass(found, Scenario)):
-            raise CallerError(f"{name} is no scenario; it must derive from unerring.simulation.Scenario")
+            raise CallerError(f"{name} is not a scenario; it must derive from unerring.simulation.Scenario")
         found.name = name
         return found
     if name not in _REGISTERED and name not in names():

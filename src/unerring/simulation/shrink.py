@@ -25,7 +25,7 @@ def shrink(
     kept = tuple(schedule_of(scenario, seed))
     outcome = run(scenario, seed, schedule=kept)
     if not outcome.violations:
-        raise CallerError(f"seed {seed} of {scenario.name} violates nothing; there is nothing to shrink")
+        raise CallerError(f"seed {seed} of {scenario.name} has no violation; there is nothing to shrink")
     promise = outcome.violations[0].promise
     runs, size = 1, max(1, len(kept) // 2)
     while runs < runs_max and kept:
@@ -61,5 +61,5 @@ def decode_schedule(data: bytes) -> tuple[Fault, ...]:
             try:
                 schedule.append(decoder.decode(line))
             except msgspec.DecodeError as error:
-                raise ConfigError(f"line {number} of the schedule is no fault: {error}") from None
+                raise ConfigError(f"line {number} of the schedule is not a fault: {error}") from None
     return tuple(schedule)

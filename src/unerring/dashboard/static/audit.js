@@ -10,7 +10,7 @@ const NAMES = { 'no false positives': 'false positives', 'no false negatives': '
 const FEW = 20;
 
 export function word(judged) {
-  if (!judged) return { tone: 'calm', text: 'not judged yet' };
+  if (!judged) return { tone: 'calm', text: 'not checked yet' };
   return judged.wrong ? { tone: 'bad', text: `${plural(judged.wrong, 'violation')}` } : { tone: 'good', text: 'nothing is wrong' };
 }
 
@@ -35,7 +35,7 @@ function channels(told) {
     total.lost += one.lost;
     total.quarantined += sum(one.quarantined);
   }
-  if (!told.intake.length) return [said(told.intake_violations.length, 'The log was not filled by channels; nothing of it is missing.'), found(told.intake_violations)];
+  if (!told.intake.length) return [said(told.intake_violations.length, 'No channel fed the log; nothing is missing from it.'), found(told.intake_violations)];
   return [
     said(told.intake_violations.length, 'Every number of every producer is in the log once, or is declared lost.'),
     h('p', { class: 'soft' }, `${plural(total.in_stream, 'event')} in the log, ${count(total.quarantined)} in quarantine, ${count(total.lost)} declared lost.`),
@@ -52,7 +52,7 @@ function situations(told) {
   return [
     said(wrong, 'Every situation was delivered exactly once, as in a run without failures.'),
     h('p', { class: 'soft' }, `The perfect run was recomputed from ${plural(sum(told.events), 'event')}${eventTime(told.through_us) === '–' ? '' : ` through ${eventTime(told.through_us)}`}; judged ${wallTime(told.at_us)}.`),
-    table(2, ['situation', 'gear', 'delivered', 'perfect run', ...Object.values(NAMES), 'verdict'], told.rules.map((rule) => h('tr', { key: `${rule.stream} ${rule.gear}`, 'data-rule': rule.stream },
+    table(2, ['situation', 'engine', 'delivered', 'perfect run', ...Object.values(NAMES), 'verdict'], told.rules.map((rule) => h('tr', { key: `${rule.stream} ${rule.gear}`, 'data-rule': rule.stream },
       h('th', { scope: 'row' }, rule.stream), h('td', {}, rule.gear), number(rule.delivered), number(rule.perfect), Object.keys(NAMES).map((name) => number(broken(rule, name), true)), judgement(sum(rule.counts))))),
     found(told.rules.flatMap((rule) => rule.findings.map((one) => `${rule.stream}: ${one}`))),
     [...told.notes, ...new Set(told.rules.flatMap((rule) => rule.notes))].map((note) => h('p', { class: 'soft', key: note }, note)),
@@ -62,10 +62,10 @@ function situations(told) {
 function processes(told) {
   return [
     said(told.violations.length, 'Every settled instance had the effects of exactly one execution.'),
-    h('p', { class: 'soft' }, `${Object.entries(told.instances).map(([status, many]) => `${count(many)} ${status}`).join(', ') || 'No instance'}; ${plural(told.interactions, 'interaction')} in the services’ journals; judged ${wallTime(told.at_us)}.`),
+    h('p', { class: 'soft' }, `${Object.entries(told.instances).map(([status, many]) => `${count(many)} ${status}`).join(', ') || 'No instance'}; ${plural(told.interactions, 'interaction')} in the services’ journals; checked ${wallTime(told.at_us)}.`),
     told.unsettled.length ? h('p', { class: 'soft' }, `${plural(told.unsettled.length, 'instance')} not settled yet`) : null,
-    told.unseen?.length ? h('p', { class: 'soft' }, `${plural(told.unseen.length, 'action')} not compared: no journal tells of ${told.unseen.join(', ')}`) : null,
-    told.unjudged?.length ? h('p', { class: 'soft' }, `${plural(told.unjudged.length, 'instance')} not judged: the audit was not given the process`) : null,
+    told.unseen?.length ? h('p', { class: 'soft' }, `${plural(told.unseen.length, 'action')} not compared: no journal has ${told.unseen.join(', ')}`) : null,
+    told.unjudged?.length ? h('p', { class: 'soft' }, `${plural(told.unjudged.length, 'instance')} not checked: the audit was not given the process`) : null,
     found(told.violations),
   ];
 }
@@ -76,15 +76,15 @@ export const audit = {
   draw(main) {
     const told = state.document.audit;
     const run = state.document.run;
-    const none = empty('No audit was made of this run yet. ', h('code', {}, `unerring audit ${run.data}`), ' recomputes the perfect run on Spark and compares.');
+    const none = empty('This run has not been audited yet. ', h('code', {}, `unerring audit ${run.data}`), ' recomputes the perfect run on Spark and compares.');
     patch(main, [
       ...notices(),
       told.situations && panel(title(1, 'Channels'), null, channels(told.situations)),
       panel(title(2, 'Correlation'), told.page ? h('a', { href: '/audit', target: '_blank', rel: 'noopener' }, 'the audit’s page, with witnesses') : null, told.situations ? situations(told.situations) : none),
       panel(title(3, 'Processes'), null,
         told.processes ? processes(told.processes)
-          : state.document.processes.nodes.length || state.document.processes.instances ? empty('Processes are judged by their services’ journals: ', h('code', {}, `unerring process audit MODULE:PROCESS --journal FILE --data ${run.data}/processes`))
-          : empty('No process node belongs to this run.')),
+          : state.document.processes.nodes.length || state.document.processes.instances ? empty('Processes are checked with their services’ journals: ', h('code', {}, `unerring process audit MODULE:PROCESS --journal FILE --data ${run.data}/processes`))
+          : empty('This run has no process nodes.')),
     ]);
   },
 };

@@ -46,7 +46,7 @@ export const channels = {
         told.accounts.length ? [equation(told), h('div', { class: 'table-scroll' }, h('table', { class: 'accounts' },
           h('thead', {}, h('tr', {}, ['channel', '', 'published', 'delivered', 'declared lost', 'pending', 'duplicates discarded', 'ledger'].map((name, at) => h('th', { scope: 'col', class: at > 1 && at < 7 ? 'right' : '' }, name)))),
           h('tbody', {}, told.accounts.map(account))))]
-          : empty('No channel feeds this run: its log was written by others (', h('code', {}, 'unerring ingest'), ', for example).')),
+          : empty('No channel feeds this run; its log was written by other means (', h('code', {}, 'unerring ingest'), ', for example).')),
       panel('The event log', null, Object.keys(state.document.streams || {}).length ? log() : empty('There is no log in this folder.')),
     ]);
   },

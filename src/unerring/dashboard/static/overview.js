@@ -65,7 +65,7 @@ function processes(d) {
   for (const one of Object.values(told.by_process)) for (const [status, number] of Object.entries(one)) counts[status] = (counts[status] || 0) + number;
   const up = told.nodes.filter((one) => one.state === 'running').length;
   const idea = h('p', { class: 'soft' }, 'A replicated execution has the effects of exactly one.');
-  if (!told.nodes.length && !told.instances) return promise(3, 'Processes', '#processes', null, idea, h('p', { class: 'soft' }, 'No process node belongs to this run: it detects, and others act.'));
+  if (!told.nodes.length && !told.instances) return promise(3, 'Processes', '#processes', null, idea, h('p', { class: 'soft' }, 'This run has no process nodes.'));
   return promise(3, 'Processes', '#processes', verdict(d.audit.processes), idea,
     h('div', { class: 'big-row' }, h('div', { class: 'big' }, h('b', {}, count(told.instances)), h('span', { class: 'soft' }, 'instances')), h('div', { class: 'big' }, h('b', {}, count(told.open)), h('span', { class: 'soft' }, 'open')),
       h('div', { class: 'big' }, h('b', {}, count(told.later_views)), h('span', { class: 'soft' }, 'in a later view'))),
@@ -104,7 +104,7 @@ export const overview = {
       h('div', { class: 'promises' }, channels(d), correlation(d), processes(d)),
       panel('Query tree', legend(), tree((name) => { location.hash = `#tree/${encodeURIComponent(name)}`; })),
       h('div', { class: 'pair-of-panels' },
-        panel('Failures', h('a', { href: '#timeline' }, 'the whole time line'), happenings({ quiet: true, only: 'failure', tall: 22 }), failures()),
+        panel('Failures', h('a', { href: '#timeline' }, 'the whole timeline'), happenings({ quiet: true, only: 'failure', tall: 22 }), failures()),
         panel('Latest situations', h('a', { href: '#situations' }, 'all, and why'),
           shown.length ? h('ol', { class: 'latest' }, shown.map((event) => h('li', { key: `${event.stream} ${event.time_us} ${event.ordinal}` }, h('span', { class: 'when mono' }, eventTime(event.time_us).slice(11)), h('span', { class: `tag ${colour(event.stream)}` }, event.stream), h('span', { class: 'pairs' }, summary(event))))) : empty(latest ? 'No situation yet.' : 'Reading the log…'))),
     ]);

@@ -199,7 +199,7 @@ function compensations(told) {
   const was = new Map((told.history?.groups || []).flatMap((group) => group.actions.map((action) => [action.iid, group])));
   return [
     [...ownUndone.values()].map((one) => row(one, was.get(one.iid)?.group ?? '', was.get(one.iid)?.view ?? '', '', '', told.now.reason || 'the process was undone')),
-    [...aside.values()].map((one) => row(one, one.group, one.view, one.who, wallClock(one.at_us), 'another view went on without it')),
+    [...aside.values()].map((one) => row(one, one.group, one.view, one.who, wallClock(one.at_us), 'another view continued without it')),
   ];
 }
 

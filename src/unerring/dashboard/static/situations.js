@@ -121,7 +121,7 @@ function lanes(answer) {
   const y = (stream) => 24 + order.indexOf(stream) * tall;
   const height = 24 + order.length * tall + 22;
   const target = answer.situation;
-  return h('svg', { class: 'lanes', viewBox: `0 0 ${wide} ${height}`, role: 'img', 'aria-label': `Time line: ${plural(answer.made_of.length, 'event')} over ${span(last - first)} made ${target.stream}` },
+  return h('svg', { class: 'lanes', viewBox: `0 0 ${wide} ${height}`, role: 'img', 'aria-label': `Timeline: ${plural(answer.made_of.length, 'event')} over ${span(last - first)} made ${target.stream}` },
     order.map((stream) => [
       h('line', { key: `l${stream}`, class: 'lane', x1: left - 10, x2: wide - 8, y1: y(stream), y2: y(stream) }),
       h('text', { key: `t${stream}`, class: 'lane-name', x: left - 18, y: y(stream) + 4, 'text-anchor': 'end' }, stream.length > 17 ? `${stream.slice(0, 16)}…` : stream),
@@ -148,7 +148,7 @@ export function answerPanel(close) {
   const { event, answer } = step;
   const crumbs = trail.length > 1 && h('p', { class: 'crumbs' }, trail.slice(0, -1).map((one, at) => [
     h('button', { class: 'link', onClick: () => { trail = trail.slice(0, at + 1); changed(); } }, one.event.stream), ' ‹ ']), event.stream);
-  const body = !answer ? h('p', { class: 'soft' }, 'The rule is run again on what the log holds…')
+  const body = !answer ? h('p', { class: 'soft' }, 'Running the rule again on the log…')
     : answer.error ? h('p', { class: 'bad-text' }, answer.error)
     : [
       h('p', {}, 'Rule ', h('b', {}, answer.rule), ` (${answer.kind}, level ${answer.level}) `, answer.complete
@@ -167,7 +167,7 @@ function sampling() {
   const last = state.tailCounts.filter(([at]) => at > Date.now() - 5000);
   const came = last.reduce((all, one) => all + one[1], 0), shown = last.reduce((all, one) => all + one[2], 0);
   const per = rate(state.document.situations?.per_s);
-  if (paused) return 'paused; the counts go on';
+  if (paused) return 'paused; the counts continue';
   if (came > shown) return `${per} a second; of the last ${count(came)}, ${count(shown)} are listed (a sample of each stream)`;
   return state.document.run?.state === 'running' ? `${per} a second` : '';
 }

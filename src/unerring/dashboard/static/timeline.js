@@ -57,7 +57,7 @@ function lanesOf(all) {
 
 export function picture({ tall = 20, windowS = seconds, only: kind = only, quiet = false } = {}) {
   const all = state.happenings;
-  if (!all.length) return empty('Nothing has happened yet that is worth a mark.');
+  if (!all.length) return empty('Nothing has happened yet.');
   const until = state.document.run?.at_us || all.at(-1).at_us;
   const from = windowS ? until - windowS * 1e6 : all[0].at_us;
   const long = Math.max(until - from, 1e6);
@@ -76,8 +76,8 @@ export function picture({ tall = 20, windowS = seconds, only: kind = only, quiet
   const loud = (one) => LOUD.has(one.what);
   const marks = [...drawn.filter(([one]) => !loud(one)), ...drawn.filter(([one]) => loud(one))]; // what broke is on top of what mended it
   const ticks = (quiet ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]).map((part) => from + part * long);
-  return h('div', { class: 'table-scroll lanes-scroll', tabindex: quiet ? null : 0, role: quiet ? null : 'region', 'aria-label': quiet ? null : 'Time line' },
-    h('svg', { class: 'happenings', viewBox: `0 0 ${wide} ${height}`, role: 'img', 'aria-label': `Time line of ${plural(seen.length, 'happening')}; the list below says the same` },
+  return h('div', { class: 'table-scroll lanes-scroll', tabindex: quiet ? null : 0, role: quiet ? null : 'region', 'aria-label': quiet ? null : 'Timeline' },
+    h('svg', { class: 'happenings', viewBox: `0 0 ${wide} ${height}`, role: 'img', 'aria-label': `Timeline of ${plural(seen.length, 'happening')}; the list below says the same` },
       ticks.map((us, at) => [
         h('line', { key: `g${at}`, class: 'grid', x1: x(us), x2: x(us), y1: 4, y2: height - 22 }),
         h('text', { key: `t${at}`, class: 'soft-text', x: x(us), y: height - 6, 'text-anchor': at === 0 ? 'start' : at === ticks.length - 1 ? 'end' : 'middle' }, wallClock(us)),

@@ -264,7 +264,7 @@ export const tree = {
           record && h('span', { class: 'soft' }, `membership record, version ${record.version}`),
           focused && h('button', { class: 'quiet', onClick: () => choose(focused) }, 'show all'),
           h('input', { type: 'search', placeholder: 'Find a process', 'aria-label': 'Find a process', value: find, onInput: (event) => { find = event.target.value; scrolled = 0; tree.draw(main); } })),
-        rows.length ? table(rows) : empty(focused ? 'No process that is known here runs it.' : 'Nothing runs here.')),
+        rows.length ? table(rows) : empty(focused ? 'No known process runs it.' : 'Nothing runs here.')),
     ]);
   },
   leave() {
