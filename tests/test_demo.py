@@ -39,7 +39,7 @@ def test_mistakes_are_told_before_anything_starts(tmp_path: Path) -> None:
         Factory(tmp_path, 1, Shape(), print)
     code, _, said = played("circus")
     assert code == 2
-    assert "there is no demo 'circus'; there are factory and channels" in said
+    assert "there is no demo 'circus'; choose factory or channels" in said
     code, _, said = played("channels", "--mutant", next(iter(mutants.MUTANTS)))
     assert code == 2
     assert "leave --mutant out" in said

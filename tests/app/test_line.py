@@ -201,7 +201,7 @@ def test_an_interaction_that_is_gone_is_missed_whether_or_not_its_instance_has_e
         going_on = msgspec.structs.replace(state, status="running")
         accepted = msgspec.msgpack.encode((0, going_on, True, False))
         storage.write([Persist(puts=((key.replace(HISTORY, "accepted"), accepted),), deletes=(key,))])
-    assert "of which no journal tells" in dict(wrong(data))[DONE]
+    assert "which is in no journal" in dict(wrong(data))[DONE]
 
 
 def wrong_instance(records: Any, data: Path) -> list[str]:

@@ -116,4 +116,4 @@ def test_an_account_counts_every_number_once() -> None:
         "stream s, producer p, epoch 2: twice in the stream: number 4"
     ]
     _, [gap] = check_intake("s", {("p", 1): [(1, 2), (5, 6)]}, [])
-    assert gap.witness == ("stream s, producer p, epoch 1: nobody knows anything of numbers 3 to 4",)
+    assert gap.witness == ("stream s, producer p, epoch 1: no record of numbers 3 to 4",)

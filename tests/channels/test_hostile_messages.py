@@ -32,7 +32,7 @@ def test_a_successor_from_the_far_future_does_not_stop_a_producer(epoch: int) ->
         Ack(producer.id, epoch, "log", 0),
         Newcomer(producer.id, epoch),
     ):
-        with pytest.raises(ProtocolError, match="look at the clock"):
+        with pytest.raises(ProtocolError, match="check the sender's clock"):
             producer.handle("there", message, 0)
     assert isinstance(producer.handle("there", Stale(producer.id, producer.epoch, PRESENT), 0)[-1], Stop)
 
@@ -73,9 +73,9 @@ def test_an_epoch_from_the_far_future_does_not_shut_out_the_right_producer(epoch
     consumer = Consumer(random.Random(1), ConsumerConfig(start=Start.EARLIEST), present=present)
     consumer.handle("here", Frames(7, PRESENT, 1, (1,), (b"one",)), 0)
     for message in (Heartbeat(7, epoch, 3, "press", "here"), Frames(7, epoch, 1, (1,), (b"x",))):
-        with pytest.raises(ProtocolError, match="look at the clock"):
+        with pytest.raises(ProtocolError, match="check the sender's clock"):
             consumer.handle("there", message, 1)
-        with pytest.raises(ProtocolError, match="look at the clock"):
+        with pytest.raises(ProtocolError, match="check the sender's clock"):
             Consumer(random.Random(1), present=present).handle("there", message, 1)
     (told,) = consumer.handle("here", Frames(7, PRESENT, 2, (2,), (b"two",)), 2)
     assert isinstance(told, Deliver)
@@ -121,7 +121,7 @@ def test_numbers_that_cannot_be_are_refused_when_they_are_decoded(fields: list[o
 @pytest.mark.parametrize("first", [0, SEQUENCE_MAX])
 def test_frames_have_sequences_that_a_producer_can_give(first: int) -> None:
     codec = ChannelCodec(ChannelConfig())
-    with pytest.raises(FrameError, match="no producer has"):
+    with pytest.raises(FrameError, match="sequences go from 1 to"):
         codec.decode(codec.encode(Frames(7, 1, first, (1, 2), (b"a", b"b"))))
 
 

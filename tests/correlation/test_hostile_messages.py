@@ -118,7 +118,7 @@ def test_only_a_keeper_speaks_for_the_record() -> None:
 def test_a_record_without_the_one_who_entered_is_refused() -> None:
     table = Table(line())
     replica = table.machines["N1/0"]
-    with pytest.raises(ProtocolError, match="has not entered"):
+    with pytest.raises(ProtocolError, match="does not have"):
         replica.handle(MEMBERSHIP, Entered(replica._token, 1, True, Record(1, {})), table.now)
 
 

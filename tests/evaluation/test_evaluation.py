@@ -217,7 +217,7 @@ def test_a_failing_run_is_a_row_with_its_replay_command() -> None:
 
 
 def test_a_point_that_is_none_is_refused() -> None:
-    with pytest.raises(CallerError, match="is no point of channels"):
+    with pytest.raises(CallerError, match="is not a point of channels"):
         run_one("channels", '{"consumers": "many"}', 0)
     with pytest.raises(CallerError, match="choose one of correlation"):
         experiment("nothing")

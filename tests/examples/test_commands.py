@@ -123,13 +123,13 @@ def test_processes_of_an_app_are_judged_as_far_as_journals_tell(unerring: Callab
     told = unerring("process", "audit", "--data", "run")
     assert "instances: 1 completed; 0 interactions in the journals" in told
     assert (
-        "2 actions not compared, since no --journal tells of them: cool_down.call_fitter, cool_down.start_fan" in told
+        "2 actions not compared, because they are in no --journal: cool_down.call_fitter, cool_down.start_fan" in told
     )
     assert "nothing is wrong with what could be compared" in told
     # A journal that tells of one of them is held to it: what was done twice is found.
     did = {"what": "do", "iid": "hot-1/call_fitter/0", "action": "call_fitter", "group": 3, "view": -1, "basis": []}
     Path("twice.jsonl").write_text(2 * (json.dumps({**did, "request": None, "reply": None}) + "\n"))
     told = unerring("audit", "run/processes", "--journal", "twice.jsonl")
-    assert "1 actions not compared, since no --journal tells of them: cool_down.start_fan" in told
+    assert "1 actions not compared, because they are in no --journal: cool_down.start_fan" in told
     assert "hot-1/call_fitter/0 was done twice" in told
     assert "something is wrong" in told

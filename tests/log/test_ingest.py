@@ -267,7 +267,7 @@ def test_a_time_without_a_zone_is_not_guessed(tmp_path: Path, kind: str) -> None
         given = [{**row, "ts": datetime.fromisoformat(str(row["ts"]))} for row in given]
     path = write(tmp_path / f"r.{kind}", given)
     log = EventLog(tmp_path / "log")
-    with pytest.raises(CallerError, match=r"'1970-01-01.01:00:02.*' in column 'ts' has no zone; .* --zone UTC"):
+    with pytest.raises(CallerError, match=r"'1970-01-01.01:00:02.*' in column 'ts' has no time zone; .* --zone UTC"):
         ingest(log, path, READING, T)
     assert log.streams() == [], "nothing is brought in, and nothing is in quarantine"
     ingest(log, path, READING, Times("ts", zone="UTC"))
@@ -302,7 +302,7 @@ def test_numbers_that_are_clearly_of_another_unit_are_refused(
 ) -> None:
     path = write(tmp_path / f"r.{kind}", [{**rows([1])[0], "ts": number}])
     log = EventLog(tmp_path / "log")
-    with pytest.raises(CallerError, match=f"time {number} in column 'ts' {said}; say --time-unit {unit}"):
+    with pytest.raises(CallerError, match=f"time {number} in column 'ts' {said}; use --time-unit {unit}"):
         ingest(log, path, READING, T)
     assert log.streams() == []
     ingest(log, path, READING, Times("ts", unit))
@@ -334,7 +334,7 @@ def test_a_stream_is_declared_after_the_file(tmp_path: Path) -> None:
     ("name", "content", "error", "sentence"),
     [
         ("r.csv", b"ts,machine\n1,a\n", SchemaError, "no column 'celsius', which .*; it has ts, machine"),
-        ("r.xml", b"<a/>", CallerError, r"files named \*\.xml are not known"),
+        ("r.xml", b"<a/>", CallerError, r"files named \*\.xml are not supported"),
         ("r.parquet", b"PAR1 not really", CallerError, "not a whole Parquet file"),
         ("missing.csv", None, CallerError, "is not a file"),
     ],
@@ -351,7 +351,7 @@ def test_hopeless_files_get_a_sentence(
 def test_too_much_within_the_lateness_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "r.parquet", rows(list(range(50))))
     config = IngestConfig(lateness_us=99, rows_per_segment=5, rows_held_max=9)
-    with pytest.raises(ConfigError, match="state a smaller one"):
+    with pytest.raises(ConfigError, match="use a smaller lateness"):
         ingest(EventLog(MemoryStore()), path, READING, T, config)
 
 
@@ -398,7 +398,7 @@ def test_the_command_asks_for_the_key_of_a_new_stream(tmp_path: Path, capsys: py
     path = write(tmp_path / "r.csv", rows([1, 2]))
     known = ["--stream", "Reading", "--time-column", "ts", "--data", tmp_path / "run"]
     assert ingested(path, *known) == 2
-    assert "nothing says what its key is; name the key columns with --key" in capsys.readouterr().err
+    assert "its key is not known; name the key columns with --key" in capsys.readouterr().err
     assert ingested(path, *known, "--key", "machine", "--no-key") == 2
     assert ingested(path, *known, "--no-key") == 0
     more = write(tmp_path / "more.csv", rows([3, 4]))

@@ -208,7 +208,7 @@ def test_mistakes_are_told_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "broken.jsonl").write_text('{"stream": 3}\n')
     for arguments, sentence in [
         (["show", run, "--stream", "Nobody"], "there is no stream or rule 'Nobody'"),
-        (["show", run, "--reason", "bored"], "'bored' is not known; it is one of undecodable"),
+        (["show", run, "--reason", "bored"], "'bored' is not known; use one of undecodable"),
         (["show", tmp_path / "elsewhere"], "there is no folder"),
         (["replay", run, "--from", tmp_path / "broken.jsonl"], "line 1: Expected `str`, got `int`"),
         (["replay", run, "--from", tmp_path / "none.jsonl"], "cannot be read"),

@@ -107,7 +107,7 @@ def test_a_chain_without_its_newest_segments_is_found(lost: int) -> None:
     names = sorted(name for name in store._held if "/segments/" in name)
     for name in names[-lost:]:
         store.delete(name)
-    with pytest.raises(LogError, match=rf"{names[-lost]} is missing, .*reached\.json knows that it reached 30"):
+    with pytest.raises(LogError, match=rf"{names[-lost]} is missing, .*reached\.json says that it reached 30"):
         EventLog(store).chain("Reading")
 
 
@@ -116,7 +116,7 @@ def test_a_reader_knows_that_a_chain_was_longer() -> None:
     Positions(store, "Reading").commit("starts", Stamp(30, 0))
     for name in ("Reading/reached.json", f"Reading/segments/{segment_name(20)}"):
         store.delete(name)
-    with pytest.raises(LogError, match="reader starts knows that it reached 30"):
+    with pytest.raises(LogError, match="reader starts says that it reached 30"):
         EventLog(store).chain("Reading")
 
 
@@ -126,7 +126,7 @@ def test_who_read_a_chain_finds_that_it_was_longer() -> None:
     slow = EventLog(store).chain("Reading")
     EventLog(store).chain("Reading").seal(40, table([40]))
     slow.check_reached(40, "the source of Reading")
-    with pytest.raises(LogError, match=r"is missing, .* the source of Reading knows that it reached 50"):
+    with pytest.raises(LogError, match=r"is missing, .* the source of Reading says that it reached 50"):
         slow.check_reached(50, "the source of Reading")
 
 

@@ -104,7 +104,7 @@ def declare(**options: object) -> None:
         ({"name": "1st"}, "stream name '1st': use letters, digits and _"),
         ({"name": "a\n"}, "use letters, digits and _"),
         ({"name": "a; drop"}, "use letters, digits and _"),
-        ({"columns": {"x": int, "X": str}}, "'X' stands twice"),
+        ({"columns": {"x": int, "X": str}}, "'X' is declared twice"),
         ({"columns": {"_x": int}}, "'_x' is not allowed"),
         ({"columns": {"x": complex}}, "use bool, int, float, str, bytes or datetime"),
         ({"columns": {"x": list[int]}}, "use bool, int, float, str, bytes or datetime"),

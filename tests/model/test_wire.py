@@ -110,7 +110,7 @@ HOSTILE = {
 def test_hostile_bytes_are_refused_without_taking_memory(data: bytes) -> None:
     tracemalloc.start()
     try:
-        with pytest.raises(FrameError, match="not a message of ours"):
+        with pytest.raises(FrameError, match="invalid message"):
             codec.decode(data)
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
@@ -125,9 +125,9 @@ def test_nesting_without_end_is_refused() -> None:
 
 def test_the_size_is_looked_at_before_anything_else() -> None:
     # Garbage of the right size is "not a message"; one byte more and nobody looks inside.
-    with pytest.raises(FrameError, match="not a message of ours"):
+    with pytest.raises(FrameError, match="invalid message"):
         codec.decode(b"\xc1" * BYTES_MAX)
-    with pytest.raises(FrameError, match=f"a message of {BYTES_MAX + 1} bytes is over the limit of {BYTES_MAX}"):
+    with pytest.raises(FrameError, match=f"a message of {BYTES_MAX + 1} bytes exceeds the limit of {BYTES_MAX}"):
         codec.decode(b"\xc1" * (BYTES_MAX + 1))
 
 
@@ -141,7 +141,7 @@ def test_the_limit_is_the_same_for_both_directions(size: int) -> None:
         return
     with pytest.raises(FrameError, match=f"Data takes {len(data)} bytes.*send less at once or raise the limit"):
         codec.encode(message)
-    with pytest.raises(FrameError, match="over the limit"):
+    with pytest.raises(FrameError, match="exceeds the limit"):
         codec.decode(data)
 
 

@@ -86,7 +86,7 @@ def test_a_file_comes_in_by_the_command(folder: Path, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit) as ended:
         main([*arguments, "--lateness", "soon"])
     assert ended.value.code == 2
-    assert "'soon' is not a length of time" in capsys.readouterr().err
+    assert "'soon' is not a duration" in capsys.readouterr().err
 
 
 def test_metrics_read_as_prometheus_writes_them() -> None:
@@ -173,7 +173,7 @@ def test_what_a_channel_loses_stands_in_quarantine_and_the_stream_goes_on(tmp_pa
 def test_what_is_wrong_around_spark_is_said_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="'nonsense' is not a Spark master"):
         SparkConfig(master="nonsense")
-    with pytest.raises(ConfigError, match="exactly-once output rests on it"):
+    with pytest.raises(ConfigError, match="exactly-once output depends on it"):
         SparkConfig(more=(("spark.sql.streaming.stateStore.checkpointFormatVersion", "1"),))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -259,7 +259,7 @@ def test_what_came_in_is_accounted_for(spark: SparkSession, data: Path) -> None:
     [account] = report.intake
     assert (account.first, account.last, account.in_stream) == (1, 12, 7)
     assert (account.quarantined, account.lost, account.missing, account.doubled) == ({"schema": 1}, 2, 2, 0)
-    assert "nobody knows anything of numbers 9 to 10" in report.intake_violations[0].witness[0]
+    assert "no record of numbers 9 to 10" in report.intake_violations[0].witness[0]
     assert report.wrong == 2, "and one of twelve in quarantine is too many"
     assert "Unaccounted for" in page(report)
 

@@ -158,7 +158,7 @@ def test_what_a_stream_cannot_do_is_said_in_a_sentence(small: SparkSession, tmp_
         "SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY time PATTERN (A+ B) DEFINE B AS v > 1)",
         **late,
     )
-    refused("is no lateness", f"SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY time {clause})", lateness="soon")
+    refused("invalid lateness", f"SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY time {clause})", lateness="soon")
     refused(
         "cannot be matched again",
         f"SELECT * FROM (SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY time MEASURES LAST(time) AS z {clause})) "
@@ -197,7 +197,7 @@ def test_a_dataframe_that_does_not_fit_is_refused(small: SparkSession, tmp_path:
 
     refused("no column 'at' for the event time", frame, time="at")
     refused("event time key is bigint, not a TIMESTAMP", frame, time="key")
-    refused("has a column 'v', and the DataFrame has not", frame.drop("v"))
+    refused("has a column 'v', which the DataFrame lacks", frame.drop("v"))
     refused("column 'key' is string, and stream Typed declares it int", frame.withColumn("key", frame.type))
     refused("has no watermark on time", streaming(small, tmp_path))
     both = pair("Both", OTHER, "A", "B", 1)

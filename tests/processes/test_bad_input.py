@@ -146,13 +146,13 @@ def test_what_is_too_large_for_a_nodes_socket_is_said(tmp_path: Path) -> None:
 def test_one_message_that_is_too_large_does_not_end_the_node() -> None:
     class Links:
         def send(self, to: str, message: Any) -> None:
-            raise FrameError("Vote takes 5 bytes, more than the limit of 4")
+            raise FrameError("Vote has 5 bytes, which exceeds the limit of 4 bytes")
 
         def broadcast(self, message: Any) -> None: ...
 
     reports = Reports()
     ServiceCarrier("n0", {}, Links(), reports).send("n1", "a vote")
-    assert reports.said("process.too_large") == ["nothing was sent to n1: Vote takes 5 bytes, more than the limit of 4"]
+    assert reports.said("process.too_large") == ["nothing was sent to n1: Vote has 5 bytes, which exceeds the limit of 4 bytes"]
 
 
 @pytest.mark.parametrize("value", [10**30, -(10**30), "\ud800", {"deep": [10**30]}])

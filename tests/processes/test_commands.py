@@ -44,7 +44,7 @@ def test_a_node_runs_an_instance_once(tmp_path: Path) -> None:
 
 
 def test_wrong_calls_get_a_sentence(tmp_path: Path) -> None:
-    assert "is no name=value" in unerring(tmp_path, "node", "shop:double", "--peer", "n1").stderr
+    assert "is not NAME=VALUE" in unerring(tmp_path, "node", "shop:double", "--peer", "n1").stderr
     assert "not a process" in unerring(tmp_path, "node", "shop:State").stderr
     wrong = unerring(tmp_path, "node", "shop:double", "--start", "double=d1", "--given", "[1]")
     assert "--given must be a JSON object" in wrong.stderr

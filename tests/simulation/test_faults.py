@@ -72,7 +72,7 @@ def test_what_is_no_kind_of_fault_is_refused() -> None:
     recorder.add(on, "a")
     with pytest.raises(ConfigError, match="aims 'Flood'; it can be one of Crash"):
         inject(on, [Aimed(at_us=0, node="a", message="str", what="Flood")])
-    with pytest.raises(ConfigError, match="Fault is no kind of fault"):
+    with pytest.raises(ConfigError, match="Fault is not a kind of fault"):
         draw_faults(Random(1), NODES, SECOND_US, [Fault])
     with pytest.raises(ConfigError, match="no nodes"):
         draw_faults(Random(1), [], SECOND_US)

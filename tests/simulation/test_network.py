@@ -209,7 +209,7 @@ def test_a_message_that_its_codec_refuses_ends_the_run() -> None:
     on.every(100, lambda: send(on, Word("far too long for the limit")), until_us=2 * SECOND_US, from_us=SECOND_US)
     on.run_until(2 * SECOND_US)
     assert on.broken[0].promise == "the machine of a raised InvariantBreach"
-    assert "more than the limit of 20" in on.broken[0].witness[0]
+    assert "exceeds the limit of 20" in on.broken[0].witness[0]
 
 
 def test_a_machine_that_raises_on_a_message_ends_the_run_as_it_would_end_a_driver() -> None:

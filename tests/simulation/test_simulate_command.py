@@ -110,12 +110,12 @@ def test_an_uncaught_mutant_fails(simulate: Simulate, monkeypatch: pytest.Monkey
     [
         (["nothing"], "there is no scenario 'nothing'"),
         (["counter:Counting", "--seed", "1", "--seeds", "2"], "--seed runs one seed"),
-        (["counter:Counting", "--trace"], "say which with --seed"),
+        (["counter:Counting", "--trace"], "select it with --seed"),
         (["counter:Counting", "--mutant", "sings"], "has no mutant 'sings'"),
         (["counter:Counting", "--mutant", BROKEN, "--mutants"], "use one of the two"),
         (["counter:Counting", "--seeds", "0"], "--seeds"),
         (["counter:Counting", "--seed", "1", "--shrink", "fewest.jsonl"], "there is nothing to shrink"),
-        (["counter:Counting", "--shrink", "fewest.jsonl"], "say which with --seed"),
+        (["counter:Counting", "--shrink", "fewest.jsonl"], "select it with --seed"),
         (["counter:Counting", "--seed", "1", "--faults", "/no/such/file"], "cannot read /no/such/file"),
     ],
 )
