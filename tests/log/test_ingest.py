@@ -335,7 +335,7 @@ def test_a_stream_is_declared_after_the_file(tmp_path: Path) -> None:
     [
         ("r.csv", b"ts,machine\n1,a\n", SchemaError, "no column 'celsius', which .*; it has ts, machine"),
         ("r.xml", b"<a/>", CallerError, r"files named \*\.xml are not supported"),
-        ("r.parquet", b"PAR1 not really", CallerError, "not a whole Parquet file"),
+        ("r.parquet", b"PAR1 not really", CallerError, "not a complete Parquet file"),
         ("missing.csv", None, CallerError, "is not a file"),
     ],
 )
