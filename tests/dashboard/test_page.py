@@ -179,7 +179,9 @@ def test_a_kill_needs_the_token_and_shows_within_two_seconds(running: Running, f
     page.fill("dialog input", "wrong token")
     page.click("dialog button.main")
     page.wait_for_selector("dialog .bad-text")
-    assert "wrong token: use the one that `unerring dashboard` printed; nothing was changed" in page.inner_text("dialog")
+    assert "wrong token: use the one that `unerring dashboard` printed; nothing was changed" in page.inner_text(
+        "dialog"
+    )
     assert pid in row_of(page, name)
     page.fill("dialog input", TOKEN)
     page.click("dialog button.main")

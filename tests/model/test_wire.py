@@ -139,7 +139,7 @@ def test_the_limit_is_the_same_for_both_directions(size: int) -> None:
     if len(data) <= BYTES_MAX:
         assert codec.decode(codec.encode(message)) == message
         return
-    with pytest.raises(FrameError, match=f"Data takes {len(data)} bytes.*send less at once or raise the limit"):
+    with pytest.raises(FrameError, match=f"Data has {len(data)} bytes.*send less at once, or raise the limit"):
         codec.encode(message)
     with pytest.raises(FrameError, match="exceeds the limit"):
         codec.decode(data)

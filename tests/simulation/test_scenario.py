@@ -139,7 +139,7 @@ def test_scenarios_are_found_by_path_and_mistakes_are_told() -> None:
     assert find("counter:Counting") is Counting
     assert find("counter:Counting", "asks once only") is Counting.mutants["asks once only"].scenario
     for wrong, said in (
-        ("nothing-of-the-kind", "there is not a scenario"),
+        ("nothing-of-the-kind", "there is no scenario"),
         ("nothing.of:TheKind", "no scenario at"),
         ("counter:Nothing", "no scenario at"),
         ("counter:Server", "is not a scenario"),

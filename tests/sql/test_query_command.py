@@ -135,7 +135,10 @@ def test_values_that_json_has_no_word_for(tmp_path: Path, capsysbinary: pytest.C
         (("SELECT * FROM t", "--table", "t"), "is not NAME=VALUE"),
         (("SELECT * FROM t", "--schema", "t=id bigint"), "there is no --table of that name"),
         (("SELECT * FROM t", "--table", "t={path}", "--table", "T={path}"), "table T is given twice"),
-        (("SELECT * FROM t", "--table", "t={path}", "--schema", "t=id"), "'id' is not a column; write a name and a type"),
+        (
+            ("SELECT * FROM t", "--table", "t={path}", "--schema", "t=id"),
+            "'id' is not a column; write a name and a type",
+        ),
         (("SELECT * FROM t", "--table", "t={path}", "--schema", "t=id nonsense"), "nonsense"),
         (("SELECT * FROM t", "--table", "t={path}", "--schema", "t=id bigint, w double"), "has no column w"),
         (("SELECT * FROM t", "--table", "t={path}", "--schema", "t=at bigint"), "2026-01-01 00:00:00"),
