@@ -33,11 +33,10 @@ import workloads
 from unerring.app import live
 from unerring.app.live_top import situations
 from unerring.log import EventLog, with_origin
-from unerring.matching.kernel import KernelEngine
+from unerring.matching.kernel import Kernel, code_folder
 from unerring.matching.kernel.columns import Columns, Numbers, Texts
 from unerring.model import TIME_MAX, LogError, Persist, schema_of, verified_json
 from unerring.rules.workloads import W1, Typed
-from unerring.runtime.compiling import cache_folder
 from unerring.runtime.live import LiveSupervisor
 from unerring.runtime.os_processes import dotted
 from unerring.runtime.storage import SqliteStorage
@@ -216,7 +215,7 @@ def _write_log(data: Path, drawn: workloads.Columns) -> None:
 
 def _expected(drawn: workloads.Columns) -> int:
     """How many situations are right; and machine code is compiled and kept before anything is measured."""
-    engine = KernelEngine(W1.plan, cache=cache_folder(), compile_after=0)
+    engine = Kernel(W1.plan, cache=code_folder(), compile_after=0)
     columns: dict[str, Any] = {
         "key": Numbers(drawn.key),
         "type": Texts(drawn.code.astype(np.int32), workloads.TYPES),

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from unerring.matching.interpreter import Interpreter
-from unerring.matching.kernel import Columns, KernelEngine, Numbers, Texts
+from unerring.matching.kernel import Columns, Kernel, Numbers, Texts
 from unerring.matching.outputs import Row
 from unerring.model import Event, Stamp
 from unerring.rules import expressions as ex
@@ -76,12 +76,12 @@ def floor_s(batch: Columns) -> float:
     return best(lambda: [array.sum() for array in arrays], 2 * REPEATS)[0]
 
 
-def fed(plan: Plan, batch: Columns) -> tuple[KernelEngine, int]:
-    engine = KernelEngine(plan, compile_after=0)
+def fed(plan: Plan, batch: Columns) -> tuple[Kernel, int]:
+    engine = Kernel(plan, compile_after=0)
     return engine, len(engine.feed_columns(batch, int(batch.time[-1])))
 
 
-def timed(plan: Plan, batch: Columns, repeats: int = REPEATS) -> tuple[float, KernelEngine, int]:
+def timed(plan: Plan, batch: Columns, repeats: int = REPEATS) -> tuple[float, Kernel, int]:
     fed(plan, batch.part(0, 1000))
     seconds, (engine, matches) = best(lambda: fed(plan, batch), repeats)
     return seconds, engine, matches
@@ -156,9 +156,9 @@ from pathlib import Path
 from unerring.model import Event, Stamp
 from unerring.matching.outputs import Row
 from unerring.rules.workloads import W1
-from unerring.matching.kernel import KernelEngine
+from unerring.matching.kernel import Kernel
 after = None if sys.argv[2] == "python" else 0
-engine = KernelEngine(W1.plan, cache=Path(sys.argv[1]), compile_after=after)
+engine = Kernel(W1.plan, cache=Path(sys.argv[1]), compile_after=after)
 rows = [Row(0, Event("Typed", Stamp(t), (1,), {"key": 1, "type": "AB"[t % 2], "v": 0.5})) for t in range(2)]
 found = engine.feed(rows, 1)
 print(time.perf_counter() - began if len(found) == 1 and engine.is_compiled == (after == 0) else -1)

@@ -23,7 +23,7 @@ from unerring.evaluation.processes import ProcessRun
 from unerring.log import BUCKETS, EventLog, with_origin
 from unerring.log.store import MemoryStore
 from unerring.log.writer import WriterConfig
-from unerring.matching.kernel import KernelEngine
+from unerring.matching.kernel import Kernel
 from unerring.matching.kernel.columns import Columns, Numbers, Texts
 from unerring.model import CallerError, Event, Stamp, schema_of
 from unerring.rules.workloads import W1, Typed
@@ -121,7 +121,7 @@ def test_bytes_in_the_log(count: int, buckets: int) -> None:
 
 @pytest.mark.parametrize("keys", [1_000, 20_000])
 def test_bytes_of_state(keys: int) -> None:
-    engine = KernelEngine(W1.plan, compile_after=None)
+    engine = Kernel(W1.plan, compile_after=None)
     columns = {
         "key": Numbers(np.arange(keys)),
         "type": Texts(np.zeros(keys, np.int32), ["A", "B", "C", "D"]),

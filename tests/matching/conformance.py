@@ -1,5 +1,5 @@
-"""One body for every engine: on a random pair it gives what the oracle gives, however the input is cut, and wherever it
-is stopped and restored."""
+"""One body for every matcher: on a random pair it gives what the oracle gives, however the input is cut, and wherever
+it is stopped and restored."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from random import Random
 
 from unerring.matching import oracle
-from unerring.matching.engine import Engine, schemas_of
+from unerring.matching.matcher import Matcher, schemas_of
 from unerring.matching.outputs import Output, Row, number
 from unerring.model import TIME_MIN, Event, RuleError
 from unerring.rules.plan import Plan
 
 from .generators import Pair
 
-Make = Callable[[Plan], Engine]
+Make = Callable[[Plan], Matcher]
 REFUSED = "a match that cannot be skipped from"
 
 
@@ -39,28 +39,28 @@ def cuts_of(rows: list[Row], through: int, random: Random) -> list[int]:
 
 
 def fed(make: Make, pair: Pair, cuts: list[int], restore_at: int | None = None) -> tuple[list[str] | str, bytes]:
-    """The answer of an engine that is fed in these pieces, and its last snapshot."""
+    """The answer of a matcher that is fed in these pieces, and its last snapshot."""
     rows = oracle.merged(pair.events, pair.ranks, pair.through)
-    engine = make(pair.plan)
+    matcher = make(pair.plan)
     events: list[Event] = []
     before = TIME_MIN
     try:
         for place, cut in enumerate(cuts):
-            outputs: list[Output] = engine.feed([row for row in rows if before < row.event.stamp.time <= cut], cut)
+            outputs: list[Output] = matcher.feed([row for row in rows if before < row.event.stamp.time <= cut], cut)
             events += number(outputs, schemas_of(pair.plan))
             before = cut
             if place == restore_at:
-                state = engine.snapshot()
-                engine = make(pair.plan)
-                engine.restore(state)
-                assert engine.snapshot() == state, "a restored engine is another one"
+                state = matcher.snapshot()
+                matcher = make(pair.plan)
+                matcher.restore(state)
+                assert matcher.snapshot() == state, "a restored matcher is another one"
     except RuleError:
         return REFUSED, b""
-    return texts(events), engine.snapshot()
+    return texts(events), matcher.snapshot()
 
 
 def check(make: Make, pair: Pair) -> int:
-    """Raise unless the engine is right about this pair; the number of outputs."""
+    """Raise unless the matcher is right about this pair; the number of outputs."""
     random = Random(pair.seed)
     expected = answer(pair)
     whole, state = fed(make, pair, [pair.through])

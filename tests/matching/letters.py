@@ -6,8 +6,8 @@ import re
 
 from unerring import Rule, last, step, stream
 from unerring.matching import oracle
-from unerring.matching.engine import schemas_of
 from unerring.matching.interpreter import Interpreter
+from unerring.matching.matcher import schemas_of
 from unerring.matching.outputs import number
 from unerring.model import TIME_MAX, Event, Stamp
 from unerring.rules.steps import Step

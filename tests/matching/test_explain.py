@@ -37,8 +37,8 @@ def test_a_script_gets_json(capsys: pytest.CaptureFixture[str]) -> None:
     said = json.loads(explained(capsys, "unerring.rules.workloads:W3", "--json"))
     assert said["rule"] == "W3"
     assert said["version"] == W3.version
-    assert said["engine"] in ("compiled", "interpreted")
-    assert (said["engine"] == "interpreted") == bool(said["why"])
+    assert said["matcher"] in ("compiled", "interpreted")
+    assert (said["matcher"] == "interpreted") == bool(said["why"])
     assert said["certain"] == "at the deadline of the absence at its end"
 
 

@@ -7,10 +7,9 @@ from random import Random
 
 import pytest
 
-from unerring.matching.engine import Engine, schemas_of
 from unerring.matching.interpreter import Interpreter
 from unerring.matching.kernel import (
-    KernelEngine,
+    Kernel,
     explain,
     keys,
     latest,
@@ -19,9 +18,10 @@ from unerring.matching.kernel import (
     single,
     why_interpreted,
 )
-from unerring.matching.kernel import engine as kernel_engine
+from unerring.matching.kernel import kernel as kernel_module
 from unerring.matching.kernel.programs import Program, program_of
 from unerring.matching.kernel.registers import UNBOUND
+from unerring.matching.matcher import Matcher, schemas_of
 from unerring.matching.oracle import outputs_of
 from unerring.matching.outputs import Output, Row, number
 from unerring.model import TIME_MAX, Event, RuleError
@@ -39,9 +39,9 @@ STREAMS = 10
 """For each plan: the source is generated once and runs on many streams."""
 
 
-def plain(plan: Plan) -> Engine:
+def plain(plan: Plan) -> Matcher:
     """The generated source as Python: no compiler in the way of thousands of rules."""
-    return KernelEngine(plan, compile_after=None)
+    return Kernel(plan, compile_after=None)
 
 
 def texts(plan: Plan, outputs: list[Output]) -> list[str]:
@@ -56,19 +56,19 @@ def hold_to_the_oracle(plan: Plan, rows: list[Row], through: int, random: Random
     whole = plain(plan)
     assert texts(plan, whole.feed(rows, through)) == expected
     state = whole.snapshot()
-    engine = plain(plan)
+    matcher = plain(plan)
     pieces = splits(rows, through, random)
     stop = random.randrange(len(pieces))
     outputs: list[Output] = []
     for place, (piece, until) in enumerate(pieces):
-        outputs += engine.feed(piece, until)
+        outputs += matcher.feed(piece, until)
         if place == stop:
-            kept = engine.snapshot()
-            engine = plain(plan)
-            engine.restore(kept)
-            assert engine.snapshot() == kept
+            kept = matcher.snapshot()
+            matcher = plain(plan)
+            matcher.restore(kept)
+            assert matcher.snapshot() == kept
     assert texts(plan, outputs) == expected
-    assert engine.snapshot() == state
+    assert matcher.snapshot() == state
     return len(expected)
 
 
@@ -102,7 +102,7 @@ def test_a_plan_that_was_once_compiled_wrongly(seed: int) -> None:
 
 def lower_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """What happens to many keys and to large batches, with a few."""
-    monkeypatch.setattr(kernel_engine, "IDLE_MIN", 2)
+    monkeypatch.setattr(kernel_module, "IDLE_MIN", 2)
     monkeypatch.setattr(keys, "DIRECT_MAX", 2)
     monkeypatch.setattr(latest, "KEYS_CACHED", 1)
     monkeypatch.setattr(latest, "BLOCK", 2)
@@ -241,7 +241,7 @@ def test_broken_kernels_are_caught(
         program = program_of(plan)
         return replace(program, source=program.source.replace(right, wrong))
 
-    monkeypatch.setattr(kernel_engine, "program_of", broken)
+    monkeypatch.setattr(kernel_module, "program_of", broken)
     with pytest.raises((AssertionError, IndexError)):
         hold_plans_to_the_oracle(right, 200, kind)
 

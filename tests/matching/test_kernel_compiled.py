@@ -13,11 +13,11 @@ import numba
 import numpy as np
 import pytest
 
-from unerring.matching.engine import Engine, schemas_of
+from unerring.matching.choice import matcher_for
 from unerring.matching.interpreter import Interpreter
 from unerring.matching.kernel import (
     Columns,
-    KernelEngine,
+    Kernel,
     Numbers,
     Texts,
     compilation,
@@ -25,6 +25,7 @@ from unerring.matching.kernel import (
     programs,
     why_interpreted,
 )
+from unerring.matching.matcher import Matcher, schemas_of
 from unerring.matching.oracle import outputs_of
 from unerring.matching.outputs import Output, Row, number
 from unerring.model import TIME_MAX, Event, RuleError, Stamp
@@ -45,7 +46,7 @@ from unerring.rules.plan import (
     WindowPlan,
 )
 from unerring.rules.workloads import W1, W2, W3
-from unerring.runtime.compiling import live_engine, submit
+from unerring.runtime.compiling import submit
 
 from .kernel_pairs import FLOAT, INT, LEFT, RIGHT, PairMaker, column, last
 
@@ -107,18 +108,18 @@ def rows_for(plan: Plan, seed: int, count: int) -> list[Row]:
 @pytest.mark.parametrize("plan", [RISING, SESSIONS, NEAR], ids=lambda plan: plan.name)
 def test_machine_code_is_the_oracle(plan: Plan) -> None:
     assert why_interpreted(plan) is None
-    made: list[tuple[Engine, bool]] = []
+    made: list[tuple[Matcher, bool]] = []
     for seed in range(30):
         rows = rows_for(plan, seed, 60)
         through = rows[-1].event.stamp.time
         expected = texts(plan, outputs_of(plan, rows, through))
-        engine, plain = KernelEngine(plan, compile_after=0), KernelEngine(plan, compile_after=None)
-        assert texts(plan, engine.feed(rows, through)) == expected
+        matcher, plain = Kernel(plan, compile_after=0), Kernel(plan, compile_after=None)
+        assert texts(plan, matcher.feed(rows, through)) == expected
         assert texts(plan, plain.feed(rows, through)) == expected
-        assert engine.snapshot() == plain.snapshot()
-        assert texts(plan, engine.feed([], TIME_MAX)) == texts(plan, plain.feed([], TIME_MAX))
-        assert engine.keys == 0
-        made.append((engine, engine.is_compiled))
+        assert matcher.snapshot() == plain.snapshot()
+        assert texts(plan, matcher.feed([], TIME_MAX)) == texts(plan, plain.feed([], TIME_MAX))
+        assert matcher.keys == 0
+        made.append((matcher, matcher.is_compiled))
     assert all(compiled for _, compiled in made)
 
 
@@ -139,12 +140,12 @@ def test_workloads_as_machine_code_and_as_python(workload: object, keys: int) ->
     plan: Plan = workload.plan  # type: ignore[attr-defined]
     batch = typed(3000, keys, 1)
     through = int(batch.time[-1])
-    fast, slow = KernelEngine(plan, compile_after=0), KernelEngine(plan, compile_after=None)
+    fast, slow = Kernel(plan, compile_after=0), Kernel(plan, compile_after=None)
     found = fast.feed_columns(batch, through).outputs()
     assert found or keys > 900
     assert found == slow.feed_columns(batch, through).outputs()
     assert fast.snapshot() == slow.snapshot()
-    in_parts = KernelEngine(plan, compile_after=0)
+    in_parts = Kernel(plan, compile_after=0)
     parts: list[Output] = []
     for first in range(0, len(batch), 700):
         part = batch.part(first, min(first + 700, len(batch)))
@@ -157,15 +158,15 @@ def test_a_stream_does_not_wait_for_the_compiler() -> None:
     plan = W1.plan
     batch = typed(600, 3, 2)
     waiting: list[Callable[[], None]] = []
-    engine = KernelEngine(plan, submit=waiting.append, compile_after=100)
-    reference = KernelEngine(plan, compile_after=None)
+    matcher = Kernel(plan, submit=waiting.append, compile_after=100)
+    reference = Kernel(plan, compile_after=None)
     compiled: list[bool] = []
     for first in range(0, 600, 100):
         part = batch.part(first, first + 100)
         through = int(part.time[-1])
-        assert engine.feed_columns(part, through).outputs() == reference.feed_columns(part, through).outputs()
-        assert engine.snapshot() == reference.snapshot()
-        compiled.append(engine.is_compiled)
+        assert matcher.feed_columns(part, through).outputs() == reference.feed_columns(part, through).outputs()
+        assert matcher.snapshot() == reference.snapshot()
+        compiled.append(matcher.is_compiled)
         if first == 200:
             for work in waiting:
                 work()
@@ -177,26 +178,26 @@ def test_machine_code_is_kept_on_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")  # a folder named for all of numba goes before ours
     batch = typed(50, 3, 3)
     through = int(batch.time[-1])
-    KernelEngine(W3.plan, cache=tmp_path, compile_after=0).feed_columns(batch, through)
+    Kernel(W3.plan, cache=tmp_path, compile_after=0).feed_columns(batch, through)
     kept = sorted(path.name for path in tmp_path.rglob("*") if path.suffix == ".nbc")
     assert kept
     compilation.compiled.cache_clear()
     for name in [name for name in sys.modules if name.startswith("kernel_")]:
         del sys.modules[name]
-    source = compilation.compiled(KernelEngine(W3.plan, compile_after=None)._program.source, tmp_path)
-    again = KernelEngine(W3.plan, cache=tmp_path, compile_after=0)
+    source = compilation.compiled(Kernel(W3.plan, compile_after=None)._program.source, tmp_path)
+    again = Kernel(W3.plan, cache=tmp_path, compile_after=0)
     again.feed_columns(batch, through)
     assert sum(source["scan"].stats.cache_hits.values()) == 1  # type: ignore[attr-defined]
     assert sorted(path.name for path in tmp_path.rglob("*") if path.suffix == ".nbc") == kept
 
 
 def test_a_file_that_is_not_whole_is_not_used(tmp_path: Path) -> None:
-    program = KernelEngine(W3.plan, compile_after=None)._program
+    program = Kernel(W3.plan, compile_after=None)._program
     (tmp_path / f"{compilation.source_name(program.source)}.py").write_text("import numba\ndef sc")
     batch = typed(50, 3, 3)
-    engine = KernelEngine(W3.plan, cache=tmp_path, compile_after=0)
-    engine.feed_columns(batch, int(batch.time[-1]))
-    assert engine.is_compiled
+    matcher = Kernel(W3.plan, cache=tmp_path, compile_after=0)
+    matcher.feed_columns(batch, int(batch.time[-1]))
+    assert matcher.is_compiled
     assert not list(tmp_path.rglob("*.nbc"))
 
 
@@ -204,43 +205,44 @@ def test_a_compiler_that_fails_is_told_and_harms_nothing(tmp_path: Path) -> None
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
     batch = typed(300, 3, 4)
-    engine = KernelEngine(W2.plan, cache=blocked, compile_after=0)
-    outputs = engine.feed_columns(batch, int(batch.time[-1])).outputs()
-    assert outputs == KernelEngine(W2.plan, compile_after=None).feed_columns(batch, int(batch.time[-1])).outputs()
-    assert not engine.is_compiled
-    assert "NotADirectoryError" in engine.compilation_fault or "FileExistsError" in engine.compilation_fault
+    matcher = Kernel(W2.plan, cache=blocked, compile_after=0)
+    outputs = matcher.feed_columns(batch, int(batch.time[-1])).outputs()
+    assert outputs == Kernel(W2.plan, compile_after=None).feed_columns(batch, int(batch.time[-1])).outputs()
+    assert not matcher.is_compiled
+    assert "NotADirectoryError" in matcher.compilation_fault or "FileExistsError" in matcher.compilation_fault
 
 
 def test_the_runtime_compiles_beside_the_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches go on as Python while a thread compiles; then, between two of them, machine code takes over."""
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    engine = live_engine(W1.plan)
-    assert isinstance(engine, KernelEngine)
-    batch, reference = typed(24_000, 3, 5), KernelEngine(W1.plan, compile_after=None)
+    matcher = matcher_for(W1.plan, submit)
+    assert isinstance(matcher, Kernel)
+    batch, reference = typed(24_000, 3, 5), Kernel(W1.plan, compile_after=None)
     first, rest = batch.part(0, 22_000), batch.part(22_000, 24_000)
-    got = engine.feed_columns(first, int(first.time[-1])).outputs()
+    got = matcher.feed_columns(first, int(first.time[-1])).outputs()
     assert got == reference.feed_columns(first, int(first.time[-1])).outputs()
-    assert not engine.is_compiled
+    assert not matcher.is_compiled
     asked = threading.Event()
     submit(asked.set)
     assert asked.wait(120), "the compiler does not come to an end"
-    got = engine.feed_columns(rest, int(rest.time[-1])).outputs()
-    assert engine.is_compiled, engine.compilation_fault
+    got = matcher.feed_columns(rest, int(rest.time[-1])).outputs()
+    assert matcher.is_compiled, matcher.compilation_fault
     assert got == reference.feed_columns(rest, int(rest.time[-1])).outputs()
-    assert engine.snapshot() == reference.snapshot()
+    assert matcher.snapshot() == reference.snapshot()
 
 
 def test_what_does_not_compile_is_interpreted_live() -> None:
     plan = replace(RISING, mode=OutputMode.ALL_ROWS)
-    assert isinstance(live_engine(plan), Interpreter)
+    assert isinstance(matcher_for(plan, submit), Interpreter)
 
 
 def test_the_state_of_another_rule_is_refused() -> None:
-    state = KernelEngine(W1.plan, compile_after=None).snapshot()
+    state = Kernel(W1.plan, compile_after=None).snapshot()
     with pytest.raises(RuleError, match="rule W2: this state was made by version"):
-        KernelEngine(W2.plan, compile_after=None).restore(state)
+        Kernel(W2.plan, compile_after=None).restore(state)
     with pytest.raises(RuleError, match="rule W2: these bytes are no state"):
-        KernelEngine(W2.plan, compile_after=None).restore(b"\xc1")
+        Kernel(W2.plan, compile_after=None).restore(b"\xc1")
 
 
 def test_idle_keys_are_dropped() -> None:
@@ -252,7 +254,7 @@ def test_idle_keys_are_dropped() -> None:
         (Measure("v", column("v", last("a"))),),
         within_us=10,
     )
-    engine = KernelEngine(plan, compile_after=None)
+    matcher = Kernel(plan, compile_after=None)
     count = 6000
     for first in range(0, 5 * count, count):
         names = tuple(f"key {first + n}" for n in range(count))
@@ -265,17 +267,17 @@ def test_idle_keys_are_dropped() -> None:
             "note": Texts(np.full(count, -1, np.int32), ()),
             "on": Numbers(ones > 0),
         }
-        engine.feed_columns(Columns(np.arange(first, first + count), columns), first + count - 1)
-        assert engine.keys == 10
-    assert engine._index.size < 2 * count
-    assert len(engine.snapshot()) < 2000
+        matcher.feed_columns(Columns(np.arange(first, first + count), columns), first + count - 1)
+        assert matcher.keys == 10
+    assert matcher._index.size < 2 * count
+    assert len(matcher.snapshot()) < 2000
 
 
 @pytest.mark.parametrize("compile_after", [None, 0], ids=["python", "machine code"])
 def test_keys_of_any_size(compile_after: int | None) -> None:
     """Small keys are their own numbers until a large one comes; then all are numbered by a table that grows."""
     keys = [5, 1, 2**40, -3, 5, 2**62, *range(0, 3_000_000_000, 999_983), 5]
-    reference, engine = KernelEngine(W1.plan, compile_after=None), KernelEngine(W1.plan, compile_after=compile_after)
+    reference, matcher = Kernel(W1.plan, compile_after=None), Kernel(W1.plan, compile_after=compile_after)
     outputs: list[Output] = []
     expected: list[Output] = []
     times = 0
@@ -289,11 +291,11 @@ def test_keys_of_any_size(compile_after: int | None) -> None:
             },
         )
         times += size
-        outputs += engine.feed_columns(batch, times - 1).outputs()
+        outputs += matcher.feed_columns(batch, times - 1).outputs()
         for at in range(0, size, 1 + size // 7):
             part = batch.part(at, min(at + 1 + size // 7, size))
             expected += reference.feed_columns(part, int(part.time[-1])).outputs()
-        assert engine.snapshot() == reference.snapshot()
+        assert matcher.snapshot() == reference.snapshot()
     assert texts(W1.plan, outputs) == texts(W1.plan, expected)
     assert [output.key[0] for output in outputs] == list(dict.fromkeys(keys))
 
@@ -306,11 +308,11 @@ def test_an_event_whose_key_is_null_is_refused() -> None:
         for place, kind in enumerate("AB")
     ]
     refused = []
-    for engine in (Interpreter(plan), KernelEngine(plan, compile_after=None)):
-        assert engine.feed([*bad, row(2, "A")], 5) == []
-        assert engine.keys == 1
-        refused.append([(one.event.stamp.ordinal, one.reason) for one in engine.take_quarantined()])
-        assert engine.take_quarantined() == []
+    for matcher in (Interpreter(plan), Kernel(plan, compile_after=None)):
+        assert matcher.feed([*bad, row(2, "A")], 5) == []
+        assert matcher.keys == 1
+        refused.append([(one.event.stamp.ordinal, one.reason) for one in matcher.take_quarantined()])
+        assert matcher.take_quarantined() == []
     assert refused[0] == refused[1] == [(0, "its key ('k',) is NULL in part; the stream says that it never is")]
 
 
@@ -334,7 +336,7 @@ def test_explain_says_which_kernel_or_why_none() -> None:
     long = replace(grouped, pattern=pt.Quantified(pt.Sequence((pt.Step("a"), pt.Step("b"))), 1, 100))
     assert explain(long) == "interpreted: its groups unroll into more than 48 places"
     with pytest.raises(RuleError, match=r"rule Grouped does not compile: the anchor \^; run it interpreted"):
-        KernelEngine(anchored)
+        Kernel(anchored)
 
 
 def test_skips_to_a_variable() -> None:
@@ -352,13 +354,13 @@ def test_skips_to_a_variable() -> None:
     assert why_interpreted(plan) is None
     for made in (plan, replace(plan, skip=Skip(SkipKind.TO_FIRST, ("a",)))):
         said: list[str] = []
-        for engine in (Interpreter(made), KernelEngine(made, compile_after=None)):
+        for matcher in (Interpreter(made), Kernel(made, compile_after=None)):
             with pytest.raises(RuleError, match="leads back to the first row") as refused:
-                engine.feed(rows, 20)
+                matcher.feed(rows, 20)
             said.append(str(refused.value))
         assert said[0] == said[1]
     to_b = replace(plan, skip=Skip(SkipKind.TO_LAST, ("b",)))
-    assert [one.payload for one in KernelEngine(to_b, compile_after=None).feed(rows, 20)] == [{"n": 4}]
+    assert [one.payload for one in Kernel(to_b, compile_after=None).feed(rows, 20)] == [{"n": 4}]
 
 
 def test_equal_runs_are_made_one() -> None:
@@ -372,7 +374,7 @@ def test_equal_runs_are_made_one() -> None:
         within_us=50,
     )
     rows = [row(time, "A") for time in range(300)] + [row(300, "B")]
-    assert len(KernelEngine(plan, compile_after=None).feed(rows, TIME_MAX)) == 1
+    assert len(Kernel(plan, compile_after=None).feed(rows, TIME_MAX)) == 1
 
 
 def test_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,7 +389,7 @@ def test_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "RUNS_MAX", 100)
     rows = [row(time, "A") for time in range(150)]
     with pytest.raises(RuleError, match="more than 100 ways to match are open for one key"):
-        KernelEngine(plan, compile_after=None).feed(rows, TIME_MAX)
+        Kernel(plan, compile_after=None).feed(rows, TIME_MAX)
 
 
 def row(time: int, kind: str, v: float = 1.0) -> Row:
@@ -408,13 +410,13 @@ def test_a_first_step_that_asks_for_its_own_match_does_not_see_the_run_before(co
     )
     assert explain(plan) == "compiled (single run)"
     rows = [row(time, kind) for time, kind in enumerate("ABAAB")]
-    outputs = KernelEngine(plan, compile_after=compile_after).feed(rows, 9)
+    outputs = Kernel(plan, compile_after=compile_after).feed(rows, 9)
     assert outputs == outputs_of(plan, rows, 9)
     assert len(outputs) == 2
 
 
-@pytest.mark.parametrize("make", [Interpreter, KernelEngine])
-def test_a_key_that_is_nan_is_the_same_after_a_restore(make: type[Interpreter] | type[KernelEngine]) -> None:
+@pytest.mark.parametrize("make", [Interpreter, Kernel])
+def test_a_key_that_is_nan_is_the_same_after_a_restore(make: type[Interpreter] | type[Kernel]) -> None:
     plan = PatternPlan(
         "ByValue",
         (Input(LEFT, ("v",)),),
@@ -423,9 +425,9 @@ def test_a_key_that_is_nan_is_the_same_after_a_restore(make: type[Interpreter] |
         (Measure("since", ex.EventTime(last("a"))),),
         within_us=10,
     )
-    engine, restored = make(plan), make(plan)
-    assert engine.feed([row(0, "A", v=float("nan"))], 0) == []
-    restored.restore(engine.snapshot())
+    matcher, restored = make(plan), make(plan)
+    assert matcher.feed([row(0, "A", v=float("nan"))], 0) == []
+    restored.restore(matcher.snapshot())
     assert len(restored.feed([row(1, "B", v=float("nan"))], 1)) == 1
 
 

@@ -12,9 +12,9 @@ from random import Random
 import numba
 import pytest
 
-from unerring.matching.engine import schemas_of
 from unerring.matching.interpreter import Interpreter
-from unerring.matching.kernel import KernelEngine, arithmetic, explain
+from unerring.matching.kernel import Kernel, arithmetic, explain
+from unerring.matching.matcher import schemas_of
 from unerring.matching.oracle import merged, outputs_of
 from unerring.matching.outputs import Output, Row, number
 from unerring.rules import expressions as ex
@@ -69,7 +69,7 @@ def other(kind: str, seed: int) -> tuple[Plan, Draw]:
     return plan, draw
 
 
-def hold_all_three(plan: Plan, machine: KernelEngine, blank: bytes, rows: list[Row], through: int, cut: Random) -> int:
+def hold_all_three(plan: Plan, machine: Kernel, blank: bytes, rows: list[Row], through: int, cut: Random) -> int:
     """Oracle, interpreter and machine code, at once and in pieces with a restore; the number of outputs."""
     expected = texts(plan, outputs_of(plan, rows, through))
     assert texts(plan, Interpreter(plan).feed(rows, through)) == expected, "interpreted"
@@ -95,7 +95,7 @@ def hold_all_three(plan: Plan, machine: KernelEngine, blank: bytes, rows: list[R
 
 def hold_rule(plan: Plan, draw: Draw, streams: int, first: int = 0) -> int:
     """One rule, compiled once, on many random streams; the number of outputs."""
-    machine = KernelEngine(plan, compile_after=0)
+    machine = Kernel(plan, compile_after=0)
     blank = machine.snapshot()
     found = 0
     for seed in range(first, first + streams):

@@ -10,7 +10,7 @@ import pytest
 from unerring import any_of, each, first, fn, last, rule, step, time_of
 from unerring.matching import oracle
 from unerring.matching.interpreter import Interpreter
-from unerring.matching.kernel import KernelEngine, why_interpreted
+from unerring.matching.kernel import Kernel, why_interpreted
 from unerring.matching.oracle.search import Path, Search
 from unerring.matching.outputs import Output, Row
 from unerring.model import TIME_MAX, RuleError
@@ -36,8 +36,8 @@ def loops(pattern: Pattern, text: str, select: Any = "all") -> list[str]:
     rows = [Row(0, event) for event in letters(text)]
     expected = oracle.outputs_of(made.plan, rows)
     assert why_interpreted(made.plan) is None, why_interpreted(made.plan)
-    for engine in (Interpreter(made.plan), KernelEngine(made.plan, compile_after=None)):
-        assert sorted(map(repr, engine.feed(rows, TIME_MAX))) == sorted(map(repr, expected)), engine
+    for matcher in (Interpreter(made.plan), Kernel(made.plan, compile_after=None)):
+        assert sorted(map(repr, matcher.feed(rows, TIME_MAX))) == sorted(map(repr, expected)), matcher
     return sorted(map(_told, expected))
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from unerring.app.duckdb_tables import DuckTables
 from unerring.model import RuleError
 from unerring.pipeline.sql_tables import SparkTables, match, rows_of
-from unerring.sql.duckdb_tables import DuckTables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from unerring.app.duckdb_tables import DuckTables
+from unerring.matching.tables import TableMatcher, outputs_of
 from unerring.model import ColumnType, Event, Stamp
-from unerring.sql.batch import BatchEngine, outputs_of
 from unerring.sql.dialect import RowPattern, parse_statement
-from unerring.sql.duckdb_tables import DuckTables
 from unerring.sql.names import columns_of
 from unerring.sql.recognition import PARTITION, Recognition, compile_recognition
 from unerring.sql.source import Source
@@ -17,7 +17,7 @@ from unerring.sql.source import Source
 Rows = list[dict[str, Any]]
 
 
-def query(sql: str, engine: BatchEngine = BatchEngine.BACKTRACK, steps_max: int = 1_000_000, **tables: Any) -> Rows:
+def query(sql: str, engine: TableMatcher = TableMatcher.INTERPRETER, steps_max: int = 1_000_000, **tables: Any) -> Rows:
     """The rows of a statement over tables given as lists of dictionaries or as Arrow tables."""
     engine_tables = DuckTables(engine, steps_max)
     for name, rows in tables.items():
@@ -33,10 +33,10 @@ def recognition_of(sql: str, **columns: ColumnType) -> Recognition:
     return compile_recognition(node, columns_of((name, kind, kind) for name, kind in columns.items()), source, "m")
 
 
-def matched(recognition: Recognition, rows: Rows, engine: BatchEngine, times: list[int]) -> list[dict[str, Any]]:
+def matched(recognition: Recognition, rows: Rows, engine: TableMatcher, times: list[int]) -> list[dict[str, Any]]:
     """The output rows of one partition, without DuckDB; `times` in microseconds."""
     events = [
         Event("input", Stamp(time, number), (), {**row, PARTITION: 0})
         for number, (row, time) in enumerate(zip(rows, times, strict=True))
     ]
-    return [payload for _, payload in outputs_of(recognition, [(0, events)], engine)]
+    return [payload for _, payload in outputs_of(recognition.batch_plan(), [(0, events)], recognition.place, engine)]

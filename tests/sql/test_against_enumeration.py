@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from unerring.matching.tables import TableMatcher
 from unerring.model import ColumnType
-from unerring.sql.batch import BatchEngine
 
 from .sqlrun import matched, recognition_of
 
@@ -126,7 +126,7 @@ def check(chance: random.Random) -> None:
         f"{limit} {'DEFINE ' + define if define else ''})"
     )
     recognition = recognition_of(sql, x=ColumnType.INT, at=ColumnType.TIME)
-    answer = matched(recognition, [{"x": x} for x in rows], BatchEngine.BACKTRACK, times)
+    answer = matched(recognition, [{"x": x} for x in rows], TableMatcher.INTERPRETER, times)
     assert [row["word"] for row in answer] == expected(node, rows, times, within, to_next), (sql, rows, times)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from unerring import event_of, run_on, sql_rule, stream
-from unerring.matching.choice import engine_for
+from unerring.matching.choice import matcher_for
+from unerring.matching.tables import TableMatcher
 from unerring.model import RuleError
-from unerring.sql.batch import BatchEngine
 from unerring.sql.limits import DEPTH_MAX, SIZE_MAX, WORDS_MAX
 
 from .sqlrun import query
@@ -63,7 +63,7 @@ CHAINS: dict[str, Callable[[int], str]] = {
 
 @pytest.mark.parametrize("kind", CHAINS)
 def test_operators_in_a_row(kind: str) -> None:
-    for engine in BatchEngine:
+    for engine in TableMatcher:
         assert query(where(CHAINS[kind](100)), engine, t=TABLE) == [{"n": 2}]
     for length in (200, 6_000):
         with pytest.raises(RuleError, match=r"^line 3, column \d+: more than 120 operators in a row"):
@@ -99,7 +99,7 @@ def test_a_rule_on_a_stream_has_the_same_bounds() -> None:
     made = sql_rule("Sums", text.format(CHAINS["sum"](100)), Reading)
     events = [event_of(Reading(1, 5), 1), event_of(Reading(1, 6), 2)]
     assert [event.payload for event in run_on(made, events)] == [{"k": 1, "peak": 5}]
-    assert engine_for(made.plan).feed([], 5) == []
+    assert matcher_for(made.plan).feed([], 5) == []
     for condition in (CHAINS["sum"](3_000), "(" * 3_000 + "x > 1" + ")" * 3_000, "\udcff"):
         with pytest.raises(RuleError, match=r"^rule Sums: line 1, column \d+: "):
             sql_rule("Sums", text.format(condition), Reading)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from unerring.matching.tables import TableMatcher
 from unerring.model import RuleError
-from unerring.sql.batch import BatchEngine
 
 from .sqlrun import query
 
@@ -160,6 +160,6 @@ def test_ambiguous_names() -> None:
 @pytest.mark.parametrize("kind", ["TO FIRST A", "TO LAST A", "TO A"])
 def test_both_engines_refuse_to_skip_to_the_start(kind: str) -> None:
     sql = wrap(f"ORDER BY id AFTER MATCH SKIP {kind} PATTERN (A B)")
-    for engine in BatchEngine:
+    for engine in TableMatcher:
         with pytest.raises(RuleError, match=r"^line 3, column 13: .*the first row"):
             query(sql, engine, t=TABLE)

@@ -94,7 +94,7 @@ def test_several_tables(tmp_path: Path, capsysbinary: pytest.CaptureFixture[byte
     )
 
 
-@pytest.mark.parametrize("engine", ["oracle", "kernel", "backtrack"])
+@pytest.mark.parametrize("engine", ["oracle", "kernel", "interpreter", "backtrack"])
 def test_every_engine_gives_the_same(engine: str, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     path = write(tmp_path, "t.csv")
     assert ask(capsysbinary, SQL, "--table", f"t={path}", "--engine", engine) == (0, FOUND, "")
@@ -106,7 +106,7 @@ def test_explain_names_what_stays_interpreted(tmp_path: Path, capsysbinary: pyte
         "LAST(v) AS v, LAST(at) AS at", "LAST(v) AS w"
     )
     code, (plan,), _ = ask(capsysbinary, all_rows, "--table", f"t={path}", "--explain", "--json")
-    assert (code, plan["pattern"], plan["engine"]) == (0, "(A B)", "interpreted")
+    assert (code, plan["pattern"], plan["matcher"]) == (0, "(A B)", "interpreted")
     assert "all rows" in plan["why"]
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
 from unerring.matching.interpreter import search
+from unerring.matching.tables import TableMatcher, outputs_of
 from unerring.model import Event, RuleError, Stamp
 from unerring.rules import patterns as pt
-from unerring.sql import backtrack
-from unerring.sql.batch import BatchEngine, outputs_of
-from unerring.sql.recognition import PARTITION
+from unerring.sql.recognition import PARTITION, ROW
 
 from .sqlrun import recognition_of
 from .statements import COLUMNS, Partitions, statement
@@ -24,11 +24,12 @@ ATTEMPTS_MAX = 20_000
 GAVE_UP = "gave up"
 
 
-def answer(sql: str, partitions: Partitions, engine: BatchEngine) -> list[str] | str:
+def answer(sql: str, partitions: Partitions, engine: TableMatcher) -> list[str] | str:
     """The output rows, or what was wrong."""
-    steps_max = None if engine is BatchEngine.BACKTRACK else ATTEMPTS_MAX
+    steps_max = None if engine is TableMatcher.INTERPRETER else ATTEMPTS_MAX
+    made = recognition_of(sql, **COLUMNS)
     try:
-        return [repr(row) for row in outputs_of(recognition_of(sql, **COLUMNS), partitions, engine, steps_max)]
+        return [repr(row) for row in outputs_of(made.batch_plan(), partitions, "here", engine, steps_max)]
     except RuleError as error:
         if "attempts from one row" in str(error) or "ways were tried" in str(error):
             return GAVE_UP
@@ -37,11 +38,11 @@ def answer(sql: str, partitions: Partitions, engine: BatchEngine) -> list[str] |
         return "back to the first row" if "first row" in str(error) else "no row to skip to"
 
 
-def check(seed: int, engines: Iterable[BatchEngine] = (BatchEngine.BACKTRACK, BatchEngine.KERNEL)) -> str:
+def check(seed: int, engines: Iterable[TableMatcher] = (TableMatcher.INTERPRETER, TableMatcher.KERNEL)) -> str:
     """Raise unless these engines, where they answer, give the oracle's answer; the oracle's, in a word."""
     sql, partitions = statement(seed)
-    expected = answer(sql, partitions, BatchEngine.ORACLE)
-    answers = {BatchEngine.ORACLE: expected}
+    expected = answer(sql, partitions, TableMatcher.ORACLE)
+    answers = {TableMatcher.ORACLE: expected}
     for engine in engines:
         answers[engine] = answer(sql, partitions, engine)
     given = {engine: found for engine, found in answers.items() if found != GAVE_UP}
@@ -68,48 +69,51 @@ def test_an_engine_that_explodes_says_so() -> None:
     payload = {"x": 1, "y": 1.0, "k": "p", PARTITION: 0}
     times = (2, 5, 8, 9, 9, 10, 12, 12)
     partitions = [(0, [Event("input", Stamp(time, place), (), payload) for place, time in enumerate(times)])]
-    assert answer(EXPLODES, partitions, BatchEngine.ORACLE) == GAVE_UP
-    assert answer(EXPLODES, partitions, BatchEngine.BACKTRACK) == []
-    assert answer(EXPLODES, partitions, BatchEngine.KERNEL) == []
+    assert answer(EXPLODES, partitions, TableMatcher.ORACLE) == GAVE_UP
+    assert answer(EXPLODES, partitions, TableMatcher.INTERPRETER) == []
+    assert answer(EXPLODES, partitions, TableMatcher.KERNEL) == []
 
 
 # --- mutants: each breaks one thing in an engine, and the random statements must find it ---
 
 
-def within_is_exclusive(patch: pytest.MonkeyPatch) -> BatchEngine:
-    made = backtrack.Matcher.__init__
+def within_is_exclusive(patch: pytest.MonkeyPatch) -> TableMatcher:
+    made = search.SearchPlan.__init__
 
-    def exclusive(self: backtrack.Matcher, plan: backtrack.PatternPlan, steps_max: int = 1000) -> None:
-        made(self, plan if plan.within_us is None else replace(plan, within_us=plan.within_us - 1), steps_max)
+    def exclusive(self: search.SearchPlan, plan: search.PatternPlan, *args: Any) -> None:
+        made(self, plan if plan.within_us is None else replace(plan, within_us=plan.within_us - 1), *args)
 
-    patch.setattr(backtrack.Matcher, "__init__", exclusive)
-    return BatchEngine.BACKTRACK
+    patch.setattr(search.SearchPlan, "__init__", exclusive)
+    return TableMatcher.INTERPRETER
 
 
-def too_late_once_is_too_late_for_ever(patch: pytest.MonkeyPatch) -> BatchEngine:
+def too_late_once_is_too_late_for_ever(patch: pytest.MonkeyPatch) -> TableMatcher:
     """What a start row could not reach in time is remembered for the next one."""
-    made = backtrack._Partition.__init__
+    made = search.SearchPlan.__init__
 
-    def forgetful(self: backtrack._Partition, *args: object) -> None:
-        made(self, *args)  # type: ignore[arg-type]
-        self.start_matters = False
+    def forgetful(self: search.SearchPlan, *args: Any) -> None:
+        made(self, *args)
+        self.shares = True
 
-    patch.setattr(backtrack._Partition, "__init__", forgetful)
-    return BatchEngine.BACKTRACK
-
-
-def within_runs_from_the_row_before(patch: pytest.MonkeyPatch) -> BatchEngine:
-    def sliding(self: search.Search, thread: search.Thread, within_us: int | None) -> int:
-        if self._m.within_us is None or thread.link is None:
-            return search.TIME_MAX
-        return self._rows.by_number[thread.link.at].stamp.time + self._m.within_us
-
-    patch.setattr(search.Search, "_deadline", sliding)
-    return BatchEngine.KERNEL
+    patch.setattr(search.SearchPlan, "__init__", forgetful)
+    return TableMatcher.INTERPRETER
 
 
-def reluctant_is_greedy(patch: pytest.MonkeyPatch) -> BatchEngine:
-    made = backtrack.compile_program
+def within_runs_from_the_row_before(patch: pytest.MonkeyPatch) -> TableMatcher:
+    bind = search.Search._bind
+
+    def sliding(self: search.Search, variable: int, index: int, held: search.Registers) -> search.Registers | None:
+        after = bind(self, variable, index, held)
+        if after is not None and self._m.within_us is not None:
+            self._limit = self._rows.by_number[index].stamp.time + self._m.within_us
+        return after
+
+    patch.setattr(search.Search, "_bind", sliding)
+    return TableMatcher.KERNEL
+
+
+def reluctant_is_greedy(patch: pytest.MonkeyPatch) -> TableMatcher:
+    made = search.assemble
 
     def greedy(node: pt.Pattern) -> pt.Pattern:
         changed = {
@@ -119,18 +123,20 @@ def reluctant_is_greedy(patch: pytest.MonkeyPatch) -> BatchEngine:
         }
         return replace(node, **changed, **({"greedy": True} if isinstance(node, pt.Quantified) else {}))
 
-    patch.setattr(backtrack, "compile_program", lambda pattern, names: made(greedy(pattern), names))
-    return BatchEngine.BACKTRACK
+    patch.setattr(search, "assemble", lambda pattern, *args: made(greedy(pattern), *args))
+    return TableMatcher.INTERPRETER
 
 
-def an_empty_match_is_none(patch: pytest.MonkeyPatch) -> BatchEngine:
-    find = backtrack._Partition.find
-    patch.setattr(
-        backtrack._Partition,
-        "find",
-        lambda self, start: found if (found := find(self, start)) is not None and found.labels else None,
-    )
-    return BatchEngine.BACKTRACK
+def an_empty_match_is_none(patch: pytest.MonkeyPatch) -> TableMatcher:
+    run = search.Search.run
+
+    def never_empty(self: search.Search, stack: search.Stack) -> search.Outcome:
+        outcome = run(self, stack)
+        empty = outcome[0] is search.Status.MATCH and outcome[1] is not None and outcome[1].link is None
+        return search._NO_OUTCOME if empty else outcome
+
+    patch.setattr(search.Search, "run", never_empty)
+    return TableMatcher.INTERPRETER
 
 
 @pytest.mark.parametrize(
@@ -144,7 +150,7 @@ def an_empty_match_is_none(patch: pytest.MonkeyPatch) -> BatchEngine:
     ],
 )
 def test_a_broken_engine_is_caught(
-    mutant: Callable[[pytest.MonkeyPatch], BatchEngine], monkeypatch: pytest.MonkeyPatch
+    mutant: Callable[[pytest.MonkeyPatch], TableMatcher], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = mutant(monkeypatch)
 
@@ -154,3 +160,27 @@ def test_a_broken_engine_is_caught(
 
     with pytest.raises(AssertionError, match="seed"):
         look()
+
+
+def test_what_has_failed_is_remembered_with_what_conditions_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A choice that failed once is tried again where other rows are bound, if a condition can tell."""
+    sql = (
+        "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY at MEASURES count(C.*) AS c, count(*) AS n PATTERN ((A | C)+ B) "
+        "DEFINE A AS x < 9, C AS x < 9, B AS x = 9 AND count(C.*) = 2)"
+    )
+    events = [Event("input", Stamp(n, n), (), {"x": x, PARTITION: 0}) for n, x in enumerate((1, 1, 1, 1, 9))]
+    found = [repr((0, {"c": 2, "n": 5, ROW: 4}))]
+    assert [answer(sql, [(0, events)], matcher) for matcher in TableMatcher] == [found] * 3
+
+    class Alike(tuple[Any, ...]):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __hash__(self) -> int:
+            return 0
+
+    bound = search.bound
+    monkeypatch.setattr(search, "bound", lambda *args: Alike(bound(*args)))
+    assert answer(sql, [(0, events)], TableMatcher.INTERPRETER) == []

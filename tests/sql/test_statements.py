@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from unerring.matching.tables import TableMatcher
 from unerring.model import RuleError
-from unerring.sql.batch import BatchEngine
 
 from .sqlrun import query
 
@@ -104,7 +104,7 @@ def test_navigation_stays_in_its_partition() -> None:
 SECONDS = [{"at": dt.datetime(2026, 1, 1, 0, 0, s), "x": x} for s, x in ((0, 1), (4, 2), (10, 2), (11, 1), (22, 2))]
 
 
-@pytest.mark.parametrize("engine", BatchEngine)
+@pytest.mark.parametrize("engine", TableMatcher)
 @pytest.mark.parametrize(
     ("within", "expected"),
     [
@@ -116,7 +116,7 @@ SECONDS = [{"at": dt.datetime(2026, 1, 1, 0, 0, s), "x": x} for s, x in ((0, 1),
         ("WITHIN INTERVAL '0 00:00:04' DAY TO SECOND", [(1, 2)]),
     ],
 )
-def test_within(within: str, expected: list[tuple[int, ...]], engine: BatchEngine) -> None:
+def test_within(within: str, expected: list[tuple[int, ...]], engine: TableMatcher) -> None:
     sql = (
         "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY at MEASURES string_agg(CAST(x AS varchar), '') AS w "
         f"PATTERN (A B+) {within} DEFINE A AS x = 1, B AS x = 2)"
@@ -126,8 +126,8 @@ def test_within(within: str, expected: list[tuple[int, ...]], engine: BatchEngin
     assert [row["w"] for row in query(sql, engine, t=SECONDS)] == words + later
 
 
-@pytest.mark.parametrize("engine", BatchEngine)
-def test_what_was_too_late_for_one_start_is_tried_for_the_next(engine: BatchEngine) -> None:
+@pytest.mark.parametrize("engine", TableMatcher)
+def test_what_was_too_late_for_one_start_is_tried_for_the_next(engine: TableMatcher) -> None:
     rows = [{"at": dt.datetime(2026, 1, 1, 0, 0, s), "x": x} for s, x in ((0, 1), (1, 1), (4, 2))]
     sql = (
         "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY at MEASURES count(*) AS n PATTERN (A+ B) WITHIN INTERVAL '3' SECOND "
@@ -303,7 +303,7 @@ def test_at_the_bound_the_search_says_so() -> None:
         "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY n MEASURES count(*) AS c PATTERN ((A | C)+ B) "
         "DEFINE A AS string_agg(CLASSIFIER(), '') <> '', B AS x = 2)"
     )
-    with pytest.raises(RuleError, match="tried in 5000 ways from row 1 of its partition"):
+    with pytest.raises(RuleError, match="more than 5000 ways were tried from row 1 of its partition"):
         query(sql, steps_max=5000, t=ONES)
 
 

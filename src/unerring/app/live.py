@@ -25,7 +25,7 @@ from unerring.correlation import Application, CorrelationConfig, Hosting, NodeSp
 from unerring.correlation.messages import MEMBERSHIP, is_keeper
 from unerring.correlation.record import node_of
 from unerring.log import BadEvent, EventLog, Quarantine, Reason
-from unerring.matching.engine import Quarantined
+from unerring.matching.matcher import Quarantined
 from unerring.model import TIME_MIN, CallerError, ConfigError, LogError, UnerringError, WorldError
 from unerring.runtime.live import Cluster, Host, addresses_on, free_addresses, place, process_names
 from unerring.runtime.live import cluster as clusters
@@ -218,9 +218,10 @@ async def run_node(data: Path, name: str) -> None:
 
 
 def _engine(plans: Sequence[Plan]) -> Hosting:
-    from unerring.runtime.compiling import live_engine
+    from unerring.matching.choice import matcher_for
+    from unerring.runtime.compiling import submit
 
-    return Hosting([live_engine(plan) for plan in plans])
+    return Hosting([matcher_for(plan, submit) for plan in plans])
 
 
 def _quarantine(data: Path) -> Any:

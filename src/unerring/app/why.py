@@ -16,7 +16,7 @@ from unerring.app.folder import LOG
 from unerring.audit.evidence import EVENTS_MAX, making
 from unerring.log import Chain, EventLog
 from unerring.log.tables import events_of
-from unerring.matching.engine import Router
+from unerring.matching.matcher import Router
 from unerring.matching.oracle.windows import window_of
 from unerring.matching.outputs import Row
 from unerring.model import TIME_MAX, CallerError, Event, Stamp

@@ -16,16 +16,18 @@ import typer
 from unerring.model import CallerError
 
 if TYPE_CHECKING:
-    from unerring.sql.duckdb_tables import DuckTables
+    from unerring.app.duckdb_tables import DuckTables
 
 
 class Engine(StrEnum):
     """What looks for the matches."""
 
-    backtrack = "backtrack"
-    oracle = "oracle"
+    interpreter = "interpreter"
     kernel = "kernel"
+    oracle = "oracle"
     spark = "spark"
+    backtrack = "backtrack"
+    """An old name of the interpreter."""
 
 
 def command(
@@ -40,7 +42,7 @@ def command(
             metavar="NAME=COLUMNS", help='Its columns, such as "t=id bigint, v double, at timestamp". Repeatable.'
         ),
     ] = None,
-    engine: Annotated[Engine, typer.Option(help="The matcher, or spark.")] = Engine.backtrack,
+    engine: Annotated[Engine, typer.Option(help="The matcher, or spark.")] = Engine.interpreter,
     steps_max: Annotated[
         int | None,
         typer.Option(min=1, help="Give up on a row after this many attempts, instead of the matcher's own limit."),
@@ -54,18 +56,19 @@ def command(
 ) -> None:
     """Run SQL with MATCH_RECOGNIZE on files and print the rows as JSON lines.
 
-    Each row is one JSON object with its keys in the order of SELECT. An error message names
-    the line and column, and the exit code is 2. All engines give the same rows: backtrack starts at once and runs
+    Each row is one JSON object with its keys in the order of SELECT. An error message names the line and column, and
+    the exit code is 2. All engines give the same rows: interpreter (once called backtrack) starts at once and runs
     everything, kernel is the matcher of streams (compiled where it can be), oracle is the definition, and slow; with
     spark the statement runs on Spark.
     """
+    from unerring.app.duckdb_tables import DuckTables
     from unerring.log import local_folder
-    from unerring.sql.batch import BatchEngine
-    from unerring.sql.duckdb_tables import DuckTables
+    from unerring.matching.tables import TableMatcher
 
     text = _from_stdin() if sql == "-" else sql
     schemas = {name: _columns(name, columns) for name, columns in map(_assignment, schema or [])}
-    tables = DuckTables(BatchEngine.BACKTRACK if engine is Engine.spark else BatchEngine(engine.value), steps_max)
+    by_name = engine in (Engine.kernel, Engine.oracle)
+    tables = DuckTables(TableMatcher(engine.value) if by_name else TableMatcher.INTERPRETER, steps_max)
     added: list[str] = []
     for name, file in map(_assignment, table or []):
         if name.lower() in added:

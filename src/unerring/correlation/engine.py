@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from unerring.matching import engine as rules
+from unerring.matching import matcher as rules
 from unerring.matching.outputs import Row, number
 from unerring.model import Event, Stamp, StreamSchema
 
@@ -51,7 +51,7 @@ class HandOver(msgspec.Struct, frozen=True):
 class Hosting:
     """The rules of one node as one engine: each is fed the rows of its inputs, and makes its own streams."""
 
-    def __init__(self, engines: Sequence[rules.Engine]) -> None:
+    def __init__(self, engines: Sequence[rules.Matcher]) -> None:
         self.engines = list(engines)
         self._inputs = [frozenset(source.schema.name for source in engine.plan.inputs) for engine in self.engines]
         self._schemas: dict[str, StreamSchema] = {}

@@ -1,13 +1,15 @@
-"""Which engine runs a plan: the compiled kernel where it can, the interpreter where it cannot. Both give the same.
+"""Which matcher runs a plan: the compiled kernel where it can, the interpreter where it cannot. Both give the same.
 
-The kernel says so itself: `why_interpreted(plan)` of `unerring.matching.kernel` is None for what it runs, and its
-`engine_for(plan)` makes the engine. It is loaded only here, when it is needed: it brings a compiler with it.
+Everybody asks here: the Spark engine, the live engine, statements on tables. The kernel is loaded only when it is
+needed: it brings NumPy and a compiler with it.
 """
 
 from __future__ import annotations
 
-from unerring.matching.engine import Engine
+from collections.abc import Callable
+
 from unerring.matching.interpreter import Interpreter
+from unerring.matching.matcher import Matcher
 from unerring.rules.plan import OperatorPlan, Plan
 
 
@@ -20,10 +22,16 @@ def why_interpreted(plan: Plan) -> str | None:
     return kernel.why_interpreted(plan)
 
 
-def engine_for(plan: Plan, attempts_max: int | None = None) -> Engine:
-    """The fastest engine that runs this plan. `attempts_max` is the interpreter's bound."""
+def matcher_for(
+    plan: Plan, submit: Callable[[Callable[[], None]], object] | None = None, attempts_max: int | None = None
+) -> Matcher:
+    """The fastest matcher that runs this plan. Machine code is kept in the user's cache.
+
+    `submit` compiles elsewhere, beside a stream that must not stall; without it, the batch at which compilation is due
+    waits. `attempts_max` is the interpreter's bound on the ways to match that one start row may try.
+    """
     if why_interpreted(plan) is not None:
         return Interpreter(plan, attempts_max)
     from unerring.matching import kernel
 
-    return kernel.engine_for(plan)
+    return kernel.Kernel(plan, cache=kernel.code_folder(), submit=submit)

@@ -50,7 +50,7 @@ def describe(plan: pl.Plan, judge: Judge) -> dict[str, Any]:
         "null_where": _faults(plan),
         "certain": _certain(plan),
         "state": _state(plan),
-        "engine": "compiled" if reason is None else "interpreted",
+        "matcher": "compiled" if reason is None else "interpreted",
         "why": reason or "",
     }
 

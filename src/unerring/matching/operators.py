@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Sequence
 from typing import Any, Final
 
-from unerring.matching.engine import Quarantined
+from unerring.matching.matcher import Quarantined
 from unerring.matching.outputs import RANK_DEADLINE, Output, Row
 from unerring.model import TIME_MAX, Event, Key, RuleError, Stamp, UnerringError
 from unerring.rules.operators import Operator, Payload

@@ -1,9 +1,9 @@
-"""Rows in, outputs out: what an engine is fed, what it answers, and how answers become numbered events.
+"""Rows in, outputs out: what a matcher is fed, what it answers, and how answers become numbered events.
 
 An output is decided at a *position* of the merged input: an event's `(time, rank, ordinal)`, or a deadline's
 `(time, RANK_DEADLINE, 0)`, which comes after all events of its time. Since a time is released as a whole, sorting the
 outputs of one time by (rank, ordinal, key, index) and counting them gives the same ordinals everywhere, however the
-keys were spread over engines.
+keys were spread over matchers.
 """
 
 from __future__ import annotations

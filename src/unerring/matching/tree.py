@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from unerring.matching.engine import Engine, Quarantined, schemas_of
 from unerring.matching.interpreter import Interpreter
+from unerring.matching.matcher import Matcher, Quarantined, schemas_of
 from unerring.matching.merge import ROWS_MAX, Merge, MergeState
 from unerring.matching.outputs import number
 from unerring.model import TIME_MAX, Event, Stamp
@@ -17,7 +17,7 @@ from unerring.rules.tree import plans_of, ranks_of, sources_of
 
 
 class TreeState(msgspec.Struct, frozen=True, array_like=True):
-    """A snapshot: of each rule its merge and its engine."""
+    """A snapshot: of each rule its merge and its matcher."""
 
     rules: tuple[tuple[str, MergeState, bytes], ...]
 
@@ -29,12 +29,12 @@ class QueryTree:
         self,
         plans: Iterable[Plan],
         ranks: Mapping[str, int] | None = None,
-        make: Callable[[Plan], Engine] = Interpreter,
+        make: Callable[[Plan], Matcher] = Interpreter,
         rows_max: int = ROWS_MAX,
     ) -> None:
         self.plans = tuple(plans)
         self.ranks = dict(ranks or ranks_of(self.plans))
-        self.engines: dict[str, Engine] = {plan.name: make(plan) for plan in self.plans}
+        self.matchers: dict[str, Matcher] = {plan.name: make(plan) for plan in self.plans}
         self._merges: dict[str, Merge] = {}
         self._readers: dict[str, list[str]] = {}
         for plan in self.plans:
@@ -63,12 +63,12 @@ class QueryTree:
         """Everything that is certain by now: level by level, since inputs stand before those who read them."""
         made: list[Event] = []
         for plan in self.plans:
-            engine = self.engines[plan.name]
+            matcher = self.matchers[plan.name]
             rows, through = self._merges[plan.name].release()
-            if not rows and through <= engine.through:
+            if not rows and through <= matcher.through:
                 continue
             schemas = schemas_of(plan)
-            events = number(engine.feed(rows, through), schemas)
+            events = number(matcher.feed(rows, through), schemas)
             for event in events:
                 self.push(event)
             for name in schemas:
@@ -77,16 +77,16 @@ class QueryTree:
         return made
 
     def take_quarantined(self) -> list[Quarantined]:
-        return [refused for engine in self.engines.values() for refused in engine.take_quarantined()]
+        return [refused for matcher in self.matchers.values() for refused in matcher.take_quarantined()]
 
     def snapshot(self) -> bytes:
-        rules = tuple((n, self._merges[n].state(), engine.snapshot()) for n, engine in self.engines.items())
+        rules = tuple((n, self._merges[n].state(), matcher.snapshot()) for n, matcher in self.matchers.items())
         return msgspec.msgpack.encode(TreeState(rules))
 
     def restore(self, state: bytes) -> None:
-        for name, merge, engine in msgspec.msgpack.decode(state, type=TreeState).rules:
+        for name, merge, matcher in msgspec.msgpack.decode(state, type=TreeState).rules:
             self._merges[name].restore(merge)
-            self.engines[name].restore(engine)
+            self.matchers[name].restore(matcher)
 
 
 def run_on(rules: Rule | Iterable[Rule], events: Iterable[Event], through: int = TIME_MAX) -> list[Event]:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unerring.matching.kernel.columns import Column, Columns, Numbers, Texts
-from unerring.matching.kernel.engine import KernelEngine
-from unerring.matching.kernel.outputs import OutputColumns
+from unerring.matching.kernel import Columns, Kernel, Numbers, OutputColumns, Texts
+from unerring.matching.kernel.columns import Column
 from unerring.model import ColumnType, Event, StreamSchema
 from unerring.pipeline.feeding import columns_of, staged_schema
 
@@ -21,37 +20,37 @@ class ColumnFeed:
 
     coded = True
 
-    def __init__(self, engine: KernelEngine, ranks: dict[str, int]) -> None:
-        self._engine = engine
+    def __init__(self, kernel: Kernel, ranks: dict[str, int]) -> None:
+        self._kernel = kernel
         self._ranks = ranks
-        self._schemas = {source.schema.name: source.schema for source in engine.plan.inputs}
-        self.columns = columns_of(engine.plan)
+        self._schemas = {source.schema.name: source.schema for source in kernel.plan.inputs}
+        self.columns = columns_of(kernel.plan)
 
     @property
     def keys(self) -> int:
-        return self._engine.keys
+        return self._kernel.keys
 
     def feed(self, tables: dict[str, pa.Table], through_us: int) -> dict[str, pa.Table]:
         parts = [
             as_columns(tables[name], schema, self._ranks[name], number, self.columns[name])
             for number, (name, schema) in enumerate(self._schemas.items())
         ]
-        found = self._engine.feed_columns(parts[0] if len(parts) == 1 else merged(parts), through_us)
+        found = self._kernel.feed_columns(parts[0] if len(parts) == 1 else merged(parts), through_us)
         return {
-            schema.name: as_staged(found, staged_schema(self._engine.plan, schema))
+            schema.name: as_staged(found, staged_schema(self._kernel.plan, schema))
             if schema.name == found.stream
-            else staged_schema(self._engine.plan, schema).empty_table()
-            for schema in self._engine.plan.outputs
+            else staged_schema(self._kernel.plan, schema).empty_table()
+            for schema in self._kernel.plan.outputs
         }
 
     def snapshot(self) -> bytes:
-        return self._engine.snapshot()
+        return self._kernel.snapshot()
 
     def restore(self, state: bytes) -> None:
-        self._engine.restore(state)
+        self._kernel.restore(state)
 
     def take_quarantined(self) -> list[tuple[Event, str]]:
-        return [(refused.event, refused.reason) for refused in self._engine.take_quarantined()]
+        return [(refused.event, refused.reason) for refused in self._kernel.take_quarantined()]
 
 
 def as_columns(table: pa.Table, schema: StreamSchema, rank: int, number: int, names: tuple[str, ...]) -> Columns:

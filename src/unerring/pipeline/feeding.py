@@ -1,4 +1,4 @@
-"""Between columns and engines: a bucket's rows go in as Arrow tables, staged outputs come out as Arrow tables."""
+"""Between columns and matchers: a bucket's rows go in as Arrow tables, staged outputs come out as Arrow tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from heapq import merge
 from typing import TYPE_CHECKING, Any, Protocol
 
 from unerring.log.tables import events_of
-from unerring.matching.engine import Engine
+from unerring.matching.matcher import Matcher
 from unerring.matching.outputs import Output, Row, merge_order
 from unerring.model import ColumnType, Event, StreamSchema
 from unerring.rules import OperatorPlan, Plan
@@ -41,6 +41,16 @@ class Feed(Protocol):
     def take_quarantined(self) -> list[tuple[Event, str]]: ...
 
 
+def feed_of(plan: Plan, ranks: dict[str, int]) -> Feed:
+    """A fresh matcher for a plan, with its columns in and out."""
+    from unerring.matching.choice import matcher_for
+    from unerring.matching.kernel import Kernel
+    from unerring.pipeline.columns import ColumnFeed
+
+    matcher = matcher_for(plan)
+    return ColumnFeed(matcher, ranks) if isinstance(matcher, Kernel) else RowFeed(matcher, ranks)
+
+
 def columns_of(plan: Plan) -> dict[str, tuple[str, ...]]:
     """For each input stream the columns that a plan can look at. A user's operator may look at all."""
     named = {node.name for node in _attributes(plan)}
@@ -64,33 +74,33 @@ def _attributes(value: object) -> Iterator[Attribute]:
 
 
 class RowFeed:
-    """Feeds an engine event by event: for interpreted rules and users' operators."""
+    """Feeds a matcher event by event: for interpreted rules and users' operators."""
 
     coded = False
 
-    def __init__(self, engine: Engine, ranks: dict[str, int]) -> None:
-        self._engine = engine
+    def __init__(self, matcher: Matcher, ranks: dict[str, int]) -> None:
+        self._matcher = matcher
         self._ranks = ranks
-        self._schemas = {source.schema.name: source.schema for source in engine.plan.inputs}
-        self.columns = columns_of(engine.plan)
+        self._schemas = {source.schema.name: source.schema for source in matcher.plan.inputs}
+        self.columns = columns_of(matcher.plan)
 
     @property
     def keys(self) -> int:
-        return self._engine.keys
+        return self._matcher.keys
 
     def feed(self, tables: dict[str, pa.Table], through_us: int) -> dict[str, pa.Table]:
         lanes = [self._rows(name, table) for name, table in tables.items()]
-        outputs = self._engine.feed(list(merge(*lanes, key=merge_order)), through_us)
-        return staged(self._engine.plan, outputs)
+        outputs = self._matcher.feed(list(merge(*lanes, key=merge_order)), through_us)
+        return staged(self._matcher.plan, outputs)
 
     def snapshot(self) -> bytes:
-        return self._engine.snapshot()
+        return self._matcher.snapshot()
 
     def restore(self, state: bytes) -> None:
-        self._engine.restore(state)
+        self._matcher.restore(state)
 
     def take_quarantined(self) -> list[tuple[Event, str]]:
-        return [(refused.event, refused.reason) for refused in self._engine.take_quarantined()]
+        return [(refused.event, refused.reason) for refused in self._matcher.take_quarantined()]
 
     def _rows(self, name: str, table: pa.Table) -> Iterator[Row]:
         schema, rank = self._schemas[name], self._ranks[name]
@@ -110,7 +120,7 @@ def staged_schema(plan: Plan, output: StreamSchema) -> pa.Schema:
 
 
 def staged(plan: Plan, outputs: list[Output]) -> dict[str, pa.Table]:
-    """Outputs of an engine as columns, by output stream."""
+    """Outputs of a matcher as columns, by output stream."""
     import pyarrow as pa
 
     tables: dict[str, pa.Table] = {}

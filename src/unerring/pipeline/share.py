@@ -11,8 +11,7 @@ import msgspec
 
 from unerring.log import BadEvent, Chain, Quarantine, Reason, Span, buckets_of
 from unerring.model import TIME_MIN, LogError, RuleError, StreamSchema, invariant, protect, verified
-from unerring.pipeline.engines import feed_of
-from unerring.pipeline.feeding import Feed
+from unerring.pipeline.feeding import Feed, feed_of
 from unerring.pipeline.level import Level
 from unerring.rules import Plan
 

@@ -1,4 +1,4 @@
-"""SQL with MATCH_RECOGNIZE on Spark: Spark orders and partitions, the engines of `rules` find the matches, and the rest
+"""SQL with MATCH_RECOGNIZE on Spark: Spark orders and partitions, the matchers find the matches, and the rest
 of the statement is Spark SQL.
 
 Tables are whatever the session knows: temporary views, catalog tables. Each partition is one task's group, in Arrow.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from unerring.matching.tables import outputs_of
 from unerring.model import ColumnType, RuleError
 from unerring.pipeline.carrying import quoted
 from unerring.pipeline.session import check_classic, sentence_of
@@ -16,7 +17,6 @@ from unerring.pipeline.sql_streams import recognise_stream
 from unerring.pipeline.sql_types import output_types
 from unerring.pipeline.streamed import BUCKETS
 from unerring.sql.arrow import column_type, output_table, partitions_of
-from unerring.sql.batch import outputs_of
 from unerring.sql.recognition import PARTITION, Recognition
 from unerring.sql.statement import Rewriting
 
@@ -43,7 +43,7 @@ def match(
 
 
 class SparkTables:
-    """A session as the engine of the SQL around MATCH_RECOGNIZE (`rules.sql.statement.SqlEngine`)."""
+    """A session as the engine of the SQL around MATCH_RECOGNIZE (`sql.statement.SqlEngine`)."""
 
     dialect = "spark"
 
@@ -141,7 +141,8 @@ def _one_partition(
 
         ordered = table.sort_by(_PLACE)
         ordered = ordered.append_column(PARTITION, pa.repeat(0, ordered.num_rows))
-        outputs = outputs_of(recognition, partitions_of(recognition, ordered), steps_max=steps_max)
+        partitions = partitions_of(recognition, ordered)
+        outputs = outputs_of(recognition.batch_plan(), partitions, recognition.place, attempts_max=steps_max)
         made = output_table(recognition, ordered, outputs)
         return made.cast(to_arrow_schema(schema, timezone=zone))
 

@@ -1,5 +1,5 @@
 """The interpreter: runs any plan, row by row, and gives what the oracle gives. What is not compiled runs here."""
 
-from unerring.matching.interpreter.engine import Interpreter
+from unerring.matching.interpreter.interpreter import Interpreter
 
 __all__ = ["Interpreter"]

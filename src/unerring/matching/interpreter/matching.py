@@ -7,29 +7,22 @@ the same one.
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from unerring.matching.evaluation import NotYet, Prepared, prepare
-from unerring.matching.interpreter.search import (
-    Link,
-    Matcher,
-    Rows,
-    Search,
-    Status,
-    Thread,
-    bound_of,
-    links,
-    scope_of_match,
-)
+from unerring.matching.evaluation import NotYet
+from unerring.matching.interpreter.registers import RegisterScope, Rows
+from unerring.matching.interpreter.search import Link, Search, SearchPlan, Stack, Status, Thread, links
+from unerring.matching.interpreter.writing import Writer
 from unerring.matching.outputs import RANK_DEADLINE, Output, Row
-from unerring.matching.scopes import Bound
 from unerring.model import TIME_MAX, Event, Key, RuleError, Stamp
 from unerring.rules import patterns as pt
 from unerring.rules.checks import leading_absences
 from unerring.rules.expressions import Attribute, MatchNumber
-from unerring.rules.plan import Measure, OutputMode, PatternPlan, Selection, SkipKind
+from unerring.rules.plan import OutputMode, PatternPlan, Selection, SkipKind
 from unerring.rules.reading import lookback, walk
 
 Place = tuple[int, int, int]
@@ -63,11 +56,12 @@ class StoredKey(msgspec.Struct, frozen=True, array_like=True):
 class PatternRules:
     """What all keys of a plan share."""
 
-    def __init__(self, plan: PatternPlan, attempts_max: int | None = None) -> None:
+    def __init__(self, plan: PatternPlan, attempts_max: int | None = None, of_table: bool = False) -> None:
         self.plan = plan
-        self.matcher = Matcher(plan, attempts_max)
-        self.measures = _prepared(plan.measures)
-        self.timed_out = None if plan.timed_out is None else _prepared(plan.timed_out.measures)
+        self.searched = SearchPlan(plan, attempts_max, of_table)
+        self.writer = Writer(plan, plan.measures)
+        self.timed_out = None if plan.timed_out is None else Writer(plan, plan.timed_out.measures)
+        self.skips = frozenset(n for n, variable in enumerate(plan.variables) if variable.name in plan.skip.variables)
         measured = [*plan.measures, *(plan.timed_out.measures if plan.timed_out else ())]
         exprs = [measure.expr for measure in measured]
         conditions = [v.condition for v in plan.variables if v.condition is not None]
@@ -106,19 +100,15 @@ class PatternRules:
         return Event(self.streams[row.stream], Stamp(row.time, row.ordinal), key, payload)
 
 
-def _prepared(measures: tuple[Measure, ...]) -> tuple[tuple[str, Prepared, bool], ...]:
-    return tuple((measure.name, prepare(measure.expr), measure.own) for measure in measures)
-
-
 class StartSearch:
     """A start row's threads that wait, in preference order, and what it has given."""
 
     __slots__ = ("given", "leaves", "search")
 
-    def __init__(self, search: Search, thread: Thread) -> None:
+    def __init__(self, search: Search, stack: Stack) -> None:
         self.search = search
-        self.leaves: list[tuple[Status, Thread, int]] = [(Status.OPEN, thread, -TIME_MAX)]
-        self.given: list[tuple[Bound, ...]] = []
+        self.leaves: list[tuple[Status, Thread, int]] = [(Status.OPEN, Thread(*stack[0]), -TIME_MAX)]
+        self.given: list[tuple[tuple[int, int], ...]] = []
 
     def resume(self) -> list[Thread]:
         """Let all waiting threads go on; the matches that are complete now, most preferred first."""
@@ -131,7 +121,7 @@ class StartSearch:
                     leaves.append(leaf)
                 timed_out = True
                 continue
-            stack = [leaf[1]]
+            stack: Stack = [leaf[1]]
             while stack:
                 status, thread, until = self.search.run(stack)
                 if thread is None:
@@ -159,8 +149,8 @@ class StartSearch:
 class KeyMatching:
     """All that is open for one key."""
 
-    __slots__ = ("_index", "_muted", "_outputs", "_place", "_preferred", "_rules", "_stack", "_timed_out",
-                 "covered", "key", "matches", "rows", "start", "starts", "until", "used")  # fmt: skip
+    __slots__ = ("_index", "_muted", "_outputs", "_place", "_rules", "_scope", "_search", "_searching", "_stack",
+                 "_timed_out", "covered", "key", "matches", "rows", "start", "starts", "until", "used")  # fmt: skip
 
     def __init__(self, rules: PatternRules, key: Key, outputs: list[Output]) -> None:
         self._rules = rules
@@ -173,8 +163,10 @@ class KeyMatching:
         self.starts: dict[int, StartSearch] = {}
         self.used: list[int] = []
         self.until = TIME_MAX
-        self._stack: list[Thread] = []
-        self._preferred: Search | None = None
+        self._scope = RegisterScope(self.rows, key, rules.searched.file)
+        self._stack: Stack = []
+        self._search = Search(rules.searched, self.rows, self._scope)
+        self._searching = False
         self._timed_out: Thread | None = None
         self._place: Place = (0, 0, 0)
         self._index = 0
@@ -193,6 +185,18 @@ class KeyMatching:
         self._settle((stamp.time, row.rank, stamp.ordinal))
         if self._rules.horizon_us < 0:
             self.prune(stamp.time)
+
+    def take_table(self, events: Iterable[Event]) -> None:
+        """All rows at once, and nothing will come any more: which outputs there are, not when each is certain."""
+        self.rows.extend(events)
+        # A search makes many tuples and no circles of them: looking for circles meanwhile costs more than the search.
+        looks_for_circles = gc.isenabled()
+        gc.disable()
+        try:
+            self.on_end()
+        finally:
+            if looks_for_circles:
+                gc.enable()
 
     def on_time(self, through: int) -> None:
         """All deadlines up to `through`."""
@@ -221,14 +225,12 @@ class KeyMatching:
     # --- preferred ---
 
     def _settle_preferred(self) -> None:
-        rows = self.rows
+        rows, search = self.rows, self._search
         while self.start < rows.end:
-            if self._preferred is None:
-                matcher = self._rules.matcher
-                self._preferred = Search(matcher, rows, self.key, self.start, self.matches + 1)
-                self._stack = [matcher.first_thread(self.start)]
-                self._timed_out = None
-            status, thread, until = self._preferred.run(self._stack)
+            if not self._searching:
+                self._stack = search.begin(self.start, self.matches + 1)
+                self._searching, self._timed_out = True, None
+            status, thread, until = search.run(self._stack)
             if status is Status.OPEN and thread is not None:
                 self._stack.append(thread)
                 self.until = until
@@ -237,54 +239,55 @@ class KeyMatching:
                 self._timed_out = self._timed_out or thread
                 continue
             if status is Status.MATCH and thread is not None:
-                if not self._emit_match(links(thread)):
+                chain = links(thread)
+                if not self._emit_match(chain):
                     self._stack.append(thread)
                     return
-                self.start = self._after(thread)
+                self.start = self._after(chain)
             else:
                 self._emit_timed_out(self._timed_out)
                 if self._rules.unmatched and self.start >= self.covered:
                     self._emit_row(self.start)
                 self.start += 1
-            self._preferred = None
+            self._searching = False
 
-    def _after(self, thread: Thread) -> int:
+    def _after(self, chain: list[Link]) -> int:
         skip = self._rules.plan.skip
-        bound = bound_of(thread)
-        if not bound or skip.kind is SkipKind.TO_NEXT:
+        if not chain or skip.kind is SkipKind.TO_NEXT:
             return self.start + 1
         if skip.kind is SkipKind.PAST_LAST:
-            return bound[-1][0] + 1
-        name, wanted = self._rules.plan.name, "|".join(skip.variables)
-        targets = [index for index, variable in bound if variable in skip.variables]
+            return chain[-1][0] + 1
+        searched = self._rules.searched
+        wanted = f"{searched.rule}skip {skip.kind} {'|'.join(skip.variables)}"
+        targets = [row for row, variable, *_ in chain if variable in self._rules.skips]
         if not targets:
             raise RuleError(
-                f"rule {name}: skip {skip.kind} {wanted}, but a match bound no row to it; "
+                f"{wanted}, but a match from {searched.named(self.start)} binds no row to it; "
                 "skip to a variable that every match binds"
             )
         target = targets[0] if skip.kind is SkipKind.TO_FIRST else targets[-1]
         if target == self.start:
             raise RuleError(
-                f"rule {name}: skip {skip.kind} {wanted} leads back to the first row of the match, so the same match "
-                "would be found for ever; skip past it"
+                f"{wanted} leads back to the first row of a match from {searched.named(self.start)}, so the same "
+                "match would be found for ever; skip past it"
             )
         return target
 
     # --- the others ---
 
     def _begin(self, start: int) -> None:
-        matcher = self._rules.matcher
-        search = Search(matcher, self.rows, self.key, start, self.matches + 1, frozenset(self.used))
-        self.starts[start] = StartSearch(search, matcher.first_thread(start))
+        search = Search(self._rules.searched, self.rows, self._scope, frozenset(self.used))
+        self.starts[start] = StartSearch(search, search.begin(start, self.matches + 1))
 
     def _settle_each(self) -> None:
         continuous = self._rules.plan.selection is Selection.CONTINUOUS
         for start, open_start in list(self.starts.items()):
             for thread in open_start.resume():
-                bound = bound_of(thread)
+                chain = links(thread)
+                bound = tuple((row, variable) for row, variable, *_ in chain)
                 if bound not in open_start.given and not (continuous and open_start.given):
                     open_start.given.append(bound)
-                    self._emit_match(links(thread))
+                    self._emit_match(chain)
             self._close(start, open_start, continuous and bool(open_start.given))
 
     def _close(self, start: int, open_start: StartSearch, done: bool) -> None:
@@ -305,10 +308,11 @@ class KeyMatching:
             for open_start in self.starts.values():
                 matches = open_start.resume()
                 if matches:
-                    self._emit_match(links(matches[0]))
-                    for index, _ in bound_of(matches[0]):
-                        self.used.append(index)
-                        self.starts.pop(index, None)
+                    chain = links(matches[0])
+                    self._emit_match(chain)
+                    for row, *_ in chain:
+                        self.used.append(row)
+                        self.starts.pop(row, None)
                     found = True
                     break
             if found:
@@ -328,10 +332,10 @@ class KeyMatching:
                 together: dict[int, Link] = {}
                 for _, match in found:
                     for link in links(match):
-                        together.setdefault(link.at, link)
+                        together.setdefault(link[0], link)
                 chosen = [together[index] for index in sorted(together)]
             self._emit_match(chosen)
-            last = chosen[-1].at
+            last = chosen[-1][0]
             self.starts = {start: s for start, s in self.starts.items() if start > last}
             found = [(start, match) for start, match in found if start > last]
         for start, open_start in list(self.starts.items()):
@@ -341,40 +345,23 @@ class KeyMatching:
 
     def _emit_match(self, chain: list[Link]) -> bool:
         """False if a measure needs a row that has not come."""
-        mode = self._rules.plan.mode
-        bound = [(link.at, link.variable) for link in chain]
-        if mode is OutputMode.ONE_ROW:
-            at: list[int | None] = [bound[-1][0] if bound else None]
-        else:
-            at = [link.at for link in chain if not link.excluded]
-            if not bound and mode is not OutputMode.ALL_ROWS_OMIT_EMPTY:
-                at = [self.start]
         try:
-            payloads = [self._payload(self._rules.measures, bound, here) for here in at]
+            payloads = self._rules.writer.rows_of(self.rows, self.key, chain, self.start, self.matches + 1)
         except NotYet:
             return False
         self.matches += 1
-        self.covered = max(self.covered, self.start + 1, bound[-1][0] + 1 if bound else 0)
+        self.covered = max(self.covered, self.start + 1, chain[-1][0] + 1 if chain else 0)
         for payload in payloads:
             self._emit(self._rules.plan.name, payload)
         return True
 
     def _emit_timed_out(self, thread: Thread | None) -> None:
-        timed_out = self._rules.plan.timed_out
-        if thread is not None and timed_out is not None and self._rules.timed_out is not None:
-            bound = list(bound_of(thread))
-            self._emit(timed_out.name, self._payload(self._rules.timed_out, bound, bound[-1][0]))
+        timed_out, writer = self._rules.plan.timed_out, self._rules.timed_out
+        if thread is not None and timed_out is not None and writer is not None:
+            self._emit(timed_out.name, writer.once(self.rows, self.key, links(thread), self.matches + 1))
 
     def _emit_row(self, index: int) -> None:
-        scope = scope_of_match(self.rows, (), index, self.key, None)
-        payload = {name: value(scope) if own else None for name, value, own in self._rules.measures}
-        self._emit(self._rules.plan.name, payload)
-
-    def _payload(
-        self, measures: tuple[tuple[str, Prepared, bool], ...], bound: list[Bound], here: int | None
-    ) -> dict[str, Any]:
-        scope = scope_of_match(self.rows, bound, here, self.key, self.matches + 1)
-        return {name: value(scope) for name, value, _ in measures}
+        self._emit(self._rules.plan.name, self._rules.writer.unmatched(self.rows, self.key, index))
 
     def _emit(self, stream: str, payload: dict[str, Any]) -> None:
         if not self._muted:

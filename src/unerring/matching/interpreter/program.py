@@ -10,8 +10,8 @@ from typing import Any, Final
 from unerring.model import RuleError, breach
 from unerring.rules import patterns as pt
 
-PROGRAM_MAX: Final = 20_000
-"""Instructions. A repetition {n} takes n copies of its part, a Permute of n parts n! orders."""
+PROGRAM_MAX: Final = 200_000
+"""Instructions. A repetition {n} takes n copies of its part, a Permute of n groups n! orders, of n steps 2^n places."""
 
 
 class Op(IntEnum):
@@ -38,15 +38,18 @@ class Program:
 
 
 class _Assembler:
-    def __init__(self, name: str, variables: dict[str, int]) -> None:
-        self._name = name
+    def __init__(self, variables: dict[str, int], rule: str) -> None:
+        self._rule = rule
         self._variables = variables
         self.ops: list[Op] = []
         self.arguments: list[Any] = []
 
     def put(self, op: Op, argument: Any = None) -> int:
         if len(self.ops) >= PROGRAM_MAX:
-            raise RuleError(f"rule {self._name}: the pattern takes more than {PROGRAM_MAX} instructions; repeat less")
+            raise RuleError(
+                f"{self._rule}the pattern unrolls to more than {PROGRAM_MAX} steps; use smaller repetitions or an open "
+                "end, such as {n,}"
+            )
         self.ops.append(op)
         self.arguments.append(argument)
         return len(self.ops) - 1
@@ -64,6 +67,8 @@ class _Assembler:
                     self.pattern(part)
             case pt.Alternation(options):
                 self.options([(option,) for option in options])
+            case pt.Permute(parts, gap) if all(isinstance(part, pt.Step) for part in parts):
+                self.permuted_steps([part for part in parts if isinstance(part, pt.Step)], gap)
             case pt.Permute(parts, gap):
                 between = () if gap is None else (gap,)
                 orders = [[n for part in order for n in (*between, part)] for order in permutations(parts)]
@@ -99,6 +104,28 @@ class _Assembler:
         self.arguments[split] = tuple(starts)
         for end in ends:
             self.arguments[end] = self.here
+
+    def permuted_steps(self, parts: list[pt.Step], gap: pt.Gap | None) -> None:
+        """One place for each set of parts that are left, so that eight parts need 256 places, not 40 320 orders. The
+        earlier part is tried first, which is the lexicographic order of the permutations."""
+        places: dict[int, int] = {}
+        jumps: list[tuple[int, int]] = []
+        every = (1 << len(parts)) - 1
+        for left in range(every, 0, -1):
+            places[left] = self.here
+            split = self.put(Op.SPLIT)
+            options: list[int] = []
+            for number, part in enumerate(parts):
+                if left >> number & 1:
+                    options.append(self.here)
+                    if gap is not None and left != every:
+                        self.put(Op.GAP, gap)
+                    self.pattern(part)
+                    jumps.append((self.put(Op.JUMP), left & ~(1 << number)))
+            self.arguments[split] = tuple(options)
+        places[0] = self.here
+        for jump, left in jumps:
+            self.arguments[jump] = places[left]
 
     def repetition(self, node: pt.Quantified) -> None:
         """Required copies, then a loop or optional copies; `leaving` are the places to be told where the exit is."""
@@ -143,9 +170,9 @@ class _Assembler:
             leaving.append(self.put(Op.UNMARK))
 
 
-def assemble(name: str, pattern: pt.Pattern, variables: dict[str, int]) -> Program:
-    """The program of a pattern."""
-    assembler = _Assembler(name, variables)
+def assemble(pattern: pt.Pattern, variables: dict[str, int], rule: str = "") -> Program:
+    """The program of a pattern. `rule` stands before errors."""
+    assembler = _Assembler(variables, rule)
     assembler.pattern(pattern)
     assembler.put(Op.MATCH)
     return Program(tuple(assembler.ops), tuple(assembler.arguments))

@@ -1,23 +1,24 @@
 """The resumable search: threads of a program over a key's rows. One that needs a row waits, and goes on when it is fed.
 
 A thread is a tuple, made anew at every change. What it has bound is a chain of links from the last row back to the
-first, so that threads share what they have in common.
+first, so that threads share what they have in common. What its conditions see of these rows is in its registers: a
+choice at one instruction, one row and with equal registers has one future, so where only the first match from a row
+counts, what has failed once is not tried again. Nested quantifiers therefore cost instructions times rows instead of an
+exponential number of paths. What has failed also serves the next start row, unless the answer depends on the start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from unerring.matching.evaluation import NotYet, Prepared, prepare
+from unerring.matching.evaluation import NotYet, Prepared
 from unerring.matching.interpreter.program import Op, Program, assemble
-from unerring.matching.scopes import Bound, MatchScope, RowScope
-from unerring.model import TIME_MAX, Event, Key, RuleError
+from unerring.matching.interpreter.registers import RegisterFile, Registers, RegisterScope, Rows, bound
+from unerring.model import TIME_MAX, RuleError
 from unerring.rules import patterns as pt
-from unerring.rules.expressions import At, Expr, Which
+from unerring.rules.expressions import Expr
 from unerring.rules.plan import PatternPlan, Selection
-from unerring.rules.reading import of_row_alone, positions, walk
 
 ATTEMPTS_MAX: Final = 2_000_000
 """How many threads one start row may try before the rule stops with a sentence."""
@@ -25,19 +26,15 @@ ATTEMPTS_MAX: Final = 2_000_000
 STRICT, RELAXED, ANY = pt.Contiguity.STRICT, pt.Contiguity.RELAXED, pt.Contiguity.ANY
 NEXT, FOLLOWED = pt.AbsenceKind.NEXT, pt.AbsenceKind.FOLLOWED
 NEXT_ROW: Final = pt.Gap(STRICT)
+STEP, SPLIT, JUMP = Op.STEP, Op.SPLIT, Op.JUMP  # globals are quicker to read than members of an enumeration
 
 
-class Link(NamedTuple):
-    """One bound row and the one before it."""
-
-    at: int
-    variable: str
-    excluded: bool
-    before: Link | None
+Link = tuple[int, int, bool, "Link | None"]
+"""A bound row, the number of its variable, whether it is left out of the output, and the link before it."""
 
 
 class Thread(NamedTuple):
-    """One path of the search."""
+    """One path of the search. Those on a stack are plain tuples, which are quicker to make."""
 
     pc: int
     next: int
@@ -46,6 +43,7 @@ class Thread(NamedTuple):
     """The row that a waiting step looks at next."""
     link: Link | None
     size: int
+    held: Registers
     gap: pt.Gap
     absences: tuple[pt.Absence, ...]
     excluding: int
@@ -64,215 +62,158 @@ class Status(IntEnum):
 Outcome = tuple[Status, Thread | None, int]
 """How a thread ended, and, if it is open, the time until which."""
 
+Stack = list[tuple[Any, ...]]
+"""Threads to be followed, the most preferred one last."""
+
 _NO_OUTCOME: Final[Outcome] = (Status.NONE, None, TIME_MAX)
+
+Tried = dict[int, set[Any]]
+"""By row, the choices before it that have failed, or are being followed."""
 
 
 def links(thread: Thread) -> list[Link]:
     """What a thread has bound, in row order."""
-    found: list[Link] = []
+    chain: list[Link] = []
     link = thread.link
     while link is not None:
-        found.append(link)
-        link = link.before
-    found.reverse()
-    return found
+        chain.append(link)
+        link = link[3]
+    chain.reverse()
+    return chain
 
 
-def bound_of(thread: Thread) -> tuple[Bound, ...]:
-    return tuple((link.at, link.variable) for link in links(thread))
+def contiguous(pattern: pt.Pattern) -> bool:
+    """Whether the rows of a match follow each other without gaps and absences."""
+    return all(
+        not isinstance(node, pt.Gap | pt.Absence) and getattr(node, "gap", None) is None for node in pt.nodes(pattern)
+    )
 
 
-class Rows:
-    """A key's rows by their number, old ones dropped."""
-
-    __slots__ = ("by_number", "complete", "end", "ended", "first")
-
-    def __init__(self) -> None:
-        self.by_number: dict[int, Event] = {}
-        self.first = 0
-        self.end = 0
-        self.complete = -TIME_MAX
-        self.ended = False
-
-    def append(self, event: Event) -> None:
-        self.by_number[self.end] = event
-        self.end += 1
-
-    def drop_before(self, number: int) -> None:
-        for index in range(self.first, min(number, self.end)):
-            del self.by_number[index]
-        self.first = max(self.first, min(number, self.end))
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.by_number[index]
-
-    def __len__(self) -> int:
-        return self.end
-
-
-class TestScope:
-    """A row under test, bound to a variable for the time being, after what a thread has bound."""
-
-    __slots__ = ("_here", "_link", "_rows", "key", "match_number")
-
-    window: tuple[int, int] | None = None
-
-    def __init__(self, rows: Rows, link: Link | None, here: int, key: Key, match_number: int) -> None:
-        self._rows = rows
-        self._link = link
-        self._here = here
-        self.key = key
-        self.match_number = match_number
-
-    def here(self) -> Event | None:
-        return self._rows.by_number[self._here]
-
-    def _index(self, at: At) -> int | None:
-        found: int | None = None
-        if at.which is Which.ROW:
-            found = self._here
-        elif at.which is Which.LAST:
-            link, left = self._link, at.offset
-            while link is not None:
-                if not at.variables or link.variable in at.variables:
-                    if not left:
-                        found = link.at
-                        break
-                    left -= 1
-                link = link.before
-        else:
-            chain = [link.at for link in self._chain(at.variables)]
-            found = chain[at.offset] if at.offset < len(chain) else None
-        if found is None:
-            return None
-        found += at.shift
-        if found >= self._rows.end:
-            if self._rows.ended:
-                return None
-            raise NotYet
-        return found if found >= self._rows.first else None
-
-    def _chain(self, variables: tuple[str, ...]) -> list[Link]:
-        chain: list[Link] = []
-        link = self._link
-        while link is not None:
-            if not variables or link.variable in variables:
-                chain.append(link)
-            link = link.before
-        chain.reverse()
-        return chain
-
-    def row(self, at: At) -> Event | None:
-        index = self._index(at)
-        return None if index is None else self._rows.by_number[index]
-
-    def label(self, at: At) -> str | None:
-        index = self._index(at)
-        link = self._link
-        while link is not None:
-            if link.at == index:
-                return link.variable if not at.variables or link.variable in at.variables else None
-            link = link.before
-        return None
-
-    def rows(self, variables: tuple[str, ...], final: bool) -> Iterable[TestScope]:
-        for link in self._chain(variables):
-            yield TestScope(self._rows, link, link.at, self.key, self.match_number)
-
-
-class Matcher:
+class SearchPlan:
     """What a plan needs to be searched for: its program and its conditions, prepared once."""
 
-    def __init__(self, plan: PatternPlan, attempts_max: int | None = None) -> None:
+    def __init__(self, plan: PatternPlan, attempts_max: int | None = None, of_table: bool = False) -> None:
+        """`of_table`: errors name the row of a partition instead of the rule."""
         self.plan = plan
+        self.rule = "" if of_table else f"rule {plan.name}: "
+        self._of_table = of_table
         self.attempts_max = ATTEMPTS_MAX if attempts_max is None else attempts_max
         numbers = {variable.name: number for number, variable in enumerate(plan.variables)}
-        self.program: Program = assemble(plan.name, plan.pattern, numbers)
+        self.program: Program = assemble(plan.pattern, numbers, self.rule)
         streams = {source.name: source.schema.name for source in plan.inputs}
         self.names = tuple(variable.name for variable in plan.variables)
         self.streams = tuple(None if v.stream is None else streams[v.stream] for v in plan.variables)
+        self.file = RegisterFile(self.names, contiguous(plan.pattern))
         self.conditions: tuple[Prepared | None, ...] = tuple(
-            None if v.condition is None else prepare(v.condition) for v in plan.variables
+            None if v.condition is None else self.file.prepare(v.condition) for v in plan.variables
         )
-        self.alone = tuple(v.condition is None or of_row_alone(v.condition) for v in plan.variables)
         self.numbers = numbers
         gaps = [node for node in pt.nodes(plan.pattern) if isinstance(node, pt.Gap)]
-        self.untils = {gap.until: prepare(gap.until) for gap in gaps if gap.until is not None}
+        self.untils = {gap.until: self.file.prepare(gap.until) for gap in gaps if gap.until is not None}
+        self.changes = self.file.changes()
+        self.empty = self.file.start()
         self.within_us = plan.within_us
-        self.memoryless = plan.selection is Selection.PREFERRED and self._is_memoryless(gaps)
-        """Whether what follows depends on the place in program and rows alone: then no place is tried twice."""
+        self.remembers = plan.selection is Selection.PREFERRED
+        """Whether one match from a start row is enough: then no choice is tried twice."""
+        self.shares = plan.within_us is None and plan.timed_out is None and self.file.forgets_starts
+        """Whether what failed from one start row fails from the next ones too."""
 
-    def _is_memoryless(self, gaps: Sequence[pt.Gap]) -> bool:
-        from unerring.rules.expressions import Aggregate, Classifier
-
-        conditions = [v.condition for v in self.plan.variables if v.condition is not None]
-        return (
-            all(at.which is Which.ROW for condition in conditions for at in positions(condition))
-            and not any(isinstance(n, Aggregate | Classifier) for c in conditions for n in walk(c))
-            and all(gap.within_us is None and gap.until is None for gap in gaps)
-            and not any(isinstance(node, pt.Absence) for node in pt.nodes(self.plan.pattern))
-        )
-
-    def first_thread(self, start: int) -> Thread:
-        return Thread(0, start, -1, None, 0, NEXT_ROW, (), 0, ())
+    def named(self, start: int) -> str:
+        """A start row, for errors."""
+        return f"row {start + 1} of its partition" if self._of_table else "one event"
 
 
 class Search:
     """Threads over the rows of one key, from one start row."""
 
-    __slots__ = ("_attempts", "_key", "_m", "_match_number", "_rows", "_start", "_tried", "_used")
+    __slots__ = ("_attempts", "_limit", "_m", "_match_number", "_rows", "_scope", "_start", "_tried", "_used")
 
-    def __init__(
-        self, matcher: Matcher, rows: Rows, key: Key, start: int, match_number: int, used: frozenset[int] = frozenset()
-    ) -> None:
-        self._m = matcher
+    def __init__(self, plan: SearchPlan, rows: Rows, scope: RegisterScope, used: frozenset[int] = frozenset()) -> None:
+        """`scope` is the key's. `used`: rows that other matches have used up."""
+        self._m = plan
         self._rows = rows
-        self._key = key
-        self._start = start
-        self._match_number = match_number
+        self._scope = scope
         self._used = used
-        self._attempts = 0
-        self._tried: set[tuple[Any, ...]] | None = set() if matcher.memoryless else None
+        self._tried: Tried | None = None
+        self._start = self._match_number = self._attempts = 0
+        self._limit = TIME_MAX
 
-    def run(self, stack: list[Thread]) -> Outcome:
+    def begin(self, start: int, match_number: int) -> Stack:
+        """Look for a match from this row on: the stack to run. What has failed before is kept while it counts."""
+        m = self._m
+        if m.remembers:
+            if self._tried is None or not m.shares or match_number != self._match_number:
+                self._tried = {}
+            else:
+                self._tried.pop(self._start, None)
+        self._start, self._match_number, self._attempts = start, match_number, 0
+        self._limit = TIME_MAX if m.within_us is None else self._rows.by_number[start].stamp.time + m.within_us
+        return [(0, start, -1, None, 0, m.empty, NEXT_ROW, (), 0, (), ())]
+
+    def run(self, stack: Stack) -> Outcome:
         """Take threads from the stack until one ends otherwise than by failing. An open one is not put back."""
+        self._scope.match_number = self._match_number
         while stack:
             self._attempts += 1
             if self._attempts > self._m.attempts_max:
+                m = self._m
                 raise RuleError(
-                    f"rule {self._m.plan.name}: more than {self._m.attempts_max} ways were tried from one event; make "
-                    "its pattern less ambiguous (fewer nested repetitions, then instead of then_any) or within shorter"
+                    f"{m.rule}more than {m.attempts_max} ways were tried from {m.named(self._start)}; make "
+                    "the pattern less ambiguous (fewer nested repetitions, strict instead of any contiguity), `within` "
+                    "shorter, or let conditions look at fewer earlier rows"
                 )
             outcome = self._follow(stack.pop(), stack)
             if outcome[0] is not Status.NONE:
                 return outcome
         return _NO_OUTCOME
 
-    def _follow(self, thread: Thread, stack: list[Thread]) -> Outcome:
+    def _follow(self, thread: tuple[Any, ...], stack: Stack) -> Outcome:
         """One thread, until it ends; its alternatives go onto the stack."""
         ops, arguments = self._m.program.ops, self._m.program.arguments
-        pc, nxt, scan, link, count, gap, absences, excluding, marks, stops = thread
+        tried, end = self._tried, self._rows.end
+        pc, nxt, scan, link, count, held, gap, absences, excluding, marks, stops = thread
         while True:
             op = ops[pc]
-            if op is Op.STEP:
-                now = Thread(pc, nxt, scan, link, count, gap, absences, excluding, marks, stops)
-                status, bound, until = self._step(now, arguments[pc], stack)
-                if status is not Status.MATCH or bound is None:
-                    return status, bound, until
-                pc, nxt, scan, link, count, gap, absences, excluding, marks, stops = bound
-            elif op is Op.SPLIT:
-                options = arguments[pc]
-                if self._tried is not None:
-                    place = (pc, nxt, gap, excluding, tuple(mark == count for mark in marks))
-                    if place in self._tried:
+            if op is STEP:
+                variable = arguments[pc]
+                if gap is NEXT_ROW and nxt < end and not absences and not stops and nxt not in self._used:
+                    if self._limit < TIME_MAX and self._rows.by_number[nxt].stamp.time > self._limit:
+                        now = Thread(pc, nxt, scan, link, count, held, gap, absences, excluding, marks, stops)
+                        return Status.TIMED_OUT, now, TIME_MAX
+                    try:
+                        after = self._bind(variable, nxt, held)
+                    except NotYet:
+                        now = Thread(pc, nxt, nxt, link, count, held, gap, absences, excluding, marks, stops)
+                        return Status.OPEN, now, TIME_MAX
+                    if after is None:
                         return _NO_OUTCOME
-                    self._tried.add(place)
-                stack.extend(
-                    Thread(other, nxt, -1, link, count, gap, absences, excluding, marks, stops)
-                    for other in reversed(options[1:])
-                )
+                    link = (nxt, variable, excluding > 0, link)
+                    pc, nxt, scan, count, held = pc + 1, nxt + 1, -1, count + 1, after
+                    continue
+                now = Thread(pc, nxt, scan, link, count, held, gap, absences, excluding, marks, stops)
+                status, bound_thread, until = self._step(now, variable, stack)
+                if status is not Status.MATCH or bound_thread is None:
+                    return status, bound_thread, until
+                pc, nxt, scan, link, count, held, gap, absences, excluding, marks, stops = bound_thread
+            elif op is SPLIT:
+                options = arguments[pc]
+                if tried is not None:
+                    place: Any = (pc, held)
+                    if marks or stops or absences or gap is not NEXT_ROW:
+                        watched = tuple(map(id, absences)), tuple([mark == count for mark in marks])
+                        place = (pc, held, id(gap), *watched, tuple([size == count for _, size in stops]))
+                    seen = tried.get(nxt)
+                    if seen is None:
+                        seen = tried[nxt] = set()
+                    elif place in seen:
+                        return _NO_OUTCOME
+                    seen.add(place)
+                stack += [
+                    (other, nxt, -1, link, count, held, gap, absences, excluding, marks, stops)
+                    for other in options[:0:-1]
+                ]
                 pc = options[0]
-            elif op is Op.JUMP:
+            elif op is JUMP:
                 pc = arguments[pc]
             elif op is Op.GAP:
                 gap = arguments[pc]
@@ -313,23 +254,24 @@ class Search:
                 if not self._rows.ended:
                     return (
                         Status.OPEN,
-                        Thread(pc, nxt, -1, link, count, gap, absences, excluding, marks, stops),
+                        Thread(pc, nxt, -1, link, count, held, gap, absences, excluding, marks, stops),
                         TIME_MAX,
                     )
                 pc += 1
             else:
-                return self._completed(Thread(pc, nxt, scan, link, count, gap, absences, excluding, marks, stops))
+                now = Thread(pc, nxt, scan, link, count, held, gap, absences, excluding, marks, stops)
+                return self._completed(now)
 
     # --- rows ---
 
-    def _step(self, thread: Thread, variable: int, stack: list[Thread]) -> Outcome:
+    def _step(self, thread: Thread, variable: int, stack: Stack) -> Outcome:
         """MATCH here means bound: the thread goes on."""
         rows, gap = self._rows, thread.gap
         index = thread.scan if thread.scan >= 0 else thread.next
         if thread.link is None:
             if thread.stops and self._refused(thread, self._start):
                 return _NO_OUTCOME
-            return self._bind(thread, variable, self._start)
+            return self._taken(thread, variable, self._start)
         deadline = self._deadline(thread, gap.within_us)
         end, by_number = rows.end, rows.by_number
         while True:
@@ -345,7 +287,7 @@ class Search:
                 return _NO_OUTCOME
             if (gap.until is not None or thread.stops) and self._stopped(thread, index):
                 return _NO_OUTCOME
-            outcome = self._bind(thread, variable, index)
+            outcome = self._taken(thread, variable, index)
             if outcome[0] is Status.OPEN:
                 return outcome
             refused = outcome[0] is Status.MATCH and thread.stops and self._refused(thread, index)
@@ -361,27 +303,36 @@ class Search:
                 return _NO_OUTCOME
             index += 1
 
-    def _bind(self, thread: Thread, variable: int, index: int) -> Outcome:
-        m = self._m
-        row = self._rows.by_number[index]
-        if (m.streams[variable] is not None and row.stream != m.streams[variable]) or index in self._used:
+    def _taken(self, thread: Thread, variable: int, index: int) -> Outcome:
+        """The thread with this row bound, if it may be."""
+        if index in self._used:
             return _NO_OUTCOME
-        link = Link(index, m.names[variable], thread.excluding > 0, thread.link)
+        try:
+            held = self._bind(variable, index, thread.held)
+        except NotYet:
+            return Status.OPEN, thread._replace(scan=index), TIME_MAX
+        if held is None:
+            return _NO_OUTCOME
+        link = (index, variable, thread.excluding > 0, thread.link)
+        excluding, marks, stops = thread.excluding, thread.marks, thread.stops
+        after = Thread(thread.pc + 1, index + 1, -1, link, thread.size + 1, held, NEXT_ROW, (), excluding, marks, stops)
+        return Status.MATCH, after, TIME_MAX
+
+    def _bind(self, variable: int, index: int, held: Registers) -> Registers | None:
+        """The registers with this row bound to the variable; None if it does not satisfy it."""
+        m, scope = self._m, self._scope
+        stream = m.streams[variable]
+        if stream is not None and self._rows.by_number[index].stream != stream:
+            return None
+        changes = m.changes[variable]
+        after = bound(held, changes, index, variable, scope) if changes else held
         condition = m.conditions[variable]
         if condition is not None:
-            try:
-                if condition(self._scope(variable, link, index)) is not True:
-                    return _NO_OUTCOME
-            except NotYet:
-                return Status.OPEN, thread._replace(scan=index), TIME_MAX
-        size, excluding, marks, stops = thread.size + 1, thread.excluding, thread.marks, thread.stops
-        bound = Thread(thread.pc + 1, index + 1, -1, link, size, NEXT_ROW, (), excluding, marks, stops)
-        return Status.MATCH, bound, TIME_MAX
-
-    def _scope(self, variable: int, link: Link | None, index: int) -> RowScope | TestScope:
-        if self._m.alone[variable]:
-            return RowScope(self._rows.by_number[index], self._key)
-        return TestScope(self._rows, link, index, self._key, self._match_number)
+            scope.held = after
+            scope.look_at(index, variable)
+            if condition(scope) is not True:
+                return None
+        return after
 
     def _stopped(self, thread: Thread, index: int) -> bool:
         """Whether the search ends at this row: by its gap, or by a loop that has bound rows."""
@@ -395,37 +346,27 @@ class Search:
         return any(thread.size == size and self._ends(until, thread, index) for until, size in thread.stops)
 
     def _ends(self, until: Expr, thread: Thread, index: int) -> bool:
-        scope = TestScope(self._rows, thread.link, index, self._key, self._match_number)
+        scope = self._scope
+        scope.held = thread.held
+        scope.look_at(index)
         return self._m.untils[until](scope) is True
 
     def _deadline(self, thread: Thread, within_us: int | None) -> int:
-        rows = self._rows.by_number
-        deadline = TIME_MAX
-        if self._m.within_us is not None:
-            deadline = rows[self._start].stamp.time + self._m.within_us
-        if within_us is not None and thread.link is not None:
-            deadline = min(deadline, rows[thread.link.at].stamp.time + within_us)
-        return deadline
+        if within_us is None or thread.link is None:
+            return self._limit
+        return min(self._limit, self._rows.by_number[thread.link[0]].stamp.time + within_us)
 
     # --- absence ---
 
-    def _satisfies(self, name: str, link: Link | None, index: int) -> bool:
-        m = self._m
-        variable = m.numbers[name]
-        if m.streams[variable] is not None and self._rows.by_number[index].stream != m.streams[variable]:
-            return False
-        condition = m.conditions[variable]
-        return condition is None or condition(self._scope(variable, Link(index, name, False, link), index)) is True
-
     def _seen_before(self, absence: pt.Absence) -> bool:
-        rows = self._rows
+        rows, variable = self._rows, self._m.numbers[absence.variable]
         earliest = -TIME_MAX
         if absence.within_us is not None:
             earliest = rows.by_number[self._start].stamp.time - absence.within_us
         for index in range(self._start - 1, rows.first - 1, -1):
             if rows.by_number[index].stamp.time < earliest:
                 return False
-            if self._satisfies(absence.variable, None, index):
+            if self._bind(variable, index, self._m.empty) is not None:
                 return True
             if absence.kind is NEXT:
                 return False
@@ -438,7 +379,7 @@ class Search:
             if (
                 concerns
                 and time <= self._deadline(thread, absence.within_us)
-                and self._satisfies(absence.variable, thread.link, index)
+                and self._bind(self._m.numbers[absence.variable], index, thread.held) is not None
             ):
                 return True
         return False
@@ -468,8 +409,3 @@ class Search:
         if until > -TIME_MAX:
             return Status.OPEN, thread._replace(scan=index), until
         return Status.MATCH, thread, TIME_MAX
-
-
-def scope_of_match(rows: Rows, bound: Sequence[Bound], here: int | None, key: Key, number: int | None) -> MatchScope:
-    """For measures. Rows are numbered from the key's first row on; dropped ones are never asked for."""
-    return MatchScope(rows, bound, here, key, number, rows.ended)  # type: ignore[arg-type]

@@ -1,13 +1,14 @@
 """From generated source to functions: as plain Python at once, as machine code when numba is done.
 
-Machine code is kept on disk, in a folder that the caller names: one file of source for each rule, version of numba and
-version of the arithmetic below it, and numba's own cache beside it.
+Machine code is kept on disk, in `code_folder()` unless the caller names another one: one file of source for each rule,
+version of numba and version of the arithmetic below it, and numba's own cache beside it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from functools import lru_cache
@@ -25,6 +26,14 @@ import numpy as np
 from unerring.matching.kernel.arithmetic import compiled_names
 globals().update(compiled_names(numba.njit(error_model="numpy")))
 """
+
+
+def code_folder() -> Path:
+    """Where this user's machine code is kept, for every process that runs rules. It can be deleted at any time."""
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unerring" / "kernels"
 
 
 @lru_cache(maxsize=256)

@@ -30,7 +30,7 @@ NESTING_MAX = 180
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """All that an engine needs to run a plan."""
+    """All that a matcher needs to run a plan."""
 
     kernel: str
     source: str
@@ -46,7 +46,7 @@ class Program:
 
 @lru_cache(maxsize=256)
 def program_of(plan: Plan) -> Program:
-    """The program; raises Uncompiled. Programs hold no state: engines of one plan share one."""
+    """The program; raises Uncompiled. Programs hold no state: matchers of one plan share one."""
     _check_keys(plan)
     match plan:
         case PatternPlan():
@@ -120,7 +120,7 @@ def wrong_skip(plan: PatternPlan) -> dict[int, str]:
     """As the interpreter says it."""
     skip = f"rule {plan.name}: skip {plan.skip.kind} {'|'.join(plan.skip.variables)}"
     return {
-        lists.NO_ROW: f"{skip}, but a match bound no row to it; skip to a variable that every match binds",
+        lists.NO_ROW: f"{skip}, but a match binds no row to it; skip to a variable that every match binds",
         lists.FIRST_ROW: f"{skip} leads back to the first row of the match, so the same match would be found for ever; "
         "skip past it",
     }

@@ -237,7 +237,7 @@ class _Derived:
         self._last: tuple[Columns, Numbers] | None = None
 
     def __call__(self, batch: Columns) -> Numbers:
-        last = self._last  # read once: engines of one plan share this
+        last = self._last  # read once: matchers of one plan share this
         if last is None or last[0] is not batch:
             last = self._last = batch, self._column(batch)
         return last[1]

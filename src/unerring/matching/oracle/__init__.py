@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from unerring.matching.engine import Router, schemas_of
+from unerring.matching.matcher import Router, schemas_of
 from unerring.matching.operators import operator_outputs
 from unerring.matching.oracle.matching import KeyMatches
 from unerring.matching.oracle.search import ATTEMPTS_MAX

@@ -115,7 +115,7 @@ class KeyMatches:
         wanted = "|".join(skip.variables)
         if not rows:
             raise RuleError(
-                f"rule {self.plan.name}: skip {skip.kind} {wanted}, but a match bound no row to it; "
+                f"rule {self.plan.name}: skip {skip.kind} {wanted}, but a match binds no row to it; "
                 "skip to a variable that every match binds"
             )
         target = rows[0] if skip.kind is SkipKind.TO_FIRST else rows[-1]

@@ -102,7 +102,7 @@ class Search:
         if self.attempts > self.attempts_max:
             raise RuleError(
                 f"rule {self.plan.name}: the oracle gave up after {self.attempts_max} attempts from one row; another "
-                "engine remembers what has failed, or make the pattern less ambiguous (fewer nested quantifiers)"
+                "matcher remembers what has failed, or make the pattern less ambiguous (fewer nested quantifiers)"
             )
         match node:
             case pt.Step(variable):

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from unerring.matching.tables import TableMatcher, outputs_of
 from unerring.model import CallerError, ColumnType, RuleError
 from unerring.sql.arrow import column_type, output_table, partitions_of
-from unerring.sql.batch import BatchEngine, outputs_of
 from unerring.sql.recognition import PARTITION, Recognition
 from unerring.sql.statement import Rewriting
 
@@ -34,7 +34,7 @@ class DuckTables:
 
     dialect = "duckdb"
 
-    def __init__(self, engine: BatchEngine = BatchEngine.BACKTRACK, steps_max: int | None = None) -> None:
+    def __init__(self, matcher: TableMatcher = TableMatcher.INTERPRETER, steps_max: int | None = None) -> None:
         import duckdb
 
         self._duckdb = duckdb
@@ -42,7 +42,7 @@ class DuckTables:
         self._connection.execute("SET TimeZone = 'UTC'")
         # A name that is no table must not find a variable of this process.
         self._connection.execute("SET python_enable_replacements = false")
-        self._engine = engine
+        self._matcher = matcher
         self._steps_max = steps_max
         self._source: Rewriting | None = None
 
@@ -132,7 +132,8 @@ class DuckTables:
             f"ORDER BY {order}"
         )
         partitions = partitions_of(recognition, ordered)
-        outputs = outputs_of(recognition, partitions, self._engine, self._steps_max)
+        plan, place = recognition.batch_plan(), recognition.place
+        outputs = outputs_of(plan, partitions, place, self._matcher, self._steps_max)
         self._connection.register(table, output_table(recognition, ordered, outputs))
 
     def _run(self, sql: str, what: str = "") -> Any:

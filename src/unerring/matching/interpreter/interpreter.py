@@ -1,4 +1,4 @@
-"""The interpreted engine: rows to keys, deadlines to keys, state of all keys as bytes."""
+"""The interpreted matcher: rows to keys, deadlines to keys, state of all keys as bytes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from unerring.matching.engine import Quarantined, Router, check_version
 from unerring.matching.interpreter.joins import JoinRules, KeyJoin, StoredJoin
 from unerring.matching.interpreter.matching import KeyMatching, PatternRules, StoredKey
 from unerring.matching.interpreter.windows import KeyWindows, StoredWindow, WindowRules
+from unerring.matching.matcher import Quarantined, Router, check_version
 from unerring.matching.operators import KeyOperator, load
 from unerring.matching.outputs import Output, Row, canonical_key, key_order
 from unerring.model import TIME_MAX, TIME_MIN, Key, RuleError
@@ -83,14 +83,14 @@ class KeyState(Protocol):
     def restore(self, stored: Any, through: int) -> None: ...
 
 
-class _EngineState(msgspec.Struct, frozen=True, array_like=True):
+class _MatcherState(msgspec.Struct, frozen=True, array_like=True):
     version: str
     through: int
     keys: tuple[msgspec.Raw, ...]
 
 
 class Interpreter:
-    """Implements the engine port for every plan. `attempts_max`: ways to match that one start row may try."""
+    """Implements the matcher port for every plan. `attempts_max`: ways to match that one start row may try."""
 
     def __init__(self, plan: Plan, attempts_max: int | None = None) -> None:
         self._plan = plan
@@ -199,11 +199,11 @@ class Interpreter:
     def snapshot(self) -> bytes:
         stored = [self._keys[key].stored(self._through) for key in sorted(self._keys, key=key_order)]
         keys = tuple(msgspec.Raw(msgspec.msgpack.encode(one)) for one in stored if one is not None)
-        return msgspec.msgpack.encode(_EngineState(self._plan.version, self._through, keys))
+        return msgspec.msgpack.encode(_MatcherState(self._plan.version, self._through, keys))
 
     def restore(self, state: bytes) -> None:
         try:
-            decoded = msgspec.msgpack.decode(state, type=_EngineState)
+            decoded = msgspec.msgpack.decode(state, type=_MatcherState)
             stored = [msgspec.msgpack.decode(one, type=self._stored_type) for one in decoded.keys]
         except msgspec.DecodeError as error:
             raise RuleError(f"rule {self._plan.name}: these bytes are no state of it: {error}") from None

@@ -1,6 +1,6 @@
-"""The engine port: what runs one plan, whether interpreted, compiled or a user's own operator.
+"""The matcher port: what runs one plan, whether interpreted, compiled or a user's own operator.
 
-An engine is fed merged rows in whole times and answers at once. It knows no clock: `through` is merged time. Any
+A matcher is fed merged rows in whole times and answers at once. It knows no clock: `through` is merged time. Any
 split of the same input into batches gives the same outputs and then the same snapshot bytes.
 """
 
@@ -26,7 +26,7 @@ class Quarantined(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Engine(Protocol):
+class Matcher(Protocol):
     """Runs one plan over the keys it is fed."""
 
     @property
@@ -45,7 +45,7 @@ class Engine(Protocol):
         ...
 
     def restore(self, state: bytes) -> None:
-        """Become the engine that gave this snapshot. Raises RuleError if it is of another plan."""
+        """Become the matcher that gave this snapshot. Raises RuleError if it is of another plan."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""The compiled engine: columns or rows in, outputs with their positions out, state as bytes.
+"""The compiled matcher: columns or rows in, outputs with their positions out, state as bytes.
 
 It starts on the generated source as plain Python and changes to machine code when that is ready, between two batches:
 the arrays are the same for both.
@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from unerring.matching.engine import Quarantined, Router
 from unerring.matching.kernel import compilation, state
 from unerring.matching.kernel.columns import DTYPES, Array, Column, Columns, Numbers, Texts, from_rows
 from unerring.matching.kernel.keys import LOOK_UP, Interner, KeyIndex
@@ -21,6 +20,7 @@ from unerring.matching.kernel.measures import MeasureSource, python_column, regi
 from unerring.matching.kernel.outputs import Found, OutputColumns, places
 from unerring.matching.kernel.programs import Program, program_of
 from unerring.matching.kernel.scalar import Uncompiled
+from unerring.matching.matcher import Quarantined, Router
 from unerring.matching.outputs import Output, Row
 from unerring.model import TIME_MIN, ColumnType, Event, RuleError, invariant
 from unerring.rules.plan import Plan, key_types
@@ -50,8 +50,8 @@ def explain(plan: Plan) -> str:
     return f"compiled ({program_of(plan).kernel})" if reason is None else f"interpreted: {reason}"
 
 
-class KernelEngine:
-    """Runs one plan that compiles (see `explain`). Implements `rules.engine.Engine`."""
+class Kernel:
+    """Runs one plan that compiles (see `explain`). Implements `Matcher`."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class KernelEngine:
         """Compile, and try it on no rows of these types, so that the next real batch finds machine code."""
         try:
             functions = compilation.compiled(self._program.source, self._cache)
-            twin = KernelEngine(self._plan, compile_after=None)
+            twin = Kernel(self._plan, compile_after=None)
             twin._functions = functions
             twin.feed_columns(like, TIME_MIN)
         except Exception as error:
