@@ -31,7 +31,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.envir
 import live_w1
 import workloads
 from unerring.app import live
-from unerring.app.live_top import situations
+from unerring.app.sink import situations
 from unerring.log import EventLog, with_origin
 from unerring.matching.kernel import Kernel, code_folder
 from unerring.matching.kernel.columns import Columns, Numbers, Texts

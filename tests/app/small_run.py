@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.log.worlds import BURST, table
-from unerring.app import batches, ledgers, verdicts, verifying
+from unerring.app import batches, learned, ledgers, verdicts, verifying
 from unerring.app.folder import remember
 from unerring.app.live import make_cluster
 from unerring.app.verifying import KINDS
@@ -20,7 +20,7 @@ from unerring.pipeline.share import Share
 from unerring.pipeline.states import States
 from unerring.pipeline.versions import enter
 from unerring.rules.workloads import W1, Typed
-from unerring.runtime import happenings, learned
+from unerring.runtime import happenings
 from unerring.runtime.happenings import What
 from unerring.runtime.live.hosting import note
 from unerring.runtime.os_processes import own_number

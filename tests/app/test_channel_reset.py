@@ -54,7 +54,9 @@ def test_a_producer_whose_clock_was_a_day_ahead_is_heard_again_after_a_reset(
     log = EventLog(tmp_path / "log")
 
     def feed(out: Publisher[Typed], start: Start = Start.LATEST) -> Feeds:
-        return Feeds(log, {"Typed": out.address}, {"Typed": TYPED}, 1, start=start, parts=Parts(tmp_path))
+        feeds = Feeds(log, {"Typed": out.address}, {"Typed": TYPED}, 1, start=start, parts=Parts(tmp_path))
+        feeds.start()
+        return feeds
 
     monkeypatch.setattr(epochs, "_last", epochs.present_epoch(0) + DAY_MS)
     with Publisher("tcp://127.0.0.1:0", Typed, name="press") as out:
@@ -123,6 +125,6 @@ def test_what_cannot_be_reset_is_a_sentence(tmp_path: Path) -> None:
     log.create(TYPED, 1)
     with pytest.raises(CallerError, match="stream Typed has no producer 'press'; it knows none"):
         list(reset_producer(tmp_path, "Typed", "press"))
-    Parts(tmp_path).look()
+    Parts(tmp_path).check()
     with pytest.raises(CallerError, match=r"a run is at work in .*; stop it first"):
         list(reset_producer(tmp_path, "Typed", "press"))

@@ -143,7 +143,7 @@ def test_a_channel_on_which_nobody_is_heard_is_named(tmp_path: Path) -> None:
     parts = Parts(tmp_path)
     for stream_name in ("TxnAsia", "TxnEurope"):
         parts.began(channel_part(stream_name))
-    parts.look()
+    parts.check()
     assert RunStatus(tmp_path).look()["run"]["notes"] == [], "give it a moment"
     told = verified_json((tmp_path / PARTS).read_bytes(), dict[str, Any], PARTS)
     for part in told["parts"]:

@@ -90,7 +90,7 @@ def test_a_part_that_fails_is_started_again_and_status_and_metrics_show_it(tmp_p
     seen: list[dict[str, object]] = []
 
     def work() -> None:
-        parts.look()
+        parts.check()
         seen.append(parts_in(tmp_path)["parts"][0])
         if len(seen) < 4:
             raise DiskError("no space left")
@@ -123,7 +123,7 @@ def test_what_cannot_go_on_ends_the_run_with_its_sentence(tmp_path: Path, error:
     parts.keep("reaction to W1", work, threading.Event())
     assert len(tried) == tries
     with pytest.raises(Exception, match=str(error)):
-        parts.look()
+        parts.check()
     (told,) = parts_in(tmp_path)["parts"]
     assert told["state"] == "failed"
 
@@ -148,7 +148,7 @@ parts = Parts(disk)
 def until(condition):
     end_s = time.monotonic() + 60
     while not condition():
-        parts.look()
+        parts.check()
         assert time.monotonic() < end_s, parts_in(disk)
         threading.Event().wait(0.01)
 
@@ -157,6 +157,7 @@ def reached(count):
 
 with Publisher("tcp://127.0.0.1:0", Typed) as out:
     feeds = Feeds(log, {"Typed": out.address}, {"Typed": schema_of(Typed)}, 1, start=Start.EARLIEST, parts=parts)
+    feeds.start()
     out.publish(Typed(1, "A", 0.5), at=1)
     out.watermark(1)
     until(reached(1))
@@ -240,7 +241,7 @@ def test_processes_that_keep_ending_end_the_run_with_their_last_words(tmp_path: 
 def test_a_run_whose_disk_takes_nothing_is_not_told_as_ended(tmp_path: Path) -> None:
     """Nobody can write down that it lives, but its process is there."""
     EventLog(tmp_path / "log").create(schema_of(Reading), 1)
-    Parts(tmp_path).look()
+    Parts(tmp_path).check()
     told = verified_json((tmp_path / FILE).read_bytes(), dict[str, Any], FILE)
     (tmp_path / FILE).write_bytes(protect_json({**told, "at": told["at"] - 3_600}))
     run = RunStatus(tmp_path).look()["run"]

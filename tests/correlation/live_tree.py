@@ -13,7 +13,7 @@ from typing import Any
 from tests.correlation.tree_app import Reading
 from unerring import event_of
 from unerring.app import live, load
-from unerring.app.live_top import situations
+from unerring.app.sink import situations
 from unerring.audit.strong_reliability import check_strong_reliability
 from unerring.log import Chain, EventLog, LogWriter
 from unerring.matching.tree import QueryTree

@@ -68,6 +68,7 @@ def test_each_situation_starts_one_process_although_nodes_are_killed(app: App, t
         return Counter(e.instance for e in journal(notes.parent, "notes")) if notes.exists() else Counter()
 
     acting = Acting("factory.app:app", app, 1, tmp_path)
+    acting.start()
     try:
         seal(app, tmp_path, made)
         until(acting, lambda: len(told()) >= 1, "the first process ends")
@@ -75,6 +76,7 @@ def test_each_situation_starts_one_process_although_nodes_are_killed(app: App, t
         acting.stop()
         # Whoever starts processes is gone too; a new one goes on from the committed position, or just before it.
         acting = Acting("factory.app:app", app, 1, tmp_path)
+        acting.start()
         until(acting, lambda: len(told()) == len(made), "all processes end")
     finally:
         acting.stop()
@@ -106,6 +108,7 @@ def test_a_situation_that_no_process_takes_is_set_aside_and_the_others_go_on(app
     made = [e for e in run_on(app_rules(), list(Plant(seed=3).events(1_500))) if e.stream == "Standstill"]
     taken = next(reaction for reaction in app.reactions if reaction.process == "repair").instance(made[0])
     acting = Acting("factory.app:app", app, 0, tmp_path)
+    acting.start()
     try:
         # Somebody has used the id for something else.
         node = tmp_path / PROCESSES / f"n0{SUFFIX}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.correlation.live_tree import LiveRun, read_status
 from unerring.app import live, standby
-from unerring.app.standby import SparkOptions
+from unerring.app.options import SparkOptions
 from unerring.model import Event
 from unerring.runtime.live import LiveSupervisor
 from unerring.runtime.os_processes import dotted

@@ -14,7 +14,7 @@ import pytest
 from unerring.app import App, load
 from unerring.app.feeds import Feeds
 from unerring.app.metrics import Metrics, serve
-from unerring.app.running import Run
+from unerring.app.spark_engine import SparkEngine
 from unerring.cli import main
 from unerring.log import EventLog, Quarantine
 from unerring.model import CallerError, ConfigError, NetworkError, RuleError, WorldError
@@ -121,6 +121,7 @@ def test_a_channel_is_written_to_the_log_and_goes_on_after_a_restart(tmp_path: P
 
         for first, last in ((1, 500), (501, 900)):
             feeds = Feeds(log, {"Typed": url}, {"Typed": W1.plan.inputs[0].schema}, 2)
+            feeds.start()
             quiet = threading.Event()
             if first == 1:
                 # A consumer starts with what is published after it came: publish until the first event is there.
@@ -151,6 +152,7 @@ def test_what_a_channel_loses_stands_in_quarantine_and_the_stream_goes_on(tmp_pa
         with Publisher(f"tcp://127.0.0.1:{port}", Typed, name="press") as out:
             port = int(out.address.rpartition(":")[2])
             feeds = Feeds(log, {"Typed": out.address}, {"Typed": W1.plan.inputs[0].schema}, 2)
+            feeds.start()
             while log.chain("Typed").refresh() < sealed_us:
                 assert feeds.error is None
                 at += 1
@@ -179,7 +181,7 @@ def test_what_is_wrong_around_spark_is_said_in_a_sentence(tmp_path: Path, monkey
         taken.bind(("127.0.0.1", 0))
         nobody = f"spark://127.0.0.1:{taken.getsockname()[1]}"
     with pytest.raises(NetworkError, match="there is no Spark master at"):
-        Run(App("trial", rules=[W1], buckets=2), tmp_path, SparkConfig(master=nobody)).start(lambda text: None)
+        SparkEngine(App("trial", rules=[W1], buckets=2), tmp_path, SparkConfig(master=nobody)).start(lambda text: None)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(
         WorldError, match=r"Spark needs Java 17 or newer, and JAVA_HOME is .*, where there is no bin/java"

@@ -37,6 +37,7 @@ def test_a_quiet_channel_lets_absences_be_found(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "log")
     with Publisher("tcp://127.0.0.1:0", Typed) as out:
         feeds = Feeds(log, {"Typed": out.address}, {"Typed": app.streams[0]}, app.buckets)
+        feeds.start()
         try:
             at = 0
 
@@ -65,6 +66,7 @@ def test_events_of_one_time_come_into_the_log_and_the_last_time_does_not_wait_fo
     log = EventLog(tmp_path / "log")
     with Publisher("tcp://127.0.0.1:0", Typed) as out:
         feeds = Feeds(log, {"Typed": out.address}, {"Typed": App("ties", rules=[W3]).streams[0]}, 2)
+        feeds.start()
         try:
             at = 0
 

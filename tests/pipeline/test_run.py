@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unerring.app import App
-from unerring.app.running import METRICS_FILE, Run
-from unerring.pipeline.session import SparkConfig
+from unerring.app.options import RunOptions
+from unerring.app.run import METRICS_FILE, Run, run_of
+from unerring.app.spark_engine import SparkEngine
 from unerring.rules.workloads import W1, W3, Typed
 from unerring.runtime.channel import Publisher
 
@@ -24,8 +25,8 @@ ROUNDS = 200
 
 
 @contextmanager
-def running(app: App, data: Path) -> Iterator[Run]:
-    run = Run(app, data, SparkConfig(master="local[2]"))
+def running(app: App, data: Path) -> Iterator[Run[SparkEngine]]:
+    run: Run[Any] = run_of("tests:none", app, RunOptions(master="local[2]"), data)
     try:
         run.start(lambda text: None)
         yield run
@@ -33,14 +34,14 @@ def running(app: App, data: Path) -> Iterator[Run]:
         run.stop()
 
 
-def wait(condition: Callable[[], bool], run: Run, timeout_s: float = 120) -> None:
+def wait(condition: Callable[[], bool], run: Run[SparkEngine], timeout_s: float = 120) -> None:
     pause = threading.Event()
     for _ in range(int(timeout_s / 0.05)):
-        run.look()
+        run.check()
         if condition():
             return
         pause.wait(0.05)
-    raise AssertionError(f"it did not come to that: {[view.through_us for view in run.views]}")
+    raise AssertionError(f"it did not come to that: {[view.through_us for view in run.engine.views]}")
 
 
 def test_a_live_run_goes_on_where_it_was_stopped(spark: SparkSession, tmp_path: Path) -> None:
@@ -54,17 +55,17 @@ def test_a_live_run_goes_on_where_it_was_stopped(spark: SparkSession, tmp_path: 
                 nonlocal at
                 at += 1
                 out.publish(Typed(0, "C", 0.0), at=at)
-                return run.views[0].level.log.chain("Typed").through_us > 0
+                return run.engine.views[0].level.log.chain("Typed").through_us > 0
 
             wait(heard, run)
             publish(out, 1, ROUNDS)
-            wait(lambda: run.views[0].situations.get("W1", 0) >= ROUNDS // 2, run)
+            wait(lambda: run.engine.views[0].situations.get("W1", 0) >= ROUNDS // 2, run)
             text = (tmp_path / METRICS_FILE).read_text()
             assert "unerring_events_total" in text
         publish(out, ROUNDS + 1, 2 * ROUNDS)  # while nobody listens: the producer keeps it for the registered log
         with running(app, tmp_path) as run:
             out.watermark(3 * ROUNDS * SECOND_US)
-            wait(lambda: (run.views[0].through_us or 0) >= 3 * ROUNDS * SECOND_US, run)
+            wait(lambda: (run.engine.views[0].through_us or 0) >= 3 * ROUNDS * SECOND_US, run)
     pairs = sealed(tmp_path, "W1")
     assert [event.stamp.time for event in pairs] == [n * SECOND_US + 1 for n in range(1, 2 * ROUNDS + 1)]
     # Key 1 is silent from its last A on, which only the promise of progress lets us know.

@@ -20,8 +20,9 @@ from tests.correlation.live_tree import read_status, readings
 from unerring.app import live, standby
 from unerring.app.following import PIECE_EVENTS, Following, to_replica
 from unerring.app.live import topology_of
-from unerring.app.standby import SparkOptions, levels_on_spark
-from unerring.app.standby_run import Watch, check_memory
+from unerring.app.live_engine import Drivers
+from unerring.app.options import SparkOptions, check_memory
+from unerring.app.standby import levels_on_spark
 from unerring.correlation import CorrelationConfig, HandOver, Membership, Replica, Role, Topology
 from unerring.correlation.messages import MEMBERSHIP
 from unerring.log import EventLog
@@ -141,11 +142,11 @@ def test_a_checkpoint_that_another_version_wrote_is_named(level: Level) -> None:
 
 
 def test_drivers_without_room_are_refused_before_they_start() -> None:
-    check_memory(2, "1g", "local[1]", free_mb=4000)
+    check_memory(2, "1g", free_mb=4000)
     with pytest.raises(ConfigError, match=r"2 drivers with --memory 1g need about 3.4 GiB here, and 2.0 GiB is free"):
-        check_memory(2, "1g", "local[1]", free_mb=2048)
+        check_memory(2, "1g", free_mb=2048)
     with pytest.raises(ConfigError, match="'plenty' is no size"):
-        check_memory(2, "plenty", "local[1]")
+        check_memory(2, "plenty")
 
 
 @pytest.mark.parametrize(
@@ -281,12 +282,8 @@ def until(condition: Callable[[], bool]) -> None:
 
 def _status(data: Path) -> str:
     from unerring.app.metrics import Metrics
-    from unerring.runtime.live.status import processes
 
     metrics, said = Metrics(), list[str]()
-    watch = Watch(data, metrics, said.append)
-    for told in processes(data / "live"):
-        if told["name"].startswith("spark/"):
-            watch.look_at(told)
+    Drivers(data, metrics, said.append).check(0)
     assert 'unerring_driver_leads{driver="spark/' in metrics.text()
     return "\n".join(said)

@@ -39,7 +39,7 @@ AGAIN_MAX_S: Final = 5.0
 
 
 class Acting:
-    """An app's process nodes, and what starts instances on them, in threads of their own until `stop`."""
+    """An app's process nodes, and what starts instances on them, in threads of their own."""
 
     def __init__(
         self,
@@ -59,7 +59,6 @@ class Acting:
                 f"app {app.name}: its processes call {missing[0]}, which has no address; add it to services="
             )
         data = data.absolute()
-        say(f"starting {2 * f + 1} process nodes for {', '.join(app.processes)}")
         self.app = app
         self.data = data
         self.parts = parts or Parts()
@@ -73,11 +72,17 @@ class Acting:
         self._stopping = threading.Event()
         self._counting = threading.Lock()
         self._starters = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="unerring-start")
-        self.nodes.start()
         self._threads: list[threading.Thread] = []
+
+    def start(self, say: Callable[[str], None] = lambda text: None) -> None:
+        say(f"starting {len(self.nodes.names)} process nodes for {', '.join(self.app.processes)}")
+        self.nodes.start()
         self._keep("process nodes", lambda: self.nodes.watch(self._stopping))
-        for reaction in app.reactions:
+        for reaction in self.app.reactions:
             self._keep(f"reaction to {reaction.situation}", partial(self._react, reaction))
+
+    def check(self) -> None:
+        """What failed was told to the parts."""
 
     def stop(self) -> None:
         """Start nothing more; the nodes end in order, and their instances go on with the next run."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,8 @@ import msgspec
 
 from unerring.app import ledgers
 from unerring.app.folder import LOG
-from unerring.app.parts import Parts, channel_part
+from unerring.app.metrics import Metrics
+from unerring.app.parts import LoopThread, Parts, channel_part
 from unerring.channels import ConsumerConfig, Start
 from unerring.log import EventLog, LogWriter, Resets, WriterConfig
 from unerring.model import ConfigError, MessageLoss, Stamp, StreamSchema
@@ -39,11 +39,12 @@ def check_channels(app: App) -> None:
             raise ConfigError(f"app {app.name}: the channel of {stream}: {error}") from None
 
 
-def feeds_of(app: App, data: Path, parts: Parts) -> Feeds:
+def feeds_of(app: App, data: Path, parts: Parts, metrics: Metrics) -> Feeds:
     """What the app's channels bring, into the log of a run's folder."""
     check_channels(app)
     schemas = {schema.name: schema for schema in app.streams}
-    return Feeds(EventLog(data / LOG), app.channels, schemas, app.buckets, start=Start(app.start), parts=parts)
+    start = Start(app.start)
+    return Feeds(EventLog(data / LOG), app.channels, schemas, app.buckets, start=start, parts=parts, metrics=metrics)
 
 
 class Feeds:
@@ -58,6 +59,7 @@ class Feeds:
         config: WriterConfig | None = None,
         start: Start = Start.LATEST,
         parts: Parts | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.writers = {name: LogWriter(log, schemas[name], config, buckets) for name in channels}
         self._parts = parts or Parts()
@@ -65,10 +67,21 @@ class Feeds:
         self._log = log
         self._subscribers: dict[str, AsyncSubscriber[Any]] = {}
         self._start = start
-        self._loop = asyncio.new_event_loop()
+        self._metrics = metrics
         self._stopping = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name="feeds", daemon=True)
+        self._thread: LoopThread | None = None
+
+    def start(self, say: Callable[[str], None] = lambda text: None) -> None:
+        say("subscribing to " + ", ".join(self._channels.values()))
+        self._thread = LoopThread("feeds", self._all, self._parts.end)
         self._thread.start()
+
+    def check(self) -> None:
+        """What failed was told to the parts; here it is measured."""
+        if self._metrics is not None:
+            for name, writer in self.writers.items():
+                self._metrics.set("unerring_quarantined_total", writer.quarantined, stream=name)
+                self._metrics.set("unerring_repeated_total", writer.repeated, stream=name)
 
     @property
     def error(self) -> BaseException | None:
@@ -77,17 +90,9 @@ class Feeds:
 
     def stop(self) -> None:
         """Take nothing more, seal what is held, end."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stopping.set)
+        if self._thread is not None:
+            self._thread.call(self._stopping.set)
             self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            self._loop.run_until_complete(self._all())
-        except BaseException as error:
-            self._parts.end(error)
-        finally:
-            self._loop.close()
 
     async def _all(self) -> None:
         async with asyncio.TaskGroup() as group:

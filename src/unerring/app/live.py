@@ -20,7 +20,7 @@ import msgspec
 
 from unerring.app.application import App, load
 from unerring.app.following import Following, to_source
-from unerring.app.live_top import Top
+from unerring.app.sink import Sink
 from unerring.correlation import Application, CorrelationConfig, Hosting, NodeSpec, Replica, Role, Source, Topology
 from unerring.correlation.messages import MEMBERSHIP, is_keeper
 from unerring.correlation.record import node_of
@@ -202,13 +202,13 @@ async def run_node(data: Path, name: str) -> None:
         deliver = following.deliver
     else:
         machine = Application(records or {}, name, cluster.topology, cluster.config)
-        top = Top(data, app, machine, records or {})
-        deliver = top.deliver
+        sink = Sink(data, app, machine, records or {})
+        deliver = sink.deliver
     host = Host(cluster, name, machine, storage, deliver)
     if node.role is Role.SOURCE:
         beside = lambda: following.run(host.driver)  # noqa: E731
     elif node.role is Role.APPLICATION:
-        beside = lambda: top.run(host)  # noqa: E731
+        beside = lambda: sink.run(host)  # noqa: E731
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, host.driver.stop, ASKED)
     stopped = await host.run(folder / "status" / f"{dotted(name)}.json", beside)

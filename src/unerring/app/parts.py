@@ -1,19 +1,20 @@
 """The parts of a run that work in its own process: channels, reactions, Spark's queries, the watch over process nodes.
 
 One that fails is started again, at pauses that grow. One that cannot work (a wrong address, a damaged log), or has
-failed too often in a row, ends the run: `look` raises its sentence. What became of each is in `parts.json` of the run's
-folder.
+failed too often in a row, ends the run: `check` raises its sentence. What became of each is in `parts.json` of the
+run's folder.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -28,11 +29,61 @@ from unerring.runtime.restarts import GivenUp, Restarts, RestartsConfig
 FILE: Final = "parts.json"
 SILENT_S: Final = 10.0
 """A run whose parts were not written down for so long is stuck, or its disk takes nothing."""
-LOOK_S: Final = 0.5
 
 
-class Part(msgspec.Struct):
-    """One part, as status and metrics tell it."""
+class Part(Protocol):
+    """What a run is made of: feeds, an engine, reactions. Each is started, checked several times a second, stopped."""
+
+    def start(self, say: Callable[[str], None]) -> None:
+        """Begin; `say` hears what is happening meanwhile."""
+        ...
+
+    def check(self) -> None:
+        """Raise what ended it; start again what can be."""
+        ...
+
+    def stop(self) -> None:
+        """End in order; a new run goes on from there. What was never started has nothing to stop."""
+        ...
+
+
+class LoopThread:
+    """Runs a coroutine on an event loop in a thread of its own; `ended` hears what it fails of."""
+
+    def __init__(
+        self, name: str, work: Callable[[], Coroutine[Any, Any, None]], ended: Callable[[BaseException], None]
+    ) -> None:
+        self._work = work
+        self._ended = ended
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        self._ready.wait()
+
+    def call(self, callback: Callable[[], None]) -> None:
+        """Have something done on the loop, unless it is over."""
+        with contextlib.suppress(RuntimeError):
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(callback)
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner() as runner:
+                self._loop = runner.get_loop()
+                self._ready.set()
+                runner.run(self._work())
+        except BaseException as error:
+            self._ended(error)
+
+
+class PartState(msgspec.Struct):
+    """How one part does, as status and metrics tell it."""
 
     name: str
     state: str = "running"
@@ -50,7 +101,7 @@ class Written(msgspec.Struct):
     at: float
     pid: int
     began: str
-    parts: list[Part]
+    parts: list[PartState]
 
 
 class Parts:
@@ -67,7 +118,7 @@ class Parts:
         self._data = data
         self._say = say
         self._config = config
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, PartState] = {}
         self._restarts: dict[str, Restarts] = {}
         self._began_s: dict[str, float] = {}
         self._lock = threading.RLock()
@@ -75,7 +126,7 @@ class Parts:
     def began(self, name: str) -> None:
         """A part starts to work, for the first time or again."""
         with self._lock:
-            part = self._parts.setdefault(name, Part(name))
+            part = self._parts.setdefault(name, PartState(name))
             part.state, part.since_us = "running", time.time_ns() // 1000
             self._restarts.setdefault(name, Restarts(self._config))
             self._began_s[name] = time.monotonic()
@@ -123,9 +174,9 @@ class Parts:
                 try:
                     pause_s = self.failed(name, error)
                 except BaseException:
-                    return  # `look` raises it
+                    return  # `check` raises it
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Write down how the parts do; raise, as a sentence, what ends the run."""
         with self._lock:
             self._write()

@@ -24,8 +24,11 @@ import msgspec
 from unerring.app.application import App, load
 from unerring.app.following import Following, to_replica
 from unerring.app.live import LIVE, SPARK, topology_of
+from unerring.app.metrics import Metrics
+from unerring.app.options import SparkOptions
 from unerring.app.parts import Parts
-from unerring.app.running import Run, Share
+from unerring.app.run import Run
+from unerring.app.spark_engine import SparkEngine, StandbyDriver
 from unerring.correlation import Replica
 from unerring.model import TIME_MIN, ConfigError, UnerringError
 from unerring.pipeline import jvm
@@ -64,15 +67,6 @@ _QUICK: Final = (
 )
 
 
-class SparkOptions(msgspec.Struct, frozen=True):
-    """How each driver of a run is started."""
-
-    master: str = "local[1]"
-    memory: str = "1g"
-    rows: int = 8_000_000
-    state: str = "files"
-
-
 def command(data: Path, name: str, options: SparkOptions) -> list[str]:
     """How a driver is started."""
     told = msgspec.json.encode(options).decode()
@@ -104,9 +98,13 @@ class Drive:
         self._jvm = 0
         self._ending = False
         config = SparkConfig(master=options.master, memory=options.memory, log=str(home / "spark.log"), more=_QUICK)
-        share = Share(levels_on_spark(app, data, rules, home), home, self.turns)
-        parts = Parts(config=RestartsConfig(tries_max=RESTARTS_MAX + 1))
-        self.run = Run(app, data, config, Bounds(rows_per_batch=options.rows), options.state, share, parts)
+        standby = StandbyDriver(levels_on_spark(app, data, rules, home), home, self.turns)
+        parts, metrics = Parts(config=RestartsConfig(tries_max=RESTARTS_MAX + 1)), Metrics()
+        bounds = Bounds(rows_per_batch=options.rows)
+        self.engine = SparkEngine(
+            app, data, config, bounds, options.state, parts=parts, metrics=metrics, standby=standby
+        )
+        self.run = Run(self.engine, home, parts, metrics)
 
     def leads(self) -> bool:
         replica = self.replica
@@ -116,7 +114,7 @@ class Drive:
         """Bring the session and the queries up; blocks."""
         self.run.start(_say)
         self.phase = "CATCHING_UP"
-        spark = self.run.spark
+        spark = self.engine.spark
         process = None if spark is None else jvm.of(spark)
         if process is not None:
             self._jvm = process.pid
@@ -138,7 +136,7 @@ class Drive:
         loop = asyncio.get_running_loop()
         before_s = math.inf
         while True:
-            wanted = [view.level.sealed_us() for view in self.run.views]
+            wanted = [view.level.sealed_us() for view in self.engine.views]
             began_s = loop.time()
             while not await asyncio.to_thread(self._reached, wanted):
                 await asyncio.sleep(LOOK_S)
@@ -148,10 +146,10 @@ class Drive:
             before_s = took_s
 
     def _reached(self, wanted: list[int]) -> bool:
-        self.run.look()
-        if not self.run.under_way:
+        self.run.check()
+        if not self.engine.under_way:
             return False
-        for view, target_us in zip(self.run.views, wanted, strict=True):
+        for view, target_us in zip(self.engine.views, wanted, strict=True):
             if target_us > TIME_MIN:
                 done_us = committed_us(view.level, self.state)
                 if done_us is None or done_us < target_us:
@@ -161,7 +159,7 @@ class Drive:
     async def watch(self) -> None:
         """Raise what ended a query, for as long as the driver runs."""
         while True:
-            await asyncio.to_thread(self.run.look)
+            await asyncio.to_thread(self.run.check)
             await asyncio.sleep(LOOK_S)
 
     def stop(self) -> None:
@@ -183,7 +181,7 @@ class Drive:
                 "batch": view.batch,
                 "batch_s": round(view.batch_s, 3),
             }
-            for view in self.run.views
+            for view in self.engine.views
         ]
         told = {"jvm": self._jvm, "sealed": self.turns.sealed, "held": self.turns.held, "levels": levels}
         return {"driver": told}
@@ -229,7 +227,7 @@ async def _drive(
     cluster: clusters.Cluster, name: str, drive: Drive, data: Path, status: Path, telling: asyncio.Task[None]
 ) -> None:
     """Start, catch up, then be a replica until it is over."""
-    check_rules(cluster, drive.run.app)
+    check_rules(cluster, drive.engine.app)
     await asyncio.to_thread(drive.start)
     await drive.catch_up()
     storage = SqliteStorage(data / LIVE / f"{dotted(name)}.db")

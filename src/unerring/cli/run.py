@@ -11,26 +11,22 @@ import typer
 
 from unerring.cli._address import load as find
 from unerring.cli._address import pairs
-from unerring.model import CallerError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rich.console import Console
     from rich.table import Table
 
-    from unerring.app import App
-    from unerring.app.live_run import LiveOptions
-    from unerring.app.parts import Parts
-    from unerring.app.running import LevelView, Run
-    from unerring.app.standby_run import StandbyOptions
+    from unerring.app.live_engine import LiveEngine
+    from unerring.app.options import RunOptions
+    from unerring.app.run import Run
+    from unerring.app.spark_engine import LevelView, SparkEngine
 
-LOOKS_PER_LINE = 20
+CHECKS_PER_LINE = 20
 
 
 def command(
     app: Annotated[str, typer.Argument(help="module:attribute of the app, or of a process.")],
-    engine: Annotated[str, typer.Option(help="The gear: spark for volume, live for milliseconds.")] = "spark",
+    engine: Annotated[str, typer.Option(help="The engine: spark for volume, live for milliseconds.")] = "spark",
     master: Annotated[
         str, typer.Option(help="The Spark master, such as spark://HOST:PORT. By default the cores of this machine.")
     ] = "",
@@ -78,61 +74,54 @@ def command(
     """
     from rich.console import Console
 
+    console = Console(stderr=True)
+    certificates = str(Path(tls).absolute()) if tls else ""
     if _is_process(app):
-        _run_nodes(
-            app,
-            1 if f is None else f,
-            str(Path(tls).absolute()) if tls else "",
-            pairs(service),
-            data,
-            Console(stderr=True),
-            costs,
-        )
+        _run_nodes(app, 1 if f is None else f, certificates, pairs(service), data, console, costs)
         return
 
     from unerring.app import load
-    from unerring.app.acting import Acting
     from unerring.app.feeds import check_channels
     from unerring.app.folder import remember
-    from unerring.app.metrics import serve
-    from unerring.app.parts import Parts
-    from unerring.app.running import Run
-    from unerring.pipeline.intervals import Bounds
-    from unerring.pipeline.session import SparkConfig
+    from unerring.app.options import RunOptions
+    from unerring.app.run import run_of
 
-    console = Console(stderr=True)
-    if engine not in ("live", "spark"):
-        raise CallerError(f"there is no engine {engine!r}; use spark or live")
+    options = RunOptions(
+        engine=engine,
+        f=f,
+        live=tuple(live or ()),
+        master=master,
+        memory=memory,
+        rows=rows,
+        state=state,
+        once=once,
+        take_over=take_over,
+        durable=durable,
+        tls=certificates,
+        hosts=pairs(host),
+        here=here,
+        etcd=tuple(etcd or ()),
+        costs=costs,
+    )
     loaded = load(app)
-    if not once and here in ("", *list(pairs(host))[:1]):
+    if options.has_log and not once:
         check_channels(loaded)
     if older := remember(data, app):
         console.print(older)
-    parts = Parts(data.absolute(), console.print)
-    certificates = str(Path(tls).absolute()) if tls else ""
-    tolerated = 1 if f is None else f
-    """Of process nodes, and of rules in the live gear."""
-    if engine == "live":
-        _check_live(master=master, once=once, live=live, take_over=take_over is not None)
-        from unerring.app.live_run import LiveOptions
+    run = run_of(app, loaded, options, data, console.print)
+    _run(run, options, data, metrics_port, console)
 
-        options = LiveOptions(tolerated, durable, certificates, pairs(host), here, tuple(etcd or ()))
-        _run_live(app, loaded, options, data, metrics_port, costs, console, parts)
-        return
-    if state not in ("files", "rocksdb"):
-        raise CallerError(f"there is no --state {state}; use files or rocksdb")
-    if f or live:
-        _check_standby(once=once, take_over=take_over is not None, durable=durable, host=bool(host), etcd=bool(etcd))
-        from unerring.app.standby_run import options_of
 
-        several = options_of(f or 0, live or (), certificates, master, memory, rows, state)
-        _run_standby(app, loaded, several, tolerated, data, metrics_port, console, costs, parts)
-        return
-    config = SparkConfig(master=master or "local[*]", memory=memory or "2g", log=str(data / "spark.log"))
-    run = Run(loaded, data, config, Bounds(rows_per_batch=rows), state, parts=parts)
-    if take_over is not None:
-        run.take_over(take_over)
-    server = None if metrics_port is None else serve(run.metrics, metrics_port)
+def _run(
+    run: Run[SparkEngine] | Run[LiveEngine], options: RunOptions, data: Path, metrics_port: int | None, console: Console
+) -> None:
+    """Until SIGINT or SIGTERM, or until a part of it cannot go on."""
+    from unerring.app.metrics import serve
+    from unerring.app.spark_engine import SparkEngine
+    from unerring.app.status import StatusMetrics
+
+    metrics = StatusMetrics(data) if options.engine == "live" else run.metrics
+    server = None if metrics_port is None else serve(metrics, metrics_port)
     stopping = threading.Event()
     interrupted = signal.SIGINT
 
@@ -143,23 +132,24 @@ def command(
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     signal.signal(signal.SIGTERM, interrupt)
+    engine = run.engine
     try:
         with console.status("starting") as status:
             say = status.update if console.is_terminal else console.print  # a log file wants lines
-            if once:
-                run.run_once(say)
+            if options.once and isinstance(engine, SparkEngine):
+                engine.run_once(say)
+                run.write_metrics()
             else:
                 run.start(say)
-                if loaded.processes:
-                    run.acting = Acting(app, loaded, tolerated, data, console.print, certificates, costs, parts)
-        if not once:
+        if not options.once:
             # Only now: Spark takes SIGINT for itself when it starts, and would cancel its jobs under our feet.
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: stopping.set())
-            console.print(f"{loaded.name} runs in {data}; Ctrl-C stops it")
+            console.print(f"{engine}; Ctrl-C stops it, status shows it")
             _watch(run, console, stopping)
     except KeyboardInterrupt:
-        console.print("interrupted; a new run goes on from what is sealed" if once else "interrupted while starting")
+        once = "interrupted; a new run goes on from what is sealed"
+        console.print(once if options.once else "interrupted while starting")
         raise SystemExit(128 + interrupted) from None
     finally:
         _hear_no_more()
@@ -169,103 +159,16 @@ def command(
             server.shutdown()
         for number, handler in before.items():
             signal.signal(number, handler)
-    typer.echo(_summary(run))
+    if isinstance(engine, SparkEngine):
+        typer.echo(_summary(engine.views))
+    else:
+        console.print("stopped; the next run goes on from here")
 
 
 def _hear_no_more() -> None:
     """What is being stopped is not interrupted a second time."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-
-
-def _check_live(**options: object) -> None:
-    """What a live run does not do, said before anything starts."""
-    _refuse(
-        "--engine live",
-        options,
-        {
-            "master": "it runs without Spark",
-            "once": "it goes on until it is stopped; to take what the log holds and end, use --engine spark",
-            "live": "all rules of it run live; --live chooses some of a run with --engine spark",
-            "take_over": "rules are changed with --engine spark; live replicas go on with them in a new --data folder",
-        },
-    )
-
-
-def _refuse(what: str, options: Mapping[str, object], instead: Mapping[str, str]) -> None:
-    for option, given in options.items():
-        if given:
-            raise CallerError(f"--{option.replace('_', '-')} does not go with {what}: {instead[option]}")
-
-
-def _run_live(
-    address: str,
-    app: App,
-    options: LiveOptions,
-    data: Path,
-    port: int | None,
-    costs: Path | None,
-    console: Console,
-    parts: Parts,
-) -> None:
-    from unerring.app.acting import Acting
-    from unerring.app.live_run import run_live
-    from unerring.app.metrics import serve
-    from unerring.app.status import StatusMetrics
-
-    server = None if port is None else serve(StatusMetrics(data), port)
-    with_log = options.here in ("", *list(options.hosts)[:1])  # situations are read from it, so processes start there
-    acting = None
-    if with_log and app.processes:
-        acting = Acting(address, app, options.f, data, console.print, options.tls, costs, parts)
-    try:
-        run_live(address, options, data, console.print, parts)
-    finally:
-        if acting is not None:
-            acting.stop()
-        if server is not None:
-            server.shutdown()
-
-
-def _check_standby(**options: bool) -> None:
-    """What several drivers of one run do not do."""
-    instead = {
-        "once": "run it with --f 0: a run that ends needs nobody to stand by",
-        "take_over": "rules are changed with --f 0; the drivers go on with the new ones in a new --data folder",
-        "durable": "a driver of Spark keeps everything in its checkpoint; --durable is for --engine live",
-        "host": "drivers of one run share a folder and a machine; --host is for --engine live",
-        "etcd": "drivers of one run share a folder and a machine; --etcd is for --engine live",
-    }
-    _refuse("several drivers", options, instead)
-
-
-def _run_standby(
-    address: str,
-    app: App,
-    options: StandbyOptions,
-    tolerated: int,
-    data: Path,
-    port: int | None,
-    console: Console,
-    costs: Path | None,
-    parts: Parts,
-) -> None:
-    from unerring.app.acting import Acting
-    from unerring.app.metrics import Metrics, serve
-    from unerring.app.standby_run import run_standby
-
-    metrics = Metrics()
-    server = None if port is None else serve(metrics, port)
-    acting = None
-    if app.processes:
-        acting = Acting(address, app, tolerated, data, console.print, options.tls, costs, parts)
-    try:
-        run_standby(address, options, data, console.print, metrics, parts)
-    finally:
-        if acting is not None:
-            acting.stop()
-        if server is not None:
-            server.shutdown()
 
 
 def _is_process(address: str) -> bool:
@@ -294,55 +197,58 @@ def _run_nodes(
         cluster.stop()
 
 
-def _watch(run: Run, console: Console, stopping: threading.Event) -> None:
+def _watch(run: Run[SparkEngine] | Run[LiveEngine], console: Console, stopping: threading.Event) -> None:
     from rich.live import Live
 
-    from unerring.app.running import LOOK_S
+    from unerring.app.run import CHECK_S
 
-    if not console.is_terminal:
-        _watch_in_lines(run, console, stopping)
+    views = getattr(run.engine, "views", [])
+    if not views or not console.is_terminal:
+        _watch_in_lines(run, views, console, stopping)
         return
-    with Live(_table(run), console=console, refresh_per_second=4, transient=True) as live:
-        while not stopping.wait(LOOK_S):
-            run.look()
-            live.update(_table(run))
+    with Live(_table(views), console=console, refresh_per_second=4, transient=True) as live:
+        while not stopping.wait(CHECK_S):
+            run.check()
+            live.update(_table(views))
 
 
-def _watch_in_lines(run: Run, console: Console, stopping: threading.Event) -> None:
+def _watch_in_lines(
+    run: Run[SparkEngine] | Run[LiveEngine], views: list[LevelView], console: Console, stopping: threading.Event
+) -> None:
     """For a log file: a line for each level that has moved on, every few seconds."""
-    from unerring.app.running import LOOK_S
+    from unerring.app.run import CHECK_S
 
-    said: dict[int, int | None] = {}
-    looks = 0
-    while not stopping.wait(LOOK_S):
-        run.look()
-        looks += 1
-        if looks % LOOKS_PER_LINE:
+    shown: dict[int, int | None] = {}
+    checks = 0
+    while not stopping.wait(CHECK_S):
+        run.check()
+        checks += 1
+        if checks % CHECKS_PER_LINE:
             continue
-        for view in run.views:
-            if view.batch is not None and said.get(view.level.number) != view.batch:
-                said[view.level.number] = view.batch
+        for view in views:
+            if view.batch is not None and shown.get(view.level.number) != view.batch:
+                shown[view.level.number] = view.batch
                 console.print(_line(view))
 
 
 def _line(view: LevelView) -> str:
-    progress, behind = _progress(view)
-    found = ", ".join(f"{count:,} {name}" for name, count in view.situations.items()) or "no situations yet"
-    return f"level {view.level.number}: {view.events:,} events, {found}; progress {progress}, behind {behind}"
+    watermark, behind = _watermark(view)
+    situations = ", ".join(f"{count:,} {name}" for name, count in view.situations.items()) or "no situations yet"
+    return f"level {view.level.number}: {view.events:,} events, {situations}; watermark {watermark}, behind {behind}"
 
 
-def _table(run: Run) -> Table:
+def _table(views: list[LevelView]) -> Table:
     from rich.table import Table
 
-    table = Table("level", "rules", "events", "situations", "progress", "behind", "keys", "batch")
-    for view in run.views:
-        progress, behind = _progress(view)
+    table = Table("level", "rules", "events", "situations", "watermark", "behind", "keys", "batch")
+    for view in views:
+        watermark, behind = _watermark(view)
         table.add_row(
             str(view.level.number),
             ", ".join(plan.name for plan in view.level.plans),
             f"{view.events:,}",
             ", ".join(f"{name} {count:,}" for name, count in view.situations.items()) or "–",
-            progress,
+            watermark,
             behind,
             f"{view.keys:,}",
             f"{view.batch_s:.1f} s" if view.batch is not None else "–",
@@ -350,7 +256,7 @@ def _table(run: Run) -> Table:
     return table
 
 
-def _progress(view: LevelView) -> tuple[str, str]:
+def _watermark(view: LevelView) -> tuple[str, str]:
     """Up to where a level has sealed, and how far that is behind this clock."""
     import time
 
@@ -363,7 +269,7 @@ def _progress(view: LevelView) -> tuple[str, str]:
     return f"{to_datetime(view.through_us):%Y-%m-%d %H:%M:%S}", f"{time.time() - view.through_us / 1e6:,.1f} s"
 
 
-def _summary(run: Run) -> str:
-    events = sum(view.events for view in run.views[:1])
-    found = ", ".join(f"{count:,} {name}" for view in run.views for name, count in view.situations.items())
-    return f"stopped: {events:,} events, {found or 'no situations yet'}; the next run goes on from here"
+def _summary(views: list[LevelView]) -> str:
+    events = sum(view.events for view in views[:1])
+    situations = ", ".join(f"{count:,} {name}" for view in views for name, count in view.situations.items())
+    return f"stopped: {events:,} events, {situations or 'no situations yet'}; the next run goes on from here"

@@ -1,4 +1,4 @@
-"""Running an app on Spark: channels into the log, a query for each level, situations out, until it is stopped."""
+"""The Spark engine of a run: a session and a streaming query for each level, from the log into the log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from unerring.app import batches
 from unerring.app.application import App
-from unerring.app.inputs import Inputs, rules_of
+from unerring.app.folder import LOG
 from unerring.app.metrics import Metrics
 from unerring.app.parts import Parts
 from unerring.log import EventLog, LocalStore
@@ -32,13 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from unerring.app.acting import Acting
-    from unerring.app.feeds import Feeds
     from unerring.pipeline.detect import Sealed, Turn
     from unerring.pipeline.level import Level
 
-LOOK_S: Final = 0.25
-METRICS_FILE: Final = "metrics.prom"
 _INITIALIZING: Final = "Initializing"
 """What Spark says of a query that has not begun."""
 
@@ -75,7 +71,7 @@ class LevelView:
 
 
 @dataclass(frozen=True)
-class Share:
+class StandbyDriver:
     """What one of several drivers of a run does: which levels, where it keeps its own, and when it seals."""
 
     levels: tuple[Level, ...]
@@ -83,8 +79,8 @@ class Share:
     turn: Turn
 
 
-class Run:
-    """One run of an app in one folder. A second one beside it does no harm; it only computes the same again."""
+class SparkEngine:
+    """One driver of an app's rules. A second one beside it does no harm; it only computes the same again."""
 
     def __init__(
         self,
@@ -93,40 +89,29 @@ class Run:
         config: SparkConfig,
         bounds: Bounds | None = None,
         state: str = "files",
-        share: Share | None = None,
+        *,
         parts: Parts | None = None,
+        metrics: Metrics | None = None,
+        standby: StandbyDriver | None = None,
     ) -> None:
-        """`share`: this is one of several drivers, which somebody else supervises and feeds."""
+        """`standby`: this is one of several drivers, which somebody else supervises."""
         self.app = app
         self.data = data
         self.config = config
         self.bounds = bounds or Bounds()
         self.state = state
-        self.metrics = Metrics()
-        self.share = share
-        self.parts = parts or Parts(None if share else data)
-        self.views = [LevelView(level) for level in (share.levels if share else app.levels(data))]
-        self.acting: Acting | None = None
-        """What is done about situations, if anything is."""
-        self._inputs = Inputs(EventLog(data / "log"), rules_of(app))
-        self._feeds: Feeds | None = None
+        self.parts = parts or Parts()
+        self.metrics = metrics or Metrics()
+        self.standby = standby
+        self.views = [LevelView(level) for level in (standby.levels if standby else app.levels(data))]
         self._queries: list[StreamingQuery] = []
         self._spark: SparkSession | None = None
         self._owns_spark = False
 
     def start(self, say: Callable[[str], None]) -> None:
-        """Bring everything up; `say` hears what is happening meanwhile."""
-        from unerring.app.feeds import feeds_of
-
-        log = EventLog(self.data / "log")
-        LocalStore(self.data / "log").sweep(time.time())
-        schemas = {schema.name: schema for schema in (*self.app.streams, *self.app.outputs)}
-        for schema in schemas.values():
-            log.create(schema, self.app.buckets)
-        if self.app.channels and self.share is None:
-            say("subscribing to " + ", ".join(self.app.channels.values()))
-            self._feeds = feeds_of(self.app, self.data, self.parts)
-        if self.share is None:
+        """Bring the session and the queries up; `say` hears what is happening meanwhile."""
+        self._create_log()
+        if self.standby is None:
             own_number(self.data, batches.DRIVER)
             happenings.note_start(self.data, batches.DRIVER, f"as process {os.getpid()}")
         self._spark = self._start_spark(say)
@@ -136,8 +121,8 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The driver's: of several, each has its home under its own."""
-        return batches.DRIVER if self.share is None else self.share.home.name.replace(".", "/")
+        """The driver's name: of several, each has its home under its own."""
+        return batches.DRIVER if self.standby is None else self.standby.home.name.replace(".", "/")
 
     @property
     def spark(self) -> SparkSession | None:
@@ -149,6 +134,15 @@ class Run:
         """Whether every query has its sources up, which takes Spark a while."""
         return all(query.isActive and not query.status["message"].startswith(_INITIALIZING) for query in self._queries)
 
+    def __str__(self) -> str:
+        return f"{self.app.name} runs in {self.data}"
+
+    def _create_log(self) -> None:
+        LocalStore(self.data / LOG).sweep(time.time())
+        log = EventLog(self.data / LOG)
+        for schema in {schema.name: schema for schema in (*self.app.streams, *self.app.outputs)}.values():
+            log.create(schema, self.app.buckets)
+
     def _start_spark(self, say: Callable[[str], None]) -> SparkSession:
         check_master(self.config.master)
         say(f"starting Spark on {self.config.master} (its log: {self.config.log})")
@@ -159,43 +153,28 @@ class Run:
         """Detect in what the log holds now, level after level, and end there. The next run goes on from it."""
         from unerring.pipeline.detect import StateIn, detect_available
 
-        log = EventLog(self.data / "log")
-        for schema in self.app.streams:
-            log.create(schema, self.app.buckets)
+        self._create_log()
         self._spark = self._start_spark(say)
         for view in self.views:
             say(f"level {view.level.number}: {', '.join(plan.name for plan in view.level.plans)}")
             self.parts.began(view.part)
             told = self._told(view)
             detect_available(self._spark, view.level, self.bounds, told=told, state=StateIn(self.state))
-        LocalStore(self.data).replace(METRICS_FILE, self.metrics.text().encode())
 
-    def look(self) -> None:
-        """Raise, as a sentence, what ended a part of the run; write the metrics down."""
-        if self._feeds is not None:
-            for name, writer in self._feeds.writers.items():
-                self.metrics.set("unerring_quarantined_total", writer.quarantined, stream=name)
-                self.metrics.set("unerring_repeated_total", writer.repeated, stream=name)
+    def check(self) -> None:
+        """Start a query again that Spark could not run; raise what cannot go on."""
         for number, query in enumerate(self._queries):
             if not query.isActive and query.exception() is not None:
                 self._queries[number] = self._again(self.views[number], query)
-        self.parts.look()
-        self.parts.measure(self.metrics)
-        self._inputs.measure(self.metrics)
-        LocalStore(self.share.home if self.share else self.data).replace(METRICS_FILE, self.metrics.text().encode())
 
     def stop(self) -> None:
-        """End in order: no more events, then no more batches. What is sealed stays; a new run goes on from there."""
-        if self.acting is not None:
-            self.acting.stop()
-        if self._feeds is not None:
-            self._feeds.stop()
+        """No more batches. What is sealed stays; a new run goes on from there."""
         if self._spark is not None and jvm.is_alive(self._spark):
             for query in self._queries:
                 query.stop()
         if self._owns_spark:
             jvm.end(self._spark)
-        if self._queries and self.share is None:
+        if self._queries and self.standby is None:
             happenings.note(self.data, batches.DRIVER, What.ENDED, "with the run")
 
     def take_over(self, after_us: int) -> None:
@@ -220,7 +199,7 @@ class Run:
     def _detect(self, spark: SparkSession, view: LevelView) -> StreamingQuery:
         from unerring.pipeline.detect import StateIn, at_once, detect
 
-        turn = self.share.turn if self.share else at_once
+        turn = self.standby.turn if self.standby else at_once
         self.parts.began(view.part)
         return detect(spark, view.level, self.bounds, told=self._told(view), state=StateIn(self.state), turn=turn)
 

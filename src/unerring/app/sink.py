@@ -1,6 +1,6 @@
-"""The top of a live run: situations that the application has committed are sealed into the run's log.
+"""The sink of a live run: situations that the application has committed are sealed into the run's log.
 
-So they are read as those of the other gear are, and an audit finds them. The file in which position and effect commit
+So they are read as those of the Spark engine are, and an audit finds them. The file in which position and effect commit
 together keeps only what is not sealed yet.
 """
 
@@ -40,7 +40,7 @@ class _Lane:
         """How many were committed since the stream began."""
 
 
-class Top:
+class Sink:
     """Takes committed situations in order, and seals them a few times a second."""
 
     def __init__(self, data: Path, app: App, machine: Application, records: Mapping[str, bytes]) -> None:

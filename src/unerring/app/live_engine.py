@@ -1,0 +1,162 @@
+"""The supervised processes of a run: sources, replicas and the sink of rules that run live, and several drivers of
+Spark, each a replica too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from unerring.app import live
+from unerring.app.application import App
+from unerring.app.live import LIVE, SPARK
+from unerring.app.metrics import Metrics
+from unerring.app.options import RunOptions, check_memory
+from unerring.app.parts import LoopThread, Parts
+from unerring.app.standby import command
+from unerring.correlation.record import node_of
+from unerring.model import CallerError
+from unerring.runtime.live import LiveSupervisor
+from unerring.runtime.live.status import processes
+
+LOOK_S: Final = 1.0
+
+
+class LiveEngine:
+    """Runs them under a supervisor, on an event loop of its own."""
+
+    def __init__(
+        self,
+        address: str,
+        app: App,
+        options: RunOptions,
+        data: Path,
+        say: Callable[[str], Any],
+        parts: Parts,
+        metrics: Metrics,
+    ) -> None:
+        self._address = address
+        self._app = app
+        self._options = options
+        self._data = data = data.absolute()
+        self._say = say
+        self._parts = parts
+        self._drivers = Drivers(data, metrics, say)
+        self._on_spark = () if options.engine == "live" else on_spark(app, options.live)
+        self._supervisor: LiveSupervisor | None = None
+        self._thread: LoopThread | None = None
+        self._due_s = 0.0
+
+    def start(self, say: Callable[[str], None]) -> None:
+        o = self._options
+        if self._on_spark:
+            from unerring.app.spark_engine import check_master
+
+            check_master(o.driver.master)
+            check_memory(o.drivers, o.driver.memory)
+        f = o.tolerated if o.engine == "live" else o.f or 0
+        cluster = live.make_cluster(
+            self._address,
+            f,
+            self._data,
+            durable=o.durable,
+            tls=o.tls,
+            hosts=o.hosts,
+            etcd=o.etcd,
+            on_spark=self._on_spark,
+        )
+        cluster = live.begin_anew(cluster, self._data)
+        supervisor = LiveSupervisor(cluster, self._data / LIVE, self._command, o.here, self._say)
+        self._supervisor = supervisor
+        self._thread = LoopThread("live engine", supervisor.run, self._parts.end)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Say what changes among the drivers of Spark, and measure them."""
+        if self._on_spark and self._supervisor is not None and time.monotonic() >= self._due_s:
+            self._due_s = time.monotonic() + LOOK_S
+            self._drivers.check(self._supervisor.restarts)
+
+    def stop(self) -> None:
+        if self._thread is not None and self._supervisor is not None:
+            self._thread.call(self._supervisor.stop)
+            self._thread.join()
+
+    def __str__(self) -> str:
+        name, data, o = self._app.name, self._data, self._options
+        count = 0 if self._supervisor is None else len(self._supervisor.wanted)
+        if not self._on_spark:
+            return f"{name} runs live in {data} with f = {o.tolerated}: {count} processes"
+        others = count - o.drivers
+        beside = f" and {others} live processes" if others else ""
+        return f"{name} runs on Spark in {data} with {o.drivers} drivers{beside}"
+
+    def _command(self, name: str) -> list[str]:
+        if node_of(name) == SPARK:
+            return command(self._data, name, self._options.driver)
+        return live.command(self._data, name)
+
+
+def on_spark(app: App, live_rules: Sequence[str]) -> tuple[str, ...]:
+    """The rules that are left for Spark."""
+    names = [plan.name for plan in app.plans]
+    for rule in live_rules:
+        if rule not in names:
+            raise CallerError(f"--live {rule}: app {app.name} has no such rule; it has {', '.join(names)}")
+    left = tuple(name for name in names if name not in live_rules)
+    if not left:
+        raise CallerError("--live names all rules, so that nothing is left for Spark; use --engine live")
+    return left
+
+
+class Drivers:
+    """What there is to see of several drivers of Spark."""
+
+    def __init__(self, data: Path, metrics: Metrics, say: Callable[[str], Any]) -> None:
+        self._data = data
+        self._metrics = metrics
+        self._say = say
+        self._states: dict[str, str] = {}
+
+    def check(self, restarts: int) -> None:
+        """Say what changed; measure."""
+        for status in processes(self._data / LIVE):
+            if node_of(status["name"]) == SPARK:
+                self._measure(status)
+                self._tell(status)
+        self._metrics.set("unerring_driver_restarts_total", restarts)
+
+    def _measure(self, status: dict[str, Any]) -> None:
+        name, set_ = status["name"], self._metrics.set
+        set_("unerring_driver_up", _is_up(status), driver=name)
+        set_("unerring_driver_leads", _leads(status), driver=name)
+        set_("unerring_driver_elections_total", status.get("elections", 0), driver=name)
+        driver = status.get("driver", {})
+        set_("unerring_driver_sealed_total", driver.get("sealed", 0), driver=name)
+        set_("unerring_driver_held_total", driver.get("held", 0), driver=name)
+        for level in driver.get("levels", ()):
+            labels = {"driver": name, "level": level["level"]}
+            set_("unerring_events_total", level["events"], **labels)
+            set_("unerring_lag_seconds", level["lag_s"], **labels)
+            set_("unerring_batch_seconds", level["batch_s"], **labels)
+            set_("unerring_state_keys", level["keys"], **labels)
+            if level["through_us"] is not None:
+                set_("unerring_level_watermark_seconds", level["through_us"] / 1e6, **labels)
+
+    def _tell(self, status: dict[str, Any]) -> None:
+        name = status["name"]
+        state = status["state"].replace("_", " ").replace("member", "leads" if _leads(status) else "stands by")
+        if status.get("refused"):
+            state = f"stopped: {status['refused']}"
+        if self._states.get(name) != state:
+            self._states[name] = state
+            self._say(f"{name} {state}" if _is_up(status) or ":" in state else f"{name} is {state}")
+
+
+def _is_up(status: dict[str, Any]) -> bool:
+    return bool(status["state"] == "member")
+
+
+def _leads(status: dict[str, Any]) -> bool:
+    return bool(status.get("leads")) and _is_up(status)

@@ -1,0 +1,130 @@
+"""How an application is run: what `unerring run` was told, checked once."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from unerring.model import CallerError, ConfigError
+
+BESIDE_MB: Final = 700
+"""What a driver needs besides its JVM's heap: the rest of the JVM, its Python, its workers."""
+
+_NOT_LIVE: Final = {
+    "master": "it runs without Spark",
+    "once": "it goes on until it is stopped; to take what the log holds and end, use --engine spark",
+    "live": "all rules of it run live; --live chooses some of a run with --engine spark",
+    "take_over": "rules are changed with --engine spark; live replicas go on with them in a new --data folder",
+}
+_NOT_SEVERAL: Final = {
+    "once": "run it with --f 0: a run that ends needs nobody to stand by",
+    "take_over": "rules are changed with --f 0; the drivers go on with the new ones in a new --data folder",
+    "durable": "a driver of Spark keeps everything in its checkpoint; --durable is for --engine live",
+    "hosts": "drivers of one run share a folder and a machine; --host is for --engine live",
+    "etcd": "drivers of one run share a folder and a machine; --etcd is for --engine live",
+}
+
+
+class SparkOptions(msgspec.Struct, frozen=True):
+    """How each of several drivers of a run is started."""
+
+    master: str = "local[1]"
+    memory: str = "1g"
+    rows: int = 8_000_000
+    state: str = "files"
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The same on every host of a list, but for `here`."""
+
+    engine: str = "spark"
+    f: int | None = None
+    """Failures that every rule and process survives. None: 1, but rules on Spark have one driver."""
+    live: tuple[str, ...] = ()
+    """Rules of a run on Spark that run live."""
+    master: str = ""
+    memory: str = ""
+    rows: int = 8_000_000
+    state: str = "files"
+    once: bool = False
+    take_over: int | None = None
+    durable: bool = False
+    tls: str = ""
+    hosts: dict[str, str] = {}
+    here: str = ""
+    etcd: tuple[str, ...] = ()
+    costs: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.engine not in ("live", "spark"):
+            raise CallerError(f"there is no engine {self.engine!r}; use spark or live")
+        if self.state not in ("files", "rocksdb"):
+            raise CallerError(f"there is no --state {self.state}; use files or rocksdb")
+        if self.engine == "live":
+            self._refuse("--engine live", _NOT_LIVE)
+        elif self.supervised:
+            self._refuse("several drivers", _NOT_SEVERAL)
+        if self.hosts and self.here not in self.hosts:
+            raise ConfigError(f"--here is {self.here!r}; name one of the hosts {', '.join(self.hosts)}")
+        if self.here and not self.hosts:
+            raise ConfigError("--here names one of several hosts; list them with --host NAME=ADDRESS")
+
+    def _refuse(self, what: str, instead: Mapping[str, str]) -> None:
+        for field, reason in instead.items():
+            if getattr(self, field) not in (None, False, "", (), {}):
+                option = "host" if field == "hosts" else field.replace("_", "-")
+                raise CallerError(f"--{option} does not go with {what}: {reason}")
+
+    @property
+    def supervised(self) -> bool:
+        """Whether the engine is several processes: live replicas, or several drivers of Spark."""
+        return self.engine == "live" or bool(self.f or self.live)
+
+    @property
+    def tolerated(self) -> int:
+        """Failures that process nodes, and rules in the live engine, survive."""
+        return 1 if self.f is None else self.f
+
+    @property
+    def has_log(self) -> bool:
+        """Whether the log is on this host: channels, sources and reactions work there."""
+        return self.here in ("", *list(self.hosts)[:1])
+
+    @property
+    def drivers(self) -> int:
+        """Drivers of Spark."""
+        return 0 if self.engine == "live" else (self.f or 0) + 1
+
+    @property
+    def driver(self) -> SparkOptions:
+        """Of one of several drivers; an empty master or memory is chosen so that all share this machine."""
+        master = self.master or f"local[{max(1, (os.cpu_count() or 1) // self.drivers)}]"
+        return SparkOptions(master, self.memory or "1g", self.rows, self.state)
+
+
+def check_memory(drivers: int, memory: str, free_mb: int | None = None) -> None:
+    """A sentence, if this machine has no room for so many drivers: the kernel would kill one after the other."""
+    sized = re.fullmatch(r"(\d+)([mg])b?", memory.strip().lower())
+    if sized is None:
+        raise ConfigError(f"--memory {memory!r} is no size; write for example 700m or 1g")
+    heap_mb = int(sized[1]) * (1024 if sized[2] == "g" else 1)
+    wanted_mb = drivers * (heap_mb + BESIDE_MB)
+    free_mb = _free_mb() if free_mb is None else free_mb
+    if free_mb is not None and wanted_mb > free_mb:
+        raise ConfigError(
+            f"{drivers} drivers with --memory {memory} need about {wanted_mb / 1024:.1f} GiB here, and "
+            f"{free_mb / 1024:.1f} GiB is free; choose a smaller --memory or --f, or free some"
+        )
+
+
+def _free_mb() -> int | None:
+    try:
+        available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(available[1]) // 1024 if available else None

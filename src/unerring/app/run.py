@@ -1,0 +1,114 @@
+"""One run of an application in one folder: feeds, an engine, reactions.
+
+`run_of` chooses the parts by the options of `unerring run`. A run starts them in order, checks them while it lasts, and
+stops them in the opposite order. What is sealed stays, and a new run in the folder goes on from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from unerring.app.application import App
+from unerring.app.folder import LOG
+from unerring.app.inputs import Inputs, rules_of
+from unerring.app.metrics import Metrics
+from unerring.app.options import RunOptions
+from unerring.app.parts import Part, Parts
+from unerring.log import EventLog, LocalStore
+
+if TYPE_CHECKING:
+    from unerring.app.live_engine import LiveEngine
+    from unerring.app.spark_engine import SparkEngine
+
+CHECK_S: Final = 0.25
+METRICS_FILE: Final = "metrics.prom"
+
+E = TypeVar("E", bound=Part)
+
+
+class Run(Generic[E]):
+    """The parts, what is measured of them, and the folder where that is written down."""
+
+    def __init__(
+        self,
+        engine: E,
+        folder: Path,
+        parts: Parts,
+        metrics: Metrics,
+        *,
+        feeds: Part | None = None,
+        reactions: Part | None = None,
+        inputs: Inputs | None = None,
+    ) -> None:
+        self.engine = engine
+        self.metrics = metrics
+        self._folder = folder
+        self._parts = parts
+        self._in_order: list[Part] = [part for part in (feeds, engine, reactions) if part is not None]
+        self._inputs = inputs
+
+    def start(self, say: Callable[[str], None]) -> None:
+        """Bring everything up; `say` hears what is happening meanwhile."""
+        for part in self._in_order:
+            part.start(say)
+
+    def check(self) -> None:
+        """Raise, as a sentence, what ends the run; write the metrics down."""
+        for part in self._in_order:
+            part.check()
+        self._parts.check()
+        self._parts.measure(self.metrics)
+        if self._inputs is not None:
+            self._inputs.measure(self.metrics)
+        self.write_metrics()
+
+    def stop(self) -> None:
+        """End what was started, also after a start that failed; what cannot be stopped keeps nothing else running."""
+        with contextlib.ExitStack() as stopping:
+            for part in self._in_order:
+                stopping.callback(part.stop)
+
+    def write_metrics(self) -> None:
+        LocalStore(self._folder).replace(METRICS_FILE, self.metrics.text().encode())
+
+
+def run_of(
+    address: str, app: App, options: RunOptions, data: Path, say: Callable[[str], Any] = lambda text: None
+) -> Run[SparkEngine] | Run[LiveEngine]:
+    """The run of an app that the options ask for. `say` hears what happens while it lasts."""
+    parts, metrics = Parts(data.absolute(), say), Metrics()
+    feeds = reactions = inputs = None
+    if options.has_log:
+        inputs = Inputs(EventLog(data / LOG), rules_of(app))
+    if options.has_log and app.channels and not options.once:
+        from unerring.app.feeds import feeds_of
+
+        feeds = feeds_of(app, data, parts, metrics)
+    if options.has_log and app.processes and not options.once:
+        from unerring.app.acting import Acting
+
+        reactions = Acting(address, app, options.tolerated, data, say, options.tls, options.costs, parts)
+    if options.supervised:
+        from unerring.app.live_engine import LiveEngine
+
+        live = LiveEngine(address, app, options, data, say, parts, metrics)
+        return Run(live, data, parts, metrics, feeds=feeds, reactions=reactions, inputs=inputs)
+    spark = _spark_engine(app, options, data, parts, metrics)
+    return Run(spark, data, parts, metrics, feeds=feeds, reactions=reactions, inputs=inputs)
+
+
+def _spark_engine(app: App, options: RunOptions, data: Path, parts: Parts, metrics: Metrics) -> SparkEngine:
+    from unerring.app.spark_engine import SparkEngine
+    from unerring.pipeline.intervals import Bounds
+    from unerring.pipeline.session import SparkConfig
+
+    master, memory = options.master or "local[*]", options.memory or "2g"
+    config = SparkConfig(master=master, memory=memory, log=str(data / "spark.log"))
+    bounds = Bounds(rows_per_batch=options.rows)
+    engine = SparkEngine(app, data, config, bounds, options.state, parts=parts, metrics=metrics)
+    if options.take_over is not None:
+        engine.take_over(options.take_over)
+    return engine
