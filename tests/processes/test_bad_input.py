@@ -17,7 +17,8 @@ from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds
 from unerring.processes.mailbox import Mailbox
 from unerring.processes.messages import CANCEL, Mail, State
-from unerring.runtime.process_control import COMMAND_BYTES_MAX, Command, Control, ask
+from unerring.runtime.control import COMMAND_BYTES_MAX
+from unerring.runtime.process_control import Command, ask, control_of
 from unerring.runtime.reports import Reports
 from unerring.runtime.services.clients import ServiceCarrier
 
@@ -208,7 +209,7 @@ def test_commands_that_nobody_can_mean_are_answered_with_a_sentence(tmp_path: Pa
         flow = process.flow(process.receive("wait", channel="payment", writes="value"))
         async with Embedded([flow], tmp_path / "n.db") as engine:
             await engine.start("odd", "i")
-            control = Control(engine, tmp_path / "n.sock")
+            control = control_of(engine, tmp_path / "n.sock")
             refused = 0
             for do in dos:
                 for field in msgspec.structs.fields(Command)[1:]:

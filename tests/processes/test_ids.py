@@ -18,7 +18,7 @@ from unerring.app.process_audit import audit_processes
 from unerring.model import ProcessError
 from unerring.processes.messages import Answer, Request
 from unerring.processes.schedules import Schedule
-from unerring.runtime.process_control import Command, Control, ask
+from unerring.runtime.process_control import Command, ask, control_of
 from unerring.runtime.services import Filter, HttpService, Interaction, SqliteStore
 from unerring.runtime.services.headers import Headers, read, written
 
@@ -102,7 +102,7 @@ def test_what_cannot_be_an_id_is_refused_at_the_start_however_it_is_started(tmp_
                 with pytest.raises(ProcessError, match=r"is no id for a message|may have 500"):
                     await message
             if id == BAD[0]:
-                control = Control(engine, tmp_path / "n.sock")
+                control = control_of(engine, tmp_path / "n.sock")
                 await control.open()
                 with pytest.raises(ProcessError, match="is no instance id"):
                     await asyncio.to_thread(ask, control.path, Command("start", id, "order"))

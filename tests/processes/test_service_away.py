@@ -19,7 +19,7 @@ from unerring.app.status import RunStatus
 from unerring.app.status.prometheus import prometheus
 from unerring.dashboard.screen import screen
 from unerring.processes.graph import Retry
-from unerring.runtime.process_control import Control
+from unerring.runtime.process_control import control_of
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 LONG = Retry(attempts_max=100_000, backoff_us=1_000, backoff_max_us=20_000)
@@ -40,7 +40,7 @@ class Watched:
 
     def __init__(self, folder: Path, engine: Embedded) -> None:
         self.engine = engine
-        self.control = Control(engine, folder / "embedded.sock")
+        self.control = control_of(engine, folder / "embedded.sock")
         self.folder = folder
 
     async def until(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:

@@ -76,7 +76,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def _refuse(self, what: str, instead: Mapping[str, str]) -> None:
         for field, reason in instead.items():
-            if getattr(self, field) not in (None, False, "", (), {}):
+            given = getattr(self, field)
+            if given is not None and given is not False and given not in ("", (), {}):  # 0 is a time
                 option = "host" if field == "hosts" else field.replace("_", "-")
                 raise CallerError(f"--{option} does not go with {what}: {reason}")
 

@@ -53,7 +53,7 @@ async def _run(
     from unerring.processes.config import ClusterBounds
     from unerring.runtime import happenings
     from unerring.runtime.links import LinksConfig
-    from unerring.runtime.process_control import SUFFIX, Control
+    from unerring.runtime.process_control import SUFFIX, control_of
     from unerring.runtime.process_node import RunningNode
     from unerring.runtime.reports import Reports
     from unerring.runtime.services import HttpService
@@ -82,7 +82,7 @@ async def _run(
             result = await node.run(process, instance, **_object(given))
             typer.echo(msgspec.json.encode(result).decode())
             return
-        control = Control(node, data / f"{name}{SUFFIX}")
+        control = control_of(node, data / f"{name}{SUFFIX}")
         await control.open()
         typer.echo(f"{name} runs{' on ' + address if address else ''}, f = {bounds.f}; Ctrl-C stops it", err=True)
         stopping = asyncio.Event()

@@ -75,7 +75,7 @@ def ask(path: Path, command: msgspec.Struct, within_s: float = 30.0, error: type
     line = msgspec.json.encode(command) + b"\n"
     if len(line) > COMMAND_BYTES_MAX:
         raise error(
-            f"the command takes {len(line)} bytes, which exceeds the limit of {COMMAND_BYTES_MAX} bytes; "
+            f"the command has {len(line)} bytes, which exceeds the limit of {COMMAND_BYTES_MAX} bytes; "
             "send a reference instead"
         )
     try:

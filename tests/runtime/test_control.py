@@ -1,0 +1,76 @@
+"""The control socket: one JSON object a line each way; a refusal is a sentence, and so is nobody's answer."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from unerring.model import CallerError, NetworkError, ProcessError
+from unerring.runtime.control import COMMAND_BYTES_MAX, Control, ask
+
+
+class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    do: str
+    count: int = 0
+
+
+class Other(msgspec.Struct, frozen=True):
+    name: str
+
+
+async def carry_out(command: Command) -> Any:
+    match command.do:
+        case "add":
+            return {"sum": command.count + 1}
+        case "later":
+            raise NetworkError("the disk is busy")
+    raise CallerError(f"there is no command {command.do!r}; use add")
+
+
+def served(path: Path, *commands: tuple[msgspec.Struct, Any]) -> list[Any]:
+    """What became of each command, as an operator sees it: the value, or the error."""
+
+    async def main() -> list[Any]:
+        control = Control(path, Command, carry_out)
+        await control.open()
+        answers: list[Any] = []
+        try:
+            for command, error in commands:
+                try:
+                    answers.append(await asyncio.to_thread(ask, path, command, 60.0, error))
+                except Exception as refused:
+                    answers.append(refused)
+        finally:
+            await control.close()
+        return answers
+
+    return asyncio.run(main())
+
+
+def test_a_command_is_carried_out_refused_or_asked_for_again(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "control"
+    done, refused, later, invalid = served(
+        path,
+        (Command("add", 2), CallerError),
+        (Command("subtract"), ProcessError),
+        (Command("later"), ProcessError),
+        (Other("x"), CallerError),
+    )
+    assert done == {"sum": 3}
+    assert type(refused) is ProcessError
+    assert str(refused) == "there is no command 'subtract'; use add"
+    assert type(later) is NetworkError
+    assert str(later) == "the disk is busy"
+    assert str(invalid).startswith("invalid command: ")
+    assert not path.exists(), "a socket that nobody serves is not left behind"
+
+
+def test_nobody_there_and_a_command_that_is_too_long_are_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(NetworkError, match=r"nobody answers on .*control"):
+        ask(tmp_path / "control", Command("add"))
+    with pytest.raises(CallerError, match=f"exceeds the limit of {COMMAND_BYTES_MAX} bytes; send a reference instead"):
+        ask(tmp_path / "control", Command("x" * COMMAND_BYTES_MAX))
