@@ -21,6 +21,7 @@ from unerring.matching.kernel import (
     Numbers,
     Texts,
     compilation,
+    compilation_fault,
     explain,
     programs,
     why_interpreted,
@@ -210,6 +211,7 @@ def test_a_compiler_that_fails_is_told_and_harms_nothing(tmp_path: Path) -> None
     assert outputs == Kernel(W2.plan, compile_after=None).feed_columns(batch, int(batch.time[-1])).outputs()
     assert not matcher.is_compiled
     assert "NotADirectoryError" in matcher.compilation_fault or "FileExistsError" in matcher.compilation_fault
+    assert "cannot be used" in compilation_fault(W2.plan, blocked)
 
 
 def test_the_runtime_compiles_beside_the_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,6 @@ def command(
     if diff or newer:
         _explain_difference(address, newer, as_json)
         return
-    from unerring.matching.choice import why_interpreted
     from unerring.matching.explain import describe, printed
 
     found = load(address)
@@ -42,7 +41,7 @@ def command(
         _explain_process(found, as_json, svg, failover_ms)
         return
     reacting = _reacting(found)
-    described = [describe(plan, why_interpreted) for plan in _plans(found, address)]
+    described = [describe(plan) for plan in _plans(found, address)]
     if as_json:
         for one in described:
             sys.stdout.write(msgspec.json.encode(one).decode() + "\n")

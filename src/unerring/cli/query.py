@@ -112,10 +112,9 @@ def _on_spark(tables: DuckTables, names: list[str], text: str, steps_max: int | 
 
 def _explain(tables: DuckTables, text: str, as_json: bool) -> None:
     """What `unerring explain` says of a rule, for the plan of each MATCH_RECOGNIZE; the statement is run for it."""
-    from unerring.matching.choice import why_interpreted
     from unerring.matching.explain import describe, printed
 
-    described = [describe(found.batch_plan(), why_interpreted) for found in tables.recognised(text)[1]]
+    described = [describe(found.batch_plan()) for found in tables.recognised(text)[1]]
     for one in described:
         sys.stdout.write((msgspec.json.encode(one).decode() if as_json else printed(one)) + "\n")
 

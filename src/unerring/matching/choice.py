@@ -22,6 +22,13 @@ def why_interpreted(plan: Plan) -> str | None:
     return kernel.why_interpreted(plan)
 
 
+def compilation_fault(plan: Plan) -> str:
+    """Why a plan that compiles runs as Python on this machine: the compiler's last failure, or nothing."""
+    from unerring.matching import kernel
+
+    return kernel.compilation_fault(plan, kernel.code_folder())
+
+
 def matcher_for(
     plan: Plan, submit: Callable[[Callable[[], None]], object] | None = None, attempts_max: int | None = None
 ) -> Matcher:

@@ -118,9 +118,9 @@ class SearchPlan:
         self.shares = plan.within_us is None and plan.timed_out is None and self.file.forgets_starts
         """Whether what failed from one start row fails from the next ones too."""
 
-    def named(self, start: int) -> str:
-        """A start row, for errors."""
-        return f"row {start + 1} of its partition" if self._of_table else "one event"
+    def place(self, start: int) -> str:
+        """Which start row an error speaks of, where rows have numbers."""
+        return f" (row {start + 1} of its partition)" if self._of_table else ""
 
 
 class Search:
@@ -158,7 +158,7 @@ class Search:
             if self._attempts > self._m.attempts_max:
                 m = self._m
                 raise RuleError(
-                    f"{m.rule}more than {m.attempts_max} ways were tried from {m.named(self._start)}; make "
+                    f"{m.rule}more than {m.attempts_max} ways were tried from one event{m.place(self._start)}; make "
                     "the pattern less ambiguous (fewer nested repetitions, strict instead of any contiguity), `within` "
                     "shorter, or let conditions look at fewer earlier rows"
                 )

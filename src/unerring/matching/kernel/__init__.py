@@ -5,7 +5,17 @@
 
 from unerring.matching.kernel.columns import Columns, Numbers, Texts
 from unerring.matching.kernel.compilation import code_folder
-from unerring.matching.kernel.kernel import Kernel, explain, why_interpreted
+from unerring.matching.kernel.kernel import Kernel, compilation_fault, explain, why_interpreted
 from unerring.matching.kernel.outputs import OutputColumns
 
-__all__ = ["Columns", "Kernel", "Numbers", "OutputColumns", "Texts", "code_folder", "explain", "why_interpreted"]
+__all__ = [
+    "Columns",
+    "Kernel",
+    "Numbers",
+    "OutputColumns",
+    "Texts",
+    "code_folder",
+    "compilation_fault",
+    "explain",
+    "why_interpreted",
+]

@@ -6,7 +6,9 @@ version of numba and version of the arithmetic below it, and numba's own cache b
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -51,10 +53,30 @@ def _own(value: object) -> bool:
 
 def source_name(source: str) -> str:
     """The name under which machine code of this source is kept."""
-    import numba
-
-    inside = "\n".join((numba.__version__, sys.version, Path(arithmetic.__file__).read_text(), source))
+    inside = "\n".join(
+        (importlib.metadata.version("numba"), sys.version, Path(arithmetic.__file__).read_text(), source)
+    )
     return "kernel_" + hashlib.blake2b(inside.encode(), digest_size=12).hexdigest()
+
+
+def note_fault(source: str, cache: Path, fault: str) -> None:
+    """Keep beside the machine code why there is none, for `fault_of`; an empty fault clears it."""
+    path = cache / f"{source_name(source)}.fault"
+    with contextlib.suppress(OSError):  # the folder may be what is at fault; `fault_of` will say so
+        if fault:
+            path.write_text(fault)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def fault_of(source: str, cache: Path) -> str:
+    """What went wrong when this source was last compiled; empty if nothing did."""
+    try:
+        return (cache / f"{source_name(source)}.fault").read_text()
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"the folder of machine code cannot be used: {error}"
 
 
 @lru_cache(maxsize=256)

@@ -50,6 +50,11 @@ def explain(plan: Plan) -> str:
     return f"compiled ({program_of(plan).kernel})" if reason is None else f"interpreted: {reason}"
 
 
+def compilation_fault(plan: Plan, cache: Path) -> str:
+    """Why the last attempt to compile a plan gave no machine code; empty if it did, or if there was none."""
+    return compilation.fault_of(program_of(plan).source, cache)
+
+
 class Kernel:
     """Runs one plan that compiles (see `explain`). Implements `Matcher`."""
 
@@ -100,8 +105,10 @@ class Kernel:
         except Exception as error:
             # Slower is better than silent: the rule goes on as Python, and says why.
             self.compilation_fault = f"{type(error).__name__}: {error}"
-            return
-        self._ready = functions
+        else:
+            self._ready = functions
+        if self._cache is not None:
+            compilation.note_fault(self._program.source, self._cache, self.compilation_fault)
 
     def _change_to_machine_code(self, batch: Columns) -> None:
         """Between two batches: ask for machine code when it is due, take it when it is there."""
