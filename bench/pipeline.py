@@ -23,7 +23,7 @@ import pyarrow as pa
 from unerring.log import EventLog, LogWriter, WriterConfig, with_origin
 from unerring.model import TIME_MAX, CallerError, Stamp, schema_of
 from unerring.pipeline.batch import detect_batch
-from unerring.pipeline.detect import Sealed, StateIn, detect, detect_available
+from unerring.pipeline.detect import Sealed, detect, detect_available
 from unerring.pipeline.level import Level, levels_of
 from unerring.pipeline.session import SparkConfig, start
 from unerring.rules.workloads import W1, W2, W3, Typed
@@ -55,8 +55,7 @@ def run(quick: bool = False, against: str = "") -> Iterator[dict[str, Any]]:
             _floor(spark, _level(folder, "W1", "warm"))
             for name in RULES:
                 yield from _workload(spark, folder, name, events, rounds)
-            for state in StateIn:
-                yield from _latency(spark, folder, 5 if quick else 45, state)
+            yield from _latency(spark, folder, 5 if quick else 45)
         finally:
             spark.stop()
     finally:
@@ -96,8 +95,6 @@ def _workload(spark: SparkSession, folder: Path, name: str, events: int, rounds:
     state = 0
     batches: list[float] = []
     kinds = [("floor", _floor), ("batch", _batch), ("stream", _stream)]
-    if name == "W1":
-        kinds.append(("rocksdb", _stream_with_rocksdb))
     for number in range(rounds):
         for kind, play in kinds:
             level = _level(folder, name, f"{name}-{kind}-{number}")
@@ -115,8 +112,6 @@ def _workload(spark: SparkSession, folder: Path, name: str, events: int, rounds:
     for kind, goal in (("batch", 1.5), ("stream", 2.5)):
         yield _figure(f"{name}.{kind}.floor_ratio", best[kind] / best["floor"], "ratio", goal)
         yield _figure(f"{name}.{kind}.rate", events / best[kind], "events/s")
-    if "rocksdb" in best:
-        yield _figure(f"{name}.stream.rocksdb.floor_ratio", best["rocksdb"] / best["floor"], "ratio")
     yield _figure(f"{name}.floor.rate", events / best["floor"], "events/s")
     yield _figure(f"{name}.peak_memory", peak, "MiB")
     yield _figure(f"{name}.state", state, "bytes")
@@ -125,7 +120,7 @@ def _workload(spark: SparkSession, folder: Path, name: str, events: int, rounds:
 
 
 def _level(folder: Path, name: str, run_name: str) -> Level:
-    """The rule in a folder of its own whose log shares the events."""
+    """The rule in a folder of its own whose log partitions the events."""
     data = folder / run_name
     (data / "log").mkdir(parents=True)
     (data / "log" / SCHEMA.name).symlink_to(folder / "log" / SCHEMA.name)
@@ -146,14 +141,10 @@ def _batch(spark: SparkSession, level: Level) -> list[Any]:
     return []
 
 
-def _stream(spark: SparkSession, level: Level, state: StateIn = StateIn.FILES) -> list[tuple[float, Sealed]]:
-    told: list[tuple[float, Sealed]] = []
-    detect_available(spark, level, told=lambda sealed: told.append((time.perf_counter(), sealed)), state=state)
-    return told
-
-
-def _stream_with_rocksdb(spark: SparkSession, level: Level) -> list[tuple[float, Sealed]]:
-    return _stream(spark, level, StateIn.ROCKSDB)
+def _stream(spark: SparkSession, level: Level) -> list[tuple[float, Sealed]]:
+    intervals: list[tuple[float, Sealed]] = []
+    detect_available(spark, level, on_sealed=lambda sealed: intervals.append((time.perf_counter(), sealed)))
+    return intervals
 
 
 def _check(level: Level, name: str, events: int) -> None:
@@ -169,11 +160,11 @@ def _state_bytes(level: Level) -> int:
     from unerring.pipeline import savepoints
     from unerring.pipeline.intervals import read_spans, spans_of
 
-    share = savepoints.share_at(level, 0, level.chains()[SCHEMA.name].base.from_us)
+    partition = savepoints.partition_at(level, 0, level.chains()[SCHEMA.name].base.from_us)
     chains = level.chains()
-    end = chains[SCHEMA.name].spans(share.through_us, TIME_MAX)[0].through_us
-    share.advance(end, read_spans(spans_of(chains, share.through_us, end)))
-    return len(share.snapshot()) * level.buckets
+    end = chains[SCHEMA.name].spans(partition.through_us, TIME_MAX)[0].through_us
+    partition.advance(end, read_spans(spans_of(chains, partition.through_us, end)))
+    return len(partition.snapshot()) * level.buckets
 
 
 class Memory:
@@ -202,19 +193,17 @@ class Memory:
             self.peak_mib = max(self.peak_mib, held / 2**20)
 
 
-def _latency(spark: SparkSession, folder: Path, seconds: int, state: StateIn) -> Iterator[dict[str, Any]]:
+def _latency(spark: SparkSession, folder: Path, seconds: int) -> Iterator[dict[str, Any]]:
     """Published → situation readable, at 5 000 events/s: a writer seals by age, a query runs, situations appear.
 
     What bounds it is in the figures: an event waits for its segment, for the micro-batch that runs, and for its own.
     """
-    data = folder / f"latency-{state}"
+    data = folder / "latency"
     [level] = levels_of((W1.plan,), (SCHEMA,), str(data), BUCKETS)
     writer = LogWriter(level.log, SCHEMA, WriterConfig(), BUCKETS)
     published: dict[int, float] = {}
     sealed_at: list[tuple[int, float]] = []
-    query = detect(
-        spark, level, told=lambda sealed: sealed_at.append((sealed.through_us, time.perf_counter())), state=state
-    )
+    query = detect(spark, level, on_sealed=lambda sealed: sealed_at.append((sealed.through_us, time.perf_counter())))
     # How long a query takes to start is another question: what is published before it runs is not counted.
     for part in (2, seconds):
         before = len(published)
@@ -228,10 +217,9 @@ def _latency(spark: SparkSession, folder: Path, seconds: int, state: StateIn) ->
     moments = [moment for _, moment in sealed_at]
     warm = sorted(published)[before + (len(published) - before) // 5]
     waits = [1000 * (moments[int(np.searchsorted(ends, t))] - published[t]) for t in times if t > warm]
-    named, goals = ("latency", (1500, 3000)) if state is StateIn.FILES else (f"latency.{state}", (None, None))
-    yield _figure(f"{named}.p50_ms", float(np.percentile(waits, 50)), "ms", goals[0])
-    yield _figure(f"{named}.p99_ms", float(np.percentile(waits, 99)), "ms", goals[1])
-    yield _figure(f"{named}.batch_p50_ms", 1000 * float(np.median(np.diff(moments)[len(moments) // 5 :])), "ms")
+    yield _figure("latency.p50_ms", float(np.percentile(waits, 50)), "ms", 1500)
+    yield _figure("latency.p99_ms", float(np.percentile(waits, 99)), "ms", 3000)
+    yield _figure("latency.batch_p50_ms", 1000 * float(np.median(np.diff(moments)[len(moments) // 5 :])), "ms")
 
 
 def _publish(writer: LogWriter, rate: int, seconds: int, published: dict[int, float]) -> None:

@@ -16,7 +16,7 @@ from unerring.log.times import Times
 from unerring.model import Persist, Stamp, UnerringError, protect_json, schema_of
 from unerring.pipeline import savepoints
 from unerring.pipeline.level import levels_of
-from unerring.pipeline.share import Share
+from unerring.pipeline.partition import Partition
 from unerring.pipeline.states import States
 from unerring.pipeline.versions import enter
 from unerring.rules.workloads import W1, Typed
@@ -70,11 +70,11 @@ def _keep_states(data: Path) -> None:
     """What rules on Spark keep, of a level without an event."""
     [level] = levels_of((W1.plan,), (schema_of(Typed),), str(data), 1)
     enter(level)
-    share = Share(level, 0)
-    share.begin(20)
+    partition = Partition(level, 0)
+    partition.begin(20)
     States(level).begin(0)
-    States(level).keep(share)
-    savepoints.keep(level, 20, 0, share.snapshot())
+    States(level).keep(partition)
+    savepoints.keep(level, 20, 0, partition.snapshot())
 
 
 def files(data: Path) -> Iterator[tuple[str, verifying.Check, Path]]:

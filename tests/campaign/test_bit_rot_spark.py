@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from tests.pipeline.worlds import TYPED, missing, pair, random_events, sealed, write
 from unerring.matching.oracle import run_tree
 from unerring.model import WorldError
-from unerring.pipeline.detect import StateIn, detect_available
+from unerring.pipeline.checkpoints import folder_of
+from unerring.pipeline.detect import detect_available
 from unerring.pipeline.level import Level, levels_of
 
 PLANS = (pair("Pairs", TYPED, "A", "B", 40), missing("Misses", TYPED, "A", "B", 15))
@@ -19,34 +20,33 @@ EVENTS = random_events(3, 160, 5)
 HALF_US, END_US = 300, 600
 
 
-def prepare(spark: SparkSession, data: Path, state: StateIn) -> Level:
+def prepare(spark: SparkSession, data: Path) -> Level:
     """A run that has done half of its log."""
     [level] = levels_of(PLANS, (TYPED,), str(data), 1)
     chain = level.log.create(TYPED, 1)
     write(chain, [event for event in EVENTS if event.stamp.time <= HALF_US], [100, 200], HALF_US)
-    detect_available(spark, level, state=state)
+    detect_available(spark, level)
     write(chain, [event for event in EVENTS if event.stamp.time <= END_US], [400], END_US)
     return level
 
 
-def kept(level: Level, state: StateIn) -> list[Path]:
+def kept(level: Level) -> list[Path]:
     """What the next run reads first: the newest of each kind."""
     newest = [
-        max((level.checkpoint / state / kind).glob("[0-9]*"), key=lambda path: int(path.name))
+        max((folder_of(level) / kind).glob("[0-9]*"), key=lambda path: int(path.name))
         for kind in ("offsets", "commits")
     ]
     states = sorted((level.checkpoint / "states").glob("[0-9]*"))[-1:]
-    return [*newest, level.checkpoint / state / "metadata", *states, level.checkpoint / "states" / "start"]
+    return [*newest, folder_of(level) / "metadata", *states, level.checkpoint / "states" / "start"]
 
 
 def test_flips_in_a_checkpoint_are_found_or_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """Without Hadoop's checksums, which other file systems than the local one do not keep beside Spark's files."""
-    state = StateIn.FILES
-    made = prepare(spark, tmp_path / "made", state)
+    made = prepare(spark, tmp_path / "made")
     wanted = {plan.name: run_tree((plan,), EVENTS, dict(made.ranks), END_US) for plan in PLANS}
     silent: list[str] = []
     tried = 0
-    for whole in kept(made, state):
+    for whole in kept(made):
         size = whole.stat().st_size
         for at in range(0, size, max(1, size // 30)):
             data = tmp_path / "run"
@@ -55,11 +55,11 @@ def test_flips_in_a_checkpoint_are_found_or_change_nothing(spark: SparkSession, 
             path = data / whole.relative_to(tmp_path / "made")
             held = path.read_bytes()
             path.write_bytes(held[:at] + bytes([held[at] ^ 1 << at % 8]) + held[at + 1 :])
-            for crc in (level.checkpoint / state).rglob(".*.crc"):
+            for crc in (folder_of(level)).rglob(".*.crc"):
                 crc.unlink()
             tried += 1
             try:
-                detect_available(spark, level, state=state, restarts_max=0)
+                detect_available(spark, level, restarts_max=0)
             except WorldError:
                 pass
             else:

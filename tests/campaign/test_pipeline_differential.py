@@ -1,4 +1,4 @@
-"""Oracle = Spark batch = Spark streaming in both forms, over many random rules, cuts and micro-batches."""
+"""Oracle = Spark batch = Spark streaming, over many random rules, cuts and micro-batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-KINDS = ("files", "rocksdb", "batch")
+KINDS = ("streaming", "batch")
 SEEDS = range(2000, 2400, 40)
 
 

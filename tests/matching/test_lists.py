@@ -16,7 +16,7 @@ from unerring.matching.kernel import why_interpreted
 from unerring.model import RuleError, Stamp, schema_of
 from unerring.pipeline.intervals import read_spans, spans_of
 from unerring.pipeline.level import levels_of
-from unerring.pipeline.share import Share
+from unerring.pipeline.partition import Partition
 from unerring.rules import expressions as ex
 from unerring.rules import plan as pl
 
@@ -86,6 +86,6 @@ def test_a_task_on_spark_gives_the_same_list(tmp_path: Path) -> None:
         writer.append("0123456789abcdef", (0, number), Stamp(event.stamp.time), event.payload, 0)
     writer.end(0)
     writer.seal()
-    share, chains = Share(level, 0), level.chains()
-    table = share.advance(200, read_spans(spans_of(chains, chains["Reading"].base.from_us, 200)))["spells"]
+    partition, chains = Partition(level, 0), level.chains()
+    table = partition.advance(200, read_spans(spans_of(chains, chains["Reading"].base.from_us, 200)))["spells"]
     assert table.column("degrees").to_pylist() == [event.payload["degrees"] for event in run_on(spells, READINGS)]

@@ -16,7 +16,7 @@ import psutil
 from unerring.model import TIME_MIN
 from unerring.pipeline.intervals import next_end
 from unerring.pipeline.level import Level
-from unerring.pipeline.share import Share
+from unerring.pipeline.partition import Partition
 from unerring.pipeline.versions import enter
 
 from .driver import ROWS, level_in
@@ -48,10 +48,10 @@ def undisturbed(data: Path, seed: int, events: int = 2000, rows: int = ROWS) -> 
     """What a run without failures seals, byte by byte: the same intervals, in this process."""
     level = prepare(data, seed, events, rows)
     enter(level)
-    shares = [Share(level, bucket) for bucket in range(level.buckets)]
+    partitions = [Partition(level, bucket) for bucket in range(level.buckets)]
     end = level.chains()[level.inputs[0].name].through_us
-    while shares[0].through_us < end:
-        advance(level, shares, next_end(level.chains(), shares[0].through_us, end, rows))
+    while partitions[0].through_us < end:
+        advance(level, partitions, next_end(level.chains(), partitions[0].through_us, end, rows))
     return sealed_bytes(level)
 
 
@@ -78,7 +78,7 @@ def state_written(data: Path, batch: int) -> bool:
             return False  # it is being written
         if any(data.glob(f"checkpoints/*/states/{through_us - TIME_MIN:019d}.?")):
             return True
-    return any(data.glob(f"checkpoints/*/rocksdb/state/0/0/{batch + 1}*"))
+    return False
 
 
 def sealing(data: Path, batch: int) -> bool:

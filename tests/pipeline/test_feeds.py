@@ -10,7 +10,7 @@ from unerring.app import App
 from unerring.app.feeds import Feeds
 from unerring.log import EventLog, Quarantine
 from unerring.model import TIME_MAX
-from unerring.pipeline.share import Share
+from unerring.pipeline.partition import Partition
 from unerring.pipeline.versions import enter
 from unerring.rules.workloads import W3, Typed
 from unerring.runtime.channel import Publisher
@@ -51,8 +51,8 @@ def test_a_quiet_channel_lets_absences_be_found(tmp_path: Path) -> None:
             wait(heard, feeds)
             out.watermark(10 * SECOND_US)  # and not one event more
             wait(lambda: log.chain("Typed").through_us == 10 * SECOND_US, feeds)
-            shares = [Share(level, bucket) for bucket in range(level.buckets)]
-            advance(level, shares, log.chain("Typed").through_us)
+            partitions = [Partition(level, bucket) for bucket in range(level.buckets)]
+            advance(level, partitions, log.chain("Typed").through_us)
             found = sealed(tmp_path, "W3")
             assert [event.stamp.time for event in found][-1:] == [at + 5 * SECOND_US]
             out.end()

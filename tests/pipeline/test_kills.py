@@ -7,8 +7,8 @@ from pathlib import Path
 from unerring.log.sealing import seal_interval
 from unerring.pipeline.detect import output_chains
 from unerring.pipeline.intervals import next_end, read_spans, spans_of
+from unerring.pipeline.partition import Partition
 from unerring.pipeline.sealing import numbered
-from unerring.pipeline.share import Share
 from unerring.pipeline.versions import enter
 
 from .driver import ROWS
@@ -42,9 +42,9 @@ def test_a_zombie_that_wakes_with_other_boundaries_changes_nothing(tmp_path: Pat
     end = chains[level.inputs[0].name].through_us
     # The zombie computed a longer first interval and fell asleep before it sealed.
     far = next_end(chains, level.chains()[level.inputs[0].name].base.from_us, end, 900)
-    zombies = [Share(level, bucket) for bucket in range(level.buckets)]
+    zombies = [Partition(level, bucket) for bucket in range(level.buckets)]
     spans = read_spans(spans_of(chains, zombies[0].through_us, far))
-    late = [share.advance(far, spans) for share in zombies]
+    late = [partition.advance(far, spans) for partition in zombies]
     asleep = output_chains(level)
     undisturbed_again = undisturbed(Path(level.data).parent / "again", seed=2)
     for name, chain in output_chains(level).items():

@@ -12,10 +12,10 @@ import pytest
 from unerring.matching.oracle import run
 from unerring.model import TIME_MAX, Event, RuleError
 from unerring.pipeline.batch import detect_batch
-from unerring.pipeline.detect import StateIn, detect_available
+from unerring.pipeline.detect import detect_available
 from unerring.pipeline.intervals import Bounds, next_end
 from unerring.pipeline.level import Level, levels_of
-from unerring.pipeline.share import Share
+from unerring.pipeline.partition import Partition
 from unerring.pipeline.versions import enter
 from unerring.rules import Plan
 from unerring.rules.tree import ranks_of
@@ -58,10 +58,10 @@ def test_shares_of_any_spread_and_cut_agree_with_the_oracle(tmp_path: Path, firs
         [level] = levels_of((drawn.plan,), (T, S), str(data), random.choice((1, 2, 3)))
         enter(level)
         write_log(level, list(drawn.events), random, drawn.through)
-        shares = [Share(level, bucket) for bucket in range(level.buckets)]
+        partitions = [Partition(level, bucket) for bucket in range(level.buckets)]
         rows = random.choice((1, 3, 100))
-        while shares[0].through_us < drawn.through:
-            advance(level, shares, next_end(level.chains(), shares[0].through_us, drawn.through, rows))
+        while partitions[0].through_us < drawn.through:
+            advance(level, partitions, next_end(level.chains(), partitions[0].through_us, drawn.through, rows))
         for schema in drawn.plan.outputs:
             mine = [event for event in wanted if event.stream == schema.name]
             assert texts(sealed(data, schema.name)) == texts(mine), f"seed {seed}"
@@ -93,7 +93,7 @@ def detect_all(spark: SparkSession, level: Level, kind: str, rows: int) -> None:
     if kind == "batch":
         assert detect_batch(spark, level, Bounds(rows_per_batch=rows)) == TIME_MAX
     else:
-        detect_available(spark, level, Bounds(rows_per_batch=rows, rows_at_once=rows // 3 + 1), state=StateIn(kind))
+        detect_available(spark, level, Bounds(rows_per_batch=rows, rows_at_once=rows // 3 + 1))
 
 
 def agree_on_random_rules(spark: SparkSession, data: Path, kind: str, seed: int, rules: int, rows: int) -> None:
@@ -109,7 +109,7 @@ def agree_on_random_rules(spark: SparkSession, data: Path, kind: str, seed: int,
         assert texts(sealed(data, name)) == texts(mine), f"{name}, seed {seed}"
 
 
-@pytest.mark.parametrize("kind", ["files", "batch"])
+@pytest.mark.parametrize("kind", ["streaming", "batch"])
 def test_many_random_rules_at_once_on_spark(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     agree_on_random_rules(spark, tmp_path, kind, 1000, 40, 30)
 
@@ -118,7 +118,7 @@ def test_the_papers_situations_on_spark(spark: SparkSession, tmp_path: Path) -> 
     """Situations A and B of the correlation paper (section II) and what stands above them, with users' operators."""
     levels, wanted = factory_log(tmp_path, seed=3, events=600, buckets=2)
     for level in levels:
-        detect_all(spark, level, "files", 400)
+        detect_all(spark, level, "streaming", 400)
     assert all(wanted.values()), "the plant must make every rule speak"
     for name, mine in wanted.items():
         assert texts(sealed(tmp_path, name)) == texts(mine), name

@@ -17,11 +17,11 @@ from unerring.matching.oracle import run_tree
 from unerring.model import TIME_MAX, CallerError, ConfigError, Event, StreamSchema, WorldError
 from unerring.pipeline import jvm, savepoints
 from unerring.pipeline.batch import detect_batch
-from unerring.pipeline.detect import Sealed, StateIn, detect, detect_available
+from unerring.pipeline.checkpoints import folder_of
+from unerring.pipeline.detect import Sealed, detect, detect_available
 from unerring.pipeline.intervals import Bounds, read_spans, spans_of
 from unerring.pipeline.level import Level, levels_of
 from unerring.pipeline.retention import retain
-from unerring.pipeline.state_store import spread
 from unerring.pipeline.versions import agree
 from unerring.rules import Plan
 from unerring.rules.tree import ranks_of
@@ -60,7 +60,7 @@ def perfect(events: dict[str, list[Event]], through: int = END_US) -> dict[str, 
 
 
 def run(spark: SparkSession, level: Level, rows: int, told: list[Sealed] | None = None) -> None:
-    detect_available(spark, level, Bounds(rows_per_batch=rows), told=[].append if told is None else told.append)
+    detect_available(spark, level, Bounds(rows_per_batch=rows), on_sealed=[].append if told is None else told.append)
 
 
 def test_nobody_elses_machine_can_connect_to_spark(spark: SparkSession) -> None:
@@ -92,14 +92,11 @@ def test_python_workers_import_the_same_copy_of_the_package(spark: SparkSession)
     assert spark.sparkContext.parallelize([0]).map(where).collect() == [unerring.__file__]
 
 
-def test_spark_finds_the_same_buckets_and_partitions(spark: SparkSession) -> None:
+def test_spark_finds_the_same_buckets(spark: SparkSession) -> None:
     rows = [(k, f"machine-{k}", k / 3, k % 2 == 0) for k in range(50)]
     frame = spark.createDataFrame(rows, "a long, b string, c double, d boolean")
     found = frame.selectExpr("pmod(xxhash64(a, b, c, d), 7) AS bucket", "pmod(xxhash64(b), 7) AS other").collect()
     assert [(row.bucket, row.other) for row in found] == [(bucket_of(row, 7), bucket_of((row[1],), 7)) for row in rows]
-    slots = spread(4)
-    spread_over = spark.createDataFrame([(slot,) for slot in slots], "slot int").repartition(4, "slot")
-    assert [len(part) for part in spread_over.rdd.glom().collect()] == [1, 1, 1, 1]
 
 
 @pytest.fixture(scope="module")
@@ -124,19 +121,11 @@ def test_streaming_gives_the_oracles_events_level_over_level(spark: SparkSession
     assert spark.read.parquet(str(data / "log" / "Pairs" / "segments")).count() == len(wanted["Pairs"])
 
 
-def test_state_in_sparks_own_store_gives_the_same_bytes(
-    spark: SparkSession, tmp_path: Path, streamed: Streamed
-) -> None:
-    levels, _ = prepare(tmp_path, 1)
-    detect_available(spark, levels[0], Bounds(rows_per_batch=60), state=StateIn.ROCKSDB)
-    for schema in levels[0].outputs:
-        mine, theirs = (
-            sorted((data / "log" / schema.name / "segments").glob("*.parquet")) for data in (tmp_path, streamed[0])
-        )
-        assert [path.name for path in mine] == [path.name for path in theirs]
-        assert [path.read_bytes() for path in mine] == [path.read_bytes() for path in theirs]
-    with pytest.raises(ConfigError, match="keeps the state of level 1 in rocksdb, not in files"):
-        detect(spark, levels[0])
+def test_a_state_in_sparks_own_store_of_an_earlier_release_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    [level, *_], _ = prepare(tmp_path, 1)
+    (level.checkpoint / "rocksdb").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"rocksdb holds the state of level 1 .* remove that folder"):
+        detect(spark, level)
 
 
 def test_an_application_reads_situations_from_where_it_stopped(streamed: Streamed) -> None:
@@ -168,7 +157,7 @@ def test_batch_then_live_goes_on_without_a_seam(spark: SparkSession, tmp_path: P
     levels, events = prepare(tmp_path, 3)
     level = levels[0]
     told: list[Sealed] = []
-    assert detect_batch(spark, level, Bounds(rows_per_batch=30), through_us=300, told=told.append) == 300
+    assert detect_batch(spark, level, Bounds(rows_per_batch=30), through_us=300, on_sealed=told.append) == 300
     assert len(told) > 1
     for plan in level.plans:
         assert sealed(tmp_path, plan.name) == perfect(events, 300)[plan.name]
@@ -199,16 +188,15 @@ def forget(spark: SparkSession, level: Level, data: Path, wanted: dict[str, list
     for plan in level.plans:
         kept = level.log.chain(plan.name).base.from_us
         assert sealed(data, plan.name) == [event for event in wanted[plan.name] if event.stamp.time > kept]
-    shares = [savepoints.share_at(level, bucket, END_US) for bucket in range(level.buckets)]
+    partitions = [savepoints.partition_at(level, bucket, END_US) for bucket in range(level.buckets)]
     spans = read_spans(spans_of(level.chains(), END_US, 2000))
-    found = [share.advance(2000, spans) for share in shares]
+    found = [partition.advance(2000, spans) for partition in partitions]
     for plan in level.plans:
         times = sorted(time for outputs in found for time in outputs[plan.name].column("time").to_pylist())
         assert times == [event.stamp.time for event in wanted[plan.name] if event.stamp.time > END_US]
 
 
 def test_a_lost_or_overtaken_checkpoint_costs_time_never_events(spark: SparkSession, tmp_path: Path) -> None:
-    state = StateIn.FILES
     plans = (LOWER, missing("Misses", TYPED, "A", "B", 15))
     [level] = levels_of(plans, (TYPED,), str(tmp_path), 2)
     events = random_events(11, 160, 5)
@@ -220,7 +208,7 @@ def test_a_lost_or_overtaken_checkpoint_costs_time_never_events(spark: SparkSess
     def go_on(until: int) -> None:
         """What is found must be perfect, but for what retention removed."""
         write(chain, [event for event in events if event.stamp.time <= until], [until - 50], until)
-        detect_available(spark, level, state=state)
+        detect_available(spark, level)
         for plan in plans:
             wanted = run_tree((plan,), events, dict(level.ranks), until)
             kept[plan.name] = max(kept[plan.name], level.log.chain(plan.name).base.from_us)
@@ -233,17 +221,17 @@ def test_a_lost_or_overtaken_checkpoint_costs_time_never_events(spark: SparkSess
 
     write(chain, [event for event in events if event.stamp.time <= 200], [150], 200)
     with pytest.raises(RuntimeError, match="ended here"):
-        detect_batch(spark, level, Bounds(rows_per_batch=1), told=fail)
+        detect_batch(spark, level, Bounds(rows_per_batch=1), on_sealed=fail)
     assert savepoints.find(level) == 200 > level.sealed_us(), "a savepoint of outputs that nobody has sealed"
-    shutil.rmtree(level.checkpoint / state)
+    shutil.rmtree(folder_of(level))
     go_on(300)
     # Sealed, but not committed when the driver ended; then retention removed what Spark would read again.
-    [last] = sorted((level.checkpoint / state / "commits").glob("[0-9]*"))[-1:]
+    [last] = sorted((folder_of(level) / "commits").glob("[0-9]*"))[-1:]
     last.unlink()
     assert retain(spark, (level,), 300)[TYPED.name]
     go_on(400)
     assert retain(spark, (level,), 350)[TYPED.name]
-    shutil.rmtree(level.checkpoint / state)
+    shutil.rmtree(folder_of(level))
     go_on(500)
 
 

@@ -32,7 +32,7 @@ from unerring.model import TIME_MAX, ConfigError, Event, LogError, RuleError, Se
 from unerring.pipeline.checkpoints import committed_us
 from unerring.pipeline.detect import output_chains
 from unerring.pipeline.level import Level
-from unerring.pipeline.turns import Turns
+from unerring.pipeline.sealing_order import SealingOrder
 from unerring.runtime.loop import Driver
 
 from .driver import level_in
@@ -48,19 +48,19 @@ def level(tmp_path: Path) -> Level:
     return level_in(tmp_path)
 
 
-# Whose turn it is
+# Who seals
 
 
 def test_who_leads_seals_at_once(level: Level) -> None:
-    turns = Turns(lambda: True, FOR_EVER_S)
-    assert turns(output_chains(level), 10)
-    assert (turns.sealed, turns.held) == (1, 0)
+    order = SealingOrder(lambda: True, FOR_EVER_S)
+    assert order(output_chains(level), 10)
+    assert (order.sealed, order.held) == (1, 0)
 
 
 def test_who_does_not_lead_holds_until_another_has_sealed_all_of_it(level: Level) -> None:
-    turns = Turns(lambda: False, FOR_EVER_S)
+    order = SealingOrder(lambda: False, FOR_EVER_S)
     answers: list[bool] = []
-    waiting = threading.Thread(target=lambda: answers.append(turns(output_chains(level), 10)))
+    waiting = threading.Thread(target=lambda: answers.append(order(output_chains(level), 10)))
     waiting.start()
     *first, last = output_chains(level).values()
     for chain in first:
@@ -70,14 +70,14 @@ def test_who_does_not_lead_holds_until_another_has_sealed_all_of_it(level: Level
     seal_interval(last, None, 10, "r")
     waiting.join(60)
     assert answers == [False]
-    assert (turns.sealed, turns.held) == (0, 1)
+    assert (order.sealed, order.held) == (0, 1)
 
 
 def test_who_comes_to_lead_while_holding_seals(level: Level) -> None:
     leads = threading.Event()
-    turns = Turns(leads.is_set, FOR_EVER_S)
+    order = SealingOrder(leads.is_set, FOR_EVER_S)
     answers: list[bool] = []
-    waiting = threading.Thread(target=lambda: answers.append(turns(output_chains(level), 10)))
+    waiting = threading.Thread(target=lambda: answers.append(order(output_chains(level), 10)))
     waiting.start()
     leads.set()
     waiting.join(60)
@@ -86,8 +86,8 @@ def test_who_comes_to_lead_while_holding_seals(level: Level) -> None:
 
 def test_nothing_rests_on_an_election(level: Level) -> None:
     """The log cannot ask for what does not come: whoever holds it too long seals it, though nobody leads."""
-    assert Turns(lambda: False, patience_s=0)(output_chains(level), 10)
-    ended = Turns(lambda: False, FOR_EVER_S)
+    assert SealingOrder(lambda: False, patience_s=0)(output_chains(level), 10)
+    ended = SealingOrder(lambda: False, FOR_EVER_S)
     ended.end()
     assert ended(output_chains(level), 10)
 
@@ -130,15 +130,15 @@ def test_a_driver_has_the_apps_ranks_and_its_own_checkpoint(tmp_path: Path) -> N
 
 
 def test_a_checkpoint_that_another_version_wrote_is_named(level: Level) -> None:
-    assert committed_us(level, "files") is None
+    assert committed_us(level) is None
     folder = level.checkpoint / "files"
     for part in ("commits", "offsets"):
         (folder / part).mkdir(parents=True)
         (folder / part / "3").write_text('v9\n{"other": 1}')
     with pytest.raises(LogError, match="offsets/3 is not an offset that this version wrote"):
-        committed_us(level, "files")
+        committed_us(level)
     (folder / "offsets" / "3").write_text('v1\n{}\n{"through_us": 77}')
-    assert committed_us(level, "files") == 77
+    assert committed_us(level) == 77
 
 
 def test_drivers_without_room_are_refused_before_they_start() -> None:
@@ -265,7 +265,7 @@ def test_a_leading_driver_is_killed_in_a_mixed_tree_and_nothing_is_wrong(java: P
         await run.until(run.both_stand, PATIENCE_S)  # from its own checkpoint
         homes = [tmp_path / "live" / driver for driver in ("spark.0", "spark.1")]
         levels = [levels_on_spark(run.app, tmp_path, ("Rate",), home)[0] for home in homes]
-        await run.until(lambda: all(committed_us(level, "files") == TIME_MAX for level in levels))
+        await run.until(lambda: all(committed_us(level) == TIME_MAX for level in levels))
 
     asyncio.run(run.supervised(play()))
     assert run.violations() == []

@@ -1,4 +1,4 @@
-"""Streams, rules and logs that the pipeline's tests share."""
+"""Streams, rules and logs that the pipeline's tests partition."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pyarrow as pa
 from unerring.log import Chain, EventLog, with_origin
 from unerring.log.tables import events_of
 from unerring.model import TIME_MAX, ColumnType, Event, Stamp, StreamSchema, schema_of, stream
-from unerring.pipeline.detect import output_chains, take_over
+from unerring.pipeline.detect import output_chains, seal_outputs
 from unerring.pipeline.intervals import read_spans, spans_of
 from unerring.pipeline.level import Level
+from unerring.pipeline.partition import Partition
 from unerring.pipeline.sealing import numbered
-from unerring.pipeline.share import Share
 from unerring.rules.expressions import At, Attribute, Comparison, EventTime, KeyValue, Which, literal
 from unerring.rules.patterns import Absence, Gap, Sequence, Step
 from unerring.rules.plan import Input, Measure, PatternPlan, Selection, Variable
@@ -38,7 +38,7 @@ class Other:
 
 def generators() -> ModuleType:
     """The rules' own random rules and streams, whichever way the tests were started."""
-    path = Path(__file__).parent.parent / "rules" / "generators.py"
+    path = Path(__file__).parent.parent / "matching" / "generators.py"
     spec = importlib.util.spec_from_file_location("rules_generators", path)
     assert spec is not None
     assert spec.loader is not None
@@ -130,12 +130,14 @@ def sealed(data: Path, name: str) -> list[Event]:
     return list(events_of(chain.read(chain.base.from_us, TIME_MAX), chain.schema))
 
 
-def advance(level: Level, shares: list[Share], end_us: int) -> None:
+def advance(level: Level, partitions: list[Partition], end_us: int) -> None:
     """What the driver and the tasks do in one micro-batch, in this process."""
     chains = level.chains()
-    spans = read_spans(spans_of(chains, shares[0].through_us, end_us))
-    given_back = [share.advance(end_us, spans) for share in shares]
-    rules = {schema.name: plan.version for plan in level.plans for schema in plan.outputs}
-    for name, chain in output_chains(level).items():
-        parts = [outputs[name] for outputs in given_back]
-        take_over(level, chain, numbered(parts) if any(len(part) for part in parts) else None, end_us, rules[name])
+    spans = read_spans(spans_of(chains, partitions[0].through_us, end_us))
+    answers = [partition.advance(end_us, spans) for partition in partitions]
+    outputs = output_chains(level)
+    tables = {}
+    for name in outputs:
+        parts = [answer[name] for answer in answers]
+        tables[name] = numbered(parts) if any(map(len, parts)) else None
+    seal_outputs(level, outputs, tables, end_us)

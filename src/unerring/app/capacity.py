@@ -216,7 +216,7 @@ def _notes(load: Load) -> Iterator[str]:
         yield f"replicas of a node never share a host: f = {load.f} needs {load.f + 1} hosts"
     writing = _state_s(load, SNAPSHOT_KEY_BYTES * load.keys * load.levels)
     if writing > BATCH_S:
-        yield f"a micro-batch writes its whole state, which takes {writing:.2f} s, with --state rocksdb too"
+        yield f"a micro-batch writes its whole state, which takes {writing:.2f} s"
     if load.instances and 1 < load.hosts < 2 * load.f + 1:
         yield f"a process's nodes need {2 * load.f + 1} hosts"
 

@@ -36,7 +36,6 @@ class SparkOptions(msgspec.Struct, frozen=True):
     master: str = "local[1]"
     memory: str = "1g"
     rows: int = 8_000_000
-    state: str = "files"
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +49,6 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     master: str = ""
     memory: str = ""
     rows: int = 8_000_000
-    state: str = "files"
     once: bool = False
     take_over: int | None = None
     durable: bool = False
@@ -63,8 +61,6 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.engine not in ("live", "spark"):
             raise CallerError(f"there is no engine {self.engine!r}; use spark or live")
-        if self.state not in ("files", "rocksdb"):
-            raise CallerError(f"there is no --state {self.state}; use files or rocksdb")
         if self.engine == "live":
             self._refuse("--engine live", _NOT_LIVE)
         elif self.supervised:
@@ -105,7 +101,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     def driver(self) -> SparkOptions:
         """Of one of several drivers; an empty master or memory is chosen so that all share this machine."""
         master = self.master or f"local[{max(1, (os.cpu_count() or 1) // self.drivers)}]"
-        return SparkOptions(master, self.memory or "1g", self.rows, self.state)
+        return SparkOptions(master, self.memory or "1g", self.rows)
 
 
 def check_memory(drivers: int, memory: str, free_mb: int | None = None) -> None:

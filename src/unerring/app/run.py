@@ -108,7 +108,7 @@ def _spark_engine(app: App, options: RunOptions, data: Path, parts: Parts, metri
     master, memory = options.master or "local[*]", options.memory or "2g"
     config = SparkConfig(master=master, memory=memory, log=str(data / "spark.log"))
     bounds = Bounds(rows_per_batch=options.rows)
-    engine = SparkEngine(app, data, config, bounds, options.state, parts=parts, metrics=metrics)
+    engine = SparkEngine(app, data, config, bounds, parts=parts, metrics=metrics)
     if options.take_over is not None:
         engine.take_over(options.take_over)
     return engine

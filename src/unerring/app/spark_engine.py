@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from unerring.pipeline.detect import Sealed, Turn
+    from unerring.pipeline.detect import MaySeal, Sealed
     from unerring.pipeline.level import Level
 
 _INITIALIZING: Final = "Initializing"
@@ -76,7 +76,7 @@ class StandbyDriver:
 
     levels: tuple[Level, ...]
     home: Path
-    turn: Turn
+    may_seal: MaySeal
 
 
 class SparkEngine:
@@ -88,7 +88,6 @@ class SparkEngine:
         data: Path,
         config: SparkConfig,
         bounds: Bounds | None = None,
-        state: str = "files",
         *,
         parts: Parts | None = None,
         metrics: Metrics | None = None,
@@ -99,7 +98,6 @@ class SparkEngine:
         self.data = data
         self.config = config
         self.bounds = bounds or Bounds()
-        self.state = state
         self.parts = parts or Parts()
         self.metrics = metrics or Metrics()
         self.standby = standby
@@ -151,7 +149,7 @@ class SparkEngine:
 
     def run_once(self, say: Callable[[str], None]) -> None:
         """Detect in what the log holds now, level after level, and end there. The next run goes on from it."""
-        from unerring.pipeline.detect import StateIn, detect_available
+        from unerring.pipeline.detect import detect_available
 
         self._create_log()
         self._spark = self._start_spark(say)
@@ -159,7 +157,7 @@ class SparkEngine:
             say(f"level {view.level.number}: {', '.join(plan.name for plan in view.level.plans)}")
             self.parts.began(view.part)
             told = self._told(view)
-            detect_available(self._spark, view.level, self.bounds, told=told, state=StateIn(self.state))
+            detect_available(self._spark, view.level, self.bounds, on_sealed=told)
 
     def check(self) -> None:
         """Start a query again that Spark could not run; raise what cannot go on."""
@@ -197,11 +195,11 @@ class SparkEngine:
         return self._detect(self._spark, view)
 
     def _detect(self, spark: SparkSession, view: LevelView) -> StreamingQuery:
-        from unerring.pipeline.detect import StateIn, at_once, detect
+        from unerring.pipeline.detect import detect, seal_at_once
 
-        turn = self.standby.turn if self.standby else at_once
+        may_seal = self.standby.may_seal if self.standby else seal_at_once
         self.parts.began(view.part)
-        return detect(spark, view.level, self.bounds, told=self._told(view), state=StateIn(self.state), turn=turn)
+        return detect(spark, view.level, self.bounds, on_sealed=self._told(view), may_seal=may_seal)
 
     def _told(self, view: LevelView) -> Callable[[Sealed], None]:
         number = view.level.number

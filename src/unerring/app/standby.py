@@ -1,7 +1,7 @@
 """One of the f+1 drivers of a run on Spark: a replica whose engine is a Spark session of its own.
 
 Every driver runs the same queries over the same log, each with its own checkpoint and states. The replica machine says
-who leads; whoever leads seals (`pipeline/turns`), and hands sealed streams over to the live rules that take them.
+who leads; whoever leads seals (`pipeline/sealing_order`), and hands sealed streams over to live rules.
 A driver that starts, for the first time or again, becomes a replica once its queries have caught up with the log.
 """
 
@@ -34,8 +34,8 @@ from unerring.model import TIME_MIN, ConfigError, UnerringError
 from unerring.pipeline import jvm
 from unerring.pipeline.checkpoints import committed_us
 from unerring.pipeline.intervals import Bounds
+from unerring.pipeline.sealing_order import SealingOrder
 from unerring.pipeline.session import SparkConfig
-from unerring.pipeline.turns import Turns
 from unerring.runtime.live import Host
 from unerring.runtime.live import cluster as clusters
 from unerring.runtime.live.hosting import STATUS_S, note
@@ -93,17 +93,14 @@ class Drive:
         """Once there is one."""
         self.phase = "STARTING"
         self.refused = ""
-        self.state = options.state
-        self.turns = Turns(self.leads)
+        self.order = SealingOrder(self.leads)
         self._jvm = 0
         self._ending = False
         config = SparkConfig(master=options.master, memory=options.memory, log=str(home / "spark.log"), more=_QUICK)
-        standby = StandbyDriver(levels_on_spark(app, data, rules, home), home, self.turns)
+        standby = StandbyDriver(levels_on_spark(app, data, rules, home), home, self.order)
         parts, metrics = Parts(config=RestartsConfig(tries_max=RESTARTS_MAX + 1)), Metrics()
         bounds = Bounds(rows_per_batch=options.rows)
-        self.engine = SparkEngine(
-            app, data, config, bounds, options.state, parts=parts, metrics=metrics, standby=standby
-        )
+        self.engine = SparkEngine(app, data, config, bounds, parts=parts, metrics=metrics, standby=standby)
         self.run = Run(self.engine, home, parts, metrics)
 
     def leads(self) -> bool:
@@ -151,7 +148,7 @@ class Drive:
             return False
         for view, target_us in zip(self.engine.views, wanted, strict=True):
             if target_us > TIME_MIN:
-                done_us = committed_us(view.level, self.state)
+                done_us = committed_us(view.level)
                 if done_us is None or done_us < target_us:
                     return False
         return True
@@ -164,7 +161,7 @@ class Drive:
 
     def stop(self) -> None:
         self._ending = True
-        self.turns.end()
+        self.order.end()
         self.run.stop()
 
     def describe(self) -> dict[str, Any]:
@@ -183,7 +180,7 @@ class Drive:
             }
             for view in self.engine.views
         ]
-        told = {"jvm": self._jvm, "sealed": self.turns.sealed, "held": self.turns.held, "levels": levels}
+        told = {"jvm": self._jvm, "sealed": self.order.sealed, "held": self.order.held, "levels": levels}
         return {"driver": told}
 
 

@@ -33,9 +33,6 @@ def command(
     data: Annotated[Path, typer.Option(help="The run's folder.")] = Path("unerring-data"),
     memory: Annotated[str, typer.Option(help="Memory of Spark's driver: 2g, or 1g for each of several.")] = "",
     rows: Annotated[int, typer.Option(help="About how many events a micro-batch takes at most.")] = 8_000_000,
-    state: Annotated[
-        str, typer.Option(help="Where state is kept between micro-batches: files (faster), or rocksdb, Spark's store.")
-    ] = "files",
     metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port of loopback.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Take what the log holds now, then end.")] = False,
     f: Annotated[
@@ -93,7 +90,6 @@ def command(
         master=master,
         memory=memory,
         rows=rows,
-        state=state,
         once=once,
         take_over=take_over,
         durable=durable,

@@ -1,4 +1,4 @@
-"""Detect, in batch: the same shares over a stretch of the log, one task a bucket, no shuffle.
+"""Detect, in batch: the same partitions over a stretch of the log, one task a bucket, no shuffle.
 
 Tasks walk the same intervals; what they staged for one interval is numbered and sealed as in streaming. So the events
 are the same, stamps included, and a streaming query may go on where the batch ended.
@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from unerring.log import Chain
 from unerring.model import TIME_MAX
 from unerring.pipeline import savepoints
-from unerring.pipeline.detect import Sealed, output_chains, take_over
+from unerring.pipeline.detect import Sealed, numbered_by_stream, output_chains, seal_outputs
 from unerring.pipeline.intervals import Bounds, next_end, read_spans, spans_of
 from unerring.pipeline.level import Level
-from unerring.pipeline.sealing import numbered
-from unerring.pipeline.staging import stage, unstage
+from unerring.pipeline.staging import stage
 from unerring.pipeline.versions import end_of, enter
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def detect_batch(
     bounds: Bounds | None = None,
     *,
     through_us: int = TIME_MAX,
-    told: Callable[[Sealed], None] = lambda sealed: None,
+    on_sealed: Callable[[Sealed], None] = lambda sealed: None,
 ) -> int:
     """Run a level over what its log holds, seal the outputs, keep a savepoint at the end; the time that was reached."""
     enter(level)
@@ -50,15 +49,12 @@ def detect_batch(
         .collect()
     )
     outputs = output_chains(level)
-    rules = {schema.name: plan.version for plan in level.plans for schema in plan.outputs}
     for index, (_, end_us) in enumerate(steps):
-        added: dict[str, int] = {}
-        for name, chain in outputs.items():
-            staged = [unstage(bytes(row.outputs)) for row in rows if row.interval == index and row.stream == name]
-            table = numbered(staged) if any(len(part) for part in staged) else None
-            added[name] = take_over(level, chain, table, end_us, rules[name])
-        mine = [row for row in rows if row.interval == index and row.stream == level.outputs[0].name]
-        told(Sealed(index, end_us, added, sum(row.keys for row in mine), sum(row.rows for row in mine)))
+        answers = [row for row in rows if row.interval == index]
+        added = seal_outputs(level, outputs, numbered_by_stream(outputs, answers), end_us)
+        sizes = [(row.keys, row.rows) for row in answers if row.stream == level.outputs[0].name]
+        keys, events = (sum(column) for column in zip(*sizes, strict=True))
+        on_sealed(Sealed(index, end_us, added, keys, events))
     return steps[-1][1]
 
 
@@ -82,24 +78,24 @@ def intervals(level: Level, chains: dict[str, Chain], bounds: Bounds, through_us
 def run_steps(
     level: Level, steps: list[tuple[int, int, bytes]]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The task's function: one bucket's share over all intervals; its last state is a savepoint."""
+    """The task's function: one bucket's partition over all intervals; its last state is a savepoint."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         for bucket in [number for batch in batches for number in batch.column(0).to_pylist()]:
-            share = savepoints.share_at(level, bucket, steps[0][0])
+            partition = savepoints.partition_at(level, bucket, steps[0][0])
             for index, (_, end_us, spans) in enumerate(steps):
-                outputs = share.advance(end_us, read_spans(spans))
+                outputs = partition.advance(end_us, read_spans(spans))
                 staged: list[tuple[Any, ...]] = [
-                    (index, stream, stage(table, level.staging), share.keys, share.rows)
+                    (index, stream, stage(table, level.staging), partition.keys, partition.rows)
                     for stream, table in outputs.items()
                 ]
                 columns = [
                     pa.array(column, kind) for column, kind in zip(zip(*staged, strict=True), _kinds(), strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(columns, names=["interval", "stream", "outputs", "keys", "rows"])
-            savepoints.keep(level, share.through_us, bucket, share.snapshot())
+            savepoints.keep(level, partition.through_us, bucket, partition.snapshot())
 
     return run
 

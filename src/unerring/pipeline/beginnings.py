@@ -14,17 +14,17 @@ from unerring.pipeline.level import Level
 from unerring.pipeline.states import States
 
 
-def settle(level: Level, state: str, start_us: int = TIME_MIN) -> None:
+def settle(level: Level, start_us: int = TIME_MIN) -> None:
     """Note where the query of a level begins, unless Spark's checkpoint goes on. `start_us`: where a level begins that
     never ran."""
     states = States(level)
     base_us = max((chain.base.from_us for chain in level.chains().values()), default=TIME_MIN)
-    if checkpoints.has_begun(level, state):
-        reached_us = checkpoints.committed_us(level, state)
+    if checkpoints.has_begun(level):
+        reached_us = checkpoints.committed_us(level)
         reached_us = states.started() if reached_us is None else reached_us
         if reached_us is not None and reached_us >= base_us:
             return
-        shutil.rmtree(level.checkpoint / state)  # what it would read next is gone from the log
+        shutil.rmtree(checkpoints.folder_of(level))  # what it would read next is gone from the log
     states.begin(_beginning(level, states, base_us, start_us))
 
 

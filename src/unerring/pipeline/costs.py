@@ -55,8 +55,8 @@ def _quantile(weighed: DataFrame, of: str, q: float, called: str) -> DataFrame:
     mine = Window.partitionBy("process", "action")
     upto = mine.orderBy(of, "iid").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     known = weighed.where(F.col(of).isNotNull())
-    shares = known.withColumn("below", F.sum("weight").over(upto)).withColumn("total", F.sum("weight").over(mine))
-    reached = shares.where(F.col("below") >= F.col("total") * q * (1 - 1e-9))
+    partitions = known.withColumn("below", F.sum("weight").over(upto)).withColumn("total", F.sum("weight").over(mine))
+    reached = partitions.where(F.col("below") >= F.col("total") * q * (1 - 1e-9))
     return reached.groupBy("process", "action").agg(F.min(of).alias(called))
 
 

@@ -1,4 +1,4 @@
-"""What Spark starts to fork its Python workers from: Spark's own daemon, with everything imported that a share needs.
+"""What Spark starts to fork its Python workers from: Spark's own daemon, with a partition's imports done.
 
 A forked worker has then nothing left to load. Otherwise each would import NumPy, Arrow, pandas and numba again, which
 takes longer than a micro-batch, and on a busy machine longer than Spark is willing to wait for a worker.
@@ -18,7 +18,6 @@ LOADED: Final = (
     "pyspark.worker",
     "unerring.pipeline.batch",
     "unerring.pipeline.columns",
-    "unerring.pipeline.state_store",
     "unerring.pipeline.work",
     "unerring.matching.kernel",
 )

@@ -1,44 +1,38 @@
-"""Detect, streaming: one query per level. Tasks run their bucket's share and stage what it gave; the driver seals.
+"""Detect, streaming: one query per level. Tasks run their bucket's partition and stage what it gave; the driver seals.
 
 Exactly once, by three facts. Spark runs a micro-batch again with the interval and the state that it had before. A
-share's outputs follow from interval and state alone. And sealing the same interval a second time finds it sealed.
+partition's outputs follow from interval and state alone. And sealing the same interval a second time finds it sealed.
 
-A share's state between two micro-batches is a file beside the checkpoint (`work`) or stands in Spark's own state store
-(`state_store`). The first is the faster one; both give the same sealed bytes.
+A partition's state between two micro-batches is a file beside the checkpoint (see `states`).
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.log import Chain
 from unerring.log.sealing import agree_on, seal_interval
-from unerring.model import ConfigError, RuleError, WorldError
+from unerring.model import RuleError, WorldError
 from unerring.pipeline.beginnings import settle
+from unerring.pipeline.checkpoints import folder_of
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level
 from unerring.pipeline.sealing import check_whole, numbered
 from unerring.pipeline.session import own_sentence, sentence_of, settings
 from unerring.pipeline.staging import unstage
 from unerring.pipeline.versions import enter, start_of
+from unerring.pipeline.work import Work
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 RESTARTS_MAX: Final = 3
 """How often a query that Spark could not run is started again (a Python worker that took too long to start, say)."""
-
-
-class StateIn(StrEnum):
-    """Where the states of shares are kept between micro-batches."""
-
-    FILES = "files"
-    ROCKSDB = "rocksdb"
 
 
 SETTINGS: Final = {
@@ -48,18 +42,18 @@ SETTINGS: Final = {
 }
 
 
-Turn = Callable[[dict[str, Chain], int], bool]
+MaySeal = Callable[[dict[str, Chain], int], bool]
 """Waits until an interval that ends at this time may be sealed. False: another driver has sealed all of it."""
 
 
-def at_once(chains: dict[str, Chain], through_us: int) -> bool:
+def seal_at_once(chains: dict[str, Chain], through_us: int) -> bool:
     """A driver that is the only one."""
     return True
 
 
 @dataclass
 class Sealed:
-    """What a micro-batch added: for progress on screen and metrics."""
+    """What a micro-batch added: shown on screen and in metrics."""
 
     batch: int
     through_us: int
@@ -76,24 +70,23 @@ def detect(
     bounds: Bounds | None = None,
     *,
     once: bool = False,
-    told: Callable[[Sealed], None] = lambda sealed: None,
-    state: StateIn = StateIn.FILES,
-    turn: Turn = at_once,
+    on_sealed: Callable[[Sealed], None] = lambda sealed: None,
+    may_seal: MaySeal = seal_at_once,
 ) -> StreamingQuery:
-    """Start a level's query. `once`: take what is there now, then end. `told` hears of every sealed interval.
-    `turn` waits, before an interval is sealed, until it is this driver's to seal."""
+    """Start a level's query. `once`: take what is there now, then end. `on_sealed` hears of every sealed
+    interval. `may_seal` waits, before an interval is sealed, until it is this driver's to seal."""
     enter(level)
     shutil.rmtree(level.staging, ignore_errors=True)
-    checkpoint = _checkpoint(level, state)
+    checkpoint = str(folder_of(level))
     bounds = bounds or Bounds()
-    settle(level, state, bounds.start_us)
+    settle(level, bounds.start_us)
     wanted = {**SETTINGS, "spark.sql.shuffle.partitions": str(level.buckets)}
     with settings(spark, wanted):
-        writer = _staged(spark, level, bounds, state).writeStream.queryName(f"level {level.number}")
+        writer = _staged(spark, level, bounds).writeStream.queryName(f"level {level.number}")
         writer = writer.outputMode("update").option("checkpointLocation", checkpoint)
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="0 seconds")
         try:
-            return writer.foreachBatch(seal_batch(level, told, turn)).start()
+            return writer.foreachBatch(seal_batch(level, on_sealed, may_seal)).start()
         except Exception as error:  # py4j's: Spark cannot read its own checkpoint, say
             raise WorldError(
                 f"level {level.number} did not start from {checkpoint}: {sentence_of(error)}; if that folder is "
@@ -101,28 +94,11 @@ def detect(
             ) from error
 
 
-def _staged(spark: SparkSession, level: Level, bounds: Bounds, state: StateIn) -> DataFrame:
+def _staged(spark: SparkSession, level: Level, bounds: Bounds) -> DataFrame:
     """What the buckets' tasks answer, micro-batch by micro-batch."""
-    if state is StateIn.ROCKSDB:
-        from unerring.pipeline.state_store import staged_with_state_store
-
-        return staged_with_state_store(spark, level, bounds)
-    from unerring.pipeline.work import Work
-
     source = Work.of(level, bounds)
     spark.dataSource.register(source)
     return spark.readStream.format(source.name()).load()
-
-
-def _checkpoint(level: Level, state: StateIn) -> str:
-    """Spark's checkpoint; a level's state is in one place only."""
-    for other in StateIn:
-        if other is not state and (level.checkpoint / other).exists():
-            raise ConfigError(
-                f"{level.data} keeps the state of level {level.number} in {other}, not in {state}; continue with "
-                f"--state {other}, or use a new --data folder"
-            )
-    return str(level.checkpoint / state)
 
 
 def detect_available(
@@ -130,13 +106,12 @@ def detect_available(
     level: Level,
     bounds: Bounds | None = None,
     *,
-    told: Callable[[Sealed], None] = lambda sealed: None,
-    state: StateIn = StateIn.FILES,
+    on_sealed: Callable[[Sealed], None] = lambda sealed: None,
     restarts_max: int = RESTARTS_MAX,
 ) -> None:
     """Run a level over what its log holds now, to the end. What Spark itself stumbles over is tried again."""
     for left in range(restarts_max, -1, -1):
-        query = detect(spark, level, bounds, once=True, told=told, state=state)
+        query = detect(spark, level, bounds, once=True, on_sealed=on_sealed)
         try:
             query.awaitTermination()
             return
@@ -145,43 +120,55 @@ def detect_available(
                 raise WorldError(f"level {level.number} stopped: {sentence_of(error)}") from error
 
 
-def seal_batch(level: Level, told: Callable[[Sealed], None], turn: Turn = at_once) -> Callable[[DataFrame, int], None]:
+def seal_batch(
+    level: Level, on_sealed: Callable[[Sealed], None], may_seal: MaySeal = seal_at_once
+) -> Callable[[DataFrame, int], None]:
     """The driver's function: collect what all buckets staged, number it, seal it in every output chain."""
     chains = output_chains(level)
-    rules = {schema.name: plan.version for plan in level.plans for schema in plan.outputs}
 
     def seal(frame: DataFrame, batch: int) -> None:
         rows = frame.collect()
         if not rows:
             return
-        found = sorted({(row.bucket, row.from_us, row.through_us) for row in rows})
-        from_us, through_us = check_whole(found, level.buckets, batch)
-        ours = turn(chains, through_us)
-        added: dict[str, int] = {}
-        for name, chain in chains.items():
-            staged = [unstage(bytes(row.outputs)) for row in rows if row.stream == name]
-            table = numbered(staged) if any(len(part) for part in staged) else None
-            if not ours:
-                agree_on(chain, max(from_us, start_of(level)), through_us, table)
-            added[name] = take_over(level, chain, table, through_us, rules[name])
+        answers = sorted({(row.bucket, row.from_us, row.through_us) for row in rows})
+        from_us, through_us = check_whole(answers, level.buckets, batch)
+        ours = may_seal(chains, through_us)
+        tables = numbered_by_stream(chains, rows)
+        if not ours:
+            for name, chain in chains.items():
+                agree_on(chain, max(from_us, start_of(level)), through_us, tables[name])
+        added = seal_outputs(level, chains, tables, through_us)
         sizes = {row.bucket: (row.keys, row.rows) for row in rows}
         keys, events = (sum(column) for column in zip(*sizes.values(), strict=True))
-        told(Sealed(batch, through_us, added, keys, events))
+        on_sealed(Sealed(batch, through_us, added, keys, events))
 
     return seal
 
 
-def take_over(level: Level, chain: Chain, table: Any, through_us: int, rule: str) -> int:
-    """Seal an interval, unless an older version of the rules is still responsible for it."""
+def numbered_by_stream(streams: Iterable[str], rows: Iterable[Any]) -> dict[str, pa.Table | None]:
+    """What the buckets' rows staged for one interval, as numbered events of each output stream; None: no event."""
+    staged: dict[str, list[pa.Table]] = {name: [] for name in streams}
+    for row in rows:
+        staged[row.stream].append(unstage(bytes(row.outputs)))
+    return {name: numbered(parts) if any(map(len, parts)) else None for name, parts in staged.items()}
+
+
+def seal_outputs(
+    level: Level, chains: dict[str, Chain], tables: dict[str, pa.Table | None], through_us: int
+) -> dict[str, int]:
+    """Seal an interval in every output chain, except where an older version of the rules is still responsible for it;
+    how many events that added to each."""
     start_us = start_of(level)
     if through_us <= start_us:
-        return 0
-    if chain.refresh() < start_us:
-        raise RuleError(
-            f"stream {chain.name}: this version of its rules takes over at {start_us}, but the one before has only "
-            f"sealed through {chain.through_us}; let it run until then"
-        )
-    return seal_interval(chain, table, through_us, rule)
+        return dict.fromkeys(chains, 0)
+    for chain in chains.values():
+        if chain.refresh() < start_us:
+            raise RuleError(
+                f"stream {chain.name}: this version of its rules takes over at {start_us}, but the one before has only "
+                f"sealed through {chain.through_us}; let it run until then"
+            )
+    versions = {schema.name: plan.version for plan in level.plans for schema in plan.outputs}
+    return {name: seal_interval(chain, tables[name], through_us, versions[name]) for name, chain in chains.items()}
 
 
 def output_chains(level: Level) -> dict[str, Chain]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Feed(Protocol):
-    """One rule of a share, fed with columns."""
+    """One rule of a partition, fed with columns."""
 
     columns: dict[str, tuple[str, ...]]
     """For each input stream the columns that the rule reads."""

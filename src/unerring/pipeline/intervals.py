@@ -1,24 +1,19 @@
-"""The source of a level's query: intervals of merged time, whole, up to which every input chain is contiguous.
+"""Intervals of merged time: where a query is, where the next micro-batch ends, and which segments hold it.
 
-The offset is a time. A micro-batch is the interval between two of them, one row for each bucket; the rows say which
-segments hold it, and the tasks read those themselves. So listing order, sealing order and batch boundaries cannot
-matter, and no event crosses between the JVM and Python.
+Every interval is whole: it ends where all input chains are contiguous. So listing order, sealing order and batch
+boundaries cannot matter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
-from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from unerring.log import Chain, Span
 from unerring.model import TIME_MIN, LogError
 from unerring.pipeline.level import Level
-from unerring.pipeline.states import States
 from unerring.pipeline.versions import end_of
 
 SCHEMA: Final = "slot int, bucket int, from_us long, through_us long, spans binary"
@@ -108,56 +103,3 @@ class Front:
         if through_us <= from_us:
             return from_us
         return next_end(self.chains, from_us, through_us, self.bounds.rows_per_batch)
-
-
-class Intervals(DataSource):
-    """`spark.readStream.format("unerring-intervals")`, with the level handed over by `of`."""
-
-    level: Level
-    bounds: Bounds
-    slots: tuple[int, ...]
-
-    @classmethod
-    def name(cls) -> str:
-        return "unerring-intervals"
-
-    def schema(self) -> str:
-        return SCHEMA
-
-    def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:
-        return _Reader(self.level, self.bounds, self.slots)
-
-    @classmethod
-    def of(cls, level: Level, bounds: Bounds, slots: tuple[int, ...]) -> type[Intervals]:
-        """A source class of its own: options are strings, a level is not."""
-        return type("Intervals", (cls,), {"level": level, "bounds": bounds, "slots": slots})
-
-
-class _Reader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in a Python process beside the driver for as long as the query runs."""
-
-    def __init__(self, level: Level, bounds: Bounds, slots: tuple[int, ...]) -> None:
-        self._slots = slots
-        self._front = Front(level, bounds)
-
-    def initialOffset(self) -> dict[str, int]:
-        return {"through_us": States(self._front.level).begins_at()}
-
-    def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[Any, ...]], dict[str, int]]:
-        from_us = start["through_us"]
-        end_us = self._front.next_end(from_us)
-        return (self._rows(from_us, end_us), {"through_us": end_us}) if end_us > from_us else (iter(()), start)
-
-    def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[tuple[Any, ...]]:
-        self._front.check(end["through_us"])
-        return self._rows(start["through_us"], end["through_us"])
-
-    def commit(self, end: dict[str, int]) -> None:
-        """Nothing to let go of: retention is explicit."""
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._front.stop_at_present()
-
-    def _rows(self, from_us: int, through_us: int) -> Iterator[tuple[Any, ...]]:
-        told = spans_of(self._front.chains, from_us, through_us)
-        return iter([(slot, bucket, from_us, through_us, bytearray(told)) for bucket, slot in enumerate(self._slots)])

@@ -14,7 +14,7 @@ from unerring.rules.tree import heights_of, ranks_of
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What a task must know to run its share; plain data, so that it travels to executors."""
+    """What a task must know to run its partition; plain data, so that it travels to executors."""
 
     number: int
     data: str

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -49,14 +50,14 @@ class Reference:
         self.judged: dict[str, Judged] = {}
 
     def compute(
-        self, spark: SparkSession, through_us: int, bounds: Bounds, told: Callable[[Level, Sealed], None]
+        self, spark: SparkSession, through_us: int, bounds: Bounds, on_sealed: Callable[[Level, Sealed], None]
     ) -> dict[int, int]:
         """Run all levels up to a time, or to where the log ends before it; the time each level reached."""
         reached: dict[int, int] = {}
         for level in self.levels:
             self._link_inputs(level)
             self._begin(level)
-            reached[level.number] = self._run(spark, level, through_us, bounds, told)
+            reached[level.number] = self._run(spark, level, through_us, bounds, on_sealed)
         return reached
 
     def _run(
@@ -65,7 +66,7 @@ class Reference:
         level: Level,
         through_us: int,
         bounds: Bounds,
-        told: Callable[[Level, Sealed], None],
+        on_sealed: Callable[[Level, Sealed], None],
     ) -> int:
         reached = TIME_MIN
         while True:
@@ -73,7 +74,7 @@ class Reference:
             if not steps:
                 return max(reached, savepoints.find(level, through_us) or TIME_MIN)
             end_us = steps[min(len(steps), INTERVALS_AT_ONCE) - 1][1]
-            reached = detect_batch(spark, level, bounds, through_us=end_us, told=lambda sealed: told(level, sealed))
+            reached = detect_batch(spark, level, bounds, through_us=end_us, on_sealed=partial(on_sealed, level))
             savepoints.drop_before(level, reached)
 
     def _link_inputs(self, level: Level) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from unerring.log import LocalStore
 from unerring.model import TIME_MIN
 from unerring.pipeline.level import Level
-from unerring.pipeline.share import Share
+from unerring.pipeline.partition import Partition
 
 _FOLDER: Final = "savepoints"
 
@@ -32,16 +32,16 @@ def find(level: Level, at_most_us: int | None = None) -> int | None:
     return None
 
 
-def share_at(level: Level, bucket: int, from_us: int) -> Share:
-    """A bucket's share as it stands at a time: from a savepoint if there is one, else with nothing behind it."""
-    share = Share(level, bucket)
+def partition_at(level: Level, bucket: int, from_us: int) -> Partition:
+    """A bucket's partition as it stands at a time: from a savepoint if there is one, else with nothing behind it."""
+    partition = Partition(level, bucket)
     store, name = _store(level), f"{_name(from_us)}/{bucket}"
     state = store.read(name)
     if state is None:
-        share.begin(from_us)
+        partition.begin(from_us)
     else:
-        share.restore(state, from_us, store.locate(name))
-    return share
+        partition.restore(state, from_us, store.locate(name))
+    return partition
 
 
 def drop_before(level: Level, time_us: int) -> None:

@@ -40,7 +40,7 @@ _SPARK: Final = {
 
 @dataclass
 class Piece(InputPartition):
-    """Some of one segment: a task's share."""
+    """Some of one segment: a task's partition."""
 
     from_us: int
     through_us: int
@@ -191,7 +191,7 @@ def pieces(chain: Chain, from_us: int, through_us: int) -> list[InputPartition]:
 
 
 def read_piece(place: Place, piece: Any) -> Iterator[pa.RecordBatch]:
-    """A share's events, in stamp order."""
+    """A partition's events, in stamp order."""
     if piece.from_us == piece.through_us:
         return
     chain = place.chain([Span(*piece.span)])

@@ -36,7 +36,7 @@ def match(
 
     A MATCH_RECOGNIZE over a streaming table gives a streaming DataFrame; `lateness` (such as "10 seconds") is how much
     later than the newest row another one may come and still count, unless the table has a watermark already. `buckets`
-    is how many tasks share a stream's partitions.
+    is how many tasks partition a stream's partitions.
     """
     check_classic(spark, "unerring.match")
     return SparkTables(spark, steps_max, lateness, buckets).query(sql)

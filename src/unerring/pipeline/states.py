@@ -1,4 +1,4 @@
-"""The states of a level's shares between micro-batches: one file for each bucket and time, created once.
+"""The states of a level's partitions between micro-batches: one file for each bucket and time, created once.
 
 A state follows from the log alone, so whoever computes it writes the same bytes, and whoever comes late finds them
 there. A zombie task cannot put a stale state in the place of a newer one: every state has its own time in its name.
@@ -12,7 +12,7 @@ from unerring.log import LocalStore
 from unerring.model import TIME_MIN, LogError, protect, verified
 from unerring.pipeline import savepoints
 from unerring.pipeline.level import Level
-from unerring.pipeline.share import Share
+from unerring.pipeline.partition import Partition
 
 _FOLDER: Final = "states"
 _START: Final = "start"
@@ -64,23 +64,23 @@ class States:
         whole = [int(time) + TIME_MIN for time, count in counts.items() if count == self._level.buckets]
         return max(whole, default=None)
 
-    def keep(self, share: Share) -> None:
-        """A share's state where it stands now."""
-        self._store.create(_name(share.through_us, share.bucket), share.snapshot())
+    def keep(self, partition: Partition) -> None:
+        """A partition's state where it stands now."""
+        self._store.create(_name(partition.through_us, partition.bucket), partition.snapshot())
 
-    def share_at(self, bucket: int, from_us: int) -> Share:
-        """A bucket's share as it stood at a time: where the query started, or at an interval's end."""
+    def partition_at(self, bucket: int, from_us: int) -> Partition:
+        """A bucket's partition as it stood at a time: where the query started, or at an interval's end."""
         state = self._store.read(_name(from_us, bucket))
         if state is not None:
-            share = Share(self._level, bucket)
-            share.restore(state, from_us, self._store.locate(_name(from_us, bucket)))
-            return share
+            partition = Partition(self._level, bucket)
+            partition.restore(state, from_us, self._store.locate(_name(from_us, bucket)))
+            return partition
         if self.started() != from_us:
             raise LogError(
                 f"{self._store.locate(_name(from_us, bucket))} is missing: the state of level {self._level.number} at "
                 f"{from_us}; restore it from a copy, or let a new --data folder begin with this log"
             )
-        return savepoints.share_at(self._level, bucket, from_us)
+        return savepoints.partition_at(self._level, bucket, from_us)
 
     def drop_before(self, through_us: int) -> None:
         """Remove the states of earlier times than a committed one, all but the last few."""

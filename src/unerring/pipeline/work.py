@@ -1,7 +1,7 @@
-"""A level's query in one stage: the source's own tasks run the shares, and what comes out of it is staged outputs.
+"""A level's query in one stage: the source's own tasks run the partitions, and what comes out of it is staged outputs.
 
 The offset is a time, up to which every input chain is contiguous; a micro-batch is the interval between two of them,
-one task for each bucket. Nothing is shuffled, no event passes through the JVM, and Spark keeps no state: a share's
+one task for each bucket. Nothing is shuffled, no event passes through the JVM, and Spark keeps no state: a partition's
 state is a file beside the checkpoint (see `states`).
 """
 
@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 from unerring.pipeline.intervals import Bounds, Front, read_spans, spans_of, steps_of
 from unerring.pipeline.level import Level
-from unerring.pipeline.share import Share
+from unerring.pipeline.partition import Partition
 from unerring.pipeline.staging import STAGED, staged_batch
 from unerring.pipeline.states import States
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COMMITS_PER_SWEEP: Final = 16
-_KEPT: dict[tuple[str, str, int], Share] = {}
-"""Shares that this worker process ran last. One is used again only when it stands exactly where the interval starts."""
+_KEPT: dict[tuple[str, str, int], Partition] = {}
+"""Partitions that this worker process ran last; used again only when they stand exactly where the interval starts."""
 
 
 class Task(InputPartition):
@@ -107,20 +107,20 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def run_task(level: Level, task: Task) -> pa.RecordBatch:
-    """Take the bucket's share where it stands, advance it through the interval, keep its state, stage its outputs."""
+    """Take the bucket's partition, advance it through the interval, keep its state, stage its outputs."""
     import pyarrow as pa
 
     states = States(level)
-    share = _KEPT.pop((level.data, level.version, task.bucket), None)
-    if share is None or share.through_us != task.from_us:
-        share = states.share_at(task.bucket, task.from_us)
+    partition = _KEPT.pop((level.data, level.version, task.bucket), None)
+    if partition is None or partition.through_us != task.from_us:
+        partition = states.partition_at(task.bucket, task.from_us)
     spans, rows = read_spans(task.spans), 0
     found: dict[str, list[pa.Table]] = {}
     for end_us in task.ends_us:
-        for stream, table in share.advance(end_us, spans).items():
+        for stream, table in partition.advance(end_us, spans).items():
             found.setdefault(stream, []).append(table)
-        rows += share.rows
-    states.keep(share)
-    _KEPT[level.data, level.version, task.bucket] = share
+        rows += partition.rows
+    states.keep(partition)
+    _KEPT[level.data, level.version, task.bucket] = partition
     outputs = {stream: pa.concat_tables(parts) for stream, parts in found.items()}
-    return staged_batch(level, task.bucket, task.from_us, share.through_us, outputs, share.keys, rows)
+    return staged_batch(level, task.bucket, task.from_us, partition.through_us, outputs, partition.keys, rows)

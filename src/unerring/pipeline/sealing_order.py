@@ -1,4 +1,4 @@
-"""Whose turn it is to seal, where several drivers run one query.
+"""Which of several drivers of one query seals an interval.
 
 All of them compute every interval. The one that leads seals at once; the others hold what they have until the log shows
 that interval sealed, which is the log's acknowledgement, or until they lead. The log cannot ask when nothing comes, so
@@ -21,8 +21,8 @@ PATIENCE_S: Final = 0.25
 LOOK_S: Final = 0.005
 
 
-class Turns:
-    """One driver's turns. `leads` says whether it leads now; it is asked from the threads of its queries."""
+class SealingOrder:
+    """Says to one driver whether it seals. The threads of its queries ask `leads` whether it leads now."""
 
     def __init__(self, leads: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
         self.sealed = 0

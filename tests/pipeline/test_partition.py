@@ -1,4 +1,4 @@
-"""A share and the sealing of its outputs, without Spark: any spread over buckets and any cut into intervals is one."""
+"""A partition and the sealing of its outputs, without Spark: any spread over buckets and any cut gives the same."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from unerring.matching.oracle import run_tree
 from unerring.model import TIME_MAX, TIME_MIN, LogError, RuleError
 from unerring.pipeline.intervals import next_end
 from unerring.pipeline.level import levels_of
+from unerring.pipeline.partition import Partition
 from unerring.pipeline.sealing import numbered
-from unerring.pipeline.share import Share
 from unerring.pipeline.staging import INLINE_BYTES_MAX, stage, unstage
-from unerring.pipeline.state_store import spread
 from unerring.pipeline.states import TIMES_KEPT, States
 from unerring.pipeline.versions import enter
 
@@ -47,21 +46,21 @@ def test_any_spread_and_any_cut_give_the_oracles_events(
     rows: int,
     restored: bool,
 ) -> None:
-    data = tmp_path_factory.mktemp("share")
+    data = tmp_path_factory.mktemp("partition")
     events = {TYPED.name: random_events(seed, 40, 4), OTHER.name: random_events(seed + 1, 30, 3, OTHER)}
     [level] = levels_of(PLANS, (TYPED, OTHER), str(data), buckets)
     enter(level)
     for schema in (TYPED, OTHER):
         write(level.log.create(schema, log_buckets), events[schema.name], cuts, 400)
-    shares = [Share(level, bucket) for bucket in range(buckets)]
-    while shares[0].through_us < 400:
-        end = next_end(level.chains(), shares[0].through_us, 400, rows)
-        advance(level, shares, end)
+    partitions = [Partition(level, bucket) for bucket in range(buckets)]
+    while partitions[0].through_us < 400:
+        end = next_end(level.chains(), partitions[0].through_us, 400, rows)
+        advance(level, partitions, end)
         if restored:
-            states = [share.snapshot() for share in shares]
-            shares = [Share(level, bucket) for bucket in range(buckets)]
-            for share, state in zip(shares, states, strict=True):
-                share.restore(state, end, "here")
+            states = [partition.snapshot() for partition in partitions]
+            partitions = [Partition(level, bucket) for bucket in range(buckets)]
+            for partition, state in zip(partitions, states, strict=True):
+                partition.restore(state, end, "here")
     wanted = run_tree(PLANS, [*events[TYPED.name], *events[OTHER.name]], dict(level.ranks), 400)
     for plan in PLANS:
         assert sealed(data, plan.name) == [event for event in wanted if event.stream == plan.name]
@@ -71,9 +70,9 @@ def test_a_state_of_other_rules_is_refused(tmp_path: Path) -> None:
     [one] = levels_of(PLANS, (TYPED, OTHER), str(tmp_path), 2)
     [two] = levels_of((*PLANS[:2], pair("Others", OTHER, "C", "D", 61)), (TYPED, OTHER), str(tmp_path), 2)
     with pytest.raises(RuleError, match="here is a state of other rules"):
-        Share(two, 0).restore(Share(one, 0).snapshot(), TIME_MIN, "here")
+        Partition(two, 0).restore(Partition(one, 0).snapshot(), TIME_MIN, "here")
     with pytest.raises(RuleError, match="here is a state of other rules"):
-        Share(one, 1).restore(Share(one, 0).snapshot(), TIME_MIN, "here")
+        Partition(one, 1).restore(Partition(one, 0).snapshot(), TIME_MIN, "here")
 
 
 def test_a_state_that_is_missing_is_not_replaced_by_an_empty_one(tmp_path: Path) -> None:
@@ -83,9 +82,9 @@ def test_a_state_that_is_missing_is_not_replaced_by_an_empty_one(tmp_path: Path)
         states.begins_at()
     states.begin(10)
     assert states.begins_at() == 10
-    assert states.share_at(0, 10).through_us == 10
+    assert states.partition_at(0, 10).through_us == 10
     with pytest.raises(LogError, match=r"is missing: the state of level 1 at 11; restore it"):
-        states.share_at(0, 11)
+        states.partition_at(0, 11)
 
 
 def test_states_of_the_last_few_times_stay(tmp_path: Path) -> None:
@@ -94,18 +93,18 @@ def test_states_of_the_last_few_times_stay(tmp_path: Path) -> None:
     states.begin(0)
     for time in range(1, 30):
         for bucket in range(2):
-            share = Share(level, bucket)
-            share.begin(time)
-            states.keep(share)
+            partition = Partition(level, bucket)
+            partition.begin(time)
+            states.keep(partition)
     states.drop_before(25)
-    assert [states.share_at(1, time).through_us for time in range(24 - TIMES_KEPT + 1, 30)]
+    assert [states.partition_at(1, time).through_us for time in range(24 - TIMES_KEPT + 1, 30)]
     assert [states.newest(time) for time in (24 - TIMES_KEPT, 26, TIME_MAX)] == [None, 26, 29]
-    alone = Share(level, 0)
+    alone = Partition(level, 0)
     alone.begin(30)
     states.keep(alone)
     assert states.newest(TIME_MAX) == 29, "of the other bucket there is none"
     with pytest.raises(LogError, match="is missing"):
-        states.share_at(0, 24 - TIMES_KEPT)
+        states.partition_at(0, 24 - TIMES_KEPT)
 
 
 NAN = float("nan")
@@ -147,8 +146,3 @@ def test_staged_outputs_travel_inline_or_aside(tmp_path: Path) -> None:
     assert len(told) < 500
     assert unstage(told).equals(large)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("buckets", [1, 2, 3, 4, 7, 8, 16])
-def test_every_bucket_gets_a_partition_of_its_own(buckets: int) -> None:
-    assert len(set(spread(buckets))) == buckets

@@ -1,4 +1,4 @@
-"""One bucket's share of a level: reads its rows of an interval from the log, runs the rules on them, keeps their state.
+"""A partition: one bucket's keys of a level, with their state. It reads its rows from the log and runs the rules.
 
 The same object runs in a streaming task, in a batch task and in a plain process; it knows nothing of Spark.
 """
@@ -24,8 +24,8 @@ _REMEDY: Final = (
 )
 
 
-class ShareState(msgspec.Struct, frozen=True, array_like=True):
-    """A share's state as bytes: canonical, since the engines' snapshots are."""
+class PartitionState(msgspec.Struct, frozen=True, array_like=True):
+    """A partition's state as bytes: canonical, since the engines' snapshots are."""
 
     version: str
     bucket: int
@@ -33,7 +33,7 @@ class ShareState(msgspec.Struct, frozen=True, array_like=True):
     engines: tuple[bytes, ...]
 
 
-class Share:
+class Partition:
     """The rules of a level over one bucket's keys."""
 
     def __init__(self, level: Level, bucket: int) -> None:
@@ -58,7 +58,7 @@ class Share:
 
     def advance(self, through_us: int, spans: dict[str, list[Span]]) -> dict[str, pa.Table]:
         """Run `(through, through_us]`; the staged outputs by stream."""
-        invariant(through_us > self.through_us, f"a share only moves on: {self.through_us} to {through_us}")
+        invariant(through_us > self.through_us, f"a partition only moves on: {self.through_us} to {through_us}")
         chains = {schema.name: self._chain(schema, spans[schema.name]) for schema in self.level.inputs}
         held: dict[tuple[str, tuple[str, ...]], pa.Table] = {}
         outputs: dict[str, pa.Table] = {}
@@ -75,14 +75,16 @@ class Share:
         return outputs
 
     def snapshot(self) -> bytes:
-        """The state where the share stands, with a digest of all of it: the same bytes whoever computes it."""
+        """The state where the partition stands, with a digest of all of it: the same bytes whoever computes it."""
         engines = tuple(feed.snapshot() for feed in self._feeds)
-        return protect(msgspec.msgpack.encode(ShareState(self.level.version, self.bucket, self.through_us, engines)))
+        state = PartitionState(self.level.version, self.bucket, self.through_us, engines)
+        return protect(msgspec.msgpack.encode(state))
 
     def restore(self, state: bytes, at_us: int, where: str) -> None:
         """Stand at `at_us`, by a state that was kept then. `where` it was kept: for what is wrong with it."""
         # An older release kept the array itself.
-        held = msgspec.msgpack.decode(state if state[:1] == _OLD else verified(state, where, _REMEDY), type=ShareState)
+        data = state if state[:1] == _OLD else verified(state, where, _REMEDY)
+        held = msgspec.msgpack.decode(data, type=PartitionState)
         if (held.version, held.bucket) != (self.level.version, self.bucket):
             raise RuleError(
                 f"{where} is a state of other rules or another number of buckets than level {self.level.number} has; "
