@@ -234,9 +234,8 @@ class Replica:
             return effects
         self._processed_us = now
         self.intake.consume(rows)
-        lost = [row.event for row in rows if is_loss(row.event)]
-        if lost:
-            effects += [Deliver(Lost(event)) for event in lost]
+        if any(is_loss(row.event) for row in rows):
+            effects += [Deliver(Lost(row.event)) for row in rows if is_loss(row.event)]
             rows = [row for row in rows if not is_loss(row.event)]
         self._take_outputs(self.engine.feed(rows, through), through, effects)
         return effects + self.intake.announce()
@@ -469,9 +468,8 @@ class Replica:
         self.record = record
         self.intake.read(record, now)
         self.outgoing.read(record)
-        peers = record.of(self.node).items()
-        caught_up = [name for name, m in peers if m.standing is Standing.CAUGHT_UP and name != self.name]
-        self.election.arrange(caught_up, now)
+        caught_up = [name for name, m in record.of(self.node).items() if m.standing is Standing.CAUGHT_UP]
+        self.election.arrange([name for name in caught_up if name != self.name], now)
         if self._join is not None:
             if member.standing is Standing.CAUGHT_UP:
                 self.phase = Phase.MEMBER
