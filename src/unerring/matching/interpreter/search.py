@@ -200,8 +200,8 @@ class Search:
                 if tried is not None:
                     place: Any = (pc, held)
                     if marks or stops or absences or gap is not NEXT_ROW:
-                        watched = tuple(map(id, absences)), tuple([mark == count for mark in marks])
-                        place = (pc, held, id(gap), *watched, tuple([size == count for _, size in stops]))
+                        marked = tuple([mark == count for mark in marks])
+                        place = (pc, held, gap, absences, marked, tuple([size == count for _, size in stops]))
                     seen = tried.get(nxt)
                     if seen is None:
                         seen = tried[nxt] = set()
