@@ -1,4 +1,5 @@
-"""One order among streams for everybody: `run_on`, an app's levels on Spark, and the live topology rank alike."""
+"""One query tree for everybody: `run_on`, an app's levels on Spark, the live topology and the status page agree on
+ranks, levels, and on who makes and who takes a stream."""
 
 from __future__ import annotations
 
@@ -13,11 +14,12 @@ import pytest
 from unerring import App, Rule, event_of, last, rule, run_on, step, stream, time_of
 from unerring.app.auditing import Audit
 from unerring.app.live import make_cluster, topology_of
+from unerring.app.status.tree import tree_of
 from unerring.log import EventLog, LogWriter
 from unerring.matching import oracle
-from unerring.model import ConfigError, Event, Stamp, schema_of
+from unerring.model import ConfigError, Event, RuleError, Stamp, schema_of
 from unerring.pipeline.versions import enter
-from unerring.rules.tree import plans_of, ranks_of
+from unerring.rules.tree import RulePart, heights_of, levels_of, plans_of, ranks_of
 
 
 @stream(key="k")
@@ -85,6 +87,34 @@ def on_levels(app: App, events: list[Event]) -> list[Event]:
     return every[len(events) :]
 
 
+def on_nodes(app: App, events: list[Event]) -> list[Event]:
+    """What live nodes make: each rule by the definition, with the ranks of its node's inputs."""
+    live = topology_of(app, 1)
+    every = list(events)
+    for name in sorted(app.nodes, key=levels_of(live.nodes).__getitem__):
+        ranks = {schema.name: rank for schema, rank in live.inputs(name)}
+        for plan in app.nodes[name]:
+            every += oracle.run(plan, [event for event in every if event.stream in ranks], ranks)
+    return every[len(events) :]
+
+
+def check_levels(app: App) -> None:
+    """A rule is on one level, on Spark, in the live topology and on the status page."""
+    heights = heights_of(app.plans, app.streams)
+    on_spark = {plan.name: level.number for level in app.levels("nowhere") for plan in level.plans}
+    assert on_spark == {plan.name: heights[plan.output.name] for plan in app.plans}
+    live = topology_of(app, 1)
+    for tree in (tree_of(app, None), tree_of(app, live), tree_of(None, live)):
+        shown = {node["name"]: node["level"] for node in tree["nodes"]}
+        assert {name: shown[name] for name in on_spark} == on_spark
+        assert all(shown[f"source_{schema.name}"] == 0 for schema in app.streams)
+        assert shown["situations"] == max(on_spark.values()) + 1
+    for schema in (*app.streams, *app.outputs):
+        wanted = [plan.name for plan in app.plans if schema in [source.schema for source in plan.inputs]]
+        assert sorted(set(live.takers(schema.name)) - {"situations"}) == sorted(wanted)
+        assert heights[schema.name] == levels_of(live.nodes)[live.maker(schema.name).name]
+
+
 def write_log(data: Path) -> None:
     for declared in (Axle, Bolt):
         writer = LogWriter(EventLog(data / "log"), schema_of(declared), buckets=1)
@@ -128,6 +158,8 @@ def test_run_on_and_apps_agree_on_random_trees_with_ties() -> None:
             for node in live.nodes:
                 assert agree(ranks, {schema.name: rank for schema, rank in live.inputs(node.name)}), seed
             assert in_order(on_levels(app, events)) == in_order(found), seed
+            assert in_order(on_nodes(app, events)) == in_order(found), seed
+            check_levels(app)
         turned = {name: -rank for name, rank in ranks.items()}
         mattered += in_order(oracle.run_tree(plans_of(rules[-1]), events, turned)) != in_order(found)
     assert mattered > 20, "in most of these trees the order of ranks decides something"
@@ -138,6 +170,19 @@ def test_causes_come_before_effects_and_names_decide_the_rest() -> None:
     high = follow("a", low, other, Cog)
     assert list(ranks_of(plans_of(high))) == ["Axle", "Bolt", "Cog", "b", "z", "a"]
     assert list(ranks_of([low.plan], [schema_of(Axle)])) == ["Axle", "Cog", "z"]
+
+
+def test_a_cycle_is_named() -> None:
+    """By whoever lays out a tree: rules that read each other, or nodes that do because of what they host together."""
+    low = follow("low", Axle)
+    top = follow("top", low)
+    over = follow("over", top)
+    with pytest.raises(RuleError, match="the query tree has a cycle: a → b → a; levels must be acyclic"):
+        levels_of([RulePart("a", ("y",), ("x",)), RulePart("b", ("x",), ("y",))])
+    with pytest.raises(ConfigError, match="the query tree has a cycle: ends → top → ends"):
+        topology_of(App("ends", rules=[low, over], nodes={"ends": [low, over]}), 1)
+    parts = [RulePart("source", (), ("x",)), RulePart("reads", ("x", "z"), ("y",))]
+    assert levels_of(parts) == {"source": 0, "reads": 1}
 
 
 def test_a_folder_of_other_ranks_is_read_but_not_gone_on_with(tmp_path: Path) -> None:

@@ -56,17 +56,15 @@ class App:
         - `f`: for a node, the failures that it survives, where that is not the f of the whole run.
         """
         from unerring.log import BUCKETS
+        from unerring.rules.tree import sources_of
 
         self.name = name
         found = {schema.name: schema for schema in map(schema_of, streams)}
         self.plans: tuple[Plan, ...] = with_lower(rules, found)
         if not self.plans:
             raise ConfigError(f"app {name} has no rules; give it at least one")
-        made = {schema.name for plan in self.plans for schema in plan.outputs}
-        for plan in self.plans:
-            for source in plan.inputs:
-                if source.schema.name not in made:
-                    found.setdefault(source.schema.name, source.schema)
+        for schema in sources_of(self.plans):
+            found.setdefault(schema.name, schema)
         self.streams: tuple[StreamSchema, ...] = tuple(found.values())
         self.channels: dict[str, str] = {schema_of(declared).name: url for declared, url in (channels or {}).items()}
         for stream, url in self.channels.items():

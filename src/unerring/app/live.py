@@ -27,6 +27,7 @@ from unerring.correlation.record import node_of
 from unerring.log import BadEvent, EventLog, Quarantine, Reason
 from unerring.matching.matcher import Quarantined
 from unerring.model import TIME_MIN, CallerError, ConfigError, LogError, UnerringError, WorldError
+from unerring.rules.tree import part_of
 from unerring.runtime.live import Cluster, Host, addresses_on, free_addresses, place, process_names
 from unerring.runtime.live import cluster as clusters
 from unerring.runtime.live.supervisor import WANTED
@@ -53,16 +54,9 @@ def topology_of(app: App, f: int, on_spark: Sequence[str] = ()) -> Topology:
     streams = [schema.name for schema in app.streams if schema.name in taken or not on_spark]
     sources = [NodeSpec(f"source_{name}", Role.SOURCE, outputs=(name,)) for name in streams]
     hosted = {name: [plan for plan in plans if plan in live] for name, plans in app.nodes.items()}
+    parts = [part_of(name, plans) for name, plans in hosted.items() if plans]
     nodes = [
-        NodeSpec(
-            name,
-            Role.CORRELATION,
-            tuple(dict.fromkeys(source.schema.name for plan in plans for source in plan.inputs)),
-            tuple(schema.name for plan in plans for schema in plan.outputs),
-            app.f.get(name, f),
-        )
-        for name, plans in hosted.items()
-        if plans
+        NodeSpec(part.name, Role.CORRELATION, part.inputs, part.outputs, app.f.get(part.name, f)) for part in parts
     ]
     if on_spark:
         made = tuple(schema.name for plan in app.plans if plan.name in on_spark for schema in plan.outputs)

@@ -7,7 +7,8 @@ from enum import StrEnum
 import msgspec
 
 from unerring.correlation.record import Member, Record, Standing
-from unerring.model import ClusterConfig, ConfigError, StreamSchema
+from unerring.model import ClusterConfig, ConfigError, RuleError, StreamSchema
+from unerring.rules.tree import levels_of
 
 
 class Role(StrEnum):
@@ -58,18 +59,10 @@ class Topology(ClusterConfig, frozen=True, forbid_unknown_fields=True):
                 raise ConfigError(f"{node.role} {node.name!r} cannot have replicas; only correlation nodes can")
             if node.f < 0:
                 raise ConfigError(f"node {node.name!r}: f is {node.f}; it must be 0 or more")
-        self._check_acyclic()
-
-    def _check_acyclic(self) -> None:
-        waiting = list(self.nodes)
-        known: list[str] = []
-        while waiting:
-            ready = [node for node in waiting if all(stream in known for stream in node.inputs)]
-            if not ready:
-                circle = ", ".join(node.name for node in waiting)
-                raise ConfigError(f"the query tree has a cycle among {circle}; levels must be acyclic")
-            waiting = [node for node in waiting if node not in ready]
-            known += [stream for node in ready for stream in node.outputs]
+        try:
+            levels_of(self.nodes)
+        except RuleError as error:
+            raise ConfigError(str(error)) from None
 
     def node(self, name: str) -> NodeSpec:
         for node in self.nodes:

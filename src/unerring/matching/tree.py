@@ -13,7 +13,7 @@ from unerring.matching.outputs import number
 from unerring.model import TIME_MAX, Event, Stamp
 from unerring.rules.api import Rule
 from unerring.rules.plan import Plan
-from unerring.rules.tree import plans_of, ranks_of, sources_of
+from unerring.rules.tree import part_of, plans_of, ranks_of, sources_of, takers_of
 
 
 class TreeState(msgspec.Struct, frozen=True, array_like=True):
@@ -36,12 +36,10 @@ class QueryTree:
         self.ranks = dict(ranks or ranks_of(self.plans))
         self.matchers: dict[str, Matcher] = {plan.name: make(plan) for plan in self.plans}
         self._merges: dict[str, Merge] = {}
-        self._readers: dict[str, list[str]] = {}
+        self._readers = takers_of(part_of(plan.name, [plan]) for plan in self.plans)
         for plan in self.plans:
             streams = {source.schema.name: source.schema for source in plan.inputs}
             self._merges[plan.name] = Merge(((s, self.ranks[name]) for name, s in streams.items()), rows_max)
-            for name in streams:
-                self._readers.setdefault(name, []).append(plan.name)
         self._sources = [schema.name for schema in sources_of(self.plans)]
 
     def push(self, event: Event) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unerring.log import Chain, EventLog
-from unerring.model import TIME_MIN, RuleError, StreamSchema
+from unerring.model import TIME_MIN, StreamSchema
 from unerring.rules import Plan
-from unerring.rules.tree import heights_of, ranks_of
+from unerring.rules.tree import heights_of, part_of, ranks_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +71,9 @@ def levels_of(plans: tuple[Plan, ...], sources: tuple[StreamSchema, ...], data: 
     """The query tree, cut into levels: a rule stands one above the highest rule that it reads."""
     heights = heights_of(plans, sources)
     ranks = ranks_of(plans, sources)
-    known = [schema.name for schema in sources] + [schema.name for plan in plans for schema in plan.outputs]
-    for plan in plans:
-        for source in plan.inputs:
-            if source.schema.name not in known:
-                raise RuleError(
-                    f"rule {plan.name} reads stream {source.schema.name!r}, which the app does not have; it has "
-                    f"{', '.join(known)}"
-                )
     found = []
     for number in range(1, max(heights.values(), default=0) + 1):
         members = tuple(plan for plan in plans if heights[plan.output.name] == number)
-        read = sorted({source.schema.name for plan in members for source in plan.inputs})
+        read = sorted(part_of("", members).inputs)
         found.append(Level(number, data, members, tuple((name, ranks[name]) for name in read), buckets))
     return tuple(found)

@@ -1,7 +1,8 @@
 """Query trees: the rules that together define a situation, level over level.
 
-Heights and ranks are worked out here for everybody: `run_on`, the levels on Spark, the live topology. A stream's height
-is 0 if it comes from outside, otherwise one more than that of the highest stream that its rule reads. Ranks are in the
+Levels, ranks, cycles, who makes and who takes a stream are worked out here for everybody: `App`, `run_on`, the levels
+on Spark, the live topology, the status page. A stream's height is 0 if it comes from outside, otherwise the level of
+the rule that makes it, which is one more than the height of the highest stream that the rule reads. Ranks are in the
 order of (height, name). Both follow from the streams alone, so any two streams stand in one order in every application
 that has them, however it lists them, and in a `run_on` of one rule.
 """
@@ -9,7 +10,7 @@ that has them, however it lists them, and in a `run_on` of one rule.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from unerring.model import RuleError, StreamSchema
 from unerring.rules.api import Rule
@@ -17,6 +18,69 @@ from unerring.rules.plan import Plan
 
 DEPTH_MAX: Final = 100
 """Levels. More is a rule that reads itself."""
+
+
+class Part(Protocol):
+    """What makes some streams of others, by their names: a source, a rule, a node that hosts rules."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def inputs(self) -> tuple[str, ...]: ...
+
+    @property
+    def outputs(self) -> tuple[str, ...]: ...
+
+
+class RulePart(NamedTuple):
+    """A rule's place in the tree."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def part_of(name: str, plans: Iterable[Plan]) -> RulePart:
+    """What these rules take and make together, each stream once."""
+    plans = tuple(plans)
+    taken = dict.fromkeys(source.schema.name for plan in plans for source in plan.inputs)
+    return RulePart(name, tuple(taken), tuple(schema.name for plan in plans for schema in plan.outputs))
+
+
+def makers_of(parts: Iterable[Part]) -> dict[str, Part]:
+    """Of every stream that is made, who makes it."""
+    return {stream: part for part in parts for stream in part.outputs}
+
+
+def takers_of(parts: Iterable[Part]) -> dict[str, tuple[str, ...]]:
+    """Of every stream that is taken, who takes it, in their order."""
+    takers: dict[str, tuple[str, ...]] = {}
+    for part in parts:
+        for stream in part.inputs:
+            takers[stream] = (*takers.get(stream, ()), part.name)
+    return takers
+
+
+def levels_of(parts: Iterable[Part]) -> dict[str, int]:
+    """The level of every part, by its name: 0 if it takes nothing, else one above all that it takes. Streams that no
+    part makes are below the first level. Raises RuleError for a cycle."""
+    parts = tuple(parts)
+    makers = makers_of(parts)
+    levels: dict[str, int] = {}
+
+    def level(part: Part, above: tuple[str, ...]) -> int:
+        if part.name in above:
+            cycle = " → ".join([*above[above.index(part.name) :], part.name])
+            raise RuleError(f"the query tree has a cycle: {cycle}; levels must be acyclic")
+        if part.name not in levels:
+            below = [level(makers[name], (*above, part.name)) if name in makers else 0 for name in part.inputs]
+            levels[part.name] = max(below, default=-1) + 1
+        return levels[part.name]
+
+    for part in parts:
+        level(part, ())
+    return levels
 
 
 def plans_of(*rules: Rule) -> tuple[Plan, ...]:
@@ -52,28 +116,15 @@ def sources_of(plans: Iterable[Plan]) -> tuple[StreamSchema, ...]:
 
 def heights_of(plans: Iterable[Plan], sources: Iterable[StreamSchema] = ()) -> dict[str, int]:
     """The height of every stream: of those that the rules read and make, and of further ones from outside."""
-    plans = tuple(plans)
-    makers = {schema.name: plan for plan in plans for schema in plan.outputs}
-    names = [*(schema.name for plan in plans for schema in plan.outputs), *{s.name: s for s in sources}]
+    parts = [part_of(plan.name, [plan]) for plan in plans]
+    made = [name for part in parts for name in part.outputs]
+    names = [*made, *{schema.name: schema for schema in sources}]
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise RuleError(f"two streams are called {doubled[0]!r}; give each stream and each rule's output its own name")
-    heights = {name: 0 for name in names if name not in makers}
-
-    def height(name: str, above: tuple[str, ...]) -> int:
-        if name not in makers:
-            return heights.setdefault(name, 0)
-        plan = makers[name]
-        if plan.name in above:
-            raise RuleError(f"rule {plan.name} reads its own output, through {' → '.join([*above, plan.name])}")
-        if name not in heights:
-            highest = max(height(source.schema.name, (*above, plan.name)) for source in plan.inputs)
-            heights.update({schema.name: highest + 1 for schema in plan.outputs})
-        return heights[name]
-
-    for name in names:
-        height(name, ())
-    return heights
+    levels, makers = levels_of(parts), makers_of(parts)
+    every = dict.fromkeys([*names, *takers_of(parts)])
+    return {name: levels[makers[name].name] if name in makers else 0 for name in every}
 
 
 def ranks_of(plans: Iterable[Plan], sources: Iterable[StreamSchema] = ()) -> dict[str, int]:

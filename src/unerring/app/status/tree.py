@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from unerring.correlation import Role, Topology
 from unerring.correlation.topology import NodeSpec
+from unerring.rules.tree import levels_of, part_of
 
 if TYPE_CHECKING:
     from unerring.app.application import App
@@ -18,7 +18,7 @@ def tree_of(app: App | None, running: Topology | None) -> dict[str, Any]:
     """One node a rule, as the app has them. `running` is the topology of its processes, if there is one: it may host
     several rules on one node. Without the app, it is the tree."""
     logical = _logical(app) if app is not None else running.nodes if running is not None else ()
-    levels = _levels(logical)
+    levels = levels_of(logical)
     nodes = [
         {
             "name": node.name,
@@ -36,15 +36,8 @@ def tree_of(app: App | None, running: Topology | None) -> dict[str, Any]:
 
 def _logical(app: App) -> tuple[NodeSpec, ...]:
     sources = [NodeSpec(f"source_{schema.name}", Role.SOURCE, outputs=(schema.name,)) for schema in app.streams]
-    rules = [
-        NodeSpec(
-            plan.name,
-            Role.CORRELATION,
-            tuple(dict.fromkeys(source.schema.name for source in plan.inputs)),
-            tuple(schema.name for schema in plan.outputs),
-        )
-        for plan in app.plans
-    ]
+    parts = [part_of(plan.name, [plan]) for plan in app.plans]
+    rules = [NodeSpec(part.name, Role.CORRELATION, part.inputs, part.outputs) for part in parts]
     delivered = tuple(schema.name for schema in app.outputs)
     return (*sources, *rules, NodeSpec("situations", Role.APPLICATION, delivered))
 
@@ -55,18 +48,3 @@ def _host(node: NodeSpec, running: Topology | None) -> str:
         if set(node.outputs) <= set(other.outputs) if node.outputs else other.name == node.name:
             return other.name
     return ""
-
-
-def _levels(nodes: Sequence[NodeSpec]) -> dict[str, int]:
-    """Sources are level 0, a rule is above everything that it reads; topologies have no circles."""
-    makers: dict[str, NodeSpec] = {stream: node for node in nodes for stream in node.outputs}
-    found: dict[str, int] = {}
-
-    def level(node: NodeSpec) -> int:
-        if node.name not in found:
-            found[node.name] = max((level(makers[stream]) + 1 for stream in node.inputs), default=0)
-        return found[node.name]
-
-    for node in nodes:
-        level(node)
-    return found
