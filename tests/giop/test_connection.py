@@ -135,11 +135,11 @@ def test_nobody_there_is_told():
 
 
 def test_another_protocol_is_told():
-    refused(lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n", HandshakeError, "another protocol is spoken there")
+    refused(lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n", HandshakeError, "the server speaks another protocol")
 
 
 def test_another_version_is_told():
-    refused(lambda _: struct.pack("<4sBBBBI", b"GIOP", 1, 7, 1, 1, 0), HandshakeError, "GIOP 1.7 is not spoken")
+    refused(lambda _: struct.pack("<4sBBBBI", b"GIOP", 1, 7, 1, 1, 0), HandshakeError, "GIOP 1.7 is not supported")
 
 
 def test_one_who_does_not_understand_us_is_told():
@@ -190,7 +190,7 @@ def test_a_call_sent_elsewhere_follows_the_key_but_not_for_ever():
             assert (await client.call(target, "greet")).ulong() == 42
 
     run(scenario())
-    refused(forward(b"again"), PeerError, "elsewhere 4 times")
+    refused(forward(b"again"), PeerError, "4 times; giving up")
     refused(
         lambda r: reply(r, status=Status.LOCATION_FORWARD, write=lambda body: write_reference(body, None)),
         PeerError,

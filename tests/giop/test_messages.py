@@ -142,13 +142,13 @@ def test_garbage_behind_a_sound_header_raises_nothing_but_a_frame_error(kind, mi
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (b"HTTP/1.1 200 OK\r\n\r\n", "another protocol is spoken there"),
+        (b"HTTP/1.1 200 OK\r\n\r\n", "the server speaks another protocol"),
         (b"H", "another protocol"),
-        (struct.pack("<4sBBBBI", b"GIOP", 2, 0, 1, 0, 0), "GIOP 2.0 is not spoken"),
-        (struct.pack("<4sBBBBI", b"GIOP", 1, 3, 1, 0, 0), "GIOP 1.3 is not spoken"),
+        (struct.pack("<4sBBBBI", b"GIOP", 2, 0, 1, 0, 0), "GIOP 2.0 is not supported"),
+        (struct.pack("<4sBBBBI", b"GIOP", 1, 3, 1, 0, 0), "GIOP 1.3 is not supported"),
         (struct.pack("<4sBBBBI", b"GIOP", 1, 2, 1, 8, 0), "kind 8"),
         (struct.pack("<4sBBBBI", b"GIOP", 1, 1, 3, 0, 4) + bytes(4), "fragment in GIOP 1.1"),
-        (struct.pack("<4sBBBBI", b"GIOP", 1, 2, 1, 7, 2) + bytes(2), "too short to say"),
+        (struct.pack("<4sBBBBI", b"GIOP", 1, 2, 1, 7, 2) + bytes(2), "too short for its request id"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_a_sentence(data, sentence):
@@ -161,7 +161,7 @@ def test_messages_in_parts_are_bounded_in_number():
     begun = [parts(request(n, 2, bytes(500)), [3])[0] for n in range(FRAGMENTED_MAX + 1)]
     for part in begun[:-1]:
         assembly.feed(part)
-    with pytest.raises(FrameError, match="under way in parts"):
+    with pytest.raises(FrameError, match="fragmented CORBA messages"):
         assembly.feed(begun[-1])
 
 

@@ -198,7 +198,7 @@ def test_a_dataframe_that_does_not_fit_is_refused(small: SparkSession, tmp_path:
     refused("no column 'at' for the event time", frame, time="at")
     refused("event time key is bigint, not a TIMESTAMP", frame, time="key")
     refused("has a column 'v', which the DataFrame lacks", frame.drop("v"))
-    refused("column 'key' is string, and stream Typed declares it int", frame.withColumn("key", frame.type))
+    refused("column 'key' is string, but stream Typed declares it int", frame.withColumn("key", frame.type))
     refused("has no watermark on time", streaming(small, tmp_path))
     both = pair("Both", OTHER, "A", "B", 1)
     joined = type(both)(**{**_fields(both), "inputs": (*both.inputs, *PAIRS.inputs)})

@@ -32,7 +32,7 @@ def test_keys_are_private_and_nothing_is_overwritten(tmp_path):
 
 def test_one_leftover_key_is_enough_to_refuse(tmp_path):
     (tmp_path / "node.key").write_text("precious")
-    with pytest.raises(ConfigError, match=r"node\.key is there already"):
+    with pytest.raises(ConfigError, match=r"node\.key already exists"):
         make_certificates(tmp_path, [])
     assert [path.name for path in tmp_path.iterdir()] == ["node.key"]
 

@@ -171,7 +171,7 @@ def test_a_restart_is_a_disconnect_and_a_new_incarnation(wait):
         ({"cluster": "11223344"}, "11223344.*; give both the same cluster configuration"),
         ({"incarnation": 1}, "incarnation 1 of 'b' has been succeeded by 5; the old process must stop"),
         ({"incarnation": 2**63 - 1}, "'b' says that it started .* s from now; set its clock"),
-        ({"name": "c"}, "was dialled and '[ac]' answered; mend the address"),
+        ({"name": "c"}, "was called, but '[ac]' answered; correct the address"),
         ({"name": "a"}, "'a' is the name of the node it called; give each node its own"),
     ],
 )
@@ -294,7 +294,7 @@ def test_several_machines_share_a_link(wait):
             with pytest.raises(ConfigError, match="attached to 'b' already"):
                 b.links.attach("press", heard.append)
             b.links.detach("press")
-            with pytest.raises(ConfigError, match="over 255 bytes"):
+            with pytest.raises(ConfigError, match="exceeds the limit of 255 bytes"):
                 a.links.send("b/" + "x" * 256, Note(1))
 
     wait.run(scenario())
@@ -350,7 +350,7 @@ def test_a_silent_caller_is_cut_off(wait):
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
         writer.close()
-        assert "no greeting came in time" in a.reports.said("links.refused")[0]
+        assert "no greeting arrived in time" in a.reports.said("links.refused")[0]
         await a.links.close()
 
     wait.run(scenario())

@@ -129,7 +129,7 @@ def test_a_peer_that_never_greets_is_cut_off(wait):
             writer.close()
             # On a busy machine the good one may be too slow for that too; it dials again.
             await wait.until(lambda: service.reports["tcp.bad_frame"] >= 1)
-            assert "no greeting came in time" in service.reports.said("tcp.bad_frame")[0]
+            assert "no greeting arrived in time" in service.reports.said("tcp.bad_frame")[0]
             await service.still_serves()
 
     wait.run(scenario())
@@ -171,10 +171,10 @@ def test_connections_are_bounded(wait):
 @pytest.mark.parametrize(
     ("answer", "error", "sentence"),
     [
-        (framed(GREETINGS.encode(Refused("not today"))), HandshakeError, "refused us: not today"),
+        (framed(GREETINGS.encode(Refused("not today"))), HandshakeError, "refused the connection: not today"),
         (framed(GREETINGS.encode(Hello(VERSION, True))), HandshakeError, "is a consumer, not a producer"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", HandshakeError, "is not a producer of ours"),
-        (framed(b"\x00garbage"), HandshakeError, "is not a producer of ours"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", HandshakeError, "is not a producer of a reliable channel"),
+        (framed(b"\x00garbage"), HandshakeError, "is not a producer of a reliable channel"),
         (b"", None, "closed the connection before it answered"),
     ],
 )

@@ -410,7 +410,7 @@ def test_without_faults_the_wrapper_is_transparent_and_a_cut_stops_everything(en
     ("url", "sentence"),
     [
         ("tcp:/127.0.0.1:1", "write scheme://place"),
-        ("carrier-pigeon://roof", "no transport is called 'carrier-pigeon'; there are inprocess, tcp"),
+        ("carrier-pigeon://roof", "there is no transport 'carrier-pigeon'; use one of inprocess, tcp"),
         ("tcp://127.0.0.1", "write host:port"),
         ("tcp://127.0.0.1:70000", "write host:port"),
         ("tcp://127.0.0.1:1?colour=red", "no option 'colour'"),

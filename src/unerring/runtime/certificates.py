@@ -69,7 +69,7 @@ def make_certificates(
     folder = Path(folder)
     for name in (CA_CERTIFICATE, CA_KEY, NODE_CERTIFICATE, NODE_KEY):
         if (folder / name).exists():
-            raise ConfigError(f"{folder / name} is there already and is not overwritten; choose another folder")
+            raise ConfigError(f"{folder / name} already exists and is not overwritten; choose another folder")
     start = valid_from or datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
     end = start + datetime.timedelta(days=days)
     written: dict[str, bytes] = {}

@@ -72,7 +72,7 @@ async def greet_acceptor(
         identity = _admit(connection, ours, theirs, check)
         if identity.node != expected:
             raise HandshakeError(
-                f"{expected!r} was dialled and {identity.node!r} answered; mend the address of one of them"
+                f"{expected!r} was called, but {identity.node!r} answered; correct the address of one of them"
             )
     connection.send(_CODEC.encode(Accepted()))
     return identity
@@ -130,17 +130,17 @@ async def _hear(
             raise HandshakeError(f"refused: {said.why}")
         if isinstance(said, wanted):
             return said
-        raise FrameError(f"{type(said).__name__} where {wanted.__name__} belongs")
+        raise FrameError(f"unexpected {type(said).__name__} instead of {wanted.__name__}")
     if not connection.lost.done():
-        raise NetworkError("no greeting came in time")
+        raise NetworkError("no greeting arrived in time")
     reason = connection.lost.result()
     if isinstance(reason, ssl.SSLError):
         raise HandshakeError(explain_tls(reason))
     if isinstance(reason, (FrameError, HandshakeError)):
         raise reason
     if connection.secure:
-        raise HandshakeError("it ended the connection after the TLS handshake; it may not trust our certificate")
-    raise NetworkError(f"it went away without a greeting ({reason or 'no reason given'})")
+        raise HandshakeError("it closed the connection after the TLS handshake; it may not trust our certificate")
+    raise NetworkError(f"it closed the connection without a greeting ({reason or 'no reason given'})")
 
 
 def _admit(connection: FramedConnection, ours: Identity, theirs: Greeting, check: Check) -> Identity:

@@ -373,14 +373,17 @@ ENVELOPE_BYTES_MAX = 256
 
 def _check_name(machine: str) -> None:
     if len(machine.encode()) >= ENVELOPE_BYTES_MAX:
-        raise ConfigError(f"the machine name {machine[:40]!r}... is over {ENVELOPE_BYTES_MAX - 1} bytes long")
+        raise ConfigError(
+            f"the machine name {machine[:40]!r}... exceeds the limit of {ENVELOPE_BYTES_MAX - 1} bytes; use a "
+            "shorter one"
+        )
 
 
 def seal(machine: str, sender: str, body: bytes) -> bytes:
     """Address a message: two short names, each after its length, then the message."""
     to_name, from_name = machine.encode(), sender.encode()
     if len(to_name) >= ENVELOPE_BYTES_MAX or len(from_name) >= ENVELOPE_BYTES_MAX:
-        raise ConfigError(f"a machine name on the way from {sender!r} to {machine!r} is over 255 bytes long")
+        raise ConfigError(f"a machine name on the way from {sender!r} to {machine!r} exceeds the limit of 255 bytes")
     return bytes((len(to_name),)) + to_name + bytes((len(from_name),)) + from_name + body
 
 
@@ -391,10 +394,10 @@ def unseal(data: bytes) -> tuple[str, str, memoryview]:
         to_end = 1 + view[0]
         from_end = to_end + 1 + view[to_end]
         if from_end > len(view):
-            raise FrameError("an envelope that ends early")
+            raise FrameError("truncated envelope")
         return str(view[1:to_end], "utf-8"), str(view[to_end + 1 : from_end], "utf-8"), view[from_end:]
     except (IndexError, UnicodeDecodeError):
-        raise FrameError("an envelope that cannot be read") from None
+        raise FrameError("invalid envelope") from None
 
 
 def _reason(reason: Exception | None) -> str:

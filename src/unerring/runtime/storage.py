@@ -238,7 +238,7 @@ def settled(path: Path, key: str) -> bytes | None:
 def check_file(path: Path) -> None:
     """Read a whole database, also of a process that runs: its pages, and each record's checksum."""
     if wrong := _certainly(path, _wrong_in):
-        raise DiskError(f"{path} is damaged ({wrong}); restore it from a copy, or let its replica join anew")
+        raise DiskError(f"{path} is damaged ({wrong}); restore it from a copy, or let its replica join again")
 
 
 def _certainly(path: Path, wrong_in: Callable[[Path], str]) -> str:
@@ -283,7 +283,7 @@ def _wrong_in(path: Path) -> str:
 
 def _refuse_after(failure: str | None) -> None:
     if failure is not None:
-        raise DiskError(f"stable storage takes nothing more: {failure}")
+        raise DiskError(f"stable storage is closed after a failure: {failure}")
 
 
 def _crc(key: str, value: bytes) -> int:

@@ -98,13 +98,13 @@ class Assembly:
             messages.append(part.message())
             return
         if part.minor < MINOR_MAX:
-            raise FrameError(f"a fragment in GIOP 1.{part.minor}, where fragments do not say what they belong to")
+            raise FrameError(f"a fragment in GIOP 1.{part.minor}, which has no request id in fragments")
         if len(part.body) < 4:
-            raise FrameError("a GIOP fragment too short to say what it belongs to")
+            raise FrameError("a GIOP fragment too short for its request id")
         id = int.from_bytes(part.body[:4], "little" if part.little else "big")
         if part.kind is not Kind.FRAGMENT:
             if len(self._fragmented) >= FRAGMENTED_MAX:
-                raise FrameError(f"more than {FRAGMENTED_MAX} CORBA messages under way in parts at once")
+                raise FrameError(f"more than {FRAGMENTED_MAX} fragmented CORBA messages at the same time")
             self._fragmented[id] = part
             return
         begun = self._fragmented.get(id)
@@ -121,9 +121,9 @@ class Assembly:
         check_magic(header[:4])
         major, minor, flags, kind = header[4:8]
         if major != 1 or minor > MINOR_MAX:
-            raise FrameError(f"GIOP {major}.{minor} is not spoken here; 1.0 to 1.{MINOR_MAX} are")
+            raise FrameError(f"GIOP {major}.{minor} is not supported; 1.0 to 1.{MINOR_MAX} are")
         if kind > Kind.FRAGMENT:
-            raise FrameError(f"a GIOP message of kind {kind}, which there is not")
+            raise FrameError(f"a GIOP message of unknown kind {kind}")
         little = flags & LITTLE == LITTLE
         size = int.from_bytes(header[8:12], "little" if little else "big")
         return _Part(Kind(kind), minor, little), minor > 0 and flags & MORE == MORE, size
@@ -132,4 +132,4 @@ class Assembly:
 def check_magic(begin: bytes | bytearray) -> None:
     """Refuse another protocol as early as its first byte."""
     if begin != MAGIC[: len(begin)]:
-        raise FrameError(f"{bytes(begin)!r} is not how GIOP begins: another protocol is spoken there")
+        raise FrameError(f"{bytes(begin)!r} is not the start of a GIOP message: the server speaks another protocol")

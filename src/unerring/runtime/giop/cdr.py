@@ -91,7 +91,7 @@ class Decoder:
     def _take(self, size: int, what: str) -> int:
         at = self._at
         if size > len(self._data) - at:
-            raise FrameError(f"a truncated CORBA message: {what} needs {size} bytes, {len(self._data) - at} are left")
+            raise FrameError(f"truncated CORBA message: {what} needs {size} bytes, {len(self._data) - at} are left")
         self._at = at + size
         return at
 
@@ -129,7 +129,7 @@ class Decoder:
         """A sequence's length, refused at once when what is left cannot hold it."""
         count = self.ulong()
         if count * element_bytes_min > self.left:
-            raise FrameError(f"a truncated CORBA message: {count} {what} cannot stand in {self.left} bytes")
+            raise FrameError(f"truncated CORBA message: {count} {what} do not fit into {self.left} bytes")
         return count
 
     def encapsulated(self) -> Decoder:
@@ -140,7 +140,7 @@ class Decoder:
 def open_encapsulation(data: bytes) -> Decoder:
     """An encapsulation's first octet tells its byte order."""
     if not data or data[0] > 1:
-        raise FrameError("a CORBA encapsulation that does not tell its byte order")
+        raise FrameError("a CORBA encapsulation without a byte order")
     inner = Decoder(data, little=data[0] == 1)
     inner.octet()
     return inner

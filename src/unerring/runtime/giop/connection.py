@@ -236,7 +236,7 @@ class GiopClient:
             if not isinstance(answer, Reference):
                 return answer
             target = answer
-        raise PeerError(f"{self.where} sent {operation} elsewhere {FORWARDS_MAX} times; it is given up")
+        raise PeerError(f"{self.where} forwarded {operation} {FORWARDS_MAX} times; giving up")
 
     async def _call_once(self, target: Reference, operation: str, arguments: Write) -> Decoder | Reference:
         answer: asyncio.Future[Decoder | Reference | Exception] = asyncio.get_running_loop().create_future()
@@ -246,7 +246,7 @@ class GiopClient:
                 answer.set_result(result)
 
         if not self.post(target, operation, arguments, done):
-            raise NetworkError(f"{self.where} is gone, or does not read; {operation} was not sent")
+            raise NetworkError(f"{self.where} is gone or does not read; {operation} was not sent")
         try:
             async with asyncio.timeout(self.config.call_us / 1e6):
                 result = await answer

@@ -55,7 +55,7 @@ def read_reference(decoder: Decoder) -> Reference | None:
     type_id = decoder.string()
     count = decoder.count(8, "profiles")
     if count > PROFILES_MAX:
-        raise FrameError(f"an object reference of {count} profiles; {PROFILES_MAX} are the most")
+        raise FrameError(f"an object reference of {count} profiles exceeds the limit of {PROFILES_MAX}")
     found: Reference | None = None
     for _ in range(count):
         tag = decoder.ulong()
@@ -63,7 +63,7 @@ def read_reference(decoder: Decoder) -> Reference | None:
         if tag == TAG_INTERNET_IOP and found is None:
             found = _read_profile(type_id, profile)
     if found is None and count:
-        raise FrameError(f"an object reference of type {type_id!r} without a way that we know (IIOP)")
+        raise FrameError(f"an object reference of type {type_id!r} has no IIOP profile")
     return found
 
 
@@ -71,7 +71,7 @@ def _read_profile(type_id: str, data: bytes) -> Reference:
     profile = open_encapsulation(data)
     major, minor = profile.octet(), profile.octet()
     if major != 1:
-        raise FrameError(f"an object reference for IIOP {major}.{minor}; 1.0 to 1.2 are understood")
+        raise FrameError(f"an object reference for IIOP {major}.{minor}; 1.0 to 1.2 are supported")
     return Reference(type_id, profile.string(), profile.ushort(), profile.octets(), min(minor, 2))
 
 
@@ -90,7 +90,7 @@ def parse_reference(text: str) -> Reference:
         except (ValueError, FrameError) as error:
             raise ConfigError(f"not an object reference: {error}; copy the whole IOR:... text") from None
         if reference is None:
-            raise ConfigError("a nil object reference: there is nobody to call")
+            raise ConfigError("a nil object reference cannot be called")
         return reference
     if text.startswith("corbaloc:"):
         return _parse_corbaloc(text)
@@ -112,7 +112,7 @@ def _parse_corbaloc(text: str) -> Reference:
             f"{text!r} cannot be read; write corbaloc::host:port/key, such as corbaloc::127.0.0.1:11169/Tee"
         )
     if version not in ("", "1.0", "1.1", "1.2"):
-        raise ConfigError(f"{text!r} asks for IIOP {version}; 1.0 to 1.2 are spoken")
+        raise ConfigError(f"{text!r} asks for IIOP {version}; 1.0 to 1.2 are supported")
     host, port = split_host(place, DEFAULT_PORT)
     # Without a version, 1.0 is meant: what every ORB understands.
     return Reference("", host, port, urllib.parse.unquote_to_bytes(key), int(version[2:]) if at else 0)

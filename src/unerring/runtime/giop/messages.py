@@ -162,7 +162,7 @@ def write_system_exception(id: int, minor: int, repository_id: str) -> bytes:
 def _skip_service_contexts(body: Decoder) -> None:
     count = body.count(8, "service contexts")
     if count > SERVICE_CONTEXTS_MAX:
-        raise FrameError(f"{count} service contexts in one CORBA message; {SERVICE_CONTEXTS_MAX} are the most")
+        raise FrameError(f"{count} service contexts in one CORBA message; the limit is {SERVICE_CONTEXTS_MAX}")
     for _ in range(count):
         body.ulong()
         body.octets()
@@ -171,7 +171,7 @@ def _skip_service_contexts(body: Decoder) -> None:
 def _read_target(body: Decoder) -> bytes:
     disposition = body.ushort()
     if disposition != 0:
-        raise FrameError("a CORBA request that names its target by a profile; only object keys are understood")
+        raise FrameError("a CORBA request that names its target by a profile; only object keys are supported")
     return body.octets()
 
 
@@ -213,5 +213,5 @@ def read_reply(message: GiopMessage) -> Reply:
         _skip_service_contexts(body)
         id, status = body.ulong(), body.ulong()
     if status > Status.NEEDS_ADDRESSING_MODE:
-        raise FrameError(f"a CORBA reply of status {status}, which there is not")
+        raise FrameError(f"a CORBA reply of unknown status {status}")
     return Reply(id, Status(status), body)

@@ -131,7 +131,7 @@ class PushConsumer:
         elif message.kind is Kind.CLOSE_CONNECTION:
             connection.finish()
         elif message.kind in (Kind.REPLY, Kind.LOCATE_REPLY):
-            raise FrameError(f"a {message.kind.name} from one whom we asked nothing")
+            raise FrameError(f"a {message.kind.name} without a request")
 
     def _perform(self, request: Request, oversized: bool) -> bytes:
         """Carry out one operation; its reply."""

@@ -123,7 +123,7 @@ class Filter:
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise ConnectionResetError("the client left before it had sent its request")
+                raise ConnectionResetError("the client disconnected before it had sent its request")
             body += message.get("body", b"")
             if len(body) > self._most:
                 return None

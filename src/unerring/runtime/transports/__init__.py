@@ -78,5 +78,5 @@ def _resolve(url: str, config: TransportConfig | None) -> tuple[Any, TransportUr
     where = parse_url(url)
     module_name = SCHEMES.get(where.scheme)
     if module_name is None:
-        raise ConfigError(f"{url!r}: no transport is called {where.scheme!r}; there are {', '.join(SCHEMES)}")
+        raise ConfigError(f"{url!r}: there is no transport {where.scheme!r}; use one of {', '.join(SCHEMES)}")
     return importlib.import_module(module_name), where, configured(config or TransportConfig(), where.options, url)

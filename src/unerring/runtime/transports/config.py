@@ -92,7 +92,7 @@ def configured(config: TransportConfig, options: dict[str, str], url: str) -> Tr
     known = config.__struct_fields__
     for name in options:
         if name not in known:
-            raise ConfigError(f"{url!r}: there is no option {name!r}; there are {', '.join(known)}")
+            raise ConfigError(f"{url!r}: there is no option {name!r}; use one of {', '.join(known)}")
     merged: dict[str, Any] = {**msgspec.to_builtins(config), **options}
     try:
         return msgspec.convert(merged, type(config), strict=False)

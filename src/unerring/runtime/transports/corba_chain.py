@@ -38,7 +38,7 @@ class CorbaChain:
         if any(place.scheme not in ("corba", "corba-pull") for place in places):
             raise ConfigError("both ends of a chain are CORBA channels; write corba://host:port/channel")
         if places[0].place == places[1].place:
-            raise ConfigError(f"{upstream!r} cannot feed itself: events would go round for ever")
+            raise ConfigError(f"{upstream!r} cannot feed itself: events would circulate for ever")
         self._upstream, self._downstream = (CorbaService(place, self._config, self.reports) for place in places)
         self._task: asyncio.Task[None] | None = None
         self._first: asyncio.Future[None] | None = None

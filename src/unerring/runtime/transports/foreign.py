@@ -90,7 +90,9 @@ async def explained(service: Service) -> AsyncIterator[None]:
     try:
         yield
     except service.faults as error:
-        raise NetworkError(f"{service.url}: the connection is over ({str(error) or type(error).__name__})") from error
+        raise NetworkError(
+            f"{service.url}: the connection was closed ({str(error) or type(error).__name__})"
+        ) from error
 
 
 def seal(direct: Address) -> bytes:
@@ -263,7 +265,8 @@ class ForeignOutlet:
     def push(self, data: bytes) -> None:
         if len(data) > self.config.frame_bytes_max:
             raise FrameError(
-                f"a frame of {len(data)} bytes is over the limit of {self.config.frame_bytes_max}; send less at once"
+                f"a frame of {len(data)} bytes exceeds the limit of {self.config.frame_bytes_max} bytes; send "
+                "less at once"
             )
         if not self._open:
             return

@@ -285,7 +285,7 @@ def _send(
 def _check_size(data: bytes, config: TransportConfig) -> None:
     if len(data) > config.frame_bytes_max:
         raise FrameError(
-            f"a frame of {len(data)} bytes is over the limit of {config.frame_bytes_max}; send less at once"
+            f"a frame of {len(data)} bytes exceeds the limit of {config.frame_bytes_max} bytes; send less at once"
         )
 
 

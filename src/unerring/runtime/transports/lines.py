@@ -78,19 +78,19 @@ class Line:
             try:
                 greeting = GREETINGS.decode(answer.result())
             except FrameError as error:
-                raise HandshakeError(f"{self.address} is not a producer of ours: {error}") from None
+                raise HandshakeError(f"{self.address} is not a producer of a reliable channel: {error}") from None
             if isinstance(greeting, Refused):
-                raise HandshakeError(f"{self.address} refused us: {greeting.why}")
+                raise HandshakeError(f"{self.address} refused the connection: {greeting.why}")
             if isinstance(greeting, Hello):
                 raise HandshakeError(f"{self.address} is a consumer, not a producer; dial a producer's address")
             return
         if not connection.lost.done():
-            raise NetworkError(f"{self.address} did not answer our greeting in time")
+            raise NetworkError(f"{self.address} did not answer the greeting in time")
         reason = connection.lost.result()
         if isinstance(reason, ssl.SSLError):
             raise HandshakeError(f"{self.address}: {explain_tls(reason)}")
         if isinstance(reason, FrameError):
-            raise HandshakeError(f"{self.address} is not a producer of ours: {reason}")
+            raise HandshakeError(f"{self.address} is not a producer of a reliable channel: {reason}")
         if self._ends.config.tls:
             # asyncio does not send the alert that would say why.
             raise HandshakeError(
@@ -139,7 +139,7 @@ class DirectLines:
 
     def check_size(self, data: bytes) -> None:
         if len(data) > self.config.frame_bytes_max:
-            raise FrameError(f"a frame of {len(data)} bytes is over the limit of {self.config.frame_bytes_max}")
+            raise FrameError(f"a frame of {len(data)} bytes exceeds the limit of {self.config.frame_bytes_max} bytes")
 
     def offer(self, to: Address, data: bytes) -> bool:
         """The same, without the checks; False: not taken."""

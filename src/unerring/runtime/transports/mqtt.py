@@ -135,14 +135,14 @@ class _MqttSession:
                 kind, flags, body = await self._read()
             if kind == PUBLISH and not flags & 6:  # QoS 0, as asked for
                 if not body.startswith(self._topic):
-                    raise FrameError("a message of a topic that we did not ask for")
+                    raise FrameError("a message of a topic without a subscription")
                 await take(body[len(self._topic) :])
             elif kind == SUBACK:
                 if body[-1:] == b"\x80":
                     raise HandshakeError("the broker refuses the subscription; its access rules say why")
                 listening()
             elif kind not in (PINGRESP, PUBLISH):
-                raise FrameError(f"packet {kind} where none belongs")
+                raise FrameError(f"unexpected packet of kind {kind}")
 
     async def _read(self) -> tuple[int, int, bytes]:
         """Kind, flags, body."""
@@ -155,9 +155,9 @@ class _MqttSession:
             if not digit & 0x80:
                 break
             if shift > 21:
-                raise FrameError("a packet's length does not end")
+                raise FrameError("a packet with an invalid length")
         if length > self._packet_bytes_max:
-            raise FrameError(f"a packet of {length} bytes is over the limit of {self._packet_bytes_max}")
+            raise FrameError(f"a packet of {length} bytes exceeds the limit of {self._packet_bytes_max} bytes")
         return head[0] >> 4, head[0] & 15, await self._reader.readexactly(length)
 
 

@@ -49,7 +49,9 @@ class MulticastService:
                 f"{url.text!r}: {error}; name a group such as 239.255.0.1, and interfaces by IPv4"
             ) from None
         if not group.is_multicast:
-            raise ConfigError(f"{url.text!r}: {group} is not a multicast group; 239.255.0.0 to 239.255.255.255 are")
+            raise ConfigError(
+                f"{url.text!r}: {group} is not a multicast group; use one from 239.255.0.0 to 239.255.255.255"
+            )
         if not config.tls and not interface.is_loopback:
             raise ConfigError(
                 f"{url.text!r}: refusing interface {interface} without TLS on the direct way; use tls=DIR"

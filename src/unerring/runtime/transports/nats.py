@@ -89,7 +89,7 @@ class NatsService:
                 raise NetworkError(f"cannot reach {where}: {reason.strerror or reason}") from None
             raise HandshakeError(f"{where} did not greet as NATS does ({reason!r}); is it another server?") from None
         except nats.errors.Error as error:
-            raise HandshakeError(f"{where} refused us or is not NATS: {error}") from None
+            raise HandshakeError(f"{where} refused the connection, or is not NATS: {error}") from None
 
 
 class _NatsSession:

@@ -61,9 +61,9 @@ class RedisService:
             except redis.exceptions.ConnectionError as error:
                 if isinstance(error.__cause__ or error.__context__, OSError):
                     raise NetworkError(f"cannot reach {where}: {error}") from None
-                raise HandshakeError(f"{where} refused us or is not Redis: {error}") from None
+                raise HandshakeError(f"{where} refused the connection, or is not Redis: {error}") from None
             except redis.exceptions.RedisError as error:
-                raise HandshakeError(f"{where} refused us or is not Redis: {error}") from None
+                raise HandshakeError(f"{where} refused the connection, or is not Redis: {error}") from None
             yield _RedisSession(client, self._channel)
         finally:
             with contextlib.suppress(*self.faults):

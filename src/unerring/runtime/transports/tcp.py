@@ -69,7 +69,7 @@ class _Consumer:
         self.connection.fail_after_sending(HandshakeError(f"told that {why}"))
 
     def _too_late(self) -> None:
-        self.connection.fail(FrameError("no greeting came in time"))
+        self.connection.fail(FrameError("no greeting arrived in time"))
 
     def _take(self, data: bytes) -> None:
         self._outlet.receive(self.address, data)
@@ -154,7 +154,7 @@ class TcpOutlet:
         size = len(data)
         if size > self.config.frame_bytes_max:
             raise FrameError(
-                f"a frame of {size} bytes is over the limit of {self.config.frame_bytes_max}; send less at once"
+                f"a frame of {size} bytes exceeds the limit of {self.config.frame_bytes_max} bytes; send less at once"
             )
         if not self._subscribers:
             return

@@ -150,7 +150,7 @@ class UdpOutlet:
         size = len(data)
         if size > self.config.frame_bytes_max:
             raise FrameError(
-                f"a frame of {size} bytes is over the limit of {self.config.frame_bytes_max}; send less at once"
+                f"a frame of {size} bytes exceeds the limit of {self.config.frame_bytes_max} bytes; send less at once"
             )
         if self._socket is None:
             return

@@ -200,7 +200,7 @@ class _Subscribing:
                 while await self._socket.recv() != WELCOME:
                     pass  # the end of what was queued before
         except TimeoutError:
-            raise HandshakeError(f"{self._url}: somebody there, but it does not greet as our producer does") from None
+            raise HandshakeError(f"{self._url}: the server there does not greet as a producer does") from None
         listening()
         while True:
             message = await self._socket.recv()
@@ -211,6 +211,6 @@ class _Subscribing:
         while True:
             event = (await recv_monitor_message(watch))["event"]
             if event in _STRANGER:
-                raise HandshakeError(f"{self._url}: what listens there does not speak ZeroMQ as we do")
+                raise HandshakeError(f"{self._url}: the server there does not speak this version of ZeroMQ")
             if event in _AWAY:
-                raise NetworkError(f"cannot reach {self._url}: nobody listens there, or the connection is over")
+                raise NetworkError(f"cannot reach {self._url}: nothing listens there, or the connection was closed")
