@@ -29,7 +29,7 @@ from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.graph import LOCAL
 from unerring.processes.grouping import Grouping
-from unerring.processes.history import told_history
+from unerring.processes.history import history_of
 from unerring.processes.messages import (
     AGAIN,
     CANCEL,
@@ -300,7 +300,7 @@ class Rehearsal:
         """Let time pass until the instance has ended and every node is clean."""
         self.run_until(lambda: self._settled(instance), seconds)
         state = next(iter(self._ends[instance].values()))
-        return End(state.status, state.reason, dict(state.variables), told_history(state))
+        return End(state.status, state.reason, dict(state.variables), history_of(state))
 
     def _settled(self, instance: str) -> bool:
         nodes = [self.world.machine(name) for name in self.names]

@@ -153,7 +153,7 @@ def test_a_folder_keeps_the_costs_that_it_was_run_with_up_to_a_bound(tmp_path: P
         keep(tmp_path / "none.json", tmp_path)
     given = tmp_path / "given.json"
     given.write_text("[{}]")
-    with pytest.raises(CallerError, match="these are no costs"):
+    with pytest.raises(CallerError, match="invalid costs file"):
         keep(given, tmp_path)
     for number in range(COSTS_KEPT_MAX + 3):
         given.write_bytes(msgspec.json.encode([Cost("p", "a", number, 1, 1, 0, 0)]))

@@ -187,7 +187,7 @@ def _graph(*edges: tuple[str, str], kinds: dict[str, Kind] | None = None) -> Non
         (lambda: _graph(("", "a"), ("a", ""), ("c", "d"), ("d", "c")), "cycle through c, d"),
         (lambda: _graph(("", "a"), ("a", "b"), ("b", ""), ("x", "b")), "edges lead to b"),
         (lambda: _graph(("", "a"), ("a", "b")), "exactly one edge from the start and one to the end"),
-        (lambda: _graph(("", "a"), ("a", "zz/"), ("zz/", "")), "is not a name for a vertex"),
+        (lambda: _graph(("", "a"), ("a", "zz/"), ("zz/", "")), "invalid action name"),
         (
             lambda: _graph(
                 ("", "a"), ("a", "j"), ("x", "j"), ("j", ""), kinds={"j": Kind.XOR_JOIN}

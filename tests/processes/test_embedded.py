@@ -147,7 +147,7 @@ def test_wrong_starts_get_a_sentence(tmp_path: Path) -> None:
         asyncio.run(wrong("cruise", "t1"))
     with pytest.raises(ProcessError, match="'city' cannot be 3"):
         asyncio.run(wrong("trip", "t1", city=3))
-    with pytest.raises(ProcessError, match="is no instance id"):
+    with pytest.raises(ProcessError, match="invalid instance id"):
         asyncio.run(wrong("trip", "t/1"))
 
 

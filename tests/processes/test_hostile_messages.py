@@ -153,7 +153,7 @@ def test_a_state_that_its_process_does_not_come_to_is_refused(changes: dict[str,
     node = a_node()
     state = msgspec.structs.replace(FIRST, **changes)
     for message in (Replicate(0, state), Decided(0, state), Vote("i", 0, 0, state, (), 0)):
-        with pytest.raises(ProtocolError, match="a state"):
+        with pytest.raises(ProtocolError, match="state"):
             node.handle("b", message, 1)
     assert node.instances == {}
 
@@ -171,10 +171,10 @@ def test_another_state_of_the_same_view_and_group_stops_nobody() -> None:
 def test_who_has_no_right_to_say_something_is_not_heard() -> None:
     node = a_node()
     for message in (Settled("i"), RequestView("i", 1), Heartbeat(()), MailBag("i", ())):
-        with pytest.raises(ProtocolError, match="no right"):
+        with pytest.raises(ProtocolError, match="may not send it"):
             node.handle("stranger", message, 1)
     for sender, message in (("b", Reply("i", "i/w/0", "do", "done")), ("b", Request("i", "i/w/0", "bank", "x", {}))):
-        with pytest.raises(ProtocolError, match="no right"):
+        with pytest.raises(ProtocolError, match="may not send it"):
             node.handle(sender, message, 1)
     assert node.handle("client", Start("i", "p", {}), 1), "anybody may start something"
 
@@ -201,5 +201,5 @@ def test_messages_that_nobody_can_mean_are_refused(message: object) -> None:
 
 @pytest.mark.parametrize(("answer", "mode"), [("perhaps", "do"), ("done", "redo")])
 def test_a_reply_that_no_service_gives_is_refused(answer: str, mode: str) -> None:
-    with pytest.raises(ProtocolError, match="which no service gives"):
+    with pytest.raises(ProtocolError, match="invalid reply"):
         a_node().handle("service:bank", Reply("i", "i/w/0", mode, answer), 1)

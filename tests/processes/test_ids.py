@@ -96,15 +96,15 @@ BAD = ["a\nb", "a\r\nSet-Cookie: x", "a\tb", "a\x00b", "\ud800", "x" * 501]
 def test_what_cannot_be_an_id_is_refused_at_the_start_however_it_is_started(tmp_path: Path, id: str) -> None:
     async def main() -> None:
         async with Embedded([order()], tmp_path / "n.db", {"shop": HttpService("http://shop")}) as engine:
-            with pytest.raises(ProcessError, match=r"is no instance id|may have 500"):
+            with pytest.raises(ProcessError, match=r"invalid instance id|exceeds the limit of 500"):
                 await engine.start("order", id, item="bolt")
             for message in (engine.signal("o", "payment", 1, id=id), engine.publish("payment", "k", 1, id=id)):
-                with pytest.raises(ProcessError, match=r"is no id for a message|may have 500"):
+                with pytest.raises(ProcessError, match=r"invalid message id|exceeds the limit of 500"):
                     await message
             if id == BAD[0]:
                 control = control_of(engine, tmp_path / "n.sock")
                 await control.open()
-                with pytest.raises(ProcessError, match="is no instance id"):
+                with pytest.raises(ProcessError, match="invalid instance id"):
                     await asyncio.to_thread(ask, control.path, Command("start", id, "order"))
                 await control.close()
 
@@ -127,11 +127,11 @@ def test_names_that_ids_are_made_of_are_checked_where_they_are_given(make: Calla
 def test_a_name_that_is_part_of_ids_has_no_character_that_ids_are_put_together_with() -> None:
     for name in ("or\nder", "a|b", "order@1"):
         process = Process(name, state=Order)
-        with pytest.raises(ProcessError, match="is no name for a process"):
+        with pytest.raises(ProcessError, match="invalid process name"):
             process.flow(process.sleep("s", 1))
     for name in ("a|b", "a\nb", "a'b"):
         process = Process("order", state=Order)
-        with pytest.raises(ProcessError, match="is not a name for a vertex"):
+        with pytest.raises(ProcessError, match="invalid action name"):
             process.flow(process.sleep(name, 1))
 
 
@@ -141,7 +141,7 @@ def test_a_message_with_a_bar_in_its_id_would_be_lost_by_a_restart(tmp_path: Pat
     async def main() -> None:
         async with Embedded([order()], tmp_path / "n.db", {"shop": HttpService("http://shop")}) as engine:
             await engine.start("order", "o", item="bolt")
-            with pytest.raises(ProcessError, match="is no id for a message"):
+            with pytest.raises(ProcessError, match="invalid message id"):
                 await engine.signal("o", "payment", 1, id="a|b")
 
     asyncio.run(main())

@@ -140,7 +140,7 @@ def test_what_is_answered_must_be_an_interaction_of_the_instance(tmp_path: Any) 
 
     async def main() -> None:
         async with Embedded([deal()], tmp_path / "n.db") as engine:
-            with pytest.raises(ProcessError, match="'e/ask/0@0' is no interaction of d; give the Idempotency-Key"):
+            with pytest.raises(ProcessError, match="'e/ask/0@0' is not an interaction of d; give the Idempotency-Key"):
                 await engine.signal("d", "answer", 1, answers="e/ask/0@0")
 
     asyncio.run(main())

@@ -66,7 +66,7 @@ def _is_process(found: Any) -> bool:
 
 
 def _explain_difference(address: str, newer: str, as_json: bool) -> None:
-    from unerring.processes.moving import compared, told_difference
+    from unerring.processes.moving import compared, difference_text
 
     if not newer:
         raise CallerError("--diff compares two versions; write: unerring explain --diff old:process new:process")
@@ -77,7 +77,7 @@ def _explain_difference(address: str, newer: str, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(msgspec.json.encode(compared(*found)).decode() + "\n")
     else:
-        sys.stdout.write(told_difference(*found))
+        sys.stdout.write(difference_text(*found))
 
 
 def _explain_process(process: Any, as_json: bool, svg: Path | None, failover_ms: int) -> None:

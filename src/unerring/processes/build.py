@@ -365,5 +365,5 @@ def _struct_default(state: type[msgspec.Struct], name: str) -> Any:
 
 def _short(value: Any) -> str:
     """A value in a sentence."""
-    said = repr(value)
-    return said if len(said) <= 100 else f"{said[:100]}…"
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}…"

@@ -52,13 +52,11 @@ def _wrong(graph: Graph, sentence: str) -> ProcessError:
 
 def _names(graph: Graph) -> None:
     if not graph.name.isprintable() or any(c in graph.name for c in BAD_IN_NAMES):
-        raise _wrong(
-            graph, f"{graph.name!r} is no name for a process; leave out {BAD_IN_NAMES} and what is not printable"
-        )
+        raise _wrong(graph, f"invalid process name {graph.name!r}: leave out {BAD_IN_NAMES} and what cannot be printed")
     seen: dict[str, Vertex] = {}
     for vertex in graph.vertices:
         if not vertex.name or not vertex.name.isprintable() or any(c in vertex.name for c in f"{BAD_IN_NAMES} "):
-            raise _wrong(graph, f"{vertex.name!r} is not a name for a vertex; leave out {BAD_IN_NAMES} and spaces")
+            raise _wrong(graph, f"invalid action name {vertex.name!r}: leave out {BAD_IN_NAMES} and spaces")
         if vertex.name in seen:
             raise _wrong(graph, f"two vertices are called {vertex.name!r}; give one of them another name")
         seen[vertex.name] = vertex
@@ -70,7 +68,7 @@ def _edges(graph: Graph) -> None:
     for edge in graph.edges:
         for end in (edge.source, edge.target):
             if end and end not in graph.by_name:
-                raise _wrong(graph, f"an edge names {end!r}, which is no vertex of it")
+                raise _wrong(graph, f"an edge names {end!r}, which is not a vertex of the process")
     if len(graph.outgoing[""]) != 1 or len(graph.incoming[""]) != 1:
         raise _wrong(graph, "there must be exactly one edge from the start and one to the end")
     for vertex in graph.vertices:
@@ -90,16 +88,16 @@ def _edges(graph: Graph) -> None:
 
 
 def _reachable(graph: Graph) -> None:
-    found = dict.fromkeys([graph.edges[graph.outgoing[""][0]].target])
-    todo = list(found)
+    reached = dict.fromkeys([graph.edges[graph.outgoing[""][0]].target])
+    todo = list(reached)
     while todo:
         for number in graph.outgoing[todo.pop()]:
             target = graph.edges[number].target
-            if target and target not in found:
-                found[target] = None
+            if target and target not in reached:
+                reached[target] = None
                 todo.append(target)
     for vertex in graph.vertices:
-        if vertex.name not in found:
+        if vertex.name not in reached:
             raise _wrong(graph, f"{vertex.name} is never reached from the start; connect it or take it out")
 
 

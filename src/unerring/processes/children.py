@@ -27,12 +27,12 @@ def starts(instance: str, vertex: Vertex, family: str, variables: Mapping[str, A
     if vertex.over:
         listed = variables[vertex.over]
         items = listed if isinstance(listed, list) and len(listed) <= most else []
-    found = []
+    children = []
     for number, item in enumerate(items):
         given = {name: item if vertex.over and here == vertex.over else variables[here] for name, here in vertex.given}
         id = f"{family}+{number}" if vertex.over else family
-        found.append(Start(id, vertex.operation, given, instance, vertex.returns))
-    return found
+        children.append(Start(id, vertex.operation, given, instance, vertex.returns))
+    return children
 
 
 def undoing(start: Start, vertex: Vertex, value: Any, attempt: int) -> Start:
@@ -53,7 +53,11 @@ def ended(instance: str, vertex: Vertex, state: State, mail: Iterable[Mail], mos
     family = family_of(instance, vertex, state.again)
     listed = state.variables[vertex.over] if vertex.over else None
     if vertex.over and (not isinstance(listed, list) or len(listed) > most):
-        what = f"{len(listed)} items; {most} is the most" if isinstance(listed, list) else f"{listed!r}, not a list"
+        what = (
+            f"{len(listed)} items, which exceeds the limit of {most}"
+            if isinstance(listed, list)
+            else f"{listed!r}, not a list"
+        )
         return _failed(family, f"{vertex.over} has {what}")
     ends = {item.id: item.payload for item in mail if item.channel == CHILD}
     values = []
@@ -80,11 +84,11 @@ def children_used(graph: Graph, state: State) -> list[tuple[str, Any]]:
     if state.status not in (Status.RUNNING, Status.COMPLETED):
         final = [at for at, action in enumerate(taken) if graph.by_name[action.vertex].final]
         taken = taken[: max(final, default=-1) + 1]
-    found: list[tuple[str, Any]] = []
+    used: list[tuple[str, Any]] = []
     for action in taken:
         vertex = graph.by_name[action.vertex]
         if vertex.kind is Kind.CHILD:
             values = action.reply if vertex.over else [action.reply]
             children = starts(state.instance, vertex, action.iid, action.request, len(values))
-            found += [(start.instance, value) for start, value in zip(children, values, strict=True)]
-    return found
+            used += [(start.instance, value) for start, value in zip(children, values, strict=True)]
+    return used

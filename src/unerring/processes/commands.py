@@ -121,11 +121,11 @@ def gone_back(process: Process, state: State, due: Callable[[Cut, dict[str, int]
 
 def _received(process: Process, state: State, kept: tuple[Taken, ...]) -> list[Mail]:
     """The messages of the groups that count no longer, but answers to what was undone with them."""
-    found = []
+    messages = []
     for action in state.taken:
         vertex = process.graph.by_name[action.vertex]
         if action.group > state.rewind and vertex.kind is Kind.RECEIVE:
             mail = Mail(f"{action.iid}'{state.again + 1}", vertex.channel, action.reply, action.request or "")
             if counts(mail, kept):
-                found.append(mail)
-    return found
+                messages.append(mail)
+    return messages

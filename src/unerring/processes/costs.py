@@ -60,7 +60,7 @@ def read_costs(data: bytes) -> list[Cost]:
     try:
         return msgspec.json.decode(data, type=list[Cost])
     except msgspec.DecodeError as error:
-        raise CallerError(f"these are no costs: {error}; write them with `unerring costs --write FILE`") from None
+        raise CallerError(f"invalid costs file: {error}; write it with `unerring costs --write FILE`") from None
 
 
 def with_costs(process: Process, learned: Mapping[str, tuple[int, int]]) -> Process:

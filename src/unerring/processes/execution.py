@@ -290,7 +290,7 @@ class Execution:
         try:
             size = len(msgspec.msgpack.encode(value))
         except UNKEPT as error:
-            self.aborted, self.permanent = f"{vertex.name} has a value that cannot be kept: {error}", True
+            self.aborted, self.permanent = f"{vertex.name} has a value that cannot be stored: {error}", True
             return False
         if size > self.room:
             self.aborted = f"the state has no room for {size} bytes more, by {vertex.name}; store less in it"

@@ -165,11 +165,11 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         return self._touching(lambda edge: edge.source)
 
     def _touching(self, side: Any) -> dict[str, tuple[int, ...]]:
-        found: dict[str, list[int]] = {vertex.name: [] for vertex in self.vertices}
-        found[""] = []
+        edges: dict[str, list[int]] = {vertex.name: [] for vertex in self.vertices}
+        edges[""] = []
         for number, edge in enumerate(self.edges):
-            found.setdefault(side(edge), []).append(number)
-        return {name: tuple(numbers) for name, numbers in found.items()}
+            edges.setdefault(side(edge), []).append(number)
+        return {name: tuple(numbers) for name, numbers in edges.items()}
 
     @cached_property
     def order(self) -> tuple[str, ...]:
@@ -231,8 +231,8 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def before(self) -> dict[str, frozenset[str]]:
         """For each vertex, every vertex on some way to it."""
-        found: dict[str, frozenset[str]] = {}
+        before: dict[str, frozenset[str]] = {}
         for name in self.order:
             sources = [self.edges[number].source for number in self.incoming[name] if self.edges[number].source]
-            found[name] = frozenset(sources).union(*(found[source] for source in sources))
-        return found
+            before[name] = frozenset(sources).union(*(before[source] for source in sources))
+        return before

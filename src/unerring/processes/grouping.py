@@ -89,12 +89,12 @@ def possible_at(graph: Graph, cut: Cut, grouping: Grouping) -> tuple[str, ...]:
     waits = [vertex.name for vertex in graph.enabled(_through(graph, cut)) if vertex.waits]
     if len(waits) > 4:  # more subsets than it is worth; then all that can be reached before the next wait
         return _walk(graph, cut, tuple(waits), lambda vertex: not vertex.final, None, alone=False)
-    found: dict[str, None] = {}
+    possible: dict[str, None] = {}
     for count in range(len(waits) + 1):
         for ready in combinations(waits, count):
             group = group_at(graph, cut, ready, "", grouping)
-            found.update(dict.fromkeys(group.vertices))
-    return tuple(sorted(found, key=graph.rank.__getitem__))
+            possible.update(dict.fromkeys(group.vertices))
+    return tuple(sorted(possible, key=graph.rank.__getitem__))
 
 
 def _through(graph: Graph, cut: Cut) -> Cut:

@@ -136,7 +136,7 @@ class Pages:
         return Page(lineage, state.taken[taken:until])
 
 
-def told_history(state: State) -> dict[str, Any]:
+def history_of(state: State) -> dict[str, Any]:
     """A state's history for people and for analysis: groups with their views, masters and times, and what was done."""
     groups = [
         {

@@ -66,6 +66,10 @@ class Master:
         self.execution.room = room
         self._go_on(self.execution.advance(now), now)
 
+    def has_begun(self, group: int) -> bool:
+        """Whether this master has a log of the group in this view, from before a restart too."""
+        return (self._acceptor.view, group) in self._logs.kept
+
     def stop(self) -> None:
         self.execution = None
 

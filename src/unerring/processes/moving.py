@@ -22,27 +22,27 @@ _CUTS_MAX: Final = 10_000
 
 def differences(old: Graph, new: Graph) -> list[str]:
     """What changed, a sentence each."""
-    told = [f"{name} is gone" for name in old.by_name if name not in new.by_name]
+    changes = [f"{name} is gone" for name in old.by_name if name not in new.by_name]
     for name, vertex in new.by_name.items():
         if name not in old.by_name:
-            told.append(f"{name} is new ({vertex.kind.value})")
+            changes.append(f"{name} is new ({vertex.kind.value})")
             continue
         changed = [field for field in vertex.__struct_fields__ if _of(vertex, field) != _of(old.by_name[name], field)]
-        told += [f"{name}: {f} was {_of(old.by_name[name], f)!r}, is {_of(vertex, f)!r}" for f in changed]
+        changes += [f"{name}: {f} was {_of(old.by_name[name], f)!r}, is {_of(vertex, f)!r}" for f in changed]
     ways, were = [_way(new, n) for n in range(len(new.edges))], [_way(old, n) for n in range(len(old.edges))]
-    told += [f"{way} is no longer a step" for way in were if way not in ways]
-    told += [f"{way} is a new step" for way in ways if way not in were]
+    changes += [f"{way} is no longer a step" for way in were if way not in ways]
+    changes += [f"{way} is a new step" for way in ways if way not in were]
     had, has = {v.name: v.type for v in old.state}, {v.name: v.type for v in new.state}
-    told += [f"variable {name} is gone" for name in had if name not in has]
-    told += [f"variable {name} is new" for name in has if name not in had]
-    told += [f"variable {n} was {had[n]}, is {has[n]}" for n in had if n in has and had[n] != has[n]]
+    changes += [f"variable {name} is gone" for name in had if name not in has]
+    changes += [f"variable {name} is new" for name in has if name not in had]
+    changes += [f"variable {n} was {had[n]}, is {has[n]}" for n in had if n in has and had[n] != has[n]]
     promised = {s.name: s for s in old.services}
-    told += [f"service {s.name} promises something else" for s in new.services if promised.get(s.name, s) != s]
+    changes += [f"service {s.name} promises something else" for s in new.services if promised.get(s.name, s) != s]
     if old.deadline_us != new.deadline_us:
-        told.append(f"its deadline was {old.deadline_us} µs, is {new.deadline_us} µs (for new instances)")
+        changes.append(f"its deadline was {old.deadline_us} µs, is {new.deadline_us} µs (for new instances)")
     if old.holds != new.holds:
-        told.append(f"what cannot go on is {'held for an operator' if new.holds else 'undone'} now")
-    return told
+        changes.append(f"what cannot go on is {'held for an operator' if new.holds else 'undone'} now")
+    return changes
 
 
 def _of(vertex: Vertex, field: str) -> Any:
@@ -81,8 +81,8 @@ def _before(graph: Graph, name: str) -> list[tuple[str, str]]:
 
 def _same_edge(old: Graph, new: Graph, number: int) -> int | None:
     edge = old.edges[number]
-    found = [n for n in new.outgoing.get(edge.source, ()) if new.edges[n].label == edge.label]
-    return found[0] if len(found) == 1 else None
+    edges = [n for n in new.outgoing.get(edge.source, ()) if new.edges[n].label == edge.label]
+    return edges[0] if len(edges) == 1 else None
 
 
 def state_obstacle(old: Graph, new: Graph) -> str:
@@ -168,7 +168,7 @@ def compared(old: Process, new: Process) -> dict[str, Any]:
     }
 
 
-def told_difference(old: Process, new: Process) -> str:
+def difference_text(old: Process, new: Process) -> str:
     """The same as text."""
     facts = compared(old, new)
     if facts["old"] == facts["new"]:

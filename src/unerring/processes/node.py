@@ -35,7 +35,6 @@ from unerring.processes.context import Shared
 from unerring.processes.families import Families
 from unerring.processes.grouping import Grouping
 from unerring.processes.messages import (
-    CANCEL,
     Ack,
     AskMail,
     Clean,
@@ -364,10 +363,6 @@ class ProcessNode:
         """A message for whoever waits for its key."""
         self.outbox.publish(message, now)
         return self._effects(now)
-
-    def cancel(self, instance: str, id: str, now: int) -> Effects:
-        """Ask for cancellation with compensation."""
-        return self.post(instance, Mail(id, CANCEL, None), now)
 
     def retry(self, instance: str, now: int) -> Effects:
         """Ask at once for what is being undone, however long it has failed."""

@@ -37,9 +37,6 @@ class Out:
     def report(self, what: str, detail: str = "") -> None:
         self._then.append(Report(f"process.{what}", detail))
 
-    def effect(self, effect: Effect) -> None:
-        self._then.append(effect)
-
     def take(self) -> Effects:
         """All of it, once."""
         effects: Effects = self._ahead

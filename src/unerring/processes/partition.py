@@ -54,11 +54,11 @@ def _possible(actions: Sequence[Vertex], begin: int, grouping: Grouping) -> list
         return [end]  # Backups of non-deterministic actions count once they are replicated: the group ends there.
     budget_us = max(grouping.failover_us - grouping.view_change_us, 0)
     time_us = 0
-    found: list[int] = [end] if end == len(actions) else []
+    ends: list[int] = [end] if end == len(actions) else []
     while end < len(actions):
         time_us += actions[end].time_us
         if time_us > budget_us and time_us > actions[end].time_us:
             break
         end += 1
-        found.append(end)
-    return found
+        ends.append(end)
+    return ends

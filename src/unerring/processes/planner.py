@@ -16,7 +16,6 @@ from unerring.processes.execution import first_occurrence
 from unerring.processes.graph import Kind, Vertex
 from unerring.processes.grouping import Group
 from unerring.processes.inbox import Inbox
-from unerring.processes.logs import Logs
 from unerring.processes.master import Master
 from unerring.processes.messages import Mail, Name, Named, Reply, State, Status
 from unerring.processes.naming import Slot
@@ -40,7 +39,6 @@ class Planner:
         acceptor: Acceptor,
         watch: Watch,
         replication: Replication,
-        logs: Logs,
         slot: Slot,
         inbox: Inbox,
         parent: Parent,
@@ -53,7 +51,6 @@ class Planner:
         self._acceptor = acceptor
         self._watch = watch
         self._replication = replication
-        self._logs = logs
         self._slot = slot
         self._inbox = inbox
         self._parent = parent
@@ -130,7 +127,7 @@ class Planner:
         if state.status == Status.UNDOING:
             self._propose(self._undoing.begin(process, state, now), now)
             return
-        if (self._acceptor.view, state.group + 1) in self._logs.kept:  # the slot is in use: it goes on or is given up
+        if self._master.has_begun(state.group + 1):  # the slot is in use: it goes on or is given up
             self._execute(process, state, Group(()), {}, now)
             return
         named = self._slot.named(state.group + 1)

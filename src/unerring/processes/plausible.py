@@ -65,13 +65,13 @@ def check_sender(sender: Address, message: Any, nodes: tuple[Address, ...]) -> N
         or (kind is Reply and not sender.startswith("service:"))
         or kind is Request
     ):
-        raise ProtocolError(f"{kind.__name__} from {sender!r}, who has no right to say it")
+        raise ProtocolError(f"{kind.__name__} from {sender!r}, which may not send it")
 
 
 def check_instance(id: str) -> None:
     """Of a start that somebody chose, or of a child: it is part of keys on disk and of interaction ids."""
     if not id or any(c in id for c in "/|@"):
-        raise ProtocolError(f"{id[:80]!r} is no instance id")
+        raise ProtocolError(f"invalid instance id {id[:80]!r}")
 
 
 def check_message(message: Any, processes: Mapping[str, Process], before: State | None, children_max: int) -> None:
@@ -95,7 +95,7 @@ def check_message(message: Any, processes: Mapping[str, Process], before: State 
     elif isinstance(message, Publish):
         _check_id(message.id)
     elif isinstance(message, Reply) and (message.answer not in _ANSWERS or message.mode not in _MODES):
-        raise ProtocolError(f"a reply {message.answer!r} to {message.mode!r}, which no service gives")
+        raise ProtocolError(f"invalid reply {message.answer!r} to {message.mode!r}")
 
 
 def check_mail(mail: Mail) -> None:
@@ -104,15 +104,15 @@ def check_mail(mail: Mail) -> None:
     if mail.channel == CHILD:
         end = mail.payload
         if not isinstance(end, dict) or not {"status", "reason", "value"} <= end.keys() or end["status"] not in FINAL:
-            raise ProtocolError(f"the end of {mail.id}, which does not say how it ended")
+            raise ProtocolError(f"invalid end of child {mail.id}: it does not say how it ended")
     elif mail.channel in COMMANDS and not isinstance(mail.payload, str | None):
-        raise ProtocolError(f"a command {mail.channel!r} with {type(mail.payload).__name__}, which none has")
+        raise ProtocolError(f"invalid command {mail.channel!r} with {type(mail.payload).__name__}")
 
 
 def _check_id(id: str) -> None:
     """It is part of a key on disk."""
     if "|" in id:
-        raise ProtocolError(f"{id[:80]!r} is no id of a message")
+        raise ProtocolError(f"invalid message id {id[:80]!r}")
 
 
 def check_state(
@@ -138,7 +138,7 @@ def check_state(
     try:
         _check_in(process, state, before, base, children_max)
     except Exception as error:  # whatever a process says to what is not its own
-        raise ProtocolError(f"{state.instance}: a state that is none of {state.process}: {error!r}"[:500]) from None
+        raise ProtocolError(f"{state.instance}: invalid state of process {state.process}: {error!r}"[:500]) from None
 
 
 def _check_in(process: Process, state: State, before: State | None, base: int, children_max: int) -> None:

@@ -56,8 +56,8 @@ def sweep(graph: Graph, grouping: Grouping, state: State, decided_in: int) -> tu
             continue  # what follows is an undo or an announced action: both repeat the same interactions
         if group not in writes:
             names = reversed(possible_at(graph, cut_before(graph, state, group), grouping))
-            found = [graph.by_name[name] for name in names]
-            writes[group] = [vertex for vertex in found if vertex.write and not vertex.final]
+            vertices = [graph.by_name[name] for name in names]
+            writes[group] = [vertex for vertex in vertices if vertex.write and not vertex.final]
             blocked = [v.name for v in writes[group] if not graph.service_by_name[v.service].cancels]
             if blocked:
                 return [], blocked

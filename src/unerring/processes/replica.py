@@ -122,7 +122,6 @@ class Replica:
             acceptor,
             watch,
             replication,
-            logs,
             slot,
             inbox,
             parent,

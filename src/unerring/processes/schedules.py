@@ -76,7 +76,7 @@ class Timetable:
 
     def due(self, wall_us: int) -> list[Start]:
         """What has to be started now; again and again until it was."""
-        found = []
+        due = []
         for schedule in self.schedules.values():
             if schedule.name not in self.marks:  # it begins when it is deployed
                 self._mark(schedule.name, wall_us)
@@ -90,8 +90,8 @@ class Timetable:
             if due_us is not None and due_us <= wall_us:
                 start = schedule.start(due_us)
                 self.starting[start.instance] = (schedule.name, due_us)
-                found.append(start)
-        return found
+                due.append(start)
+        return due
 
     def started(self, instance: str) -> None:
         """It exists on a majority: the next one may be due."""

@@ -33,20 +33,20 @@ def check_id(start: Start) -> None:
     bad = "/|@" if start.parent else BAD_IN_NAMES
     if not id or not id.isprintable() or any(c in id for c in bad):
         advice = "leave out '/', '|', '@', '~', '+', '!', \"'\" and what cannot be printed"
-        raise ProcessError(f"{start.instance!r} is no instance id; {advice}")
-    _check_length(id, "an instance id")
+        raise ProcessError(f"invalid instance id {start.instance!r}: {advice}")
+    _check_length(id, "the instance id")
 
 
 def check_message_id(id: str) -> None:
     """The id that a partner gave to a message: it is part of a key on disk."""
     if not id.isprintable() or "|" in id:
-        raise ProcessError(f"{id!r} is no id for a message; leave out '|' and what cannot be printed")
-    _check_length(id, "the id of a message")
+        raise ProcessError(f"invalid message id {id!r}: leave out '|' and what cannot be printed")
+    _check_length(id, "the message id")
 
 
 def _check_length(id: str, what: str) -> None:
     if len(id) > ID_MAX:
-        raise ProcessError(f"{id[:40]!r}… has {len(id)} characters; {what} may have {ID_MAX}")
+        raise ProcessError(f"{what} has {len(id)} characters, which exceeds the limit of {ID_MAX}: {id[:40]!r}…")
 
 
 def initial_state(shared: Shared, start: Start, now: int) -> State:
@@ -61,11 +61,11 @@ def initial_state(shared: Shared, start: Start, now: int) -> State:
     try:
         size, most = len(msgspec.msgpack.encode(start.given)), shared.bounds.state_bytes_max
     except UNKEPT as error:
-        raise ProcessError(f"{start.instance} is given a value that cannot be kept: {error}") from None
+        raise ProcessError(f"the input of {start.instance} has a value that cannot be stored: {error}") from None
     if size > most // 2:
         raise ProcessError(
-            f"{start.instance} is given {size} bytes; the whole state may take {most}. Store them elsewhere, and "
-            "give the process their address"
+            f"the input of {start.instance} has {size} bytes, which exceeds the limit of {most // 2} bytes; give the "
+            "process a reference instead"
         )
     wall_us = shared.wall_us(now)
     return State(

@@ -72,13 +72,13 @@ def steps_of_taken(graph: Graph, state: State, children_max: int) -> list[UndoSt
 
 
 def _at_the_cut(graph: Graph, state: State, most: int) -> list[UndoStep]:
-    found: list[UndoStep] = []
+    steps: list[UndoStep] = []
     ended = dict.fromkeys(action.iid for action in state.taken)
     for vertex in graph.enabled(state.cut):
         family = family_of(state.instance, vertex, state.again)
         if vertex.kind is Kind.CHILD and family not in ended:
-            found += _children(state, vertex, family, state.variables, None, state.group, most)
-    return found
+            steps += _children(state, vertex, family, state.variables, None, state.group, most)
+    return steps
 
 
 def _children(

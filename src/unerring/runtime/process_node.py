@@ -24,7 +24,7 @@ from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.execution import UNKEPT, values_of
 from unerring.processes.graph import Vertex
 from unerring.processes.grouping import Grouping
-from unerring.processes.history import told_history
+from unerring.processes.history import history_of
 from unerring.processes.messages import (
     AGAIN,
     CANCEL,
@@ -191,11 +191,15 @@ class RunningNode:
         that it answers; it is received only if that request counts. When this returns, f+1 replicas have it."""
         if channel.startswith("!"):
             raise CallerError(
-                f"{channel!r} is no channel for signals; operators use cancel(), hold(), resume() and so on"
+                f"invalid channel {channel!r}: the channel of a signal cannot begin with '!'; operators use cancel(), "
+                "hold(), resume() and so on"
             )
         check_message_id(id)
         if answers and not answers.startswith(f"{instance}/"):
-            raise ProcessError(f"{answers!r} is no interaction of {instance}; give the Idempotency-Key that it answers")
+            raise ProcessError(
+                f"{answers!r} is not an interaction of {instance}; give the Idempotency-Key of the request that "
+                "it answers"
+            )
         if id and self._has_consumed(instance, id):
             return  # whoever did not hear that it came sends it again
         self.check_open(instance, "signalled")
@@ -330,7 +334,7 @@ class RunningNode:
             value = msgspec.to_builtins(payload)
             size, most = len(msgspec.msgpack.encode(value)), self.driver.bounds.state_bytes_max // 2
         except UNKEPT as error:
-            raise ProcessError(f"the message holds a value that cannot be kept: {error}") from None
+            raise ProcessError(f"the message has a value that cannot be stored: {error}") from None
         if size > most:
             raise ProcessError(
                 f"the message has {size} bytes, which exceeds the limit of {most} bytes; send a reference instead"
@@ -350,8 +354,8 @@ class RunningNode:
         """All groups and actions of an instance so far: views, masters, ids of interactions, times."""
         replica = self.node.instances.get(instance)
         if replica is not None and replica.decided is not None:
-            return told_history(replica.decided[1])
-        return told_history(self._last_state(instance))
+            return history_of(replica.decided[1])
+        return history_of(self._last_state(instance))
 
     def _last_state(self, instance: str) -> State:
         """Of an instance that has ended."""

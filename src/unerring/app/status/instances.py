@@ -14,7 +14,7 @@ import msgspec
 
 from unerring.app.process_audit import states_in
 from unerring.model import CallerError, LogError, NetworkError, ProcessError, UnerringError, verified_json
-from unerring.processes.history import told_history
+from unerring.processes.history import history_of
 from unerring.processes.messages import FINAL, State, Status
 from unerring.runtime.os_processes import find
 from unerring.runtime.process_cluster import PLACES, Places
@@ -139,7 +139,7 @@ class Instances:
         if state is None:
             raise CallerError(f"no node of {self.folder} knows an instance {instance!r}")
         now = {**_outline(state), "variables": state.variables, "asks": [], "compensating": []}
-        return {"now": now, "history": told_history(state), "replicas": []}
+        return {"now": now, "history": history_of(state), "replicas": []}
 
 
 def _counts(known: dict[str, dict[str, Any]]) -> dict[str, Any]:
