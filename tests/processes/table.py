@@ -78,6 +78,8 @@ class Table:
         self.nodes: dict[str, ProcessNode] = {}
         self.lying: list[tuple[str, str, Any]] = []
         """Messages on the table: from, to, what."""
+        self.handed: list[tuple[str, str, Any]] = []
+        """Those that were handed over."""
         self.replies: dict[str, Reply] = {}
         self.journal: list[Did] = []
         self.reads = 0
@@ -141,6 +143,7 @@ class Table:
                 self.lying = []
                 return
             self.lying = [item for item in self.lying if not self._among(item, to)]
+            self.handed += moving
             for sender, receiver, message in moving:
                 if receiver.startswith("service:"):
                     self.lying.append((receiver, sender, self._serve(message)))
