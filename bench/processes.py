@@ -214,23 +214,23 @@ async def _node(name: str, folder: str, how: str, count: int, ports: dict[str, i
     _say({"at": await node.open()})
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
-        wish = json.loads(line)
-        if "run" in wish:
+        command = json.loads(line)
+        if "run" in command:
             began = time.perf_counter()
-            await node.run(wish["process"], wish["run"])
+            await node.run(command["process"], command["run"])
             _say({"took_s": time.perf_counter() - began})
-        elif "start" in wish:
-            await node.start(wish["process"], wish["start"])
-        elif "many" in wish:
-            _say({"rate": await _many(node, wish)})
-        elif "burst" in wish:
-            _say({"took_s": await _burst(node, wish)})
-        elif "open" in wish:
+        elif "start" in command:
+            await node.start(command["process"], command["start"])
+        elif "many" in command:
+            _say({"rate": await _many(node, command)})
+        elif "burst" in command:
+            _say({"took_s": await _burst(node, command)})
+        elif "open" in command:
             _say(_open(node))
-        elif "role" in wish:
-            replica = node.node.instances.get(wish["role"])
+        elif "role" in command:
+            replica = node.node.instances.get(command["role"])
             _say({"leads": replica is not None and replica.leading, "linked": _linked(node)})
-        elif "linked" in wish:
+        elif "linked" in command:
             _say({"linked": _linked(node)})
 
 
@@ -238,22 +238,22 @@ def _linked(node: RunningNode) -> int:
     return sum(status == "connected" for status in node.driver.links.status().values()) if node.driver.links else 0
 
 
-async def _many(node: RunningNode, wish: dict[str, Any]) -> float:
-    todo = [f"{wish['many']}-{number}" for number in range(wish["count"])]
+async def _many(node: RunningNode, command: dict[str, Any]) -> float:
+    todo = [f"{command['many']}-{number}" for number in range(command["count"])]
     began = time.perf_counter()
 
     async def work() -> None:
         while todo:
-            await node.run(wish["process"], todo.pop())
+            await node.run(command["process"], todo.pop())
 
-    await asyncio.gather(*(work() for _ in range(wish["at_once"])))
-    return wish["count"] / (time.perf_counter() - began)
+    await asyncio.gather(*(work() for _ in range(command["at_once"])))
+    return command["count"] / (time.perf_counter() - began)
 
 
-async def _burst(node: RunningNode, wish: dict[str, Any]) -> float:
+async def _burst(node: RunningNode, command: dict[str, Any]) -> float:
     """So many starts at once; seconds until each is on a majority."""
     began = time.perf_counter()
-    ids = [f"{wish['burst']}-{number}" for number in range(wish["count"])]
+    ids = [f"{command['burst']}-{number}" for number in range(command["count"])]
     for at in range(0, len(ids), 1_000):
         await asyncio.gather(*(node.start("waiting", id) for id in ids[at : at + 1_000]))
     return time.perf_counter() - began
@@ -318,10 +318,10 @@ class _Trio:
         self.running[name] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.heard(name)
 
-    def tell(self, name: str, wish: dict[str, Any]) -> None:
+    def tell(self, name: str, command: dict[str, Any]) -> None:
         stdin = self.running[name].stdin
         if stdin is not None:
-            stdin.write(json.dumps(wish) + "\n")
+            stdin.write(json.dumps(command) + "\n")
             stdin.flush()
 
     def heard(self, name: str) -> dict[str, Any]:
@@ -329,8 +329,8 @@ class _Trio:
         answer: dict[str, Any] = json.loads(stdout.readline()) if stdout is not None else {}
         return answer
 
-    def ask(self, name: str, wish: dict[str, Any]) -> dict[str, Any]:
-        self.tell(name, wish)
+    def ask(self, name: str, command: dict[str, Any]) -> dict[str, Any]:
+        self.tell(name, command)
         return self.heard(name)
 
     def wait_linked(self) -> None:
@@ -346,8 +346,8 @@ class _Trio:
         return float(self.ask(self.first(instance), {"run": instance, "process": process})["took_s"])
 
     def many(self, process: str, prefix: str, count: int, at_once: int) -> float:
-        wish = {"many": prefix, "process": process, "count": count, "at_once": at_once}
-        return float(self.ask("n0", wish)["rate"])
+        command = {"many": prefix, "process": process, "count": count, "at_once": at_once}
+        return float(self.ask("n0", command)["rate"])
 
 
 def _failovers(folder: Path, kills: int) -> list[float]:

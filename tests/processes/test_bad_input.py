@@ -86,23 +86,23 @@ def test_a_signal_that_cannot_be_used_is_refused_and_the_instance_goes_on(tmp_pa
         await engine.signal("o1", "payment", 3, id="m")  # again, by somebody who did not hear that it came
         with pytest.raises(ProcessError, match=r"o1 has ended \(completed\); it can no longer be signalled"):
             await engine.signal("o1", "payment", 3, id="m2")
-        for verb, wish in (("held", engine.hold), ("resumed", engine.resume)):
+        for verb, command in (("held", engine.hold), ("resumed", engine.resume)):
             with pytest.raises(ProcessError, match=f"it can no longer be {verb}"):
-                await wish("o1")
+                await command("o1")
 
     within(tmp_path / "n.db", body)
 
 
 def test_an_instance_that_does_not_exist_is_said_not_waited_for(tmp_path: Path) -> None:
     async def body(engine: Embedded) -> None:
-        for wish in (
+        for command in (
             engine.signal("nobody", "payment", 3),
             engine.cancel("nobody"),
             engine.hold("nobody"),
             engine.result("nobody"),
         ):
             with pytest.raises(ProcessError, match="this node knows no instance 'nobody'"):
-                await wish
+                await command
 
     within(tmp_path / "n.db", body)
 
@@ -214,8 +214,8 @@ def test_commands_that_nobody_can_mean_are_answered_with_a_sentence(tmp_path: Pa
             for do in dos:
                 for field in msgspec.structs.fields(Command)[1:]:
                     for value in odd:
-                        wish = {"do": do, "instance": "j", "process": "odd", field.name: value}
-                        answered = await asyncio.wait_for(control._answer(json.dumps(wish).encode()), 60)
+                        command = {"do": do, "instance": "j", "process": "odd", field.name: value}
+                        answered = await asyncio.wait_for(control._answer(json.dumps(command).encode()), 60)
                         refused += bool(answered.error)
             assert refused > 1_000
             await engine.signal("i", "payment", 7)

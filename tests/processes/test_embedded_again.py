@@ -65,12 +65,12 @@ def test_the_same_id_with_other_input_is_refused_before_and_after_the_end(tmp_pa
     asyncio.run(main())
 
 
-def stubborn(mended: list[bool]) -> Process:
-    """Its first action cannot be undone until somebody mends it; its second always refuses."""
+def stubborn(fixed: list[bool]) -> Process:
+    """Its first action cannot be undone until somebody fixes it; its second always refuses."""
     process = Process("stubborn", state=Number)
 
     async def give_back(request: dict[str, Any], reply: Any) -> None:
-        if not mended:
+        if not fixed:
             raise OSError("the till is locked")
 
     @process.action(writes="n", write=True, compensation=give_back, retry=QUICK)
@@ -86,17 +86,17 @@ def stubborn(mended: list[bool]) -> Process:
 
 def test_a_compensation_that_keeps_failing_is_parked_shown_and_resumed(tmp_path: Path) -> None:
     async def main() -> None:
-        mended: list[bool] = []
-        async with Embedded([stubborn(mended)], tmp_path / "e.db", config=HASTY) as engine:
+        fixed: list[bool] = []
+        async with Embedded([stubborn(fixed)], tmp_path / "e.db", config=HASTY) as engine:
             await engine.start("stubborn", "s")
             while not engine.query("s")["stuck"]:
                 await asyncio.sleep(0.001)
             assert engine.query("s")["stuck"] == ["s/take/0@0~"]
             assert [told["stuck"] for told in engine.node.list()] == [["s/take/0@0~"]]
-        async with Embedded([stubborn(mended)], tmp_path / "e.db", config=HASTY) as engine:  # never forgotten
+        async with Embedded([stubborn(fixed)], tmp_path / "e.db", config=HASTY) as engine:  # never forgotten
             while not engine.query("s")["stuck"]:
                 await asyncio.sleep(0.001)
-            mended.append(True)
+            fixed.append(True)
             await engine.retry("s")
             with pytest.raises(ProcessError, match=r"s was failed: .* refused refuse: never"):
                 await engine.result("s")

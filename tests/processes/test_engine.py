@@ -124,10 +124,10 @@ def test_parked_means_that_it_does_not_go_on_until_it_is_resumed() -> None:
 
 
 def test_what_cannot_go_on_is_held_and_tried_again_when_an_operator_says_so() -> None:
-    mended = []
+    fixed = []
 
     def send(item: str) -> str:
-        if not mended:
+        if not fixed:
             raise Refused("closed", for_good=True)
         return f"l-{item}"
 
@@ -135,7 +135,7 @@ def test_what_cannot_go_on_is_held_and_tried_again_when_an_operator_says_so() ->
     stage.start("o1", **GIVEN)
     stage.run_until(lambda: stage.query("o1")["status"] == "held")
     assert "closed" in stage.query("o1")["reason"]
-    mended.append(True)
+    fixed.append(True)
     stage.retry("o1")
     assert stage.finish("o1").variables["labels"] == ["l-a", "l-b", "l-c"]
     assert stage.effects("bank") == ["reserve", "close"]
@@ -143,16 +143,16 @@ def test_what_cannot_go_on_is_held_and_tried_again_when_an_operator_says_so() ->
 
 
 def test_a_refusal_for_good_of_what_cannot_be_undone_is_held_and_its_next_try_is_a_new_occurrence() -> None:
-    mended = []
+    fixed = []
 
     def close(receipt: str, labels: list[str]) -> None:
-        if not mended:
+        if not fixed:
             raise Refused("closed", for_good=True)
 
     stage = Rehearsal(order(pay=False, final=True, on_failure="hold"), fakes(close=close))
     stage.start("o1", **GIVEN)
     stage.run_until(lambda: stage.query("o1")["status"] == "held")
-    mended.append(True)
+    fixed.append(True)
     stage.resume("o1")  # the service has recorded its refusal: without a new occurrence it refuses again
     stage.run(seconds=5.0)
     assert stage.query("o1")["status"] == "held"
@@ -163,17 +163,17 @@ def test_a_refusal_for_good_of_what_cannot_be_undone_is_held_and_its_next_try_is
 
 
 def test_going_back_to_a_step_undoes_it_and_all_after_it() -> None:
-    mended = []
+    fixed = []
 
     def close(receipt: str, labels: list[str]) -> None:
-        if not mended:
+        if not fixed:
             raise Refused("closed", for_good=True)
 
     stage = Rehearsal(order(on_failure="hold"), fakes(close=close), grouping=Grouping(each_alone=True))
     stage.start("o1", **GIVEN)
     stage.signal("o1", "payment", 3)
     stage.run_until(lambda: stage.query("o1")["status"] == "held")
-    mended.append(True)
+    fixed.append(True)
     stage.retry("o1", "send_all")
     end = stage.finish("o1")
     assert end.status == "completed"
@@ -314,14 +314,14 @@ def test_what_an_operator_cannot_have_is_said_at_once(tmp_path: Path) -> None:
     async def play() -> None:
         async with Embedded([_waiting()], tmp_path / "w.db") as engine:
             await engine.start("waiting", "w1")
-            for wish, says in (
+            for command, says in (
                 (engine.move("w1"), "is of version .* already"),
                 (engine.move("w1", "0000"), "version 0000 of process waiting is not deployed"),
                 (engine.retry("w1", "nothing"), "that was not done; it did nothing"),
                 (engine.move("w2"), "knows no instance"),
             ):
                 with pytest.raises(ProcessError, match=says):
-                    await wish
+                    await command
             with pytest.raises(CallerError, match="invalid channel"):
                 await engine.signal("w1", "!cancel", None)
             with pytest.raises(ProcessError, match="has no query 'nothing'; it has told"):

@@ -39,7 +39,7 @@ class EarlierProcesses(Processes):
     """What a seed meant before faults were aimed at moments of the protocol."""
 
     weights = (3.0, 3.0, 6.0, 3.0, 2.0, 1.0, 0.5, 0.7, 0.3, 0.8, 0.6)
-    wish_chance = 0.35
+    command_chance = 0.35
     instances_max = (1, 1, 2, 3)
 
     def soon_us(self, draw: Random) -> int:
@@ -53,7 +53,7 @@ class EarlierProcesses(Processes):
 ONCE_FAILED_WITH: list[tuple[int, tuple[Fault, ...] | None]] = [
     # The end of what undoes a child over a list was taken for one of the list's that are consumed already.
     *((seed, None) for seed in (149, 162)),
-    # A planner named another, restarted, and a wish came: it did neither the one nor the other for ever.
+    # A planner named another, restarted, and a command came: it did neither the one nor the other for ever.
     (
         501026,
         (

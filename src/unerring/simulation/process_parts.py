@@ -174,7 +174,7 @@ class SimService:
 
 
 class Client:
-    """Starts instances, posts partners' messages and wishes to cancel; repeats until it knows that they arrived."""
+    """Starts instances, posts messages of partners and commands to cancel; repeats until it knows that they arrived."""
 
     def __init__(self, nodes: tuple[str, ...], f: int, entropy: Entropy) -> None:
         self.nodes = nodes

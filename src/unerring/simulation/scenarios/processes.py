@@ -52,8 +52,8 @@ class Processes(Scenario):
     weights: tuple[float, ...] = USUAL
     """How often each class of action is drawn."""
     cancel_chance = 0.2
-    wish_chance = 0.6
-    """Of operators: park and resume, a step tried again, a move to another version."""
+    command_chance = 0.6
+    """Of operators: hold and resume, a step tried again, a move to another version."""
     schedule_chance = 0.15
     lacking_chance = 0.15
     """That one node does not have a version while there are faults."""
@@ -84,7 +84,7 @@ class Processes(Scenario):
         "a signal was consumed",
         "a timer fired",
         "children over a list completed",
-        "an instance was parked by an operator, and resumed",
+        "an instance was held by an operator, and resumed",
         "a query was answered",
         "a version was not deployed everywhere",
     )
@@ -145,7 +145,9 @@ class Processes(Scenario):
         for name in self.lacks:
             world.at(self.faults_us, lambda name=name: self._deploy(world, name))  # type: ignore[misc]
         world.every(20 * MILLISECOND_US, lambda: self._ask(world), self.faults_us + 5 * SECOND_US)
-        world.every(SECOND_US, lambda: self._mend(world), self.faults_us + self.calm_us, self.faults_us + SECOND_US)
+        world.every(
+            SECOND_US, lambda: self._try_again(world), self.faults_us + self.calm_us, self.faults_us + SECOND_US
+        )
 
     def _scheduled(self, draw: Random, architect: Architect) -> Process:
         small = Architect(draw, (1.0, 1.0, 3.0, 2.0))
@@ -185,14 +187,14 @@ class Processes(Scenario):
             if group <= state.group and state.views[: len(views)] != views:
                 yield Violation(ANSWERED, (f"{instance}: group {group} of views {views}, but it is {state.views}",))
 
-    def _mend(self, world: World) -> None:
+    def _try_again(self, world: World) -> None:
         """In the calm an operator looks for what is held, and lets it try again."""
         for name in self.names:
             node = world.machine(name)
             for replica in node.instances.values() if node is not None else ():
                 if replica.planner.planning and replica.decided is not None and replica.decided[1].held:
-                    wish = Mail(f"{replica.instance}-mend-{world.now_us}", AGAIN, None)
-                    world.call("client", "post", replica.instance, wish)
+                    command = Mail(f"{replica.instance}-again-{world.now_us}", AGAIN, None)
+                    world.call("client", "post", replica.instance, command)
 
     def _add_node(self, world: World, name: str) -> None:
         kind = type("Node", (ProcessNode,), {"replica_part": self.replica, "out_part": self.out})
@@ -256,28 +258,28 @@ class Processes(Scenario):
             world.at(later_us, lambda mail=mail: world.call("client", "post", instance, mail))  # type: ignore[misc]
         if draw.random() < self.cancel_chance:
             world.at(at_us + self.soon_us(draw), lambda: world.call("client", "cancel", instance))
-        if draw.random() < self.wish_chance:
-            self._wishes(world, instance, at_us)
+        if draw.random() < self.command_chance:
+            self._commands(world, instance, at_us)
 
     def soon_us(self, draw: Random) -> int:
-        """How long after a start something is wished: mostly while the instance is young, for few get old."""
+        """How long after a start something is asked: mostly while the instance is young, for few get old."""
         return draw.randrange(SECOND_US >> draw.randrange(7))
 
-    def _wishes(self, world: World, instance: str, at_us: int) -> None:
+    def _commands(self, world: World, instance: str, at_us: int) -> None:
         draw = world.draw
-        kind = draw.choice(("park", "again", "again", "move", "move"))
+        kind = draw.choice(("hold", "again", "again", "move", "move"))
         when_us = at_us + self.soon_us(draw)
-        wishes: list[tuple[int, str, str | None]] = [
+        commands: list[tuple[int, str, str | None]] = [
             (when_us, HOLD, None),
             (when_us + draw.randrange(2 * SECOND_US), RESUME, None),
         ]
         if kind == "again":
             step = draw.choice([vertex.name for vertex in self.process.graph.vertices if vertex.acts][:3])
-            wishes = [(when_us, AGAIN, step)]
+            commands = [(when_us, AGAIN, step)]
         elif kind == "move":
-            wishes = [(when_us, MOVE, draw.choice((self.process, self.newer)).graph.version)]
-        for number, (moment_us, channel, payload) in enumerate(wishes):
-            mail = Mail(f"{instance}-wish-{number}", channel, payload)
+            commands = [(when_us, MOVE, draw.choice((self.process, self.newer)).graph.version)]
+        for number, (moment_us, channel, payload) in enumerate(commands):
+            mail = Mail(f"{instance}-command-{number}", channel, payload)
             world.at(moment_us, lambda mail=mail: world.call("client", "post", instance, mail))  # type: ignore[misc]
 
     def faults(self, world: World, draw: Random) -> Sequence[Fault]:
@@ -411,7 +413,7 @@ class Processes(Scenario):
         signals = [f"{state.instance}-{channel}" for channel in self.channels]
         over = [vertex.name for vertex in self.process.graph.vertices if vertex.over]
         sleeps = any(vertex.kind is Kind.SLEEP for vertex in self.process.graph.vertices)
-        wishes = [f"{state.instance}-wish-{number}" for number in range(2)]
+        commands = [f"{state.instance}-command-{number}" for number in range(2)]
         for word, reached in (
             ("a child completed", bool(state.parent) and state.status == "completed"),
             ("a child was undone", "~" in state.instance and state.status == "completed"),
@@ -423,7 +425,7 @@ class Processes(Scenario):
             ("a signal was consumed", any(id in state.consumed for id in signals)),
             ("a timer fired", sleeps and state.process == "p" and state.status == "completed"),
             ("children over a list completed", any(taken.vertex in over for taken in state.taken)),
-            ("an instance was parked by an operator, and resumed", all(id in state.consumed for id in wishes)),
+            ("an instance was held by an operator, and resumed", all(id in state.consumed for id in commands)),
             ("a query was answered", len(self.answers.get(state.instance, ())) > 1),
         ):
             if reached:
@@ -493,7 +495,7 @@ mutant(
     "goes back before a child",
     replica=broken.GoesBackBeforeAChild,
     weights=CHILDREN,
-    wish_chance=1.0,
+    command_chance=1.0,
     calm_us=10 * SECOND_US,
     seeds_max=200,
 )
