@@ -20,12 +20,12 @@ from unerring.pipeline.partition import Partition
 from unerring.pipeline.states import States
 from unerring.pipeline.versions import enter
 from unerring.rules.workloads import W1, Typed
-from unerring.runtime import happenings
-from unerring.runtime.happenings import What
+from unerring.runtime import timeline
 from unerring.runtime.live.hosting import note
 from unerring.runtime.os_processes import own_number
 from unerring.runtime.process_cluster import PLACES, Places
 from unerring.runtime.storage import SqliteStorage, StorageConfig
+from unerring.runtime.timeline import What
 
 APP = "tests.correlation.tree_app:app"
 
@@ -50,8 +50,8 @@ def make(data: Path) -> None:
     rows.unlink()
     ledgers.write(log, {}, {})
     LocalStore(data).replace(verdicts.FILE, protect_json({"at_us": 1, "wrong": 0}))
-    happenings.note(data, "n0", What.STARTED, "as process 7")
-    happenings.note(data, "n0", What.ENDED, "with the run")
+    timeline.note(data, "n0", What.STARTED, "as process 7")
+    timeline.note(data, "n0", What.ENDED, "with the run")
     batches.note(data, batches.Batch(1, "spark", 1, ("Rate",), 0, 1.0, 9, {}, 5, 0.0, 3))
     note(data / "live" / "status" / "Rate.0.json", "Rate/0", {"phase": "MEMBER"})
     own_number(data, "driver")

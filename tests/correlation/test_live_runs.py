@@ -109,7 +109,7 @@ def test_a_disk_that_cannot_be_written_ends_the_run_and_leaves_no_process_behind
         started.append(run.supervisor.processes[name].pid)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("unerring.runtime.happenings.note", full)
+    monkeypatch.setattr("unerring.runtime.timeline.note", full)
     with pytest.raises(DiskError, match="No space left"):
         asyncio.run(run.supervisor.run())
     assert started

@@ -16,9 +16,9 @@ from unerring.audit.report import PROMISES, Report, RuleVerdict
 from unerring.model import Event, Persist
 from unerring.processes.messages import State, Status, Step, Taken, Undone
 from unerring.processes.roster import HISTORY
-from unerring.runtime import happenings
-from unerring.runtime.happenings import What
+from unerring.runtime import timeline
 from unerring.runtime.storage import SqliteStorage
+from unerring.runtime.timeline import What
 
 AT_US = 1_790_000_000_000_000
 CANCELLED = "repair-Standstill-7-0"
@@ -84,8 +84,8 @@ def _instances(folder: Path) -> None:
     puts = tuple((f"{one.instance}|{HISTORY}", msgspec.msgpack.encode(one)) for one in (gone, moved))
     storage.write([Persist(puts)])
     storage.close()
-    happenings.note(folder, "n1", What.VIEW, f"{MOVED}: n1/processes asks for view 1: nobody leads")
-    happenings.note(folder, "n0", What.UNDOES, f"{MOVED}: group 1 of view 0: {STILL_THERE}")
+    timeline.note(folder, "n1", What.VIEW, f"{MOVED}: n1/processes asks for view 1: nobody leads")
+    timeline.note(folder, "n0", What.UNDOES, f"{MOVED}: group 1 of view 0: {STILL_THERE}")
 
 
 def _verdicts(data: Path, made: list[Event]) -> None:

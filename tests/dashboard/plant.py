@@ -9,8 +9,8 @@ from unerring import App, run_on
 from unerring.app.folder import remember
 from unerring.log import EventLog, LogWriter
 from unerring.model import Event
-from unerring.runtime import happenings
-from unerring.runtime.happenings import What
+from unerring.runtime import timeline
+from unerring.runtime.timeline import What
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -31,6 +31,6 @@ def ended_run(data: Path, app: App, events: list[Event]) -> list[Event]:
         writer.end(0)
         writer.seal()
     remember(data, "factory.app:app")
-    happenings.note(data, "spark", What.STARTED, f"at {time.time():.0f}")
-    happenings.note(data, "spark", What.ENDED, "with the run")
+    timeline.note(data, "spark", What.STARTED, f"at {time.time():.0f}")
+    timeline.note(data, "spark", What.ENDED, "with the run")
     return made

@@ -23,9 +23,9 @@ from unerring.dashboard import Dashboard
 from unerring.dashboard.screen import screen
 from unerring.dashboard.watch import Watch
 from unerring.model import Event
-from unerring.runtime import happenings
 from unerring.runtime import os_processes as processes
-from unerring.runtime.happenings import Happenings
+from unerring.runtime import timeline
+from unerring.runtime.timeline import Timeline
 
 TOKEN = "the-right-one"
 
@@ -76,7 +76,7 @@ def test_the_status_is_the_document(run: tuple[Path, list[Event]], client: Clien
 
 
 def test_what_happened_is_told_to_who_asks_first(client: Client) -> None:
-    told = client.get("/api/happenings").json()
+    told = client.get("/api/timeline").json()
     assert [one["what"] for one in told["last"]] == ["started", "ended"]
     assert told["count"] == 2
 
@@ -227,7 +227,7 @@ def test_nothing_is_changed_without_the_token(run: tuple[Path, list[Event]], cli
         assert answer.json()["said"].startswith(f"n0 (process {victim.pid}) was killed from the dashboard")
         assert victim.wait(60) == -9
         assert processes.find(data / "processes", "n0") is None
-        assert [(one.who, one.what) for one in Happenings(data / "processes").added()] == [("n0", "killed")]
+        assert [(one.who, one.what) for one in Timeline(data / "processes").added()] == [("n0", "killed")]
         again = client.post(kill, json={"who": "n0"}, headers=mine)
         assert "does not run on this machine now" in again.json()["error"]
     finally:
@@ -281,7 +281,7 @@ def test_prometheus_reads_the_same(run: tuple[Path, list[Event]], client: Client
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     made = sum(event.stream == "Shortage" for event in run[1])
     assert f'unerring_situations_total{{stream="Shortage"}} {made}\n' in answer.text
-    assert 'unerring_happenings_total{what="started"} 1\n' in answer.text
+    assert 'unerring_timeline_total{what="started"} 1\n' in answer.text
     names = [line.split()[2] for line in answer.text.splitlines() if line.startswith("# TYPE")]
     assert len(names) == len(set(names)), "a name's samples stand together"
 
@@ -290,7 +290,7 @@ def test_the_terminal_is_enough_with_80_columns_and_24_lines(tmp_path: Path, run
     many_nodes(tmp_path)
     Writer(tmp_path, "R0").seal(7)
     for number in range(9):
-        happenings.note(tmp_path, f"R{number}/0", "died", "ended by SIGKILL " * 9)
+        timeline.note(tmp_path, f"R{number}/0", "died", "ended by SIGKILL " * 9)
     for data, wanted in ((run[0], "Standstill"), (tmp_path, "148 more")):
         console = Console(width=80, height=24)
         lines = console.render_lines(screen(RunStatus(data).look(), 80, 24), pad=False)

@@ -13,12 +13,13 @@ import pytest
 from tests.dashboard.plant import EXAMPLES, ended_run
 from unerring.app import batches
 from unerring.app.folder import FILE, Remembered, remember
-from unerring.app.status import RunStatus, happened
+from unerring.app.status import RunStatus
+from unerring.app.status import timeline as entries
 from unerring.app.why import Why
 from unerring.log import EventLog, LogWriter
 from unerring.model import TIME_MAX, CallerError, Event, protect_line, schema_of, verified_line
-from unerring.runtime import happenings, lines
-from unerring.runtime.happenings import Happenings, What
+from unerring.runtime import lines, timeline
+from unerring.runtime.timeline import Timeline, What
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +44,7 @@ def test_a_run_that_has_ended_is_told_from_its_folder(run: tuple[Path, list[Even
     assert told["situations"]["total"] == len(made)
     assert {name: count for name, count in told["situations"]["by_stream"].items() if count} == dict(counts)
     assert sum(one["events"] for one in told["streams"].values() if one["kind"] == "primary") == 1_500
-    assert [one["what"] for one in told["happenings"]["last"]] == ["started", "ended"]
+    assert [one["what"] for one in told["timeline"]["last"]] == ["started", "ended"]
     rules = {node["name"]: node["level"] for node in told["tree"]["nodes"] if node["role"] == "rule"}
     assert rules["Shortage"] > rules["StorageDivision"] > rules["Need"] == 1
     assert {"situation": "Shortage", "process": "relieve"} in told["tree"]["reactions"]
@@ -120,19 +121,19 @@ def test_an_app_that_cannot_be_loaded_leaves_the_rest_to_see(run: tuple[Path, li
     assert told["streams"]["Shortage"]["events"] == sum(event.stream == "Shortage" for event in made)
 
 
-def test_happenings_are_appended_by_many_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_timeline_is_appended_by_many_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "BYTES_MAX", 4_000)
-    reader = Happenings(tmp_path)
-    program = "import sys; from pathlib import Path; from unerring.runtime import happenings\n"
-    program += "for n in range(200): happenings.note(Path(sys.argv[1]), sys.argv[2], 'died', str(n))"
+    reader = Timeline(tmp_path)
+    program = "import sys; from pathlib import Path; from unerring.runtime import timeline\n"
+    program += "for n in range(200): timeline.note(Path(sys.argv[1]), sys.argv[2], 'died', str(n))"
     many = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path), who]) for who in ("a", "b", "c")]
     assert [one.wait(60) for one in many] == [0, 0, 0]
     assert Counter(one.who for one in reader.added()) == {"a": 200, "b": 200, "c": 200}
     for number in range(200):
-        happenings.note(tmp_path, "d", What.DIED, str(number))
-    assert (tmp_path / happenings.FILE).stat().st_size < 5_000
-    assert len([one for one in Happenings(tmp_path).added() if one.who == "d"]) < 200, "the oldest are gone"
-    with (tmp_path / happenings.FILE).open("ab") as file:
+        timeline.note(tmp_path, "d", What.DIED, str(number))
+    assert (tmp_path / timeline.FILE).stat().st_size < 5_000
+    assert len([one for one in Timeline(tmp_path).added() if one.who == "d"]) < 200, "the oldest are gone"
+    with (tmp_path / timeline.FILE).open("ab") as file:
         file.write(b'{"half a li')
     assert reader.added()[-1].said == "199"
 
@@ -140,30 +141,30 @@ def test_happenings_are_appended_by_many_and_bounded(tmp_path: Path, monkeypatch
 def test_what_happened_is_counted_whole_and_held_within_bounds(
     tmp_path: Path, run: tuple[Path, list[Event]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(happened, "HELD_MAX", 50)
+    monkeypatch.setattr(entries, "HELD_MAX", 50)
     data = run[0]
     status = RunStatus(data)
     for number in range(120):
         if number % 2 == 0:
-            happenings.note(data, "r/0", What.LEADS, str(number))
+            timeline.note(data, "r/0", What.LEADS, str(number))
         if number % 10 == 0:
             status.look()
-    told = status.look()["happenings"]
+    told = status.look()["timeline"]
     assert told["counts"] == {"started": 1, "ended": 1, "leads": 60}
     assert told["count"] == 62
-    assert [one.said for one in status.happened.all] == [str(number) for number in range(20, 120, 2)]
-    happenings.note_start(data, "spark", "again")
-    assert status.look()["happenings"]["counts"].get("died") is None, "it had ended"
-    happenings.note_start(data, "spark", "and again")
-    assert status.look()["happenings"]["counts"]["died"] == 1, "nobody saw it end"
+    assert [one.said for one in status.timeline.all] == [str(number) for number in range(20, 120, 2)]
+    timeline.note_start(data, "spark", "again")
+    assert status.look()["timeline"]["counts"].get("died") is None, "it had ended"
+    timeline.note_start(data, "spark", "and again")
+    assert status.look()["timeline"]["counts"]["died"] == 1, "nobody saw it end"
 
 
 def test_a_file_that_was_turned_twice_is_not_taken_for_the_first(tmp_path: Path) -> None:
     """The number of a file that is gone is given to the next one, which may be shorter than what was read."""
-    path = tmp_path / happenings.FILE
-    happenings.note(tmp_path, "a", What.DIED, "long " * 99)
+    path = tmp_path / timeline.FILE
+    timeline.note(tmp_path, "a", What.DIED, "long " * 99)
     kept = path.stat().st_ino
-    reader = Happenings(tmp_path)
+    reader = Timeline(tmp_path)
     assert len(reader.added()) == 1
     line = verified_line(path.read_bytes().rstrip(), "").replace(b"long ", b"").replace(b'"at_us":1', b'"at_us":2')
     path.write_bytes(protect_line(line) + b"\n")  # in place: the same number, another file
@@ -173,10 +174,10 @@ def test_a_file_that_was_turned_twice_is_not_taken_for_the_first(tmp_path: Path)
 
 def test_a_reader_loses_nothing_when_the_file_is_turned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "BYTES_MAX", 4_000)
-    reader = Happenings(tmp_path)
+    reader = Timeline(tmp_path)
     found = []
     for number in range(400):
-        happenings.note(tmp_path, "d", What.DIED, str(number))
+        timeline.note(tmp_path, "d", What.DIED, str(number))
         if number % 7 == 0:
             found += reader.added()
     assert [one.said for one in found + reader.added()] == [str(number) for number in range(400)]

@@ -144,7 +144,7 @@ def test_every_view_says_what_the_document_says(ended: Served, page: Any) -> Non
     assert page.inner_text(".promise:nth-of-type(2) .chip.good") == "✓ audit: nothing is wrong"
 
     ended.go(page, "timeline")
-    until(lambda: page.locator("#happening-rows .row").count() == told["happenings"]["count"], "all are listed")
+    until(lambda: page.locator("#timeline-rows .row").count() == told["timeline"]["count"], "all are listed")
 
 
 def test_each_compensation_names_what_it_undoes(ended: Served, page: Any) -> None:

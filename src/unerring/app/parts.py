@@ -20,11 +20,11 @@ import msgspec
 
 from unerring.app.metrics import Metrics
 from unerring.model import CallerError, InvariantBreach, LogError, PeerError, UnerringError, WorldError, verified_json
-from unerring.runtime import happenings
-from unerring.runtime.happenings import What
+from unerring.runtime import timeline
 from unerring.runtime.live.hosting import note
 from unerring.runtime.os_processes import began_at
 from unerring.runtime.restarts import GivenUp, Restarts, RestartsConfig
+from unerring.runtime.timeline import What
 
 FILE: Final = "parts.json"
 SILENT_S: Final = 10.0
@@ -154,7 +154,7 @@ class Parts:
         self._say(f"{name} failed and is started again in {pause_s:.1f} s: {part.why}")
         if self._data is not None:
             with contextlib.suppress(OSError):
-                happenings.note(self._data, name, What.RESTARTED, part.why)
+                timeline.note(self._data, name, What.RESTARTED, part.why)
         return pause_s
 
     def end(self, error: BaseException) -> None:

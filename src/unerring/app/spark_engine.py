@@ -23,10 +23,10 @@ from unerring.pipeline import jvm
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.session import SparkConfig, is_started, own_sentence, sentence_of, start
 from unerring.pipeline.versions import agree
-from unerring.runtime import happenings
-from unerring.runtime.happenings import What
+from unerring.runtime import timeline
 from unerring.runtime.os_processes import own_number
 from unerring.runtime.restarts import GivenUp
+from unerring.runtime.timeline import What
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,7 +111,7 @@ class SparkEngine:
         self._create_log()
         if self.standby is None:
             own_number(self.data, batches.DRIVER)
-            happenings.note_start(self.data, batches.DRIVER, f"as process {os.getpid()}")
+            timeline.note_start(self.data, batches.DRIVER, f"as process {os.getpid()}")
         self._spark = self._start_spark(say)
         for view in self.views:
             say(f"starting level {view.level.number}: {', '.join(plan.name for plan in view.level.plans)}")
@@ -173,7 +173,7 @@ class SparkEngine:
         if self._owns_spark:
             jvm.end(self._spark)
         if self._queries and self.standby is None:
-            happenings.note(self.data, batches.DRIVER, What.ENDED, "with the run")
+            timeline.note(self.data, batches.DRIVER, What.ENDED, "with the run")
 
     def take_over(self, after_us: int) -> None:
         """Let these rules follow those that made the folder, from a time that they agree on."""

@@ -51,7 +51,7 @@ async def _run(
     given: str,
 ) -> None:
     from unerring.processes.config import ClusterBounds
-    from unerring.runtime import happenings
+    from unerring.runtime import timeline
     from unerring.runtime.links import LinksConfig
     from unerring.runtime.process_control import SUFFIX, control_of
     from unerring.runtime.process_node import RunningNode
@@ -59,9 +59,9 @@ async def _run(
     from unerring.runtime.services import HttpService
 
     def happens(report: Report) -> None:
-        word = happenings.REPORTED.get(report.what)
+        word = timeline.REPORTED.get(report.what)
         if word is not None:
-            happenings.note(data, name, word, report.detail)
+            timeline.note(data, name, word, report.detail)
 
     bounds = ClusterBounds(f=len(peers) // 2)
     node = RunningNode(

@@ -9,9 +9,9 @@ from typing import Final
 
 from unerring.app.status import RunStatus
 from unerring.model import CallerError
-from unerring.runtime import happenings
-from unerring.runtime.happenings import What
+from unerring.runtime import timeline
 from unerring.runtime.os_processes import find
+from unerring.runtime.timeline import What
 
 VERBS: Final = {"kill": (signal.SIGKILL, What.KILLED), "restart": (signal.SIGTERM, What.KILLED)}
 SAID: Final = {
@@ -43,7 +43,7 @@ def command(status: RunStatus, verb: str, who: str) -> str:
     if process is None:
         raise CallerError(f"{who} does not run on this machine now, so there is nothing to {verb}")
     number, what = VERBS[verb]
-    happenings.note(folder, who, what, SAID[verb])
+    timeline.note(folder, who, what, SAID[verb])
     process.signal(number)
     return f"{who} (process {process.pid}) was {SAID[verb]}; its supervisor starts it again"
 

@@ -17,7 +17,7 @@ from unerring.model import to_datetime
 
 WIDE: Final = 116
 """With so many columns, tables have all of theirs."""
-HAPPENINGS_SHOWN: Final = 8
+TIMELINE_SHOWN: Final = 8
 ROWS_SHOWN: Final = 60
 _TONES: Final = {
     "running": "green",
@@ -39,8 +39,8 @@ def screen(told: dict[str, Any], width: int = 80, height: int | None = None) -> 
     head, promises = _head(told, width), _promises(told, over)
     parts: list[RenderableType] = [head, promises]
     left = 10_000 if height is None else height - _lines(head, width) - promises.row_count
-    happened = min(len(told["happenings"]["last"]), HAPPENINGS_SHOWN if left > 28 else 4)
-    left -= happened + 2 if happened else 0
+    entries = min(len(told["timeline"]["last"]), TIMELINE_SHOWN if left > 28 else 4)
+    left -= entries + 2 if entries else 0
     wide = width >= WIDE
     streams = [{"name": name, **one} for name, one in told["streams"].items()]
     sections: list[tuple[Table, Cells, list[dict[str, Any]]]] = [
@@ -59,8 +59,8 @@ def screen(told: dict[str, Any], width: int = 80, height: int | None = None) -> 
         if len(shown) < len(rows):
             parts.append(Text(f"{len(rows) - len(shown):,} more", style="dim"))
         left -= 2 + len(shown) + (len(shown) < len(rows))
-    if happened:
-        parts += [Text(), *_happenings(told["happenings"], happened)]
+    if entries:
+        parts += [Text(), *_timeline(told["timeline"], entries)]
     return Group(*parts)
 
 
@@ -234,7 +234,7 @@ def _stream(one: dict[str, Any], width: int) -> list[RenderableType]:
     ]
 
 
-def _happenings(told: dict[str, Any], count: int) -> list[RenderableType]:
+def _timeline(told: dict[str, Any], count: int) -> list[RenderableType]:
     lines: list[RenderableType] = [Text(f"failures and elections: {told['count']:,}", style="dim")]
     for one in told["last"][-count:]:
         at = datetime.fromtimestamp(one["at_us"] / 1e6).strftime("%H:%M:%S")

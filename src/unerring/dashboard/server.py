@@ -60,7 +60,8 @@ class Dashboard:
             Route("/api/instances", _json(self._instances)),
             Route("/api/instances/{instance:path}", _json(self._instance)),
             Route("/api/graphs/{process}", _json(self._graph)),
-            Route("/api/happenings", _json(self._happenings)),
+            Route("/api/timeline", _json(self._timeline)),
+            Route("/api/happenings", _json(self._timeline)),  # its old name, for one release
             Route("/api/commands/{verb}", _json(self._command), methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
@@ -97,10 +98,10 @@ class Dashboard:
     async def _status(self, request: Request) -> Any:
         return await self.watch.look()
 
-    async def _happenings(self, request: Request) -> Any:
+    async def _timeline(self, request: Request) -> Any:
         if not self.watch.document:
             await self.watch.look()
-        return {"count": self.status.happened.count, "last": self.status.happened.all}
+        return {"count": self.status.timeline.count, "last": self.status.timeline.all}
 
     async def _situations(self, request: Request) -> Any:
         asked = request.query_params
@@ -152,7 +153,7 @@ class Dashboard:
     async def _instance(self, request: Request) -> Any:
         instance = request.path_params["instance"]
         told = await asyncio.to_thread(self.status.instances.show, instance)
-        return {**told, "happened": self.status.happened.about(instance)}
+        return {**told, "timeline": self.status.timeline.about(instance)}
 
     async def _graph(self, request: Request) -> Any:
         name = request.path_params["process"]

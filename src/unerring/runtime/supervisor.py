@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from unerring.model import DiskError
-from unerring.runtime import happenings
 from unerring.runtime import os_processes as processes
-from unerring.runtime.happenings import What
+from unerring.runtime import timeline
 from unerring.runtime.os_processes import Process
 from unerring.runtime.restarts import EXIT_FINAL, GivenUp, Restarts, RestartsConfig, last_words
+from unerring.runtime.timeline import What
 
 
 class Supervisor:
@@ -70,7 +70,7 @@ class Supervisor:
         await asyncio.gather(*(process.end() for process in self.processes.values()))
         with contextlib.suppress(OSError):
             for name in self.processes:
-                happenings.note(self.folder, name, What.ENDED, "with the run")
+                timeline.note(self.folder, name, What.ENDED, "with the run")
 
     def check(self) -> None:
         """Raise, as a sentence, why a process cannot be kept."""
@@ -101,10 +101,10 @@ class Supervisor:
             adopted = process is not None
             process = self.processes[name] = process or await self._start(name)
             if not adopted:
-                happenings.note(self.folder, name, What.STARTED, f"as process {process.pid}")
+                timeline.note(self.folder, name, What.STARTED, f"as process {process.pid}")
             began_s = loop.time()
             await process.wait()
-            happenings.note(self.folder, name, What.DIED, f"process {process.pid} {process.ending}".rstrip())
+            timeline.note(self.folder, name, What.DIED, f"process {process.pid} {process.ending}".rstrip())
             self.restarts += 1
             pause_s = tries.failed(loop.time() - began_s)
             if process.code == EXIT_FINAL:

@@ -12,7 +12,7 @@
 | situations | how many, by stream |
 | processes | process nodes, and instances by status |
 | channels | the ledger of every producer's epochs |
-| happenings | failures and elections, on one time line |
+| timeline | failures and elections, on one time line |
 | audit | the verdict, if there was an audit |
 """
 
@@ -29,10 +29,10 @@ from unerring.app import ledgers
 from unerring.app.folder import LOG, run_in
 from unerring.app.inputs import WAITS_US, Wait, rules_in, waits_of, watermarks_of
 from unerring.app.parts import channel_part, parts_in
-from unerring.app.status.happened import Happened
 from unerring.app.status.instances import Instances
 from unerring.app.status.levels import Levels
 from unerring.app.status.streams import Streams
+from unerring.app.status.timeline import RunTimeline
 from unerring.app.status.tree import tree_of
 from unerring.app.verdicts import verdict_in
 from unerring.model import SECOND_US, CallerError, LogError, UnerringError
@@ -63,7 +63,7 @@ class RunStatus:
         self.levels = Levels(self.data)
         self.instances = Instances(self.actions_folder)
         self._grown: tuple[Topology | None, dict[str, Any]] | None = None
-        self.happened = Happened(dict.fromkeys(self._folders()))
+        self.timeline = RunTimeline(dict.fromkeys(self._folders()))
 
     @property
     def actions_folder(self) -> Path:
@@ -120,11 +120,11 @@ class RunStatus:
             "situations": self.streams.situations(now_us),
             "processes": self.instances.look(),
             "channels": self._channels(),
-            "happenings": self.happened.look(),
+            "timeline": self.timeline.look(),
             "audit": self._told(lambda: verdict_in(self.data), {"situations": None, "processes": None, "page": False}),
         }
         # Nodes do not tell the view of what has ended; those who asked for one said so.
-        found["processes"]["later_views"] = self.happened.later_views
+        found["processes"]["later_views"] = self.timeline.later_views
         run = self._run(found, now_us)
         if run["state"] == "ended":
             for part in (found["live"]["processes"], found["processes"]["nodes"], found["spark"]["drivers"]):
@@ -146,7 +146,7 @@ class RunStatus:
         alive += [told for told in found["spark"]["drivers"] if told["state"] == "running" and not told["supervised"]]
         # Its own process may be all that can be told of it: on a full disk nobody writes down that it lives.
         running = bool(alive) or found["parts"]["state"] in ("running", "silent")
-        last_us = self.happened.last_us
+        last_us = self.timeline.last_us
         return {
             "data": str(self.data),
             "app": self.remembered.app if self.remembered else "",
@@ -154,7 +154,7 @@ class RunStatus:
             "version": self.remembered.version if self.remembered else "",
             "state": "running" if running else "ended",
             "alive": len(alive),
-            "since_us": self.happened.first_us,
+            "since_us": self.timeline.first_us,
             "at_us": now_us if running or last_us is None else last_us,
             "notes": [
                 *self.notes,
@@ -179,7 +179,7 @@ class RunStatus:
 
     def _damages(self) -> list[str]:
         """A sentence for each file that is not as it was written."""
-        return [*self._damaged, *filter(None, (*self.happened.damages, self.levels.damaged))]
+        return [*self._damaged, *filter(None, (*self.timeline.damages, self.levels.damaged))]
 
     def _tree(self) -> dict[str, Any]:
         there = (self.data / LIVE / clusters.FILE).exists()

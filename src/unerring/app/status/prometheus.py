@@ -37,7 +37,7 @@ HELP: Final = {
     "unerring_channel_lost_total": "Of these, declared lost.",
     "unerring_channel_pending": "Of these, neither yet.",
     "unerring_channel_duplicates_total": "Duplicates that were discarded.",
-    "unerring_happenings_total": "Failures and elections, by what happened.",
+    "unerring_timeline_total": "Failures and elections, by what happened.",
     "unerring_violations": "What the last audit found wrong, by promise.",
 }
 
@@ -87,8 +87,8 @@ def _samples(told: dict[str, Any]) -> Iterator[Sample]:
         labels = {"stream": account["stream"], "producer": account["producer"], "epoch": account["epoch"]}
         for word, kept in _ACCOUNT.items():
             yield f"unerring_channel_{word}", labels, account[kept]
-    for what, count in told["happenings"]["counts"].items():
-        yield "unerring_happenings_total", {"what": what}, count
+    for what, count in told["timeline"]["counts"].items():
+        yield "unerring_timeline_total", {"what": what}, count
     for promise, judged in (("situations", told["audit"]["situations"]), ("processes", told["audit"]["processes"])):
         if judged is not None:
             yield "unerring_violations", {"of": promise}, judged["wrong"]

@@ -18,7 +18,7 @@ const VIEWS = [
   ['processes', 'Processes', (d) => d.processes && count(d.processes.instances), processes],
   ['channels', 'Channels', (d) => d.channels && count(d.channels.accounts.length), channels],
   ['spark', 'Spark', (d) => (d.spark?.levels.length ? count(d.spark.levels.length) : ''), spark],
-  ['timeline', 'Timeline', (d) => d.happenings && count(d.happenings.count), timeline],
+  ['timeline', 'Timeline', (d) => d.timeline && count(d.timeline.count), timeline],
   ['audit', 'Audit', (d) => verdictWord(d), audit],
 ];
 

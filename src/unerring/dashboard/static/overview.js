@@ -7,7 +7,7 @@ import { balance, equation } from './channels.js';
 import { bar, chip, empty, notices, panel, spark } from './parts.js';
 import { colour, summary } from './situations.js';
 import { ask, changed, state } from './state.js';
-import { picture as happenings } from './timeline.js';
+import { picture as timelinePicture } from './timeline.js';
 import { legend, picture as tree } from './tree.js';
 
 let latest = null;
@@ -83,7 +83,7 @@ async function ensureLatest() {
 
 // The last ones in words.
 function failures() {
-  const last = state.happenings.filter((one) => ['died', 'killed', 'evicted'].includes(one.what)).slice(-4).reverse();
+  const last = state.timeline.filter((one) => ['died', 'killed', 'evicted'].includes(one.what)).slice(-4).reverse();
   return last.length ? h('ol', { class: 'latest' }, last.map((one) => h('li', { key: `${one.at_us} ${one.who}` }, h('span', { class: 'when mono' }, wallClock(one.at_us)), h('b', {}, one.who), h('span', { class: 'bad-text' }, one.what), h('span', { class: 'soft said' }, one.said)))) : null;
 }
 
@@ -104,7 +104,7 @@ export const overview = {
       h('div', { class: 'promises' }, channels(d), correlation(d), processes(d)),
       panel('Query tree', legend(), tree((name) => { location.hash = `#tree/${encodeURIComponent(name)}`; })),
       h('div', { class: 'pair-of-panels' },
-        panel('Failures', h('a', { href: '#timeline' }, 'the whole timeline'), happenings({ quiet: true, only: 'failure', tall: 22 }), failures()),
+        panel('Failures', h('a', { href: '#timeline' }, 'the whole timeline'), timelinePicture({ quiet: true, only: 'failure', tall: 22 }), failures()),
         panel('Latest situations', h('a', { href: '#situations' }, 'all, and why'),
           shown.length ? h('ol', { class: 'latest' }, shown.map((event) => h('li', { key: `${event.stream} ${event.time_us} ${event.ordinal}` }, h('span', { class: 'when mono' }, eventTime(event.time_us).slice(11)), h('span', { class: `tag ${colour(event.stream)}` }, event.stream), h('span', { class: 'pairs' }, summary(event))))) : empty(latest ? 'No situation yet.' : 'Reading the log…'))),
     ]);

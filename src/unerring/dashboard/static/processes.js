@@ -105,7 +105,7 @@ const isAction = (vertex) => !/split|join/.test(vertex.kind);
 function undoneOf(told) {
   const own = new Map((told.history?.undone || []).map((one) => [one.iid, one]));
   const aside = new Map();
-  for (const one of told.happened || []) {
+  for (const one of told.timeline || []) {
     const said = one.what === 'undoes' && /: group (\d+) of view (\d+): (.+)$/.exec(one.said);
     for (const iid of said ? said[3].split(', ') : []) aside.set(iid, { iid, vertex: iid.slice(told.now.instance.length + 1).split('/')[0], group: said[1], view: said[2], who: one.who, at_us: one.at_us });
   }
@@ -205,7 +205,7 @@ function compensations(told) {
 
 // Views that were asked for, by whom and why.
 function views(told) {
-  const asked = (told.happened || []).filter((one) => one.what === 'view');
+  const asked = (told.timeline || []).filter((one) => one.what === 'view');
   return asked.length ? [h('h3', {}, 'Views'), h('ol', { class: 'latest' }, asked.map((one) => h('li', { key: `${one.at_us} ${one.who}` },
     h('span', { class: 'when mono' }, wallClock(one.at_us)), h('span', { class: 'said' }, one.said.slice(told.now.instance.length + 2).replaceAll('/processes', '')))))] : null;
 }

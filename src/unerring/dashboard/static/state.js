@@ -8,7 +8,7 @@ export const state = {
   trouble: null,
   tail: [], // situations that came while we watched, newest last; a sample when there are many
   tailCounts: [], // [moment, how many] for the last looks, sampled or not
-  happenings: [],
+  timeline: [],
   token: sessionStorage.getItem('token') || '',
 };
 
@@ -35,7 +35,7 @@ export function connect() {
   const source = new EventSource('/api/stream');
   source.onopen = () => {
     state.connected = state.everConnected = true;
-    readHappenings();
+    readTimeline();
     changed();
   };
   source.onerror = () => {
@@ -56,9 +56,9 @@ export function connect() {
     state.trouble = JSON.parse(event.data);
     changed();
   });
-  source.addEventListener('happenings', (event) => {
-    state.document.happenings = JSON.parse(event.data);
-    addHappenings(state.document.happenings.last);
+  source.addEventListener('timeline', (event) => {
+    state.document.timeline = JSON.parse(event.data);
+    addToTimeline(state.document.timeline.last);
     changed();
   });
   source.addEventListener('tail', (event) => {
@@ -75,21 +75,21 @@ export function connect() {
 
 const name = (one) => `${one.at_us} ${one.who} ${one.what}`;
 
-function addHappenings(more) {
-  const last = state.happenings.at(-1);
-  const seen = new Set(state.happenings.slice(-2 * more.length).map(name));
+function addToTimeline(more) {
+  const last = state.timeline.at(-1);
+  const seen = new Set(state.timeline.slice(-2 * more.length).map(name));
   const added = more.filter((one) => !seen.has(name(one)));
   if (!added.length) return;
-  state.happenings.push(...added);
-  if (last && added[0].at_us < last.at_us) state.happenings.sort((one, other) => one.at_us - other.at_us);
+  state.timeline.push(...added);
+  if (last && added[0].at_us < last.at_us) state.timeline.sort((one, other) => one.at_us - other.at_us);
   announce(added);
 }
 
-async function readHappenings() {
-  const answer = await ask('/api/happenings');
+async function readTimeline() {
+  const answer = await ask('/api/timeline');
   if (answer.last) {
-    state.happenings = answer.last;
-    addHappenings(state.document.happenings?.last || []); // what came while the answer was on its way
+    state.timeline = answer.last;
+    addToTimeline(state.document.timeline?.last || []); // what came while the answer was on its way
     changed();
   }
 }

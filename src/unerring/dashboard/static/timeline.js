@@ -56,7 +56,7 @@ function lanesOf(all) {
 }
 
 export function picture({ tall = 20, windowS = seconds, only: kind = only, quiet = false } = {}) {
-  const all = state.happenings;
+  const all = state.timeline;
   if (!all.length) return empty('Nothing has happened yet.');
   const until = state.document.run?.at_us || all.at(-1).at_us;
   const from = windowS ? until - windowS * 1e6 : all[0].at_us;
@@ -77,7 +77,7 @@ export function picture({ tall = 20, windowS = seconds, only: kind = only, quiet
   const marks = [...drawn.filter(([one]) => !loud(one)), ...drawn.filter(([one]) => loud(one))]; // what broke is on top of what mended it
   const ticks = (quiet ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]).map((part) => from + part * long);
   return h('div', { class: 'table-scroll lanes-scroll', tabindex: quiet ? null : 0, role: quiet ? null : 'region', 'aria-label': quiet ? null : 'Timeline' },
-    h('svg', { class: 'happenings', viewBox: `0 0 ${wide} ${height}`, role: 'img', 'aria-label': `Timeline of ${plural(seen.length, 'happening')}; the list below says the same` },
+    h('svg', { class: 'timeline', viewBox: `0 0 ${wide} ${height}`, role: 'img', 'aria-label': `Timeline of ${plural(seen.length, 'happening')}; the list below says the same` },
       ticks.map((us, at) => [
         h('line', { key: `g${at}`, class: 'grid', x1: x(us), x2: x(us), y1: 4, y2: height - 22 }),
         h('text', { key: `t${at}`, class: 'soft-text', x: x(us), y: height - 6, 'text-anchor': at === 0 ? 'start' : at === ticks.length - 1 ? 'end' : 'middle' }, wallClock(us)),
@@ -108,8 +108,8 @@ export const timeline = {
       label: 'What happened, the latest first', height: 30, role: 'list',
       render: (one) => [h('span', { class: 'when mono' }, wallClock(one.at_us)), h('span', { class: `sign ${one.what.replace(' ', '-')}` }, KINDS[one.what]?.[1] || '?'), h('b', { class: 'who' }, one.who), h('span', {}, KINDS[one.what]?.[2] || one.what), h('span', { class: 'soft said' }, one.said)],
     });
-    const told = state.document.happenings;
-    const listed = state.happenings.filter((one) => !only || kindOf(one) === only);
+    const told = state.document.timeline;
+    const listed = state.timeline.filter((one) => !only || kindOf(one) === only);
     patch(main, [
       ...notices(),
       panel('Failures and elections', h('span', { class: 'tools' },
@@ -117,9 +117,9 @@ export const timeline = {
         choice('How much', seconds, WINDOWS, (is) => { seconds = is; })),
         picture(),
         h('p', { class: 'legend soft' }, h('span', {}, h('i', { class: 'box alive' }), 'there'), h('span', {}, h('i', { class: 'box leading' }), 'leads'), h('span', {}, h('i', { class: 'glyph bad' }, '✕'), 'died'), h('span', {}, h('i', { class: 'glyph good' }, '▲'), 'started'), h('span', {}, h('i', { class: 'glyph' }, '◆'), 'caught up'), h('span', {}, h('i', { class: 'glyph lead' }, '●'), 'elected'), h('span', {}, h('i', { class: 'glyph' }, '◐'), 'new view'), h('span', {}, h('i', { class: 'glyph' }, '↺'), 'undone'))),
-      panel('What happened', h('span', { class: 'soft' }, Object.entries(told.counts).map(([what, number]) => `${count(number)} ${COUNTED[what] || what}`).join(', ')), h('div', { own: true, class: 'rows-here', id: 'happening-rows' })),
+      panel('What happened', h('span', { class: 'soft' }, Object.entries(told.counts).map(([what, number]) => `${count(number)} ${COUNTED[what] || what}`).join(', ')), h('div', { own: true, class: 'rows-here', id: 'timeline-rows' })),
     ]);
-    const here = document.getElementById('happening-rows');
+    const here = document.getElementById('timeline-rows');
     if (rows.element.parentNode !== here) here.append(rows.element);
     rows.show(listed.length, (index) => listed[listed.length - 1 - index], (one) => `${one.at_us} ${one.who} ${one.what}`);
   },

@@ -28,7 +28,7 @@ from unerring.model import (
     WorldError,
     protect_json,
 )
-from unerring.runtime import happenings
+from unerring.runtime import timeline
 from unerring.runtime.greeting import Identity
 from unerring.runtime.links import Links, LinksConfig
 from unerring.runtime.live.cluster import Cluster
@@ -155,9 +155,9 @@ class Host:
             sys.stderr.flush()
 
     def _happens(self, report: Report) -> None:
-        word = happenings.REPORTED.get(report.what)
+        word = timeline.REPORTED.get(report.what)
         if word is not None and self._folder is not None:
-            happenings.note(self._folder, self.name, word, report.detail)
+            timeline.note(self._folder, self.name, word, report.detail)
 
     async def _tell(self, path: Path) -> None:
         """What `unerring status` shows, a few times a second."""

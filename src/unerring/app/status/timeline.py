@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.runtime.happenings import Happening, Happenings, What
+from unerring.runtime.timeline import Entry, Timeline, What
 
 HELD_MAX: Final = 20_000
 """The last so many are held; the counts are of all."""
@@ -16,12 +16,12 @@ TOLD_MAX: Final = 300
 """The last so many are in the status document."""
 
 
-class Happened:
+class RunTimeline:
     """`all` in order of wall time, `counts` by what happened, `first_us` when it began."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
-        self._readers = [Happenings(folder) for folder in folders]
-        self.all: list[Happening] = []
+        self._readers = [Timeline(folder) for folder in folders]
+        self.all: list[Entry] = []
         self.counts: dict[str, int] = {}
         self.first_us: int | None = None
         self.later_views = 0
@@ -55,6 +55,6 @@ class Happened:
     def last_us(self) -> int | None:
         return self.all[-1].at_us if self.all else None
 
-    def about(self, instance: str) -> list[Happening]:
+    def about(self, instance: str) -> list[Entry]:
         """What process nodes said of one instance: views that were asked for, executions that were undone."""
         return [one for one in self.all if one.said.startswith(f"{instance}: ")]

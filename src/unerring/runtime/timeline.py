@@ -1,4 +1,4 @@
-"""What happened to the parts of a run, in one file of its folder: who started, died, was elected, was evicted, when.
+"""The timeline of a run, in one file of its folder: who started, died, was elected, was evicted, and when.
 
 Every process of a run appends whole lines to it, so that failures and elections are on one time line, also after the
 run.
@@ -14,7 +14,9 @@ import msgspec
 
 from unerring.runtime import lines
 
-FILE: Final = "happenings.jsonl"
+FILE: Final = "timeline.jsonl"
+OLD_FILE: Final = "happenings.jsonl"
+"""What earlier releases called it; it is still read."""
 LINE_BYTES_MAX: Final = 2000
 """Short lines are appended in one piece, whoever else does so at the time."""
 
@@ -52,7 +54,7 @@ REPORTED: Final = {
 """What machines report of themselves, and its word here."""
 
 
-class Happening(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True):
     at_us: int
     """Wall time."""
     who: str
@@ -62,28 +64,28 @@ class Happening(msgspec.Struct, frozen=True):
 
 def note(folder: Path, who: str, what: str, said: str = "") -> None:
     """Append one line."""
-    lines.append(folder / FILE, Happening(time.time_ns() // 1000, who, what, said[:LINE_BYTES_MAX]))
+    lines.append(folder / FILE, Entry(time.time_ns() // 1000, who, what, said[:LINE_BYTES_MAX]))
 
 
 def note_start(folder: Path, who: str, said: str) -> None:
     """Of one whom nobody supervises: if it was there before and did not say that it ended, it died meanwhile."""
-    before = [one for one in Happenings(folder).added() if one.who == who]
+    before = [one for one in Timeline(folder).added() if one.who == who]
     if before and before[-1].what == What.STARTED:
         note(folder, who, What.DIED, "without a word; this was seen when it was started again")
     note(folder, who, What.STARTED, said)
 
 
-class Happenings:
-    """Reads a folder's happenings, and later only what was added."""
+class Timeline:
+    """Reads a folder's timeline, and later only what was added."""
 
     def __init__(self, folder: Path) -> None:
-        self._follower = lines.Follower(folder / FILE, Happening)
+        self._followers = [lines.Follower(folder / name, Entry) for name in (OLD_FILE, FILE)]
 
-    def added(self) -> list[Happening]:
+    def added(self) -> list[Entry]:
         """Since the last call, as it was written."""
-        return self._follower.added()
+        return [entry for follower in self._followers for entry in follower.added()]
 
     @property
     def damaged(self) -> str:
         """A sentence, once a damaged line was passed over."""
-        return self._follower.damaged
+        return next((follower.damaged for follower in self._followers if follower.damaged), "")
