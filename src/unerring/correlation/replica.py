@@ -223,11 +223,9 @@ class Replica:
 
     def _process(self, now: int) -> Effects:
         """Lines 13-16, for all whole times that are complete, unless some receiver does not keep up."""
+        if self.engine is None or self.outgoing.full:
+            return self.outgoing.taken()  # nothing while it is full
         effects: Effects = []
-        if self.engine is None:
-            return self.outgoing.taken()
-        if self.outgoing.full:
-            return effects
         before = self.merge.through
         rows, through = self.merge.release()
         if through == before:
@@ -272,8 +270,8 @@ class Replica:
     def _ask_engine(self) -> Effects:
         """An asynchronous engine goes on after what this replica has of each stream."""
         made = self.made.items()
-        hand_over = HandOver({s: m.last for s, m in made}, {s: m.count for s, m in made})
-        return [Deliver(hand_over), *self.outgoing.taken(again=True)]
+        asked = Deliver(HandOver({s: m.last for s, m in made}, {s: m.count for s, m in made}))
+        return [asked, *self.outgoing.taken(again=True)]
 
     def _flush(self, now: int) -> Effects:
         """Lines 23-25."""
