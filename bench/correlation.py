@@ -1,4 +1,4 @@
-"""Correlation in the live gear: what f+1 replicas cost, and how long a failover takes. Processes on loopback.
+"""Correlation in the live engine: what f+1 replicas cost, and how long a failover takes. Processes on loopback.
 
 One W1 node with f = 0, 1 and 2. Throughput and CPU: the log is full from the beginning and the source reads it as fast
 as receivers take it; figures are of the middle part of a run, when all is warm, over all processes. Latency: from the

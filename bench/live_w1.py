@@ -1,4 +1,4 @@
-"""W1 in the live gear, for the benchmark of correlation: the app, and processes that pace events and record situations.
+"""W1 in the live engine, for the benchmark of correlation: the app, and processes that pace and record.
 
 Called as a program it is one process of such a run, `python live_w1.py DATA NAME EVENTS_PER_S PAUSE_S`. The source
 publishes so many a second, one by one, or in bursts with so long a pause between two, each with the moment at which it

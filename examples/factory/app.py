@@ -1,7 +1,7 @@
 """The factory as an application: `unerring run factory.app:app`.
 
 FACTORY_CHANNELS is what `python -m factory.producer` prints, FACTORY_SERVICES what `python -m factory.services` does.
-With FACTORY_ACTS=0 it only watches: for a second gear beside one that acts.
+With FACTORY_ACTS=0 it only watches: for a second engine beside one that acts.
 """
 
 from __future__ import annotations

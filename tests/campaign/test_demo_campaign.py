@@ -19,7 +19,7 @@ def test_the_verdict_holds(seed: int) -> None:
     assert code == 0, said
     assert verdict["holds"] is True
     assert said.count("kill -9") == 3
-    live, spark = verdict["gears"]["live"], verdict["gears"]["spark"]
+    live, spark = verdict["engines"]["live"], verdict["engines"]["spark"]
     assert live["events"] == spark["events"] == verdict["published"] == Shape.fast().events
     assert live["delivered"] == spark["delivered"] == live["perfect"]
     assert live["delivered"]["Standstill"] + live["delivered"]["Shortage"] == verdict["instances"]["completed"] > 0

@@ -1,4 +1,4 @@
-"""The live gear on real processes: replicas are killed and stopped, and what is delivered is perfect all the same."""
+"""The live engine on real processes: replicas are killed and stopped, and what is delivered is perfect all the same."""
 
 from __future__ import annotations
 

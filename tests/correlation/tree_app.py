@@ -1,4 +1,4 @@
-"""An application of three levels over one stream, for the live gear's tests."""
+"""An application of three levels over one stream, for the live engine's tests."""
 
 from __future__ import annotations
 

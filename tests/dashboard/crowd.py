@@ -43,7 +43,7 @@ def topology() -> Topology:
 
 
 def many_nodes(data: Path) -> list[str]:
-    """The live gear's part of the folder: every process has just said something."""
+    """The live engine's part of the folder: every process has just said something."""
     made = topology()
     names = [name for node in made.nodes for name in node.replicas]
     Cluster(app="nobody:knows", topology=made, addresses=dict.fromkeys(names, "127.0.0.1:1")).write(data / "live")

@@ -46,7 +46,7 @@ def unerring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capt
 
 
 def found(data: Path, peaks: dict[int, float]) -> None:
-    """Situations, as either gear leaves them in the log."""
+    """Situations, as either engine leaves them in the log."""
     from plant.app import app
 
     remember(data, ADDRESS)

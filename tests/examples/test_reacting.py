@@ -33,7 +33,7 @@ def until(acting: Acting, condition: Callable[[], bool], why: str) -> None:
 
 
 def seal(app: App, data: Path, events: list[Event]) -> None:
-    """Situations, as either gear leaves them in the log."""
+    """Situations, as either engine leaves them in the log."""
     log = EventLog(data / "log")
     for schema in app.outputs:
         writer = LogWriter(log, schema, buckets=app.buckets)

@@ -114,7 +114,7 @@ def test_removed_added_and_doubled_are_caught_with_what_shows_it(spark: SparkSes
     gone: list[dict[str, object]] = []
     rewrite(data, "Pairs", lambda rows: gone.append(rows.pop(1)))
     rewrite(data, "Misses", lambda rows: rows.insert(1, {**rows[0], "ordinal": 7}))
-    rewrite(data, "Upper", lambda rows: rows.insert(1, dict(rows[0])), rule="Upper")  # as the live gear notes it
+    rewrite(data, "Upper", lambda rows: rows.insert(1, dict(rows[0])), rule="Upper")  # as the live engine notes it
     report = audited(spark, data)
     assert counts(report) == {
         ("Pairs", "false negatives"): 1,

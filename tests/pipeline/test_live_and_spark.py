@@ -1,4 +1,4 @@
-"""Two gears, one meaning: the live gear's situations are Spark's, stamps included, and the audit finds nothing."""
+"""Two engines, one meaning: the live engine's situations are Spark's, stamps included, and the audit finds nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.timeout(600)
-def test_both_gears_seal_the_same_situations_and_the_audit_is_content(spark: SparkSession, tmp_path: Path) -> None:
+def test_both_engines_seal_the_same_situations_and_the_audit_is_content(spark: SparkSession, tmp_path: Path) -> None:
     tree = LiveTree(tmp_path / "live", events=120, seed=5)
     asyncio.run(tree.run(failures=1))
     batch = tmp_path / "spark"
@@ -39,7 +39,7 @@ def test_both_gears_seal_the_same_situations_and_the_audit_is_content(spark: Spa
         assert told.equals(wanted)
     report = Audit(tree.app, tmp_path / "live").run(spark, lambda _: None)
     assert not report.wrong, report
-    assert [(rule.stream, rule.gear) for rule in report.rules] == [(stream, "live") for stream in tree.streams]
+    assert [(rule.stream, rule.engine) for rule in report.rules] == [(stream, "live") for stream in tree.streams]
     assert all(rule.delivered for rule in report.rules)
 
 

@@ -1,4 +1,4 @@
-"""An audit of a run: the perfect run recomputed on Spark, and what either gear delivered held against it."""
+"""An audit of a run: the perfect run recomputed on Spark, and what either engine delivered held against it."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Audit:
     def _verdicts(
         self, spark: SparkSession, level: Level, plan: Plan, schema: StreamSchema, judged: Judged, scope: Scope
     ) -> list[RuleVerdict]:
-        """Of the gear that delivered the stream; one that nobody delivered lacks everything."""
+        """Of the engine that delivered the stream; one that nobody delivered lacks everything."""
         found: list[RuleVerdict] = []
         sealed = delivered_chain(self._own(level), schema)
         live = ran_live(self.data, schema.name)

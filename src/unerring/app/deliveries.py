@@ -1,4 +1,4 @@
-"""What the live gear delivered, as a chain that an audit can read: what it has sealed, and then what stands only in
+"""What the live engine delivered, as a chain that an audit can read: what it has sealed, and then what stands only in
 the application's own file yet."""
 
 from __future__ import annotations

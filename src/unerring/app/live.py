@@ -1,7 +1,7 @@
-"""Running an app in the live gear: one correlation node a rule, f+1 replicas of each, a source a stream.
+"""Running an app on the live engine: one correlation node a rule, f+1 replicas of each, a source a stream.
 
-Sources follow the event log of the run's folder, so both gears see the same events; situations are committed, position
-and effect together, in one file, and sealed into the same log from there.
+Sources follow the event log of the run's folder, so both engines see the same events. Situations are committed,
+position and effect together, in one file, and sealed into the same log from there.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def needed_after(data: Path) -> dict[str, int]:
         )
     if sources and any(node.name == SPARK for node in cluster.topology.nodes):
         raise CallerError(
-            f"{data} has rules in both gears, and its log is not cut; begin a new --data folder, and keep or remove "
+            f"{data} has rules in both engines, and its log is not cut; begin a new --data folder, and keep or remove "
             "this one as a whole"
         )
     return {

@@ -103,7 +103,7 @@ class Sink:
 
 
 def situations(data: Path, stream: str) -> list[Event]:
-    """What the live gear has delivered of a stream so far, in order: sealed, and committed but not sealed yet."""
+    """What the live engine has delivered of a stream so far, in order: sealed, and committed but not sealed yet."""
     chain = EventLog(data / "log").chain(stream)
     through_us = chain.refresh()
     sealed = list(events_of(chain.read(chain.base.from_us, through_us), chain.schema))

@@ -46,13 +46,14 @@ def verdict_in(data: Path) -> dict[str, Any]:
 def _situations(told: dict[str, Any] | None) -> dict[str, Any] | None:
     if told is None:
         return None
-    kept = ["rule", "stream", "gear", "delivered", "perfect", "counts", "notes", "through_us"]
+    kept = ["rule", "stream", "delivered", "perfect", "counts", "notes", "through_us"]
     kept += ["bins_delivered", "bins_perfect", "bins_wrong"]
     return {
         **{name: told[name] for name in ("at_us", "wrong", "from_us", "through_us", "events", "intake", "notes")},
         "intake_violations": told["intake_violations"][:WITNESSES_MAX],
         "rules": [
             {name: rule[name] for name in kept}
+            | {"engine": rule.get("engine") or rule["gear"]}  # its name in earlier releases
             | {"findings": [witness["finding"]["detail"] for witness in rule["witnesses"][:WITNESSES_MAX]]}
             for rule in told["rules"]
         ],

@@ -95,12 +95,12 @@ def explained(report: Report) -> Iterator[str]:
     """The same for a screen: one paragraph a finding, then the notes and the verdict."""
     for rule in report.rules:
         for witness in rule.witnesses:
-            yield f"{rule.stream} ({rule.gear}): {PROMISES[witness.finding.promise]}: {witness.finding.detail}"
+            yield f"{rule.stream} ({rule.engine}): {PROMISES[witness.finding.promise]}: {witness.finding.detail}"
             yield from (f"    {line}" for line in _lines(witness, report))
     for violation in (*report.intake_violations, *report.line_violations):
         yield str(violation)
     for rule in report.rules:
-        yield from (f"{rule.stream} ({rule.gear}): {note}" for note in rule.notes)
+        yield from (f"{rule.stream} ({rule.engine}): {note}" for note in rule.notes)
     yield from report.notes
     yield _word(report)
 
@@ -158,7 +158,7 @@ def _verdict(report: Report) -> str:
 def _situations(report: Report) -> str:
     head = "".join(f"<th>{escape(_PLAIN[promise])}</th>" for promise in PROMISES)
     rows = "".join(
-        f"<tr><td>{escape(rule.stream)}{_gear(report, rule)}</td><td>{rule.delivered:,}</td><td>{rule.perfect:,}</td>"
+        f"<tr><td>{escape(rule.stream)}{_engine(report, rule)}</td><td>{rule.delivered:,}</td><td>{rule.perfect:,}</td>"
         + "".join(_cell(rule.counts.get(promise, 0)) for promise in PROMISES)
         + "</tr>"
         for rule in report.rules
@@ -175,7 +175,7 @@ def _rule(report: Report, rule: RuleVerdict) -> str:
     hidden = rule.wrong - len(rule.witnesses)
     more = f'<p class="soft">… and {hidden:,} more of these kinds.</p>' if hidden > 0 else ""
     return (
-        f"<section><h2>{escape(rule.stream)}{_gear(report, rule)}</h2>"
+        f"<section><h2>{escape(rule.stream)}{_engine(report, rule)}</h2>"
         f'<p class="soft">Rule {escape(rule.rule)}, version {escape(rule.version)}; judged from '
         f"{moment(rule.from_us)} through {moment(rule.through_us)}.</p>{notes}"
         f"{over_time(rule.bins_delivered, rule.bins_perfect, rule.bins_wrong, moment(report.from_us), _end(report))}"
@@ -187,9 +187,9 @@ def _end(report: Report) -> str:
     return moment(report.through_us) if report.through_us < TIME_MAX else "the last event"
 
 
-def _gear(report: Report, rule: RuleVerdict) -> str:
-    several = len({one.gear for one in report.rules}) > 1
-    return f' <span class="soft">({escape(rule.gear)})</span>' if several else ""
+def _engine(report: Report, rule: RuleVerdict) -> str:
+    several = len({one.engine for one in report.rules}) > 1
+    return f' <span class="soft">({escape(rule.engine)})</span>' if several else ""
 
 
 def _card(witness: Witness, report: Report) -> str:

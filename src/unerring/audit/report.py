@@ -45,7 +45,7 @@ class RuleVerdict(msgspec.Struct, frozen=True):
 
     rule: str
     stream: str
-    gear: str
+    engine: str
     version: str
     from_us: int
     """What is judged are the situations after this time…"""

@@ -128,7 +128,7 @@ def _show(report: Report, console: Any) -> None:
     table.title = f"{report.app}, checked through {moment(report.through_us)}"
     for rule in report.rules:
         found = _nonzero({name: rule.counts.get(promise, 0) for promise, name in PROMISES.items()})
-        table.add_row(rule.stream, rule.gear, f"{rule.delivered:,}", f"{rule.perfect:,}", found)
+        table.add_row(rule.stream, rule.engine, f"{rule.delivered:,}", f"{rule.perfect:,}", found)
     table.columns[0].no_wrap = True
     console.print(table)
     if report.intake:

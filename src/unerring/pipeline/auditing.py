@@ -60,7 +60,7 @@ def judge_stream(
     delivered: Chain,
     judged: Judged,
     scope: Scope,
-    gear: str,
+    engine: str,
     known: Stretch | None = None,
 ) -> RuleVerdict:
     """One stream of situations beside the perfect one, which `level`'s log holds. `known`: what was found before."""
@@ -84,7 +84,7 @@ def judge_stream(
     return RuleVerdict(
         plan.name,
         delivered.name,
-        gear,
+        engine,
         plan.version,
         judged.from_us,
         through_us,

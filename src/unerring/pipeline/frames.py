@@ -30,7 +30,7 @@ def detect(
 ) -> DataFrame:
     """The situations of a rule in a DataFrame whose columns are those of the rule's stream, and `time` its event time.
 
-    Of a batch DataFrame all situations, with the stamps that every other gear would give them; a situation that only
+    Of a batch DataFrame all situations, with the stamps that every other engine would give them; a situation that only
     the end of the data decides has no time. Of a streaming one those that are final, as they become so; `lateness` is
     how late a row may come and still count. An `ordinal` column orders events of one time; without it a batch's rows
     of one time stand in their own order (a file's, where the DataFrame was not shuffled), a stream's in that of what

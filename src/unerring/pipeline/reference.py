@@ -146,12 +146,12 @@ class Reference:
 
 
 def delivered_chain(level: Level, schema: StreamSchema) -> Chain | None:
-    """What the run sealed of an output stream; None if it never did (the live gear does not)."""
+    """What the run sealed of an output stream; None if it never did (the live engine does not)."""
     log = level.log
     return None if log.declaration(schema.name) is None else log.chain(schema.name)
 
 
 def made_by_another(footer: Footer, version: str) -> bool:
-    """Whether a segment says that another version of its rule made it. The live gear notes the stream's name, since its
-    cluster is refused other rules anyway."""
+    """Whether a segment says that another version of its rule made it. The live engine notes the stream's name, since
+    its cluster is refused other rules anyway."""
     return bool(footer.rule) and footer.rule not in (version, footer.stream)

@@ -3,7 +3,7 @@
     plant ── lossy channels ──┬─▶ log ─▶ live correlation, f = 1 ─▶ situations ─▶ processes, 3 nodes ─▶ services
                               └─▶ log ─▶ Spark                   ─▶ situations
 
-Both gears watch the same plant, each with a log of its own; only the live one acts. While it runs, a leader of live
+Both engines watch the same plant, each with a log of its own; only the live one acts. While it runs, a leader of live
 correlation, a process node and the Spark driver are killed with -9. The verdict is made by an audit (verdict.py).
 """
 
@@ -23,7 +23,7 @@ import msgspec
 
 from unerring.app.application import App, load
 from unerring.app.demo import mutants
-from unerring.app.demo.gears import Gear, effects_in
+from unerring.app.demo.folders import RunFolder, effects_in
 from unerring.app.demo.parts import Part
 from unerring.app.demo.verdict import APP, PUBLISHED, FactoryVerdict
 from unerring.model import TIME_MIN, CallerError, NetworkError, protect_json
@@ -61,7 +61,7 @@ class Factory:
             )
         self.folder = folder.absolute()
         self.shape = shape
-        self.live, self.spark = Gear(self.folder / "live"), Gear(self.folder / "spark")
+        self.live, self.spark = RunFolder(self.folder / "live"), RunFolder(self.folder / "spark")
         self.running = False
         """From the first live situation to the end of its parts."""
         self.published = 0
@@ -153,8 +153,8 @@ class Factory:
         app = self._loaded
         outputs = [schema.name for schema in app.outputs]
         await self._until(lambda: self.published >= self.shape.events, "the plant's day is over")
-        self._say("the plant's day is over; both gears catch up")
-        await self._until(lambda: self.live.complete(outputs), "the live gear is complete")
+        self._say("the plant's day is over; both engines catch up")
+        await self._until(lambda: self.live.complete(outputs), "the live engine is complete")
         self._say("[green]live:[/] complete")
         await self._until(lambda: self.spark.complete(outputs), "Spark is complete")
         self._say("[green]Spark:[/] complete")
@@ -202,8 +202,8 @@ class Factory:
             await asyncio.sleep(COUNT_S)
 
     def _look(self, outputs: list[str]) -> None:
-        for gear in (self.live, self.spark):
-            gear.look(outputs)
+        for engine in (self.live, self.spark):
+            engine.look(outputs)
         self.instances = self.live.instances()
         self.effects = effects_in(self.folder / "services")
 

@@ -85,7 +85,7 @@ def _tree(factory: Factory) -> Table:
 
 
 def _in_short(factory: Factory) -> Text:
-    live, spark = (sum(gear.counts.values()) for gear in (factory.live, factory.spark))
+    live, spark = (sum(engine.counts.values()) for engine in (factory.live, factory.spark))
     ended = sum(factory.instances.values())
     return Text(
         f" events: {factory.published:,} published, {factory.lost_in_transit:,} messages lost on the way\n"
@@ -100,7 +100,7 @@ def _counters(factory: Factory) -> Table:
     for column in ("stream", "live", "Spark"):
         table.add_column(column, justify="left" if column == "stream" else "right")
     for stream in sorted({*factory.live.counts, *factory.spark.counts}):
-        table.add_row(stream, *(f"{gear.counts.get(stream, 0):,}" for gear in (factory.live, factory.spark)))
+        table.add_row(stream, *(f"{engine.counts.get(stream, 0):,}" for engine in (factory.live, factory.spark)))
     return table
 
 
@@ -124,7 +124,7 @@ def print_verdict(verdict: FactoryVerdict, factory: Factory, console: Console) -
     table.add_column("promise")
     table.add_column("what was found")
     table.add_column("kept", justify="center")
-    live, spark = verdict.gears["live"], verdict.gears["spark"]
+    live, spark = verdict.engines["live"], verdict.engines["spark"]
     situations = sum(live.delivered.values())
     table.add_row(
         "1  channels: once, in order, or told what is lost",
@@ -136,7 +136,7 @@ def print_verdict(verdict: FactoryVerdict, factory: Factory, console: Console) -
         "2  correlation: every situation exactly once",
         f"{situations:,} situations live, {sum(spark.delivered.values()):,} on Spark, "
         f"{sum(live.perfect.values()):,} in the perfect run; "
-        f"the gears {'differ' if verdict.differences else 'gave the same, stamps included'}",
+        f"the engines {'differ' if verdict.differences else 'gave the same, stamps included'}",
         _kept(verdict.correlation),
     )
     effects = ", ".join(f"{count:,} {operation}" for operation, count in sorted(verdict.effects.items()))

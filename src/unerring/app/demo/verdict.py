@@ -1,4 +1,4 @@
-"""The verdict on a run of the factory: promises 1 to 3, each with its figures, and that both gears say the same.
+"""The verdict on a run of the factory: promises 1 to 3, each with its figures, and that both engines say the same.
 
     python -m unerring.app.demo.verdict FOLDER
 
@@ -19,7 +19,7 @@ import msgspec
 
 from unerring.app.acting import PROCESSES
 from unerring.app.application import App, load
-from unerring.app.demo.gears import Gear, effects_in
+from unerring.app.demo.folders import RunFolder, effects_in
 from unerring.audit.report import PROMISES, Report
 from unerring.model import verified_json
 
@@ -30,8 +30,8 @@ LAST: Final = {"relieve": "tell_management", "repair": "tell_customers"}
 """The effect with which each process ends, once."""
 
 
-class GearVerdict(msgspec.Struct, frozen=True):
-    """What the audit found of one gear's log."""
+class EngineVerdict(msgspec.Struct, frozen=True):
+    """What the audit found of one engine's log."""
 
     events: int
     lost: int
@@ -48,9 +48,9 @@ class FactoryVerdict(msgspec.Struct, frozen=True):
     """Empty lists of violations: the promise was kept."""
 
     published: int
-    gears: dict[str, GearVerdict]
+    engines: dict[str, EngineVerdict]
     differences: list[str]
-    """Between the gears."""
+    """Between the engines."""
     instances: dict[str, int]
     """Of processes, by status."""
     interactions: int
@@ -60,16 +60,16 @@ class FactoryVerdict(msgspec.Struct, frozen=True):
     @property
     def channels(self) -> list[str]:
         """Published = delivered + declared lost, and every number accounted for."""
-        wrong = [f"{name}: {one}" for name, gear in self.gears.items() for one in gear.intake_violations]
+        wrong = [f"{name}: {one}" for name, engine in self.engines.items() for one in engine.intake_violations]
         return wrong + [
-            f"{name}: {self.published:,} were published, {gear.events:,} are in the log and {gear.lost:,} declared lost"
-            for name, gear in self.gears.items()
-            if gear.events + gear.lost != self.published
+            f"{name}: {self.published:,} published, {engine.events:,} in the log, {engine.lost:,} declared lost"
+            for name, engine in self.engines.items()
+            if engine.events + engine.lost != self.published
         ]
 
     @property
     def correlation(self) -> list[str]:
-        found = [f"{name}: {one}" for name, gear in self.gears.items() for one in gear.violations]
+        found = [f"{name}: {one}" for name, engine in self.engines.items() for one in engine.violations]
         return found + self.differences
 
     @property
@@ -80,9 +80,9 @@ class FactoryVerdict(msgspec.Struct, frozen=True):
 def judge(folder: Path, say: Callable[[str], Any]) -> FactoryVerdict:
     """Everything that can be said of a run that has ended."""
     app = load(APP)
-    live, spark = Gear(folder / "live"), Gear(folder / "spark")
-    gears = _audited(app, {"live": live.data, "spark": spark.data}, say)
-    say("comparing the gears")
+    live, spark = RunFolder(folder / "live"), RunFolder(folder / "spark")
+    engines = _audited(app, {"live": live.data, "spark": spark.data}, say)
+    say("comparing the engines")
     differences = _differences(app, live, spark)
     say("holding what the services did against what was decided, and against the situations")
     from unerring.app.process_audit import audit_processes
@@ -92,13 +92,13 @@ def judge(folder: Path, say: Callable[[str], Any]) -> FactoryVerdict:
     journals = [str(path) for path in sorted(services.glob("*.sqlite"))]
     found = audit_processes(live.data / PROCESSES, app.versions, journals)
     keep_processes(found, live.data)
-    wrong = [f"{name}: {one}" for name, gear in gears.items() for one in gear.line_violations]
+    wrong = [f"{name}: {one}" for name, engine in engines.items() for one in engine.line_violations]
     wrong += [str(violation) for violation in found.violations]
     wrong += [f"{instance} is not settled" for instance in found.unsettled]
     wrong += [f"{action} was not compared with any journal" for action in found.unseen]
     return FactoryVerdict(
         published=verified_json((folder / PUBLISHED).read_bytes(), int, str(folder / PUBLISHED)),
-        gears=gears,
+        engines=engines,
         differences=differences,
         instances=found.instances,
         interactions=found.interactions,
@@ -107,12 +107,12 @@ def judge(folder: Path, say: Callable[[str], Any]) -> FactoryVerdict:
     )
 
 
-def _audited(app: App, runs: dict[str, Path], say: Callable[[str], Any]) -> dict[str, GearVerdict]:
+def _audited(app: App, runs: dict[str, Path], say: Callable[[str], Any]) -> dict[str, EngineVerdict]:
     from unerring.app.auditing import Audit
     from unerring.app.verdicts import keep
     from unerring.pipeline.session import SparkConfig, start
 
-    found: dict[str, GearVerdict] = {}
+    found: dict[str, EngineVerdict] = {}
     audits = {name: Audit(app, data) for name, data in runs.items()}
     say("Spark starts once more, for the audit")
     log = str(next(iter(runs.values())).parent / "audit-spark.log")
@@ -128,8 +128,8 @@ def _audited(app: App, runs: dict[str, Path], say: Callable[[str], Any]) -> dict
     return found
 
 
-def _of(report: Report) -> GearVerdict:
-    return GearVerdict(
+def _of(report: Report) -> EngineVerdict:
+    return EngineVerdict(
         events=sum(report.events.values()),
         lost=sum(one.lost for one in report.intake),
         delivered={rule.stream: rule.delivered for rule in report.rules},
@@ -145,8 +145,8 @@ def _of(report: Report) -> GearVerdict:
     )
 
 
-def _differences(app: App, live: Gear, spark: Gear) -> list[str]:
-    """Situations that one gear gave and the other did not: stamps, order and payloads."""
+def _differences(app: App, live: RunFolder, spark: RunFolder) -> list[str]:
+    """Situations that one engine gave and the other did not: stamps, order and payloads."""
     wrong = []
     for schema in app.outputs:
         ours, theirs = live.delivered(schema.name), spark.delivered(schema.name)

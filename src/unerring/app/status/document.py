@@ -4,7 +4,7 @@
 |---|---|
 | run | which folder and app, by which release, and whether anything of it runs |
 | tree | the query tree: sources, rules, and what is started for which situation |
-| live | the live gear's processes: leaders, incarnations, queues, lag; the membership record |
+| live | the live engine's processes: leaders, incarnations, queues, lag; the membership record |
 | parts | what works in the run's own process (channels, reactions, levels), and what was started again |
 | inputs | each stream's watermark and its age; which rule waits for which stream |
 | spark | drivers, and each level's micro-batches: rate, lag, state |

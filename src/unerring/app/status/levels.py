@@ -25,8 +25,8 @@ class Levels:
         return self._batches.damaged
 
     def look(self, processes: list[dict[str, Any]], inputs: Mapping[str, int]) -> dict[str, Any]:
-        """`processes`: those of the live gear, whose supervisor several drivers share. `inputs`: up to where the inputs
-        of a rule are known by now, which may be further than its last batch found them."""
+        """`processes`: those of the live engine, whose supervisor several drivers share. `inputs`: up to where the
+        inputs of a rule are known by now, which may be further than its last batch found them."""
         self._batches.look()
         levels = [self._level(level) for level in sorted({level for level, _ in self._batches.kept})]
         for level in levels:

@@ -43,7 +43,7 @@ def _logical(app: App) -> tuple[NodeSpec, ...]:
 
 
 def _host(node: NodeSpec, running: Topology | None) -> str:
-    """The name of the live gear's node whose replicas run it; empty where one driver of Spark does."""
+    """The name of the live engine's node whose replicas run it; empty where one driver of Spark does."""
     for other in () if running is None else running.nodes:
         if set(node.outputs) <= set(other.outputs) if node.outputs else other.name == node.name:
             return other.name

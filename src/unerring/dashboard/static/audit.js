@@ -52,8 +52,8 @@ function situations(told) {
   return [
     said(wrong, 'Every situation was delivered exactly once, as in a run without failures.'),
     h('p', { class: 'soft' }, `The perfect run was recomputed from ${plural(sum(told.events), 'event')}${eventTime(told.through_us) === '–' ? '' : ` through ${eventTime(told.through_us)}`}; judged ${wallTime(told.at_us)}.`),
-    table(2, ['situation', 'engine', 'delivered', 'perfect run', ...Object.values(NAMES), 'verdict'], told.rules.map((rule) => h('tr', { key: `${rule.stream} ${rule.gear}`, 'data-rule': rule.stream },
-      h('th', { scope: 'row' }, rule.stream), h('td', {}, rule.gear), number(rule.delivered), number(rule.perfect), Object.keys(NAMES).map((name) => number(broken(rule, name), true)), judgement(sum(rule.counts))))),
+    table(2, ['situation', 'engine', 'delivered', 'perfect run', ...Object.values(NAMES), 'verdict'], told.rules.map((rule) => h('tr', { key: `${rule.stream} ${rule.engine}`, 'data-rule': rule.stream },
+      h('th', { scope: 'row' }, rule.stream), h('td', {}, rule.engine), number(rule.delivered), number(rule.perfect), Object.keys(NAMES).map((name) => number(broken(rule, name), true)), judgement(sum(rule.counts))))),
     found(told.rules.flatMap((rule) => rule.findings.map((one) => `${rule.stream}: ${one}`))),
     [...told.notes, ...new Set(told.rules.flatMap((rule) => rule.notes))].map((note) => h('p', { class: 'soft', key: note }, note)),
   ];

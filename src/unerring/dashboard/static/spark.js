@@ -1,4 +1,4 @@
-// The gear for volume: its drivers, and each level's micro-batches.
+// The engine for volume: its drivers, and each level's micro-batches.
 
 import { h, patch } from './dom.js';
 import { bytes, count, eventTime, plural, rate, seconds, wallClock } from './format.js';

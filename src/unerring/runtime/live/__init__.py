@@ -1,4 +1,4 @@
-"""The live gear: one operating-system process for each replica, source and application, and a supervisor over them."""
+"""The live engine: an operating-system process for each replica, source and application, and their supervisor."""
 
 from unerring.runtime.live.cluster import Cluster
 from unerring.runtime.live.hosting import Host

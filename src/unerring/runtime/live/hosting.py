@@ -71,7 +71,7 @@ class Host:
         self._failure: BaseException | None = None
         self.links = Links(identity, codec(MESSAGE_BYTES_MAX), config, Reports(self._say))
         self._folder: Path | None = None
-        """The live gear's folder, where it is told what happens."""
+        """The live engine's folder, where it is told what happens."""
         self.driver = Driver(
             machine,
             self,

@@ -21,7 +21,7 @@ from unerring.model import TIME_MAX, TIME_MIN, Event, NetworkError, ProcessError
 from unerring.runtime import unix_sockets
 
 
-class Gear:
+class RunFolder:
     """One run's folder. Asked from several threads: one counts while another waits, and a chain is for one only."""
 
     def __init__(self, data: Path) -> None:
