@@ -2,7 +2,7 @@
 
 ```text
 UnerringError
-├── CallerError             your mistake: mend the call, the file or the configuration
+├── CallerError             your mistake: fix the call, the file or the configuration
 │   ├── ConfigError         a bound or an option that cannot be
 │   ├── SchemaError         a stream's declaration, or an event that does not fit it
 │   ├── RuleError           a rule that is wrong as written (its name and what to change)

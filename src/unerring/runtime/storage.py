@@ -203,7 +203,7 @@ class SqliteStorage:
     def _fail(self, what: str, why: object) -> DiskError:
         self._failure = f"it could not be {what}: {why}"
         return DiskError(
-            f"stable storage {self.path} could not be {what} ({why}); this replica must stop. Mend the disk, then "
+            f"stable storage {self.path} could not be {what} ({why}); this replica must stop. Fix the disk, then "
             "start it again: everything acknowledged before is there"
         )
 

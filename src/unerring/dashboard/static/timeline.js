@@ -9,7 +9,7 @@ import { changed, state } from './state.js';
 const KINDS = {
   died: ['failure', '✕', 'died'], killed: ['failure', '✕', 'killed by an operator'], evicted: ['failure', '⊘', 'evicted'],
   started: ['failure', '▲', 'started'], ended: ['failure', '■', 'ended'], restarted: ['failure', '▲', 'restarted'],
-  joins: ['failure', '◇', 'joins anew'], 'caught up': ['failure', '◆', 'caught up'],
+  joins: ['failure', '◇', 'joins again'], 'caught up': ['failure', '◆', 'caught up'],
   vote: ['election', '·', 'vote'], leads: ['election', '●', 'leads'], 'stepped down': ['election', '○', 'stepped down'],
   view: ['view', '◐', 'asks for a view'], undoes: ['view', '↺', 'compensates'],
 };

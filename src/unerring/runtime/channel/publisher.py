@@ -291,7 +291,7 @@ class AsyncPublisher(Generic[V]):
         if ahead_us > schema.max_ahead_us:
             raise SchemaError(
                 f"stream {schema.name}: a stamp {ahead_us / 1e6:g} s ahead of this clock is refused "
-                f"(max_ahead is {schema.max_ahead_us / 1e6:g} s); mend the clock or the stamp"
+                f"(max_ahead is {schema.max_ahead_us / 1e6:g} s); correct the clock or the stamp"
             )
 
     # --- what can be seen

@@ -110,7 +110,7 @@ class Correlating(Scenario):
         "two leaders at once",
         "f failed at every node at once",
         "joins at neighbouring levels at once",
-        "an evicted replica joined anew",
+        "an evicted replica joined again",
         "a replica waited for room",
         "a gap was seen",
         "a source refused for want of room",
@@ -168,7 +168,7 @@ class Correlating(Scenario):
         world.every(50 * MILLISECOND_US, lambda: self._end(world), self.faults_us + self.calm_us, self.publishing_us)
         world.every(10 * MILLISECOND_US, lambda: self._observe(world), self.faults_us)
         self._fail_now_and_then(world)
-        words = Random(f"words of links {world.seed}")  # They mend much: most seeds must do without.
+        words = Random(f"words of links {world.seed}")  # They repair much: most seeds must do without.
         world.word_us_max = words.choice((None, None, None, words.choice((1, 20, 500)) * MILLISECOND_US))
         if Random(f"strikes {world.seed}").random() < self.strikes:
             self._granted = self._caught_up(world)
@@ -434,7 +434,7 @@ class Correlating(Scenario):
 
     def safety(self, world: World) -> Iterable[Violation]:
         for report, what in (
-            ("correlation.joins_anew", "an evicted replica joined anew"),
+            ("correlation.joins_anew", "an evicted replica joined again"),
             ("correlation.gap", "a gap was seen"),
         ):
             if world.reports.get(report):
@@ -485,7 +485,7 @@ class Durable(Correlating):
     """All replicas keep what they acknowledge on disk: all of them may be down at once."""
 
     durable = True
-    must_reach = ("two leaders at once", "an evicted replica joined anew", "a gap was seen")
+    must_reach = ("two leaders at once", "an evicted replica joined again", "a gap was seen")
 
 
 @scenario("correlation-async")
@@ -551,7 +551,7 @@ class Standby(Asynchronous):
     """V's replicas are drivers of Spark: their incarnation and engine are on disk, and all may be down at once."""
 
     kept = True
-    must_reach = ("all drivers down at once", "an evicted replica joined anew", "a gap was seen")
+    must_reach = ("all drivers down at once", "an evicted replica joined again", "a gap was seen")
 
     def _fail(self, world: World) -> None:
         super()._fail(world)
