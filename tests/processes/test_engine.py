@@ -107,7 +107,7 @@ def test_a_message_finds_its_instance_by_its_key_even_when_it_comes_first() -> N
     stage.check()
 
 
-def test_parked_means_that_it_does_not_go_on_until_it_is_resumed() -> None:
+def test_what_is_held_does_not_go_on_until_it_is_resumed() -> None:
     stage = Rehearsal(order(), fakes())
     stage.start("o1", **GIVEN)
     stage.run_until(lambda: stage.effects("bank") == ["reserve"])
@@ -328,7 +328,11 @@ def test_what_an_operator_cannot_have_is_said_at_once(tmp_path: Path) -> None:
                 engine.ask("w1", "nothing")
             with pytest.raises(ProcessError, match="invalid instance id"):
                 await engine.start("waiting", "w1+child")
-            await engine.hold("w1", "the cellar is flooded")
+            with pytest.warns(DeprecationWarning, match="park is now hold"):
+                await engine.park("w1", "the cellar is flooded")
+            while engine.query("w1")["status"] != "held":
+                await asyncio.sleep(0.01)
+            assert engine.query("w1")["reason"] == "the cellar is flooded"
             await engine.cancel("w1")
             with pytest.raises(ProcessError, match="w1 was cancelled"):
                 await engine.result("w1")

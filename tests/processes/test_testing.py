@@ -81,6 +81,14 @@ def test_a_cancelled_order_leaves_nothing() -> None:
     stage.check()
 
 
+def test_the_old_name_of_hold_warns() -> None:
+    stage = Rehearsal(make(), {"stock": FAKES})
+    stage.start("o1", item="bolt")
+    with pytest.warns(DeprecationWarning, match="park is now hold"):
+        stage.park("o1")
+    stage.run_until(lambda: stage.query("o1")["status"] == "held")
+
+
 def test_what_is_missing_is_said() -> None:
     with pytest.raises(CallerError, match="has no fake for dispatch of service 'stock'"):
         Rehearsal(make(), {"stock": {"reserve": lambda item: 1}})

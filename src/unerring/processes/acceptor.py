@@ -29,6 +29,8 @@ from unerring.processes.watch import Watch
 class Acceptor:
     """Promise and accepted state are on disk before anybody hears of them; what is decided is learned again."""
 
+    __slots__ = ("_context", "_roles", "_watch", "accepted", "decided", "pages", "proposal", "view", "voted_for")
+
     def __init__(self, context: Context, watch: Watch, roles: Roles, records: Mapping[str, bytes]) -> None:
         self._context = context
         self._watch = watch

@@ -14,6 +14,8 @@ from unerring.processes.messages import Answer, BackupLog, Intent, Outcome, Repl
 class Backups:
     """One at a time, of the accepted state."""
 
+    __slots__ = ("_acceptor", "_context", "_execution_part", "_log", "execution")
+
     def __init__(
         self, context: Context, acceptor: Acceptor, execution: type[Execution], records: Mapping[str, bytes]
     ) -> None:

@@ -20,6 +20,8 @@ from unerring.processes.watch import Watch
 class Election:
     """As a candidate: the votes for this view. As a voter: one vote a view."""
 
+    __slots__ = ("_acceptor", "_context", "_inbox", "_replication", "_split", "_watch", "aborts", "votes")
+
     def __init__(
         self,
         context: Context,

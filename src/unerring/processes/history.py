@@ -75,6 +75,8 @@ class Page(msgspec.Struct, frozen=True, array_like=True):
 class Pages:
     """What of one instance's history is on disk in pages."""
 
+    __slots__ = ("_given", "_pages")
+
     def __init__(self, records: Mapping[str, bytes]) -> None:
         keys = sorted(key for key in records if key.startswith(PAST))
         self._pages = [msgspec.msgpack.decode(records[key], type=Page) for key in keys]

@@ -21,6 +21,8 @@ from unerring.processes.watch import Watch
 class Inbox:
     """What is stored here, and when it was last offered to the leader or asked for."""
 
+    __slots__ = ("_acceptor", "_asked_us", "_asks", "_context", "_offered_us", "_offers", "_watch", "mailbox")
+
     def __init__(self, context: Context, acceptor: Acceptor, watch: Watch, records: Mapping[str, bytes]) -> None:
         self._context = context
         self._acceptor = acceptor

@@ -13,6 +13,8 @@ from unerring.processes.messages import GroupLog
 class Logs:
     """Own executions that are neither in a decided lineage nor undone; each is on disk."""
 
+    __slots__ = ("_context", "kept")
+
     def __init__(self, context: Context, records: Mapping[str, bytes]) -> None:
         self._context = context
         self.kept: dict[tuple[int, int], GroupLog] = {}

@@ -13,6 +13,8 @@ from unerring.processes.messages import CHILD, Mail, State, Taken
 class Mailbox:
     """What this replica has stored for one instance, in the order of arrival."""
 
+    __slots__ = ("_bytes_max", "_mail", "_most")
+
     def __init__(self, mail: Iterable[Mail], most: int, bytes_max: int) -> None:
         self._mail = {item.id: item for item in mail}
         self._most = most

@@ -25,6 +25,19 @@ from unerring.processes.waits import due_at
 class Master:
     """At most one execution, of the group after the decided state."""
 
+    __slots__ = (
+        "_acceptor",
+        "_backups",
+        "_context",
+        "_election",
+        "_execution_part",
+        "_logs",
+        "_measured",
+        "_replication",
+        "_slot",
+        "execution",
+    )
+
     def __init__(
         self,
         context: Context,

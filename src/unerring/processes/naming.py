@@ -14,6 +14,8 @@ class Slot:
     """On disk before another replica hears of it. A slot that this replica uses itself is closed on disk by what it
     writes there: the log before the first write's request, or the state."""
 
+    __slots__ = ("_acceptor", "_context", "_naming")
+
     def __init__(self, context: Context, acceptor: Acceptor, records: Mapping[str, bytes]) -> None:
         self._context = context
         self._acceptor = acceptor

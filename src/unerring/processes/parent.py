@@ -22,6 +22,8 @@ Ends = Mapping[str, Mapping[str, Any]]
 class Parent:
     """Nothing of this is on disk: asking for a child again is the same start, and brings its end."""
 
+    __slots__ = ("_acceptor", "_asked_us", "_context", "_inbox")
+
     def __init__(self, context: Context, acceptor: Acceptor, inbox: Inbox) -> None:
         self._context = context
         self._acceptor = acceptor

@@ -71,6 +71,8 @@ def sweep(graph: Graph, grouping: Grouping, state: State, decided_in: int) -> tu
 class Recovery:
     """Own executions that are being undone, what survivors cancel for others, and who is clean."""
 
+    __slots__ = ("_acceptor", "_clean", "_context", "_logs", "_master", "_swept", "_told_us", "sweep", "undos")
+
     def __init__(self, context: Context, acceptor: Acceptor, logs: Logs, master: Master) -> None:
         self._context = context
         self._acceptor = acceptor

@@ -16,6 +16,19 @@ from unerring.processes.watch import Watch
 class Replication:
     """One state at a time; the acknowledgements are counted."""
 
+    __slots__ = (
+        "_acceptor",
+        "_context",
+        "_logs",
+        "_reached",
+        "_resend_us",
+        "_resends",
+        "_roles",
+        "_watch",
+        "acks",
+        "state",
+    )
+
     def __init__(self, context: Context, acceptor: Acceptor, watch: Watch, logs: Logs, roles: Roles) -> None:
         self._context = context
         self._acceptor = acceptor

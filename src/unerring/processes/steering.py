@@ -19,6 +19,8 @@ from unerring.processes.recovery import Recovery
 class Steering:
     """Asked by the planner before it goes on with the process itself."""
 
+    __slots__ = ("_acceptor", "_context", "_election", "_inbox", "_recovery")
+
     def __init__(
         self, context: Context, acceptor: Acceptor, election: Election, inbox: Inbox, recovery: Recovery
     ) -> None:

@@ -18,6 +18,8 @@ from unerring.processes.waits import due_at
 class Undoing:
     """Compensations that a planner sends for the whole process."""
 
+    __slots__ = ("_acceptor", "_context", "_parent", "_recovery", "undo")
+
     def __init__(self, context: Context, acceptor: Acceptor, parent: Parent, recovery: Recovery) -> None:
         self._context = context
         self._acceptor = acceptor
