@@ -15,12 +15,12 @@ import numpy as np
 from unerring.matching.kernel.columns import Array, Columns
 from unerring.matching.kernel.compilation import Functions
 from unerring.matching.kernel.lists import LONG
-from unerring.matching.kernel.lowering import Line
+from unerring.matching.kernel.lowering import STRICT, Final, Net, Wait
 from unerring.matching.kernel.outputs import Found, constant
 from unerring.matching.kernel.reading import RowReader, settled
-from unerring.matching.kernel.registers import UNBOUND, Bank, Register, View, declare, fold, sure_registers
+from unerring.matching.kernel.registers import Bank, Register, View, declare, fold, sure_registers
 from unerring.matching.kernel.scalar import Lines, Uncompiled
-from unerring.matching.kernel.state import Entries
+from unerring.matching.kernel.state import Entries, RegisterRows, keys_more, longer
 from unerring.model import TIME_MAX
 from unerring.rules import patterns as pt
 from unerring.rules.plan import PatternPlan, Selection
@@ -33,9 +33,9 @@ NEVER = 2**63 - 1
 class AbsenceSource:
     """Writes the source for one plan, or refuses it."""
 
-    def __init__(self, plan: PatternPlan, line: Line, reader: RowReader, bank: Bank) -> None:
+    def __init__(self, plan: PatternPlan, net: Net, reader: RowReader, bank: Bank) -> None:
         self.plan, self.reader, self.bank = plan, reader, bank
-        first, absent, self.within = _one_step(plan, line)
+        first, absent, self.within = _one_step(plan, net)
         self.first, self.absent = plan.variable(first), plan.variable(absent)
 
     def write(self, measures: list[Register]) -> str:
@@ -122,46 +122,37 @@ def due(first, last, through, NB, LB, QD, QK, QR, OQ):
 '''
 
 
-def _one_step(plan: PatternPlan, line: Line) -> tuple[str, str, int]:
-    element = line.elements[0]
-    fits = (
-        plan.selection is not Selection.RECENT
-        and len(line.elements) == 1
-        and line.one_path
-        and len(line.trailing) == 1
-        and line.trailing[0].kind is pt.AbsenceKind.FOLLOWED
-    )
+def _one_step(plan: PatternPlan, net: Net) -> tuple[str, str, int]:
+    match net.line() if net.one_path() and plan.selection is not Selection.RECENT else []:
+        case [Wait() as first, Final((pt.Absence(kind=pt.AbsenceKind.FOLLOWED) as absence,))]:
+            ends = [within for within in (plan.within_us, absence.within_us) if within is not None]
+            fits = first == Wait(0, first.variable, False, STRICT, ()) and bool(ends)
+        case _:
+            fits = False
     if not fits:
         raise Uncompiled("not one step and an absence")
-    absence = line.trailing[0]
-    conditions = [plan.variable(name).condition for name in (element.variables[0], absence.variable)]
+    conditions = [plan.variable(name).condition for name in (first.variable, absence.variable)]
     if not all(condition is None or of_row_alone(condition) for condition in conditions):
         raise Uncompiled("its conditions look at more than one row")
-    ends = [within for within in (plan.within_us, absence.within_us) if within is not None]
-    return element.variables[0], absence.variable, min(*ends, LONG)
+    return first.variable, absence.variable, min(*ends, LONG)
 
 
-class AbsenceMemory:
+class AbsenceMemory(RegisterRows):
     """The queue: deadline, key, number of the row, registers. `first` entries are done."""
 
     def __init__(self, bank: Bank, within: int) -> None:
-        integers, floats, states = bank.widths()
+        super().__init__(bank, 0, 64)
         self._within = within
         self.NB = np.empty(0, np.int64)
         self.LB = np.empty(0, np.int64)
         self.first = self.last = 0
         self.QD, self.QK, self.QR = (np.empty(64, np.int64) for _ in range(3))
-        self.I = np.zeros((64, integers), np.int64)
-        self.F = np.zeros((64, floats))
-        self.N = np.zeros((64, states), np.uint8)
-        self._texts = bank.texts()
         self._all_sure = len(bank.sure) == len(bank.registers)
 
     def reserve(self, keys: int) -> None:
-        if keys > len(self.NB):
-            more = max(keys, min(2 * len(self.NB), keys + (1 << 20))) - len(self.NB)
-            self.NB = np.concatenate([self.NB, np.full(more, NEVER, np.int64)])
-            self.LB = np.concatenate([self.LB, np.zeros(more, np.int64)])
+        more = keys_more(len(self.NB), keys)
+        if more:
+            self.NB, self.LB = longer(self.NB, more, NEVER), longer(self.LB, more)
 
     def step(
         self, functions: Functions, batch: Columns, key: Array, arguments: Sequence[Any], through: int, rows_before: int
@@ -175,8 +166,8 @@ class AbsenceMemory:
         queue = (self.NB, self.LB, self.QD, self.QK, self.QR)
         carried, self.first = functions["due"](self.first, self.last, through, *queue, places)
         old = places[:carried]
-        times, keys, *registers = self._blank(carried + len(rows))
-        for array, kept in zip((times, keys, *registers), (self.QD, self.QK, *self._registers()), strict=True):
+        times, keys, *registers = self._unbound(carried + len(rows))
+        for array, kept in zip((times, keys, *registers), (self.QD, self.QK, *self.registers), strict=True):
             array[:carried] = kept[old]
         np.minimum(batch.time[rows] + self._within, TIME_MAX, out=times[carried:])
         keys[carried:] = key[rows]
@@ -186,17 +177,14 @@ class AbsenceMemory:
         self._append(times[done:], keys[done:], rows[done - carried :] + rows_before, *(r[done:] for r in registers))
         return _found(times[:done], keys[:done], *(array[:done] for array in registers))
 
-    def _blank(self, count: int) -> tuple[Array, Array, Array, Array, Array]:
+    def _unbound(self, count: int) -> tuple[Array, Array, Array, Array, Array]:
         """Deadlines, keys and registers of matches, nothing bound yet."""
-        integers, floats = np.empty((count, self.I.shape[1]), np.int64), np.empty((count, self.F.shape[1]))
-        states = np.zeros((count, self.N.shape[1]), np.uint8)
+        registers = self.outputs(count)
+        registers[2][:] = 0
         if not self._all_sure:
-            integers[:], floats[:], states[:] = 0, 0.0, UNBOUND
-            integers[:, self._texts] = -1
-        return np.empty(count, np.int64), np.empty(count, np.int64), integers, floats, states
-
-    def _registers(self) -> tuple[Array, Array, Array]:
-        return self.I, self.F, self.N
+            for array, blank in zip(registers, self.blank, strict=True):
+                array[:] = blank
+        return np.empty(count, np.int64), np.empty(count, np.int64), *registers
 
     def _append(self, *fresh: Array) -> None:
         count = len(fresh[0])

@@ -14,12 +14,12 @@ import numpy as np
 from unerring.matching.kernel.columns import Array, Columns
 from unerring.matching.kernel.compilation import Functions
 from unerring.matching.kernel.lists import LONG, NEVER
-from unerring.matching.kernel.lowering import Line
+from unerring.matching.kernel.lowering import STRICT, Final, Net, Wait
 from unerring.matching.kernel.outputs import Found, constant
 from unerring.matching.kernel.reading import RowReader, settled
-from unerring.matching.kernel.registers import UNBOUND, Bank, Register, View, declare, fold, sure_registers
+from unerring.matching.kernel.registers import Bank, Register, View, declare, fold, sure_registers
 from unerring.matching.kernel.scalar import Lines, Uncompiled
-from unerring.matching.kernel.state import Entries
+from unerring.matching.kernel.state import Entries, RegisterRows, keys_more, longer
 from unerring.model import TIME_MAX
 from unerring.rules import patterns as pt
 from unerring.rules.plan import PatternPlan, Selection
@@ -37,13 +37,11 @@ CARRIED = -1
 class LatestSource:
     """Writes the source for one plan, or refuses it."""
 
-    def __init__(self, plan: PatternPlan, line: Line, reader: RowReader, bank: Bank) -> None:
+    def __init__(self, plan: PatternPlan, net: Net, reader: RowReader, bank: Bank) -> None:
         self.plan, self.reader, self.bank = plan, reader, bank
-        first, last = _two_steps(plan, line)
-        self.first, self.last = plan.variable(first), plan.variable(last)
-        ends = [
-            within for within in (plan.within_us, (line.elements[1].gap or pt.Gap()).within_us) if within is not None
-        ]
+        first, then = _two_steps(plan, net)
+        self.first, self.last = plan.variable(first.variable), plan.variable(then.variable)
+        ends = [within for within in (plan.within_us, then.gap.within_us) if within is not None]
         self.within = min(*ends, LONG) if ends else None
 
     def write(self, measures: list[Register]) -> str:
@@ -195,47 +193,38 @@ class _Named(View):
         return "O" + View.state(self, register)
 
 
-def _two_steps(plan: PatternPlan, line: Line) -> tuple[str, str]:
-    gap = line.elements[1].gap if len(line.elements) == 2 else None
-    fits = (
-        gap is not None
-        and gap.contiguity is pt.Contiguity.RELAXED
-        and gap.until is None
-        and plan.selection is Selection.RECENT
-        and line.one_path
-        and not line.trailing
-        and not line.elements[1].absences
-    )
+def _two_steps(plan: PatternPlan, net: Net) -> tuple[Wait, Wait]:
+    match net.line() if net.one_path() and plan.selection is Selection.RECENT else []:
+        case [Wait() as first, Wait() as then, Final(())]:
+            gap = pt.Gap(pt.Contiguity.RELAXED, then.gap.within_us)
+            fits = (
+                first == Wait(0, first.variable, False, STRICT, ())
+                and then == Wait(1, then.variable, False, gap, ())
+                and first.variable != then.variable
+            )
+        case _:
+            fits = False
     if not fits:
         raise Uncompiled("not two steps of which the latest wins")
-    names = line.elements[0].variables[0], line.elements[1].variables[0]
-    conditions = [plan.variable(name).condition for name in names]
-    if names[0] == names[1] or not all(condition is None or of_row_alone(condition) for condition in conditions):
+    conditions = [plan.variable(wait.variable).condition for wait in (first, then)]
+    if not all(condition is None or of_row_alone(condition) for condition in conditions):
         raise Uncompiled("its conditions look at more than one row")
-    return names
+    return first, then
 
 
-class LatestMemory:
+class LatestMemory(RegisterRows):
     """By key: a deadline and a row, and the registers of an `a` that came in an earlier batch (from row 1 on)."""
 
     def __init__(self, bank: Bank) -> None:
-        integers, floats, states = bank.widths()
+        super().__init__(bank, 0, 1)
         self.D = np.empty((0, 2), np.int64)
-        self.I = np.zeros((1, integers), np.int64)
-        self.I[0, bank.texts()] = -1
-        self.F = np.zeros((1, floats))
-        self.N = np.full((1, states), UNBOUND, np.uint8)
 
     def reserve(self, keys: int) -> None:
-        more = keys - len(self.D)
-        if more > 0:
-            more = max(keys, min(2 * len(self.D), keys + (1 << 20))) - len(self.D)
-            fresh = np.full((more, 2), NONE, np.int64)
-            fresh[:, 1] = CARRIED
-            self.D = np.concatenate([self.D, fresh])
-            self.I, self.F, self.N = (
-                np.concatenate([old, np.zeros((more, old.shape[1]), old.dtype)]) for old in (self.I, self.F, self.N)
-            )
+        more = keys_more(len(self.D), keys)
+        if more:
+            self.D = longer(self.D, more, NONE)
+            self.D[-more:, 1] = CARRIED
+            self.add_rows(more)
 
     def step(
         self, functions: Functions, batch: Columns, key: Array, arguments: Sequence[Any], through: int, rows_before: int
@@ -245,29 +234,22 @@ class LatestMemory:
         scan = functions["scan" if len(self.D) <= KEYS_CACHED else "scan_many"]
         found = int(scan(count, self.D, rows, began, key, *arguments))
         rows, began = rows[:found], began[:found]
-        keys, times = np.empty(found, np.int64), np.empty(found, np.int64)
-        out = tuple(np.empty((found, array.shape[1]), array.dtype) for array in (self.I, self.F, self.N))
-        kept = (self.I, self.F, self.N)
-        functions["capture"](found, rows, began, keys, times, *out, *kept, key, *arguments)
+        keys, times, out = np.empty(found, np.int64), np.empty(found, np.int64), self.outputs(found)
+        functions["capture"](found, rows, began, keys, times, *out, *self.registers, key, *arguments)
         until = NEVER if through >= TIME_MAX else through
-        functions["carry"](count, until, self.D, *kept, key, *arguments)
+        functions["carry"](count, until, self.D, *self.registers, key, *arguments)
         return Found(times, rows, keys, constant(0, found), *out)
 
     def entries(self, through: int) -> Entries:
         numbers = np.flatnonzero(self.D[:, 0] > (NEVER if through >= TIME_MAX else through))
-        integers = np.concatenate([self.D[numbers, :1], self.I[numbers + 1]], axis=1)
-        return Entries(numbers, integers, self.F[numbers + 1], self.N[numbers + 1])
+        integers, floats, states = self.taken(numbers + 1)
+        return Entries(numbers, np.concatenate([self.D[numbers, :1], integers], axis=1), floats, states)
 
     def load(self, entries: Entries, keys: int) -> None:
         self.D = np.empty((0, 2), np.int64)
-        self.I, self.F, self.N = self.I[:1], self.F[:1], self.N[:1]
+        self.I, self.F, self.N = self.taken(slice(1))
         self.reserve(keys)
         self.D[entries.key, 0] = entries.integers[:, 0]
         self.I[entries.key + 1] = entries.integers[:, 1:]
         self.F[entries.key + 1] = entries.floats
         self.N[entries.key + 1] = entries.states
-
-    @property
-    def bytes_per_key(self) -> float:
-        """What a key costs."""
-        return sum(array[:1].nbytes for array in (self.D, self.I, self.F, self.N))

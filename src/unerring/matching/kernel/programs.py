@@ -6,15 +6,16 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 from unerring.matching.kernel import lists, single, windows
 from unerring.matching.kernel.absence import AbsenceMemory, AbsenceSource
 from unerring.matching.kernel.joins import JoinSource
 from unerring.matching.kernel.latest import LatestMemory, LatestSource
-from unerring.matching.kernel.lowering import Final, Line, check_plan, line_of
+from unerring.matching.kernel.lowering import Final, Net, check_plan, net_of
 from unerring.matching.kernel.measures import MeasureSource, measure_function, measure_sources
 from unerring.matching.kernel.reading import RowReader
-from unerring.matching.kernel.registers import Bank
+from unerring.matching.kernel.registers import Bank, Register
 from unerring.matching.kernel.run_lists import MERGED_RUNS_MAX, RUNS_MAX, RunLists
 from unerring.matching.kernel.runs import RunsSource
 from unerring.matching.kernel.scalar import Uncompiled
@@ -69,51 +70,46 @@ def _pattern_program(plan: PatternPlan) -> Program:
     check_plan(plan)
     if len({source.schema.name for source in plan.inputs}) < len(plan.inputs):
         raise Uncompiled("it reads one stream twice")
+    net = net_of(plan.pattern)
     plain = plan.skip.kind in (SkipKind.PAST_LAST, SkipKind.TO_NEXT)
     for build in (_latest, _absence, _single) if plain else ():
         try:
-            return build(plan, line_of(plan))
+            return build(plan, net)
         except Uncompiled:
             continue  # a narrower kernel does not fit; the general one says what it lacks
-    return _runs(plan)
+    return _runs(plan, net)
 
 
-def _latest(plan: PatternPlan, line: Line) -> Program:
-    reader, bank = RowReader(plan.inputs), Bank([])
-    measures, wanted = measure_sources(plan.measures)
-    source = LatestSource(plan, line, reader, bank).write(wanted)
-    return _program("latest", source, reader, bank, measures, lambda: LatestMemory(bank), 1)
+def _latest(plan: PatternPlan, net: Net) -> Program:
+    draft = _Draft(plan)
+    writer = LatestSource(plan, net, draft.reader, draft.bank)
+    return draft.program("latest", writer, lambda: LatestMemory(draft.bank), 1)
 
 
-def _absence(plan: PatternPlan, line: Line) -> Program:
-    reader, bank = RowReader(plan.inputs), Bank([])
-    measures, wanted = measure_sources(plan.measures)
-    writer = AbsenceSource(plan, line, reader, bank)
-    return _program(
-        "absence", writer.write(wanted), reader, bank, measures, lambda: AbsenceMemory(bank, writer.within), 2
-    )
+def _absence(plan: PatternPlan, net: Net) -> Program:
+    draft = _Draft(plan)
+    writer = AbsenceSource(plan, net, draft.reader, draft.bank)
+    return draft.program("absence", writer, lambda: AbsenceMemory(draft.bank, writer.within), 2)
 
 
-def _single(plan: PatternPlan, line: Line) -> Program:
-    reader, bank = RowReader(plan.inputs), Bank([])
-    measures, wanted = measure_sources(plan.measures)
-    source = SingleSource(plan, line, reader, bank).write(wanted)
-    return _program("single run", source, reader, bank, measures, lambda: SingleMemory(bank), single.BASE)
+def _single(plan: PatternPlan, net: Net) -> Program:
+    draft = _Draft(plan)
+    writer = SingleSource(plan, net, draft.reader, draft.bank)
+    return draft.program("single run", writer, lambda: SingleMemory(draft.bank), single.BASE)
 
 
-def _runs(plan: PatternPlan) -> Program:
-    reader, bank = RowReader(plan.inputs), Bank([])
-    measures, wanted = measure_sources(plan.measures)
-    writer = RunsSource(plan, reader, bank)
-    source = writer.write(wanted)
+def _runs(plan: PatternPlan, net: Net) -> Program:
+    draft = _Draft(plan)
+    writer = RunsSource(plan, net, draft.reader, draft.bank)
     pending = [number + 1 for number, point in enumerate(writer.points) if isinstance(point, Final)]
 
     def memory() -> Memory:
-        made = RunLists(bank, pending, MERGED_RUNS_MAX if writer.merges else RUNS_MAX, writer.fan * len(writer.starts))
+        runs_max = MERGED_RUNS_MAX if writer.merges else RUNS_MAX
+        made = RunLists(draft.bank, pending, runs_max, writer.fan * len(writer.starts))
         made.wrong_skip = wrong_skip(plan)
         return made
 
-    return _program("runs", source, reader, bank, measures, memory, lists.BASE)
+    return draft.program("runs", writer, memory, lists.BASE)
 
 
 def wrong_skip(plan: PatternPlan) -> dict[int, str]:
@@ -129,42 +125,42 @@ def wrong_skip(plan: PatternPlan) -> dict[int, str]:
 def _window(plan: WindowPlan) -> Program:
     if len({source.schema.name for source in plan.inputs}) < len(plan.inputs):
         raise Uncompiled("it reads one stream twice")
-    reader, bank = RowReader(plan.inputs), Bank([])
-    measures, wanted = measure_sources(plan.measures)
-    trails = isinstance(plan.window, Trailing)
-    writer = (TrailingSource if trails else WindowSource)(plan, reader, bank)
-    source = writer.write(wanted)
+    draft, trails = _Draft(plan), isinstance(plan.window, Trailing)
+    writer = (TrailingSource if trails else WindowSource)(plan, draft.reader, draft.bank)
 
     def memory() -> Memory:
-        return RunLists(bank, [windows.OPEN], fan=writer.slots, by_length=False)
+        return RunLists(draft.bank, [windows.OPEN], fan=writer.slots, by_length=False)
 
-    return _program("trailing windows" if trails else "windows", source, reader, bank, measures, memory, lists.BASE)
+    return draft.program("trailing windows" if trails else "windows", writer, memory, lists.BASE)
 
 
 def _join(plan: JoinPlan) -> Program:
-    reader, bank = RowReader(plan.inputs), Bank([])
-    measures, wanted = measure_sources(plan.measures)
-    writer = JoinSource(plan, reader, bank)
-    source = writer.write(wanted)
-    return _program("join", source, reader, bank, measures, lambda: RunLists(bank, writer.pending), lists.BASE)
+    draft = _Draft(plan)
+    writer = JoinSource(plan, draft.reader, draft.bank)
+    return draft.program("join", writer, lambda: RunLists(draft.bank, writer.pending), lists.BASE)
 
 
-def _program(
-    kernel: str,
-    source: str,
-    reader: RowReader,
-    bank: Bank,
-    measures: tuple[MeasureSource, ...],
-    memory: Callable[[], Memory],
-    base: int,
-) -> Program:
-    """`base`: integers of an entry before its registers."""
-    source += measure_function(measures, bank)
-    if _nesting(source) > NESTING_MAX:
-        raise Uncompiled("an expression of it is nested too deep")
-    integers, floats, states = bank.widths()
-    texts = tuple(base + column for column in bank.texts())
-    return Program(kernel, source, reader, bank, measures, memory, (base + integers, floats, states), texts)
+class _Writer(Protocol):
+    """Writes the source of one kernel for one plan."""
+
+    def write(self, measures: list[Register]) -> str: ...
+
+
+class _Draft:
+    """What the kernels of a plan have in common, before one of them is chosen."""
+
+    def __init__(self, plan: PatternPlan | WindowPlan | JoinPlan) -> None:
+        self.reader, self.bank = RowReader(plan.inputs), Bank([])
+        self._measures, self._registers = measure_sources(plan.measures)
+
+    def program(self, kernel: str, writer: _Writer, memory: Callable[[], Memory], base: int) -> Program:
+        """`base`: integers of an entry before its registers."""
+        source = writer.write(self._registers) + measure_function(self._measures, self.bank)
+        if _nesting(source) > NESTING_MAX:
+            raise Uncompiled("an expression of it is nested too deep")
+        integers, floats, states = self.bank.widths()
+        widths, texts = (base + integers, floats, states), tuple(base + column for column in self.bank.texts())
+        return Program(kernel, source, self.reader, self.bank, self._measures, memory, widths, texts)
 
 
 def _nesting(source: str) -> int:

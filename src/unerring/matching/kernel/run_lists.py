@@ -11,8 +11,8 @@ from unerring.matching.kernel.columns import Array, Columns
 from unerring.matching.kernel.compilation import Functions
 from unerring.matching.kernel.lists import BASE, DEADLINE, NEVER
 from unerring.matching.kernel.outputs import OUTPUTS_MIN, Found, joined
-from unerring.matching.kernel.registers import UNBOUND, Bank
-from unerring.matching.kernel.state import Entries
+from unerring.matching.kernel.registers import Bank
+from unerring.matching.kernel.state import Entries, RegisterRows, keys_more, longer
 from unerring.model import TIME_MIN, RuleError, invariant
 
 RUNS_MAX = 1_000_000
@@ -25,7 +25,7 @@ FREE, TIMERS, FOUND, LIMIT, WRONG = range(5)
 with a skip."""
 
 
-class RunLists:
+class RunLists(RegisterRows):
     """Slot 0 is the blank that new runs are copied from; it is never in a list."""
 
     def __init__(
@@ -43,20 +43,15 @@ class RunLists:
         self._by_length = by_length
         self.wrong_skip: dict[int, str] = {}
         """What to say of a skip that leads nowhere."""
-        integers, floats, states = bank.widths()
+        super().__init__(bank, BASE, 1)
         self._pending = tuple(pending)
         """PCs that time alone turns into a match."""
-        self._texts = [column + BASE for column in bank.texts()]
         self.M = np.array([0, 0, 0, NEVER if runs_max is None else runs_max, 0], np.int64)
         self.head = np.empty(0, np.int64)
         self.count = np.empty(0, np.int64)
         self.due = np.empty(0, np.int64)
         self.following = np.empty(0, np.int64)
         self.free = np.empty(0, np.int64)
-        self.I = np.zeros((1, BASE + integers), np.int64)
-        self.I[0, self._texts] = -1
-        self.F = np.zeros((1, floats))
-        self.N = np.full((1, states), UNBOUND, np.uint8)
         self.HT = np.empty(64, np.int64)
         self.HK = np.empty(64, np.int64)
         self._grow_slots(slots)
@@ -64,10 +59,11 @@ class RunLists:
     def _grow_slots(self, slots: int) -> None:
         old = len(self.I)
         more = slots - old
-        self.I = np.concatenate([self.I, np.repeat(self.I[:1], more, axis=0)])
-        self.F = np.concatenate([self.F, np.repeat(self.F[:1], more, axis=0)])
-        self.N = np.concatenate([self.N, np.repeat(self.N[:1], more, axis=0)])
-        self.following = np.concatenate([self.following, np.full(slots - len(self.following), -1, np.int64)])
+        self.I, self.F, self.N = (
+            np.concatenate([array, np.repeat(blank, more, axis=0)])
+            for array, blank in zip(self.registers, self.blank, strict=True)
+        )
+        self.following = longer(self.following, slots - len(self.following), -1)
         free = np.empty(slots, np.int64)
         held = int(self.M[FREE])
         free[:more] = np.arange(slots - 1, old - 1, -1)
@@ -76,11 +72,10 @@ class RunLists:
         self.M[FREE] = held + more
 
     def reserve(self, keys: int) -> None:
-        if keys > len(self.head):
-            more = max(keys, min(2 * len(self.head), keys + (1 << 20))) - len(self.head)
-            self.head = np.concatenate([self.head, np.full(more, -1, np.int64)])
-            self.count = np.concatenate([self.count, np.zeros(more, np.int64)])
-            self.due = np.concatenate([self.due, np.full(more, NEVER, np.int64)])
+        more = keys_more(len(self.head), keys)
+        if more:
+            self.head, self.count = longer(self.head, more, -1), longer(self.count, more)
+            self.due = longer(self.due, more, NEVER)
 
     def step(
         self, functions: Functions, batch: Columns, key: Array, arguments: Sequence[Any], through: int, rows_before: int
@@ -92,7 +87,7 @@ class RunLists:
             out = self._out(room)
             self.M[FOUND] = 0
             lists = (self.M, self.head, self.count, self.due, self.following, self.free)
-            pool = (self.I, self.F, self.N, self.HT, self.HK)
+            pool = (*self.registers, self.HT, self.HK)
             row = int(run(len(batch), row, through, rows_before, *lists, *pool, *out, key, *arguments))
             if self.M[WRONG]:
                 raise RuleError(self.wrong_skip[int(self.M[WRONG])])
@@ -106,13 +101,7 @@ class RunLists:
         return parts[0] if len(parts) == 1 else joined(parts, [0] * len(parts))
 
     def _out(self, room: int) -> tuple[Array, ...]:
-        plain = tuple(np.empty(room, np.int64) for _ in range(4))
-        return (
-            *plain,
-            np.empty((room, self.I.shape[1] - BASE), np.int64),
-            np.empty((room, self.F.shape[1])),
-            np.empty((room, self.N.shape[1]), np.uint8),
-        )
+        return (*(np.empty(room, np.int64) for _ in range(4)), *self.outputs(room))
 
     def _enlarge(self) -> int:
         """More slots and timers; what the longest list may need of outputs."""
@@ -140,14 +129,13 @@ class RunLists:
                     keys.append(number)
                     slots.append(slot)
                 slot = int(self.following[slot])
-        return Entries(np.array(keys, np.int64), self.I[slots], self.F[slots], self.N[slots])
+        return Entries(np.array(keys, np.int64), *self.taken(slots))
 
     def load(self, entries: Entries, keys: int) -> None:
-        blank = self.I[:1], self.F[:1], self.N[:1]
         count = len(entries)
         self.I, self.F, self.N = (
-            np.concatenate([first, rest])
-            for first, rest in zip(blank, (entries.integers, entries.floats, entries.states), strict=True)
+            np.concatenate([blank, held])
+            for blank, held in zip(self.blank, (entries.integers, entries.floats, entries.states), strict=True)
         )
         self.M[:LIMIT] = 0
         self.head, self.count, self.due = (np.empty(0, np.int64) for _ in range(3))

@@ -27,8 +27,7 @@ from unerring.matching.kernel.lists import (
     STATE,
     ListSource,
 )
-from unerring.matching.kernel.lowering import Final, Option, Wait
-from unerring.matching.kernel.nets import net_of
+from unerring.matching.kernel.lowering import PLACES_MAX, Final, Net, Option, Wait, too_many
 from unerring.matching.kernel.reading import RowReader, settled
 from unerring.matching.kernel.registers import Bank, Register, View, declare, fold, leaf_in_condition
 from unerring.matching.kernel.scalar import Lines, Uncompiled, emit, hold
@@ -44,9 +43,10 @@ OPTIONS_MAX = 24
 class RunsSource(ListSource):
     """Writes the source for one plan."""
 
-    def __init__(self, plan: PatternPlan, reader: RowReader, bank: Bank) -> None:
-        self.plan, self.reader, self.bank = plan, reader, bank
-        self.net = net_of(plan.pattern)
+    def __init__(self, plan: PatternPlan, net: Net, reader: RowReader, bank: Bank) -> None:
+        self.plan, self.net, self.reader, self.bank = plan, net, reader, bank
+        if len(net.elements) > PLACES_MAX:
+            raise Uncompiled(too_many(PLACES_MAX))
         self.points: list[Option] = []
         """What a run can wait for; its PC is the place here plus one."""
         self.within = None if plan.within_us is None else min(plan.within_us, LONG)

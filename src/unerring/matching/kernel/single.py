@@ -14,12 +14,12 @@ import numpy as np
 from unerring.matching.kernel.columns import Array, Columns
 from unerring.matching.kernel.compilation import Functions
 from unerring.matching.kernel.lists import LONG
-from unerring.matching.kernel.lowering import STRICT, Line, Wait, bound
+from unerring.matching.kernel.lowering import STRICT, Final, Net, Wait
 from unerring.matching.kernel.outputs import OUTPUTS_MIN, Found, constant, joined
 from unerring.matching.kernel.reading import RowReader, settled
 from unerring.matching.kernel.registers import UNBOUND, Bank, Register, View, declare, fold, leaf_in_condition
 from unerring.matching.kernel.scalar import Lines, Uncompiled, emit, hold
-from unerring.matching.kernel.state import Entries
+from unerring.matching.kernel.state import Entries, RegisterRows, keys_more
 from unerring.model import TIME_MAX
 from unerring.rules import expressions as ex
 from unerring.rules.plan import PatternPlan, Selection
@@ -33,9 +33,9 @@ BASE = 3
 class SingleSource:
     """Writes the source for one plan, or refuses it."""
 
-    def __init__(self, plan: PatternPlan, line: Line, reader: RowReader, bank: Bank) -> None:
-        self.plan, self.line, self.reader, self.bank = plan, line, reader, bank
-        _check(plan, line)
+    def __init__(self, plan: PatternPlan, net: Net, reader: RowReader, bank: Bank) -> None:
+        self.plan, self.net, self.reader, self.bank = plan, net, reader, bank
+        _check(plan, net)
         self.lines = Lines()
 
     def write(self, measures: list[Register]) -> str:
@@ -67,7 +67,7 @@ class SingleSource:
         with lines.block("if p != 0:"):
             lines("new = 0")
             with lines.block(f"if t <= I[k, {DEADLINE}]:"):
-                for element in range(len(self.line.elements) - 1):
+                for element in range(len(self.net.elements) - 1):
                     with lines.block(f"{'el' if element else ''}if p == {element + 1}:"):
                         self._write_element(element)
             with lines.block("if new != 0:"):
@@ -77,9 +77,9 @@ class SingleSource:
         self._write_start()
 
     def _write_element(self, element: int) -> None:
-        place = self.line.elements[element]
-        again, leave, _ = bound(self.line, element)
-        options = [(f"I[k, {COUNT}] < {place.most}" if place.most else "", wait) for wait in again if place.most != 1]
+        place = self.net.elements[element]
+        again, leave, _ = self.net.bound(element)
+        options = [(f"I[k, {COUNT}] < {place.most}" if place.most else "", wait) for wait in again]
         options += [(f"I[k, {COUNT}] >= {place.least}" if place.least > 1 else "", wait) for wait in leave]
         depth = 0
         lines = self.lines
@@ -102,7 +102,7 @@ class SingleSource:
         lines = self.lines
         lines(f"I[k, {COUNT}] = {f'I[k, {COUNT}] + 1' if wait.again else '1'}")
         self._fold(wait.variable)
-        if wait.element == len(self.line.elements) - 1:
+        if wait.element == len(self.net.elements) - 1:
             self._write_output()
             lines("I[k, 0] = 0")
             # The row is the match's last: it starts nothing.
@@ -112,7 +112,7 @@ class SingleSource:
 
     def _write_start(self) -> None:
         lines = self.lines
-        first = self.line.elements[0].variables[0]
+        first = self.net.elements[0].variables[0]
         condition = self.plan.variable(first).condition
         early = condition is not None and not of_row_alone(condition)
         if early:  # what it asks of the match is asked of this one, not of the key's run before
@@ -142,7 +142,7 @@ class SingleSource:
         stream = self.reader.of_input(defined.stream)
         if defined.condition is None:
             return stream
-        start = variable == self.line.elements[0].variables[0]
+        start = variable == self.net.elements[0].variables[0]
         view = View(self.bank, "k", BASE)
         leaf = leaf_in_condition(self.bank, variable, view, self.reader.leaf, self.lines, not start)
         held = hold(emit(defined.condition, self.lines, leaf))
@@ -172,21 +172,21 @@ class SingleSource:
             lines("return i + 1")
 
 
-def _check(plan: PatternPlan, line: Line) -> None:
+def _check(plan: PatternPlan, net: Net) -> None:
     """Refuse what could have a second run or a choice."""
-    last = line.elements[-1]
+    elements = net.elements
+    names = [element.variables[0] for element in elements]
     fits = (
         plan.selection is Selection.PREFERRED
-        and len(line.elements) > 1
-        and not line.trailing
-        and last.least == last.most == 1
-        and line.elements[0].least == line.elements[0].most == 1
-        and all(len(element.variables) == 1 and element.least > 0 and not element.absences for element in line.elements)
-        and all(gap == STRICT for element in line.elements for gap in (element.gap or STRICT, element.loop_gap))
+        and len(elements) > 1
+        and all(element.least == element.most == 1 for element in (elements[0], elements[-1]))
+        and all(
+            len(element.variables) == 1 and element.least > 0 and element.loop_gap == STRICT for element in elements
+        )
+        and net.line() == [*(Wait(at, name, False, STRICT, ()) for at, name in enumerate(names)), Final(())]
     )
     if not fits:
         raise Uncompiled("not a contiguous sequence")
-    names = [element.variables[0] for element in line.elements]
     if len(set(names)) < len(names):
         raise Uncompiled("a variable stands at two places")
     asked = [_asked(plan.variable(name).condition) for name in names]
@@ -209,21 +209,16 @@ def _asked(condition: ex.Expr | None) -> list[tuple[str, str]]:
     return []
 
 
-class SingleMemory:
+class SingleMemory(RegisterRows):
     """A row of each array for each key."""
 
     def __init__(self, bank: Bank) -> None:
-        integers, floats, states = bank.widths()
-        self.I = np.zeros((0, BASE + integers), np.int64)
-        self.F = np.zeros((0, floats))
-        self.N = np.zeros((0, states), np.uint8)
+        super().__init__(bank, BASE, 0)
 
     def reserve(self, keys: int) -> None:
-        if keys > len(self.I):
-            more = max(keys, min(2 * len(self.I), keys + (1 << 20))) - len(self.I)
-            self.I, self.F, self.N = (
-                np.concatenate([old, np.zeros((more, old.shape[1]), old.dtype)]) for old in (self.I, self.F, self.N)
-            )
+        more = keys_more(len(self.I), keys)
+        if more:
+            self.add_rows(more)
 
     def step(
         self, functions: Functions, batch: Columns, key: Array, arguments: Sequence[Any], through: int, rows_before: int
@@ -232,23 +227,19 @@ class SingleMemory:
         parts: list[Found] = []
         row, found = 0, np.zeros(1, np.int64)
         while row <= len(batch):
-            rows, keys = np.empty(room, np.int64), np.empty(room, np.int64)
-            integers = np.empty((room, self.I.shape[1] - BASE), np.int64)
-            out = integers, np.empty((room, self.F.shape[1])), np.empty((room, self.N.shape[1]), np.uint8)
-            row = int(
-                functions["step"](len(batch), row, self.I, self.F, self.N, rows, keys, *out, found, key, *arguments)
-            )
+            rows, keys, out = np.empty(room, np.int64), np.empty(room, np.int64), self.outputs(room)
+            row = int(functions["step"](len(batch), row, *self.registers, rows, keys, *out, found, key, *arguments))
             count = int(found[0])
             rows = rows[:count]
-            out = tuple(array[:count] for array in out)  # type: ignore[assignment]
-            parts.append(Found(batch.time[rows], rows, keys[:count], constant(0, count), *out))
+            registers = [array[:count] for array in out]
+            parts.append(Found(batch.time[rows], rows, keys[:count], constant(0, count), *registers))
         return parts[0] if len(parts) == 1 else joined(parts, [0] * len(parts))
 
     def entries(self, through: int) -> Entries:
         numbers = np.flatnonzero((self.I[:, PLACE] != 0) & (self.I[:, DEADLINE] > through))
-        return Entries(numbers, self.I[numbers], self.F[numbers], self.N[numbers])
+        return Entries(numbers, *self.taken(numbers))
 
     def load(self, entries: Entries, keys: int) -> None:
-        self.I, self.F, self.N = self.I[:0], self.F[:0], self.N[:0]
+        self.I, self.F, self.N = self.taken(slice(0))
         self.reserve(keys)
         self.I[entries.key], self.F[entries.key], self.N[entries.key] = entries.integers, entries.floats, entries.states

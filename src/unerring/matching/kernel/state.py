@@ -17,6 +17,7 @@ from unerring.matching.kernel.columns import Array, Columns
 from unerring.matching.kernel.compilation import Functions
 from unerring.matching.kernel.keys import Interner, KeyIndex, direct_keys
 from unerring.matching.kernel.outputs import Found
+from unerring.matching.kernel.registers import UNBOUND, Bank
 from unerring.matching.outputs import key_order
 from unerring.model import ColumnType, RuleError
 
@@ -32,6 +33,49 @@ class Entries:
 
     def __len__(self) -> int:
         return len(self.key)
+
+
+class RegisterRows:
+    """What all kernels' memories are made of: rows of integers (`base` of them the kernel's own), floats and states."""
+
+    def __init__(self, bank: Bank, base: int, rows: int) -> None:
+        integers, floats, states = bank.widths()
+        self.base = base
+        blank = np.zeros((1, base + integers), np.int64)
+        blank[0, [base + column for column in bank.texts()]] = -1
+        self.blank: tuple[Array, Array, Array] = blank, np.zeros((1, floats)), np.full((1, states), UNBOUND, np.uint8)
+        """One row with nothing bound."""
+        self.I, self.F, self.N = (np.repeat(array, rows, axis=0) for array in self.blank)
+
+    @property
+    def registers(self) -> tuple[Array, Array, Array]:
+        return self.I, self.F, self.N
+
+    def add_rows(self, more: int) -> None:
+        """More rows, all zero."""
+        self.I, self.F, self.N = longer(self.I, more), longer(self.F, more), longer(self.N, more)
+
+    def outputs(self, room: int) -> tuple[Array, Array, Array]:
+        """Room for the registers of so many matches."""
+        integers, floats, states = (array.shape[1] for array in self.registers)
+        return (
+            np.empty((room, integers - self.base), np.int64),
+            np.empty((room, floats)),
+            np.empty((room, states), np.uint8),
+        )
+
+    def taken(self, rows: Any) -> tuple[Array, Array, Array]:
+        return self.I[rows], self.F[rows], self.N[rows]
+
+
+def keys_more(held: int, keys: int) -> int:
+    """How many keys' places to add where `held` are there and `keys` are needed: twice as many, but not without end."""
+    return max(keys, min(2 * held, keys + (1 << 20))) - held if keys > held else 0
+
+
+def longer(array: Array, more: int, value: int = 0) -> Array:
+    """The array with so many more places of one value."""
+    return np.concatenate([array, np.full((more, *array.shape[1:]), value, array.dtype)])
 
 
 class Memory(Protocol):
