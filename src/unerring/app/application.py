@@ -24,7 +24,7 @@ DATA: Final = "unerring-data"
 
 
 class App:
-    """Streams and rules put together. The order in which they are listed does not change what they mean."""
+    """An application: its streams, rules, processes and services. Their order in the lists does not matter."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class App:
     def situations(
         self, name: str, *, data: str | os.PathLike[str] = DATA, reader: str = "main", follow: bool = True
     ) -> Situations:
-        """`for situation in app.situations("storage"): …`, going on where this reader stopped.
+        """`for situation in app.situations("storage"): …`, continuing where this reader stopped.
 
         Without `follow` it ends with what is sealed now.
         """

@@ -88,7 +88,7 @@ class QueryTree:
 
 
 def run_on(rules: Rule | Iterable[Rule], events: Iterable[Event], through: int = TIME_MAX) -> list[Event]:
-    """All complex events that these rules make of finished streams: the whole tree, in one go.
+    """Run rules, and all rules that they read, on finished streams; return all complex events.
 
     Events of one stream and one stamp are numbered in the order in which they are given.
     """

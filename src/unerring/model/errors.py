@@ -28,7 +28,7 @@ from typing import NoReturn
 
 
 class UnerringError(Exception):
-    """Everything this package raises on purpose. The text is a sentence that says what to do."""
+    """The base of all errors of this package. The text says what is wrong and what to do."""
 
 
 class CallerError(UnerringError):
@@ -89,7 +89,7 @@ class NetworkError(WorldError):
 
 
 class MessageLoss(WorldError):
-    """Events that cannot be recovered, named exactly. `last` is None when the end is unknown (an open range)."""
+    """Events are lost for good: `first` to `last` of a producer's epoch. `last` is None if the end is unknown."""
 
     def __init__(
         self, producer: str, epoch: int, first: int, last: int | None, cause: str, producer_id: int = 0

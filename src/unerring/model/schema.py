@@ -216,7 +216,7 @@ def schema_of(declared: object) -> StreamSchema:
 
 
 def event_of(record: object, time: datetime | int, ordinal: int = 0) -> Event:
-    """The event that a record of a declared stream is at a time."""
+    """An event: a record of a declared stream, with a time."""
     schema = schema_of(record)
     payload = {column.name: getattr(record, column.name) for column in schema.columns}
     for name, value in payload.items():

@@ -28,7 +28,7 @@ B = TypeVar("B", bound="_Built")
 
 
 class Rule(Source):
-    """A rule that is built: its plan, and what it reads."""
+    """A finished rule: its plan, and the streams that it reads."""
 
     def __init__(self, plan: pl.Plan, reads: tuple[object, ...]) -> None:
         self.plan = plan
@@ -70,7 +70,7 @@ class TimedOutOutput(Source):
 
 
 def rule(name: str) -> RuleStart:
-    """Begin a rule; its name is the name of its output stream."""
+    """Begin a rule. Its name is the name of its output stream."""
     return RuleStart(name)
 
 
@@ -352,25 +352,25 @@ class JoinRule(_Built):
 
 
 def tumbling(size: Duration, offset: Duration = 0) -> pl.Tumbling:
-    """One window after the other."""
+    """Windows of length `size`, one after the other."""
     return pl.Tumbling(to_duration_us(size), to_duration_us(offset))
 
 
 def sliding(size: Duration, every: Duration) -> pl.Sliding:
-    """A window of `size`, every so often."""
+    """A window of length `size`, one every `every`."""
     return pl.Sliding(to_duration_us(size), to_duration_us(every))
 
 
 def session(gap: Duration) -> pl.Session:
-    """Events at most `gap` apart."""
+    """A window of events that are at most `gap` apart."""
     return pl.Session(to_duration_us(gap))
 
 
 def counted(size: int, every: int | None = None) -> pl.Counted:
-    """The last `size` events, every so many (default: `size`, one window after the other)."""
+    """A window of the last `size` events, every `every` events (by default `size`: one window after the other)."""
     return pl.Counted(size, size if every is None else every)
 
 
 def trailing(size: timedelta | int) -> pl.Trailing:
-    """The last `size` of time, at every moment."""
+    """A window of the last `size`, at every moment."""
     return pl.Trailing(to_duration_us(size))

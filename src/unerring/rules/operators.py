@@ -22,14 +22,14 @@ Payload = Mapping[str, Any]
 
 
 class Operator(ABC):
-    """What a user's class must be."""
+    """The base of an operator: a deterministic class of your own, one instance for each key."""
 
     deadline_us: int | None = None
     """When `on_time` is next to be called; None: not. It may change in `on_event` and `on_time`."""
 
     @abstractmethod
     def on_event(self, event: Event) -> Iterable[Payload]:
-        """One event of this key; gives the payloads of the complex events that it makes certain."""
+        """Take one event of this key; return the payloads of the complex events that it makes certain."""
 
     def on_time(self, time_us: int) -> Iterable[Payload]:
         """Merged time has passed `deadline_us` (which is None again unless this sets it)."""
@@ -41,4 +41,4 @@ class Operator(ABC):
 
     @abstractmethod
     def restore(self, state: bytes) -> None:
-        """Become the instance that gave this snapshot."""
+        """Take over the state of this snapshot."""

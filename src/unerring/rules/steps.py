@@ -172,18 +172,18 @@ def step(name: str, source: Any, condition: Operand = True) -> Step[Any]:
 
 
 def no(absent: Step[Any], within: Duration | None = None) -> Pattern:
-    """At the start of a pattern: no such event in that time before."""
+    """The start of a pattern: no such event in that time before."""
     return _absence(absent, pt.AbsenceKind.FOLLOWED, within)
 
 
 def any_of(*options: Pattern) -> Pattern:
-    """One of them; where several fit, the first is preferred."""
+    """A pattern: one of these. Where several fit, the first is preferred."""
     _check_inner(*options)
     return Pattern(lambda: pt.Alternation(tuple(option.make() for option in options)), _all_defined(options))
 
 
 def all_of(*parts: Pattern, gap: Contiguity = "relaxed") -> Pattern:
-    """All of them, in any order."""
+    """A pattern: all of these, in any order."""
     _check_inner(*parts)
     return Pattern(
         lambda: pt.Permute(tuple(part.make() for part in parts), pt.Gap(pt.Contiguity(gap))), _all_defined(parts)

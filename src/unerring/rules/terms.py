@@ -194,7 +194,7 @@ def schema_for(source: object) -> StreamSchema:
 
 
 def columns(source: type[T] | Source | StreamSchema) -> T:
-    """The columns of the row at hand, where the stream's class is not at hand: `columns(schema).celsius`."""
+    """The columns of the current row, for a stream without a class: `columns(schema).celsius`."""
     return cast("T", Row(schema_for(source), ex.HERE))
 
 
@@ -205,7 +205,7 @@ def prev(row: Source, steps: int = 1) -> Any: ...
 @overload
 def prev(row: T, steps: int = 1) -> T: ...
 def prev(row: object, steps: int = 1) -> Any:
-    """The row physically before: of the row at hand (`prev(Reading)`), or of another one (`prev(last(hot))`)."""
+    """The previous row: of the current row (`prev(Reading)`), or of another one (`prev(last(hot))`)."""
     return _shifted(row, -steps)
 
 
@@ -216,7 +216,7 @@ def next_row(row: Source, steps: int = 1) -> Any: ...
 @overload
 def next_row(row: T, steps: int = 1) -> T: ...
 def next_row(row: object, steps: int = 1) -> Any:
-    """The row physically after. On a stream it may never come: prefer `prev` from the later event."""
+    """The next row. On a stream it may never come: prefer `prev` from the later event."""
     return _shifted(row, steps)
 
 

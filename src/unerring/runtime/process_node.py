@@ -100,7 +100,7 @@ class RunningNode:
         """Those that were on disk when the node was opened."""
 
     async def open(self) -> str:
-        """Start. The answer is the address this node listens on; empty without peers."""
+        """Start the node; return the address that it listens on, empty without peers."""
         address = await self.driver.open()
         self._over_before = frozenset(self.node.finished)
         return address
@@ -111,7 +111,7 @@ class RunningNode:
         return self.driver.node
 
     def join(self, peer: str, address: str) -> None:
-        """Tell where another node of the cluster is."""
+        """Name the address of another node of the cluster."""
         self.driver.join(peer, address)
 
     async def wait(self, stopping: asyncio.Event) -> None:
@@ -119,7 +119,7 @@ class RunningNode:
         await self.driver.wait(stopping)
 
     async def close(self) -> None:
-        """Stop in order: what was promised is on disk."""
+        """Stop in order, with everything on disk."""
         await self.driver.close()
 
     async def __aenter__(self) -> Self:
@@ -149,7 +149,7 @@ class RunningNode:
     # ---- what an application does ------------------------------------------------------------------------------
 
     async def start(self, process: str, instance: str, /, **given: Any) -> None:
-        """Start an instance: when this returns it exists on a majority. The same id and input again is the same start;
+        """Start an instance. When this returns it exists on a majority. The same id and input again is the same start;
         the same id with another process or input is refused with a ProcessError."""
         start = Start(instance, process, msgspec.to_builtins(given))
         self.node.check_start(start)  # says at once what is wrong with it
@@ -182,13 +182,13 @@ class RunningNode:
         return dict(variables)
 
     async def run(self, process: str, instance: str, /, **given: Any) -> dict[str, Any]:
-        """Start and wait."""
+        """Start an instance and wait for its end; its variables."""
         await self.start(process, instance, **given)
         return await self.result(instance)
 
     async def signal(self, instance: str, channel: str, payload: Any, id: str = "", answers: str = "") -> None:
-        """A message for a receive action. The same id is the same message. `answers`: the interaction id of the request
-        that it answers; it is received only if that request counts. When this returns, f+1 replicas have it."""
+        """Send a message to a receive action. The same id is the same message. `answers`: the interaction id of the
+        request that it answers; it is received only if that request counts. When this returns, f+1 replicas have it."""
         if channel.startswith("!"):
             raise CallerError(
                 f"invalid channel {channel!r}: the channel of a signal cannot begin with '!'; operators use cancel(), "
@@ -208,8 +208,8 @@ class RunningNode:
         await self._post(instance, Mail(id or uuid.uuid4().hex, channel, value, answers))
 
     async def publish(self, channel: str, key: Any, payload: Any, id: str = "") -> None:
-        """A message for every instance that waits, now or within an hour, for this key on this channel; each gets it
-        once. When this returns, so many nodes have it that it is not lost."""
+        """Send a message to every instance that waits, now or within an hour, for this key on this channel; each gets
+        it once. When this returns, enough nodes have it that it is not lost."""
         check_message_id(id)
         value = self._message(payload)
         self._check_published(channel, value)
@@ -219,12 +219,12 @@ class RunningNode:
         await self.driver.answer(stored, f"message {message.id} was on disk")
 
     async def cancel(self, instance: str) -> None:
-        """Ask that the instance is undone. It may have ended, or be past what can be undone: see `result`."""
+        """Undo an instance. It may have ended, or be past what can be undone: see `result`."""
         self._check_known(instance)
         await self._post(instance, Mail(f"cancel-{instance}", CANCEL, None))
 
     async def hold(self, instance: str, why: str = "") -> None:
-        """Do not go on after the present group, until `resume`."""
+        """Hold an instance after its present group, until `resume`."""
         self.check_open(instance, "held")
         await self._post(instance, Mail(f"hold-{uuid.uuid4().hex}", HOLD, why or "by an operator"))
 
@@ -234,13 +234,13 @@ class RunningNode:
         await self.hold(instance, why)
 
     async def resume(self, instance: str) -> None:
-        """Go on with what is held, by an operator or because it failed."""
+        """Let a held instance continue."""
         self.check_open(instance, "resumed")
         await self._post(instance, Mail(f"resume-{uuid.uuid4().hex}", RESUME, None))
 
     async def retry(self, instance: str, step: str = "") -> None:
-        """Something was fixed: what could not be undone is asked for again now, and what is held tries again. With a
-        step, go back: undo everything from that step on, in reverse order, and go on from there."""
+        """Try again at once what could not be undone, or is held. With a step, undo everything from that step on, in
+        reverse order, and continue from there."""
         known = self.node.query(instance)
         if step:
             state = self._state(instance)
@@ -252,8 +252,8 @@ class RunningNode:
             await self.driver.do("retry", instance)
 
     async def move(self, instance: str, version: str = "") -> str:
-        """Move a running instance to another version, by default the current one. Says why if it cannot be, as far as
-        is known now; the move itself is checked again when it is decided. The answer is the version."""
+        """Move a running instance to another version, by default the current one; return the version. Raises if it
+        cannot be moved, as far as is known now; the move is checked again when it is decided."""
         state = self._state(instance)
         old = self._version(state.process, state.version)
         new = self._version(state.process, version) if version else self.node.processes[state.process]
@@ -266,7 +266,7 @@ class RunningNode:
         return new.graph.version
 
     def ask(self, instance: str, query: str) -> Any:
-        """What a query of the process says of the instance's last decided state that this node knows."""
+        """Ask a query of the process about the last decided state of an instance that this node knows."""
         if instance in self.node.finished:
             done = self.node.finished[instance]
             return self._version(done.process, done.version).answer(query, done.variables)

@@ -98,18 +98,18 @@ class Publisher(Generic[V]):
         self.close()
 
     def publish(self, value: V, *, at: datetime | int | None = None, ordinal: int | None = None) -> int:
-        """One event; waits while there is no room. Returns its sequence. `at` is its event time, by default now.
+        """Publish one event; wait while there is no room. Return its sequence. `at` is its event time, by default now.
 
         Events of one time are numbered as they come; `ordinal` is a number of your own, higher than those before.
         """
         return _LoopThread.run(self._inner.publish(value, at=at, ordinal=ordinal))
 
     def publish_many(self, values: Iterable[V], *, at: Sequence[datetime | int] | None = None) -> int:
-        """Many events, in order; waits while there is no room. Returns the last sequence."""
+        """Publish many events, in order; wait while there is no room. Return the last sequence."""
         return _LoopThread.run(self._inner.publish_many(list(values), at=at))
 
     def watermark(self, at: datetime | int | None = None) -> None:
-        """State that nothing more is published at or before a time, by default now. Rules move on."""
+        """Send a watermark: nothing more is published at or before this time, by default now."""
         _LoopThread.run(self._inner.watermark(at))
 
     def progress(self, at: datetime | int | None = None) -> None:
@@ -118,11 +118,11 @@ class Publisher(Generic[V]):
         self.watermark(at)
 
     def end(self) -> None:
-        """The stream is complete: nothing will ever follow."""
+        """End the stream: nothing will ever follow."""
         _LoopThread.run(self._inner.end())
 
     def try_publish(self, value: V, *, at: datetime | int | None = None) -> bool:
-        """One event, now or not at all: False when there is no room."""
+        """Publish one event without waiting; return False if there is no room."""
 
         async def attempt() -> bool:
             return self._inner.try_publish(value, at=at)
@@ -145,7 +145,7 @@ class Publisher(Generic[V]):
 
 
 class Subscriber(Generic[V]):
-    """Consumes a reliable channel: in order, once, or told exactly what is lost.
+    """Consumes a reliable channel: each event in order and once, or an exact report of what is lost.
 
     ```python
     with Subscriber("tcp://127.0.0.1:7000", Reading) as events:
@@ -217,7 +217,7 @@ class Subscriber(Generic[V]):
         return found
 
     def accept(self, event: Received[V]) -> None:
-        """Everything up to this event is done with, without asking for the next one."""
+        """Accept everything up to this event, without asking for the next one."""
 
         async def accept() -> None:
             self._inner.accept(event)
@@ -225,9 +225,9 @@ class Subscriber(Generic[V]):
         _LoopThread.run(accept())
 
     def batches(self) -> Iterator[Batch[V]]:
-        """Events as they came together, at least one. A batch counts as accepted when the next one is asked for.
+        """Yield batches of events, as they arrived. A batch counts as accepted when the next one is asked for.
 
-        After a loss was raised, call it again to go on.
+        After a loss was raised, call it again to continue.
         """
         inner = self._inner.batches()
 
@@ -246,7 +246,7 @@ class Subscriber(Generic[V]):
         return _LoopThread.run(look())
 
     def positions(self) -> dict[int, Position]:
-        """Up to here everything is accepted; store it with the effect, and pass it as `positions` after a restart."""
+        """Up to where everything is accepted. Store it with the effect, and pass it as `positions` after a restart."""
 
         async def look() -> dict[int, Position]:
             return self._inner.positions()
@@ -254,7 +254,7 @@ class Subscriber(Generic[V]):
         return _LoopThread.run(look())
 
     def name_of(self, producer: int) -> str:
-        """The producer's name once a heartbeat told it, its id in hexadecimal before."""
+        """The producer's name, or its id in hexadecimal before its first heartbeat."""
         return self._inner.name_of(producer)
 
     @property

@@ -114,7 +114,7 @@ class AsyncPublisher(Generic[V]):
         return self
 
     async def close(self) -> None:
-        """Leave a durable mark of the last sequence, tell it to all, flush within a bound."""
+        """Record the last sequence, send it to all consumers, and flush within a bound."""
         if self._watermarks is not None:
             self._watermarks.cancel()
             await asyncio.gather(self._watermarks, return_exceptions=True)
@@ -136,7 +136,7 @@ class AsyncPublisher(Generic[V]):
     # --- publishing
 
     async def publish(self, value: V, *, at: datetime | int | None = None, ordinal: int | None = None) -> int:
-        """One event; waits while there is no room. Returns its sequence. `at` is its event time, by default now.
+        """Publish one event; wait while there is no room. Return its sequence. `at` is its event time, by default now.
 
         Events of one time are numbered as they come; `ordinal` is a number of your own, higher than those before.
         """
@@ -147,7 +147,7 @@ class AsyncPublisher(Generic[V]):
             return await self._publish([payload], [self._stamp(at)], ordinals, len(payload), self._more(at))
 
     async def publish_many(self, values: Iterable[V], *, at: Sequence[datetime | int] | None = None) -> int:
-        """Many events, in order; waits while there is no room. Returns the last one's sequence.
+        """Publish many events, in order; wait while there is no room. Return the last one's sequence.
 
         Times in `at` may be equal: events of one time are numbered in their order."""
         payloads = self._records.encode_all(values)
@@ -169,7 +169,7 @@ class AsyncPublisher(Generic[V]):
             return last
 
     def try_publish(self, value: V, *, at: datetime | int | None = None) -> bool:
-        """One event, now or not at all: False when there is no room. A durable one is on its way to the disk then."""
+        """Publish one event without waiting; return False if there is no room. A durable one may not be on disk yet."""
         machine = self._running()
         payload = self._records.encode(value)
         if self._turn.locked():
@@ -181,7 +181,7 @@ class AsyncPublisher(Generic[V]):
         return True
 
     async def watermark(self, at: datetime | int | None = None) -> None:
-        """State that nothing more is published at or before a time, by default now. Rules move on."""
+        """Send a watermark: nothing more is published at or before this time, by default now."""
         async with self._turn:
             machine = self._running()
             time_us = max(time.time_ns() // 1000, self._last_time) if at is None else to_time_us(at)
@@ -197,7 +197,7 @@ class AsyncPublisher(Generic[V]):
         await self.watermark(at)
 
     async def end(self) -> None:
-        """The stream is complete: nothing will ever follow."""
+        """End the stream: nothing will ever follow."""
         await self.watermark(TIME_MAX)
 
     async def _send_watermarks(self, every_us: int) -> None:
@@ -321,7 +321,7 @@ class AsyncPublisher(Generic[V]):
         return dict(self._running().registered)
 
     def deregister(self, consumer: str) -> None:
-        """A registered consumer will not come back: stop keeping events for it."""
+        """Stop keeping events for a registered consumer that will not come back."""
         self._running().deregister(consumer)
         self._room.set()
 

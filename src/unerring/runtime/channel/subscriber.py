@@ -60,7 +60,7 @@ class LossWarning(UserWarning):
 
 
 class AsyncSubscriber(Generic[V]):
-    """Consumes a reliable channel: in order, once, or told exactly what is lost.
+    """Consumes a reliable channel: each event in order and once, or an exact report of what is lost.
 
     ```python
     async with AsyncSubscriber("tcp://127.0.0.1:7000", Reading) as events:
@@ -129,7 +129,7 @@ class AsyncSubscriber(Generic[V]):
     # --- life
 
     async def open(self) -> Self:
-        """Subscribe. A producer that is away for now is waited for; one that refuses us raises."""
+        """Subscribe. Wait for a producer that is away; raise if the producer refuses."""
         if self._peer_way is not None:
             await self._peer_way.open(self._peer_driver.receive)
             self._machine.peers.address = self._peer_way.direct
@@ -138,7 +138,7 @@ class AsyncSubscriber(Generic[V]):
         return self
 
     async def close(self) -> None:
-        """Unsubscribe. What was asked for and not answered by asking for more stays unaccepted."""
+        """Unsubscribe. The last event stays unaccepted unless `accept` was called."""
         self._closed = True
         self._arrived.set()
         await self._driver.close()
@@ -164,7 +164,7 @@ class AsyncSubscriber(Generic[V]):
         return event
 
     def take_ready(self) -> Received[V] | None:
-        """The next event of the batch in hand, without waiting; None when it is used up."""
+        """The next event of the present batch, without waiting; None when the batch is used up."""
         if self._events is None or self._next_event >= len(self._events):
             return None
         event = self._events[self._next_event]
@@ -172,18 +172,18 @@ class AsyncSubscriber(Generic[V]):
         return event
 
     def accept(self, event: Received[V]) -> None:
-        """Everything up to this event is done with, without asking for the next one."""
+        """Accept everything up to this event, without asking for the next one."""
         self.accept_through(event.producer, event.epoch, event.sequence)
 
     def accept_through(self, producer: int, epoch: int, sequence: int) -> None:
-        """Everything of this producer up to here is done with; an open-ended loss counts by its first sequence."""
+        """Accept everything of this producer up to here; an open-ended loss counts by its first sequence."""
         self._driver.take(self._machine.accepted(producer, epoch, sequence, monotonic_us()))
         self._go_on_reading()
 
     async def batches(self) -> AsyncIterator[Batch[V]]:
-        """Events as they came together, at least one. A batch counts as accepted when the next one is asked for.
+        """Yield batches of events, as they arrived. A batch counts as accepted when the next one is asked for.
 
-        After a loss was raised, call it again to go on.
+        After a loss was raised, call it again to continue.
         """
         while True:
             try:
@@ -280,7 +280,7 @@ class AsyncSubscriber(Generic[V]):
     # --- what can be seen
 
     def name_of(self, producer: int) -> str:
-        """The producer's name once a heartbeat told it, its id in hexadecimal before."""
+        """The producer's name, or its id in hexadecimal before its first heartbeat."""
         return self._machine.name_of(producer)
 
     @property
@@ -294,7 +294,7 @@ class AsyncSubscriber(Generic[V]):
         return self._machine.ledger()
 
     def positions(self) -> dict[int, Position]:
-        """Up to here everything is accepted; store it with the effect, and pass it as `positions` after a restart."""
+        """Up to where everything is accepted. Store it with the effect, and pass it as `positions` after a restart."""
         self._accept_partly()
         return self._machine.positions()
 

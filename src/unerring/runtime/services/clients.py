@@ -31,7 +31,7 @@ NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, 
 
 
 class Refused(Exception):
-    """Raised by a local action that did nothing and will not: a recorded refusal. `for_good`: at any later time too."""
+    """Raised by a local action that did nothing and never will. `for_good`: it would refuse at any later time too."""
 
     def __init__(self, why: str, for_good: bool = False) -> None:
         super().__init__(why)
@@ -79,7 +79,7 @@ class LocalService:
 
 
 class HttpService:
-    """POST {url}/{operation} with the reads as a JSON object; DELETE to cancel. Our filter marks its answers."""
+    """A service over HTTP: POST {url}/{operation} with what the action reads as a JSON object; DELETE to cancel."""
 
     def __init__(
         self,
