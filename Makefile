@@ -1,16 +1,16 @@
-# All there is to type. `make demo` and `make test` do the set-up by themselves; it is quick when nothing is missing.
+# `make demo` and `make test` install what is missing first.
 #
 #   make install    .venv from requirements.lock, Java, and the servers that the tests need
 #   make test       format, lint, types, import contracts, tests
-#   make demo       see it work
-#   make campaign   the long searches that `make test` has no time for
+#   make demo       run a factory, kill parts of it, and audit the result
+#   make campaign   the long searches that are not in `make test`
 #   make peers      Apache Flink and DBOS, each in an environment of its own, for `unerring bench pipeline --against flink`
 #                   and `unerring bench processes --against dbos`
 #   make bench      figures with their goals (BENCH=name for one of them)
-#   make pictures   docs/images/*.png anew, from a real run of the factory
+#   make pictures   take docs/images/*.png again, from a real run of the factory
 #   make site       the documentation as a static site with search and API reference, in build/site
-#   make format     write the code the way `make test` wants it
-#   make lock       requirements.lock anew from pyproject.toml (UPGRADE=1: to the newest versions)
+#   make format     format the code
+#   make lock       write requirements.lock again from pyproject.toml (UPGRADE=1: to the newest versions)
 #
 # VENV=path uses an environment of your own; nothing is installed then. PYTHON=python3.12 chooses the interpreter.
 
