@@ -24,12 +24,12 @@ GROUPS: dict[str, tuple[str, str, list[str]]] = {
     # page: title, a sentence, and the names that it describes
     "applications": (
         "Applications",
-        "Streams, rules and processes put together: [how](../applications.md).",
+        "An application combines streams, rules and processes. [Applications](../applications.md) is the guide.",
         ["App", "stream", "event_of"],
     ),
     "rules": (
         "Rules",
-        "The Python API; its exact meaning is in [rules.md](../rules.md), the SQL front end in [sql.md](../sql.md).",
+        "The Python API. [Rules](../rules.md) has its exact meaning, [SQL](../sql.md) the SQL front end.",
         [
             *[
                 "rule",
@@ -46,32 +46,32 @@ GROUPS: dict[str, tuple[str, str, list[str]]] = {
     ),
     "channels": (
         "Channels",
-        "Publish and subscribe, in order and once, or told what is lost: [how](../channels.md).",
+        "Publish and subscribe: each event in order, once, or a report. [Channels](../channels.md) is the guide.",
         ["Publisher", "Subscriber", "AsyncPublisher", "AsyncSubscriber", "Received", "OnLoss", "MessageLoss"],
     ),
     "processes": (
         "Processes",
-        "Actions with the effects of exactly one execution: [how](../processes.md).",
+        "Actions with the effects of exactly one execution. [Processes](../processes.md) is the guide.",
         ["Process", "Service", "Embedded", "RunningNode", "HttpService", "Refused", "Filter", *STORES],
     ),
     "spark": (
         "Spark",
-        "Row patterns on DataFrames and streams: [how](../spark.md).",
+        "Row patterns on DataFrames and streams. [For Spark users](../spark.md) is a notebook.",
         ["match", "detect"],
     ),
     "testing": (
         "Testing",
-        "A whole cluster on a virtual clock: [how](../processes.md#testing-one).",
+        "A whole cluster on a virtual clock. [Testing a process](../processes.md#testing-one) has an example.",
         ["testing"],
     ),
     "errors": (
         "Errors",
-        "Whatever is raised on purpose is a sentence that says what to do.",
+        "Every error says what is wrong and what to do.",
         ["UnerringError", "model.errors"],
     ),
     "bounds": (
         "Bounds",
-        "Every queue, buffer, retry and message has a bound, and a defined behaviour at it.",
+        "Every queue, buffer, retry and message has a bound, and a defined behaviour at the bound.",
         [
             *["channels.ProducerConfig", "channels.ConsumerConfig", "channels.ChannelConfig", "channels.Start"],
             *["correlation.CorrelationConfig", "processes.config.ProcessesConfig", "processes.config.ClusterBounds"],
