@@ -15,7 +15,7 @@ import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ParamSpec, Protocol
+from typing import Any, Final, Protocol, TypeVarTuple
 
 from unerring.model import (
     Address,
@@ -38,7 +38,9 @@ from unerring.runtime.halt import halt
 from unerring.runtime.reports import Reports
 from unerring.runtime.timers import Timers, monotonic_us
 
-P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
+_OUTWARDS: Final = frozenset((Send, Broadcast, Deliver))
+"""Most effects: what leaves the machine, and waits for nothing."""
 
 
 class Carrier(Protocol):
@@ -94,7 +96,7 @@ class Executor:
         self._synced = 0
         """How many Persists at the front of `_effects` a commit has covered."""
         self._busy = False
-        """Somebody carries out what is in `_effects`: this turn, or `_waiting`."""
+        """Somebody carries out what is in `_effects`: this turn, or `_waiting`. Nobody: it is empty."""
         self._waiting: asyncio.Task[None] | None = None
         self._disk: ThreadPoolExecutor | None = None
         self._timers = Timers()
@@ -106,10 +108,10 @@ class Executor:
         """Effects that wait."""
         return len(self._effects)
 
-    def call(self, step: Callable[P, Effects], *args: P.args, **kwargs: P.kwargs) -> Effects:
+    def call(self, step: Callable[[*Ts], Effects], *args: *Ts) -> Effects:
         """Let the machine take one step. A broken invariant ends the process."""
         try:
-            return step(*args, **kwargs)
+            return step(*args)
         except InvariantBreach as error:
             self._on_breach(error)
             raise
@@ -119,21 +121,39 @@ class Executor:
         for effect in effects:
             if self.stopping is not None:
                 return
-            if isinstance(effect, SetTimer):
+            if type(effect) in _OUTWARDS:
+                self._effects.append(effect)
+            elif type(effect) is SetTimer:
                 self._timers.set(effect.name, effect.at_us)
                 self.arm()
-            elif isinstance(effect, CancelTimer):
+            elif type(effect) is CancelTimer:
                 self._timers.cancel(effect.name)
-            elif isinstance(effect, Report):
+            elif type(effect) is Report:
                 self.reports.take(effect)
             else:
                 self._effects.append(effect)
-                if isinstance(effect, Persist):
+                if type(effect) is Persist:
                     self._unsynced.append(effect)
-                elif isinstance(effect, Stop):
+                elif type(effect) is Stop:
                     self.stopping = effect
-        if self._effects and not self._busy:
-            self._go_on()
+        if self._busy or not self._effects:
+            return
+        self._busy = True
+        try:
+            waits = self._carry_out()
+        except BaseException as error:
+            self._busy = False
+            self._end(error)
+            raise
+        if waits is None:
+            self._busy = False
+        else:
+            self._waiting = asyncio.create_task(self._wait(waits))
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything taken so far is carried out, and more may come."""
+        return self._waiting is None and self.stopping is None
 
     async def settled(self) -> None:
         """Wait until everything taken so far is carried out. Raises what failed."""
@@ -153,19 +173,6 @@ class Executor:
 
     # Carrying out
 
-    def _go_on(self) -> None:
-        self._busy = True
-        try:
-            waits = self._carry_out()
-        except BaseException as error:
-            self._end(error)
-            raise
-        finally:
-            self._busy = False
-        if waits is not None:
-            self._busy = True
-            self._waiting = asyncio.create_task(self._wait(waits))
-
     async def _wait(self, waits: Awaitable[None] | None) -> None:
         try:
             while waits is not None:
@@ -184,20 +191,19 @@ class Executor:
         """All that waits for nothing; the answer is what the rest waits for."""
         while self._effects:
             effect = self._effects.popleft()
-            if isinstance(effect, Send):
+            if type(effect) is Send:
                 self._carrier.send(effect.to, effect.message)
-            elif isinstance(effect, Broadcast):
+            elif type(effect) is Broadcast:
                 self._carrier.broadcast(effect.message)
-            elif isinstance(effect, Persist):
+            elif type(effect) is Persist:
                 if self._synced == 0:
                     return self._sync()
                 self._synced -= 1
-            elif isinstance(effect, Deliver):
-                self.reports.count("driver.delivered")
+            elif type(effect) is Deliver:
                 answer = None if self._deliver is None else self._deliver(effect.what)
                 if answer is not None and inspect.isawaitable(answer):
                     return answer
-            elif isinstance(effect, Stop):
+            elif type(effect) is Stop:
                 self._end(None)
             else:
                 breach(f"{effect!r} is no effect")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from unerring.channels import Ack, ChannelCodec, Nack, Newcomer, Peer, Stale
-from unerring.model import Address, Effects, FrameError, Inlet, Machine, Outlet, PeerError, StableStorage, breach
+from unerring.model import Address, FrameError, Inlet, Machine, Outlet, PeerError, StableStorage, breach
 from unerring.runtime.executor import Executor
 from unerring.runtime.reports import Reports
 from unerring.runtime.timers import monotonic_us
@@ -46,6 +46,8 @@ class ChannelDriver:
             on_timer=self._on_timer,
             on_change=on_change,
         )
+        self.take = self.executor.take
+        """What the machine answered to a call of the application."""
         self._codec = codec
         self._inlet = inlet
         self._outlet = outlet
@@ -70,10 +72,6 @@ class ChannelDriver:
             self.reports.note("channel.protocol_error", f"{sender}: {error}")
         else:
             self.executor.take(effects)
-
-    def take(self, effects: Effects) -> None:
-        """What the machine answered to a call of its own."""
-        self.executor.take(effects)
 
     def start(self) -> None:
         machine = self.machine or breach("a driver has a machine when it starts")

@@ -340,6 +340,8 @@ class AsyncPublisher(Generic[V]):
 
     async def _settled(self) -> None:
         """Wait until everything asked for so far is on disk and sent."""
+        if self._driver.executor.idle:
+            return
         await self._driver.executor.settled()
         if self._failure is not None:
             raise self._failure
