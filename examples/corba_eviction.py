@@ -9,8 +9,7 @@ import asyncio
 from collections.abc import Callable
 
 from corba_lap import bare_channel, omnievents
-from unerring import AsyncPublisher, AsyncSubscriber
-from unerring.channels import ConsumerConfig, Start
+from unerring import AsyncPublisher, AsyncSubscriber, ConsumerConfig, Start
 from unerring.runtime.giop import GiopConfig, PushConsumer, Reference
 from unerring.runtime.giop.events import read_pulled, write_event
 from unerring.runtime.reports import Reports

@@ -13,8 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import AsyncIterator
 
-from unerring import AsyncPublisher, AsyncSubscriber
-from unerring.channels import ConsumerConfig, Start
+from unerring import AsyncPublisher, AsyncSubscriber, ConsumerConfig, Start
 from unerring.runtime.giop import GiopClient, GiopConfig
 from unerring.runtime.giop.events import EventChannel, channel_named, read_pulled, write_event
 from unerring.runtime.transports import open_inlet

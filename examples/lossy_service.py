@@ -12,9 +12,8 @@ import contextlib
 import sys
 from collections.abc import Callable
 
-from unerring import AsyncPublisher, AsyncSubscriber
-from unerring.channels import ConsumerConfig, ProducerConfig, Start
-from unerring.runtime.transports import TransportConfig, open_inlet, open_outlet
+from unerring import AsyncPublisher, AsyncSubscriber, ConsumerConfig, ProducerConfig, Start, TransportConfig
+from unerring.runtime.transports import open_inlet, open_outlet
 
 AWAY = 300, 20
 """Messages, and bytes of each."""

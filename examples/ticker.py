@@ -25,8 +25,7 @@ from random import Random
 
 import msgspec
 
-from unerring import AsyncPublisher, AsyncSubscriber, MessageLoss, stream
-from unerring.channels import ConsumerConfig, ProducerConfig, Start
+from unerring import AsyncPublisher, AsyncSubscriber, ConsumerConfig, MessageLoss, ProducerConfig, Start, stream
 from unerring.runtime.transports import Faults, lossy_inlet, open_inlet
 
 SYMBOLS = ("ACME", "BOLT", "COGS", "DYNA")

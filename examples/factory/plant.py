@@ -13,8 +13,8 @@ from random import Random
 from typing import NamedTuple
 
 from factory.streams import Consumed, Delivered, Produced, StoragePrice, Stored
-from unerring import event_of
-from unerring.model import SECOND_US, Event
+from unerring import Event, event_of
+from unerring.model import SECOND_US
 
 START_US = 1_767_225_600 * SECOND_US
 """The first of January 2026, when this plant opened."""

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from unerring.processes.build import Process
-from unerring.processes.graph import Service
+from unerring import Process, Service
 
 STORAGE = Service("storage")
 PARTS = Service("parts")

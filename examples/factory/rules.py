@@ -16,8 +16,7 @@ from datetime import timedelta
 import msgspec
 
 from factory.streams import Consumed, Delivered, Produced, StoragePrice, Stored
-from unerring import Operator, columns, fn, last, rule, step, stream, time_of, trailing
-from unerring.model import Event
+from unerring import Event, Operator, columns, fn, last, rule, step, stream, time_of, trailing
 
 TEN_MINUTES = timedelta(minutes=10)
 FIVE_MINUTES = timedelta(minutes=5)

@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
-from unerring.runtime.services import Filter, Interaction, SqliteStore
+from unerring import IdempotencyFilter, Interaction, SqliteStore
 
 OPERATIONS = {
     "storage": ("ask_price", "rent", "make_room"),
@@ -58,7 +58,7 @@ def journal(folder: Path, service: str) -> list[Effect]:
     ]
 
 
-def service(name: str, folder: Path) -> Filter:
+def service(name: str, folder: Path) -> IdempotencyFilter:
     """One service behind the filter, with its database in `folder`."""
     store = SqliteStore(folder / f"{name}.sqlite")
     with sqlite3.connect(folder / f"{name}.sqlite") as connection:
@@ -83,7 +83,7 @@ def service(name: str, folder: Path) -> Filter:
         )
         return JSONResponse(f"{operation} {interaction.iid}")
 
-    return Filter(Starlette(routes=[Route("/{operation}", act, methods=["POST", "DELETE"])]), store)
+    return IdempotencyFilter(Starlette(routes=[Route("/{operation}", act, methods=["POST", "DELETE"])]), store)
 
 
 def _undo(operation: str, interaction: Interaction) -> Response:

@@ -18,14 +18,12 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
 
-STORES = ["runtime.services.SqliteStore", "runtime.services.PostgresStore"]
-
 GROUPS: dict[str, tuple[str, str, list[str]]] = {
     # page: title, a sentence, and the names that it describes
     "applications": (
         "Applications",
         "An application combines streams, rules and processes. [Applications](../applications.md) is the guide.",
-        ["App", "stream", "event_of"],
+        ["App", "stream", "event_of", "schema_of", "Event", "Stamp", "EventLog", "LogWriter"],
     ),
     "rules": (
         "Rules",
@@ -47,22 +45,28 @@ GROUPS: dict[str, tuple[str, str, list[str]]] = {
     "channels": (
         "Channels",
         "Publish and subscribe: each event in order, once, or a report. [Channels](../channels.md) is the guide.",
-        ["Publisher", "Subscriber", "AsyncPublisher", "AsyncSubscriber", "Received", "OnLoss", "MessageLoss"],
+        [
+            *["Publisher", "Subscriber", "AsyncPublisher", "AsyncSubscriber", "AsyncRelay", "Received", "OnLoss"],
+            *["MessageLoss", "Start", "SqliteStorage", "MemoryStorage", "TransportConfig"],
+        ],
     ),
     "processes": (
         "Processes",
         "Actions with the effects of exactly one execution. [Processes](../processes.md) is the guide.",
-        ["Process", "Service", "Embedded", "RunningNode", "HttpService", "Refused", "Filter", *STORES],
+        [
+            *["Process", "Service", "Retry", "Embedded", "RunningNode", "HttpService", "LocalService"],
+            *["InstanceFailed", "Refused", "IdempotencyFilter", "Interaction", "SqliteStore", "PostgresStore"],
+        ],
     ),
     "spark": (
         "Spark",
         "Row patterns on DataFrames and streams. [For Spark users](../spark.md) is a notebook.",
-        ["match", "detect"],
+        ["match", "detect", "SparkConfig"],
     ),
     "testing": (
         "Testing",
         "A whole cluster on a virtual clock. [Testing a process](../processes.md#testing-one) has an example.",
-        ["testing"],
+        ["Rehearsal", "testing"],
     ),
     "errors": (
         "Errors",
@@ -73,8 +77,8 @@ GROUPS: dict[str, tuple[str, str, list[str]]] = {
         "Bounds",
         "Every queue, buffer, retry and message has a bound, and a defined behaviour at the bound.",
         [
-            *["channels.ProducerConfig", "channels.ConsumerConfig", "channels.ChannelConfig", "channels.Start"],
-            *["correlation.CorrelationConfig", "processes.config.ProcessesConfig", "processes.config.ClusterBounds"],
+            *["ProducerConfig", "ConsumerConfig", "ChannelConfig", "CorrelationConfig", "ProcessesConfig"],
+            *["ClusterBounds", "IngestConfig", "WriterConfig"],
         ],
     ),
 }

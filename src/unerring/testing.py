@@ -24,7 +24,7 @@ import msgspec
 
 from unerring.app.process_audit import judge_family, judge_instance
 from unerring.audit import Did, check_agreement
-from unerring.model import MILLISECOND_US, SECOND_US, CallerError, Entropy
+from unerring.model import MILLISECOND_US, SECOND_US, CallerError, Entropy, Refused
 from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.graph import LOCAL
@@ -47,7 +47,6 @@ from unerring.processes.messages import (
 from unerring.processes.node import ProcessNode, family
 from unerring.processes.replica import Ended
 from unerring.processes.waits import key_of
-from unerring.runtime.services.clients import Refused
 from unerring.simulation.process_parts import Client, SimService, Temper
 from unerring.simulation.world import World
 

@@ -15,7 +15,7 @@ import httpx
 import msgspec
 import pytest
 
-from unerring import App, Embedded, Filter, HttpService, Process, Service, last, rule, run_on, step, stream
+from unerring import App, Embedded, HttpService, IdempotencyFilter, Process, Service, last, rule, run_on, step, stream
 from unerring.app.acting import PROCESSES
 from unerring.app.demo.mutants import forget_instance, invent_instance, rewrite
 from unerring.app.process_audit import audit_processes
@@ -89,7 +89,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     async def act() -> None:
         store = SqliteStore(data / "fans.db")
-        service = HttpService("http://fans", transport=httpx.ASGITransport(app=Filter(fans, store)))
+        service = HttpService("http://fans", transport=httpx.ASGITransport(app=IdempotencyFilter(fans, store)))
         async with Embedded([cooling()], data / PROCESSES / "n0.db", {"fans": service}) as engine:
             for event in situations:
                 await engine.run("cool", reaction.instance(event), **reaction.values(event))

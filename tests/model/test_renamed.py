@@ -34,3 +34,8 @@ def test_an_old_keyword_works_and_warns() -> None:
 
     with pytest.warns(DeprecationWarning, match="the argument old is now new"):
         assert double(old=4) == 8  # type: ignore[call-arg]
+
+
+def test_an_old_public_name_works_and_warns() -> None:
+    with pytest.warns(DeprecationWarning, match=r"unerring\.Filter is now unerring\.IdempotencyFilter"):
+        assert unerring.Filter is unerring.IdempotencyFilter

@@ -33,7 +33,7 @@ from unerring.processes.replica import Ended, Replica
 from unerring.runtime.certificates import make_certificates
 from unerring.runtime.links import LinksConfig
 from unerring.runtime.process_node import RunningNode
-from unerring.runtime.services import Filter, HttpService, Interaction, SqliteStore
+from unerring.runtime.services import HttpService, IdempotencyFilter, Interaction, SqliteStore
 from unerring.runtime.timers import monotonic_us
 
 PATIENT = Retry(attempt_us=400_000, attempts_max=6, backoff_us=20_000, backoff_max_us=200_000, occurrences_max=1)
@@ -112,7 +112,7 @@ def serve(folder: str, host: str, port: int) -> None:
         "CREATE TABLE IF NOT EXISTS journal (n INTEGER PRIMARY KEY AUTOINCREMENT, what TEXT, iid TEXT, grp INTEGER, "
         "basis TEXT, request TEXT, reply INTEGER)"
     )
-    uvicorn.run(Filter(Shop(), store), host=host, port=port, log_level="error")
+    uvicorn.run(IdempotencyFilter(Shop(), store), host=host, port=port, log_level="error")
 
 
 def journal(folder: Path) -> list[Did]:

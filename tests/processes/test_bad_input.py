@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from unerring import Embedded
-from unerring.model import FrameError, ProcessError
+from unerring.model import FrameError, InstanceFailed, ProcessError
 from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds
 from unerring.processes.mailbox import Mailbox
@@ -118,7 +118,7 @@ def test_a_state_that_grows_too_large_fails_is_undone_and_harms_nobody(tmp_path:
         await engine.start("order", "small", customer="bob", grow=5)
         for instance in ("big", "small"):
             await engine.signal(instance, "payment", 3)
-        with pytest.raises(ProcessError, match=r"was failed: .*store less in it"):
+        with pytest.raises(InstanceFailed, match=r"was failed: .*store less in it"):
             await engine.result("big")
         assert (await engine.result("small"))["blob"] == "xxxxx"
         states.append(engine._over["big"].state)

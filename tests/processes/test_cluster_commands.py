@@ -46,7 +46,7 @@ order.flow(reserve, payment, dispatch)
 
 STOCK = """
 import json
-from unerring.runtime.services import Filter, SqliteStore
+from unerring.runtime.services import IdempotencyFilter, SqliteStore
 
 number = 100
 
@@ -58,7 +58,7 @@ async def stock(scope, receive, send):
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": json.dumps(number).encode()})
 
-app = Filter(stock, SqliteStore("stock.db"))
+app = IdempotencyFilter(stock, SqliteStore("stock.db"))
 """
 
 

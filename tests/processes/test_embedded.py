@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from unerring.model import ProcessError
+from unerring.model import InstanceFailed, ProcessError
 from unerring.processes.build import Process
 from unerring.processes.graph import Retry
 from unerring.runtime.process_node import Embedded
@@ -95,14 +95,14 @@ def test_starting_the_same_id_again_does_nothing(tmp_path: Path) -> None:
 
 def test_cancelling_compensates(tmp_path: Path) -> None:
     agency = Agency()
-    with pytest.raises(ProcessError, match="t1 was cancelled"):
+    with pytest.raises(InstanceFailed, match="t1 was cancelled"):
         asyncio.run(play(agency, tmp_path / "a.db", "cancel"))
     assert agency.did in (["hotel in Ulm", "cancelled hotel Ulm"], [])
 
 
 def test_a_refusal_for_good_fails_the_process_backwards(tmp_path: Path) -> None:
     agency = Agency("refuses")
-    with pytest.raises(ProcessError, match=r"t1 was failed: local refused book_flight: no seats"):
+    with pytest.raises(InstanceFailed, match=r"t1 was failed: local refused book_flight: no seats"):
         asyncio.run(play(agency, tmp_path / "a.db"))
     assert agency.did == ["hotel in Ulm", "cancelled hotel Ulm"]
 
@@ -113,7 +113,7 @@ def test_an_action_that_raises_is_tried_again_under_its_id(tmp_path: Path) -> No
 
 
 def test_garbage_from_what_cannot_be_undone_parks(tmp_path: Path) -> None:
-    with pytest.raises(ProcessError, match="t1 was parked: book_flight answered what cannot be used"):
+    with pytest.raises(InstanceFailed, match="t1 was parked: book_flight answered what cannot be used"):
         asyncio.run(play(Agency("garbage"), tmp_path / "a.db"))
 
 

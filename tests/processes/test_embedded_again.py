@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from unerring.model import DiskError, ProcessError
+from unerring.model import DiskError, InstanceFailed, ProcessError
 from unerring.processes.build import Process
 from unerring.processes.config import ProcessesConfig
 from unerring.processes.graph import Retry
@@ -98,7 +98,7 @@ def test_a_compensation_that_keeps_failing_is_parked_shown_and_resumed(tmp_path:
                 await asyncio.sleep(0.001)
             fixed.append(True)
             await engine.retry("s")
-            with pytest.raises(ProcessError, match=r"s was failed: .* refused refuse: never"):
+            with pytest.raises(InstanceFailed, match=r"s was failed: .* refused refuse: never"):
                 await engine.result("s")
 
     asyncio.run(main())

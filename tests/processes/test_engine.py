@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.processes.shops import Order, fakes, order, parcel
-from unerring.model import CallerError, ConfigError, ProcessError
+from unerring.model import CallerError, ConfigError, InstanceFailed, ProcessError
 from unerring.processes.build import Process
 from unerring.processes.graph import Service
 from unerring.processes.grouping import Grouping
@@ -334,7 +334,7 @@ def test_what_an_operator_cannot_have_is_said_at_once(tmp_path: Path) -> None:
                 await asyncio.sleep(0.01)
             assert engine.query("w1")["reason"] == "the cellar is flooded"
             await engine.cancel("w1")
-            with pytest.raises(ProcessError, match="w1 was cancelled"):
+            with pytest.raises(InstanceFailed, match="w1 was cancelled"):
                 await engine.result("w1")
 
     asyncio.run(play())

@@ -13,7 +13,7 @@ import pytest
 
 from tests.processes import postgres
 from unerring.processes.messages import Answer, Reply, Request
-from unerring.runtime.services import Filter, HttpService, Interaction, PostgresStore, SqliteStore
+from unerring.runtime.services import HttpService, IdempotencyFilter, Interaction, PostgresStore, SqliteStore
 
 
 class Shop:
@@ -72,7 +72,7 @@ def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Played], N
         for table in ("sold", "unerring_interaction", "unerring_fence"):
             await execute(f"DROP TABLE IF EXISTS {table}" if table == "sold" else f"DELETE FROM {table}")
         await execute("CREATE TABLE sold (count INTEGER)")
-        service = HttpService("http://shop", transport=httpx.ASGITransport(app=Filter(shop, store)))
+        service = HttpService("http://shop", transport=httpx.ASGITransport(app=IdempotencyFilter(shop, store)))
         try:
             await body(service, shop, sold)
         finally:
@@ -219,7 +219,7 @@ def test_a_request_that_is_cut_off_is_no_request(tmp_path: Path, came: bytes) ->
             async def receive(given: Iterator[Any] = given) -> Any:
                 return next(given)
 
-            await Filter(shop, store)(dict(scope), receive, send)
+            await IdempotencyFilter(shop, store)(dict(scope), receive, send)
         assert shop.calls == 1
         assert [message["status"] for message in answers if message["type"] == "http.response.start"] == [200]
         assert store.connection.execute("SELECT count FROM sold").fetchall() == [(3,)]

@@ -23,7 +23,7 @@ from unerring.processes.execution import Execution
 from unerring.processes.graph import Retry
 from unerring.processes.messages import Answer, GroupLog, Intent, Outcome, Reply, Request, State
 from unerring.processes.undo import Undo, UndoStep, steps_of_log
-from unerring.runtime.services import Filter, HttpService, SqliteStore
+from unerring.runtime.services import HttpService, IdempotencyFilter, SqliteStore
 
 QUICK = Retry(attempts_max=2, backoff_us=1_000, backoff_max_us=1_000)
 
@@ -253,7 +253,7 @@ def test_where_ids_are_recorded_an_unknown_outcome_is_settled_without_executing_
 
     async def main() -> None:
         till, store = Till(), SqliteStore(tmp_path / "shop.db")
-        service = HttpService("http://shop", transport=httpx.ASGITransport(app=Filter(till, store)))
+        service = HttpService("http://shop", transport=httpx.ASGITransport(app=IdempotencyFilter(till, store)))
         undo, request = undo_of_unknown(order(filters=True))
         assert request.settle
         reply = await service.ask(request)

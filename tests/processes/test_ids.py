@@ -15,11 +15,11 @@ import pytest
 
 from unerring import Embedded, Process, Service
 from unerring.app.process_audit import audit_processes
-from unerring.model import ProcessError
+from unerring.model import InstanceFailed, ProcessError
 from unerring.processes.messages import Answer, Request
 from unerring.processes.schedules import Schedule
 from unerring.runtime.process_control import Command, ask, control_of
-from unerring.runtime.services import Filter, HttpService, Interaction, SqliteStore
+from unerring.runtime.services import HttpService, IdempotencyFilter, Interaction, SqliteStore
 from unerring.runtime.services.headers import Headers, read, written
 
 
@@ -55,14 +55,14 @@ def test_an_id_with_any_letters_goes_on_and_is_undone_and_judged(tmp_path: Path,
 
     async def main() -> None:
         store = SqliteStore(tmp_path / "shop.db")
-        service = HttpService("http://shop", transport=httpx.ASGITransport(app=Filter(shop, store)))
+        service = HttpService("http://shop", transport=httpx.ASGITransport(app=IdempotencyFilter(shop, store)))
         async with Embedded([order()], tmp_path / "nodes" / "n.db", {"shop": service}) as engine:
             await engine.start("order", instance, item="bolt")
             async with asyncio.timeout(60):
                 while not engine.query(instance)["history"]:
                     await asyncio.sleep(0.005)
             await engine.cancel(instance)
-            with pytest.raises(ProcessError, match="was cancelled"):
+            with pytest.raises(InstanceFailed, match="was cancelled"):
                 await asyncio.wait_for(engine.result(instance), 60)
         await store.close()
 
@@ -172,7 +172,7 @@ def test_a_header_that_cannot_be_read_is_a_400_with_a_sentence(tmp_path: Path, n
 
     async def main() -> None:
         store, shop = SqliteStore(tmp_path / "shop.db"), Shop()
-        asgi = httpx.ASGITransport(app=Filter(shop, store), raise_app_exceptions=False)
+        asgi = httpx.ASGITransport(app=IdempotencyFilter(shop, store), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=asgi, base_url="http://shop") as client:
             headers = {"Idempotency-Key": "i/a/0@0", "Unerring-Instance": "i", name: value}
             for method in ("POST", "DELETE"):
@@ -188,7 +188,7 @@ def test_a_header_that_cannot_be_read_is_a_400_with_a_sentence(tmp_path: Path, n
 def test_a_database_that_fails_is_a_503_with_a_sentence(tmp_path: Path) -> None:
     async def main() -> None:
         store, shop = SqliteStore(tmp_path / "shop.db"), Shop()
-        asgi = httpx.ASGITransport(app=Filter(shop, store))
+        asgi = httpx.ASGITransport(app=IdempotencyFilter(shop, store))
         async with httpx.AsyncClient(transport=asgi, base_url="http://shop") as client:
             store.connection.execute("DROP TABLE unerring_journal")
             response = await client.post("/sell", headers={"Idempotency-Key": "i/a/0@0"}, content=b"{}")
@@ -207,7 +207,7 @@ def test_what_was_gone_back_on_stays_in_the_journals_basis(tmp_path: Path) -> No
 
     async def main() -> None:
         store = SqliteStore(tmp_path / "shop.db")
-        service = HttpService("http://shop", transport=httpx.ASGITransport(app=Filter(Shop(), store)))
+        service = HttpService("http://shop", transport=httpx.ASGITransport(app=IdempotencyFilter(Shop(), store)))
         reply = await service.ask(Request("i", "i/a/0@2", "shop", "sell", {}, view=2, group=4, basis=(0, -1, 2)))
         assert reply.answer == Answer.DONE
         await service.close()

@@ -12,11 +12,13 @@ UnerringError
 │   ├── ProtocolError       a message of ours that its sender cannot mean: refused before anything of it is believed
 │   ├── StaleEpoch          a frame of a producer's earlier incarnation
 │   └── HandshakeError      another version, another cluster, no right to speak
-└── WorldError              disk, network, time: may go away by itself
-    ├── DiskError           a failed sync or a full disk; the replica stops
-    ├── LogError            a log that is damaged, foreign or has a gap: which file, and what to do
-    ├── NetworkError        nobody there, or cut off
-    └── MessageLoss         events that cannot be recovered: producer, epoch, exact range, cause
+├── WorldError              disk, network, time: may go away by itself
+│   ├── DiskError           a failed sync or a full disk; the replica stops
+│   ├── LogError            a log that is damaged, foreign or has a gap: which file, and what to do
+│   ├── NetworkError        nobody there, or cut off
+│   └── MessageLoss         events that cannot be recovered: producer, epoch, exact range, cause
+├── InstanceFailed          a process instance that did not complete: how it ended, and why
+└── Refused                 raised by an action: it did nothing, and will not
 
 InvariantBreach             we are wrong ourselves. Not an `Exception`: nothing may swallow it, the process stops.
 ```
@@ -105,6 +107,24 @@ class MessageLoss(WorldError):
             f"lost for good: events {first} to {until} of producer {producer!r}, epoch {epoch} ({cause}); "
             "choose a reaction with on_loss= if the application can continue without them"
         )
+
+
+class InstanceFailed(UnerringError):
+    """A process instance that ended without completing. `status`: cancelled, failed or parked."""
+
+    def __init__(self, instance: str, status: str, reason: str) -> None:
+        self.instance = instance
+        self.status = status
+        self.reason = reason
+        super().__init__(f"{instance} was {status}: {reason}")
+
+
+class Refused(UnerringError):
+    """Raised by a local action that did nothing and never will. `for_good`: it would refuse at any later time too."""
+
+    def __init__(self, why: str, for_good: bool = False) -> None:
+        super().__init__(why)
+        self.for_good = for_good
 
 
 class InvariantBreach(BaseException):

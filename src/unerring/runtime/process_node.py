@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import msgspec
 
-from unerring.model import CallerError, NetworkError, ProcessError, StableStorage
+from unerring.model import CallerError, InstanceFailed, NetworkError, ProcessError, StableStorage
 from unerring.processes.build import Process
 from unerring.processes.commands import back
 from unerring.processes.config import ClusterBounds, ProcessesConfig
@@ -167,7 +167,7 @@ class RunningNode:
         return future
 
     async def result(self, instance: str) -> dict[str, Any]:
-        """Wait for the end of an instance; its variables. ProcessError when it was cancelled, failed or parked."""
+        """Wait for the end of an instance; its variables. InstanceFailed if it did not complete."""
         if instance in self._over_before and instance in self.node.finished:
             outline = self.node.finished[instance]
             status, reason, variables = outline.status, outline.reason, outline.variables
@@ -178,7 +178,7 @@ class RunningNode:
                 ended = await self.driver.answer(self._expect(self._ended, instance), f"{instance} came to its end")
             status, reason, variables = ended.state.status, ended.state.reason, ended.state.variables
         if status != Status.COMPLETED:
-            raise ProcessError(f"{instance} was {status}: {reason}")
+            raise InstanceFailed(instance, status, reason)
         return dict(variables)
 
     async def run(self, process: str, instance: str, /, **given: Any) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 a service answer a repeated interaction id once."""
 
 from unerring.runtime.services.clients import HttpService, LocalService, ServiceCarrier
-from unerring.runtime.services.filter import Filter, Interaction
+from unerring.runtime.services.filter import IdempotencyFilter, Interaction
 from unerring.runtime.services.store import PostgresStore, SqliteStore
 
 __all__ = [
-    "Filter",
     "HttpService",
+    "IdempotencyFilter",
     "Interaction",
     "LocalService",
     "PostgresStore",

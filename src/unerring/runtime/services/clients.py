@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import httpx
 import msgspec
 
-from unerring.model import Address, FrameError
+from unerring.model import Address, FrameError, Refused
 from unerring.processes.messages import Answer, Reply, Request
 from unerring.runtime.executor import Carrier
 from unerring.runtime.reports import Reports
@@ -28,14 +28,6 @@ NO_REFUSALS: Final = (408, 425, 429)
 """These 4xx say "not now": a timeout, too early, too many requests. What became of the request is unknown."""
 NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 """No connection came about, so that no byte of the request got there."""
-
-
-class Refused(Exception):
-    """Raised by a local action that did nothing and never will. `for_good`: it would refuse at any later time too."""
-
-    def __init__(self, why: str, for_good: bool = False) -> None:
-        super().__init__(why)
-        self.for_good = for_good
 
 
 class Service(Protocol):

@@ -72,8 +72,8 @@ class _Response:
             self.body += message.get("body", b"")
 
 
-class Filter:
-    """ASGI middleware before a service: `Filter(app, SqliteStore("shop.db"))`.
+class IdempotencyFilter:
+    """ASGI middleware before a service: `IdempotencyFilter(app, SqliteStore("shop.db"))`.
 
     A request with an interaction id (`Idempotency-Key`) has its effect once: a repeated one is answered with the
     recorded reply, `DELETE` cancels by id and leaves a tombstone for what comes late, and lower views are fenced.
