@@ -169,7 +169,7 @@ def test_a_value_that_cannot_be_kept_fails_its_instance_and_not_the_node(tmp_pat
 
     async def main() -> None:
         async with Embedded([process.flow(make)], tmp_path / "n.db") as engine:
-            with pytest.raises(ProcessError, match="cannot be stored"):
+            with pytest.raises(InstanceFailed, match="cannot be stored"):
                 await asyncio.wait_for(engine.run("odd", "one", wanted=True), 60)
             for message in (engine.start("odd", "two", value=value), engine.publish("payment", "k", value)):
                 with pytest.raises(ProcessError, match="cannot be stored"):

@@ -164,5 +164,5 @@ def test_a_state_too_large_fails_the_process(tmp_path: Path) -> None:
         async with Embedded([process], tmp_path / "a.db") as engine:
             await engine.run("big", "b1")
 
-    with pytest.raises(ProcessError, match="the state has no room for 2097157 bytes more, by grow; store less in it"):
+    with pytest.raises(InstanceFailed, match="the state has no room for 2097157 bytes more, by grow; store less in it"):
         asyncio.run(run())
