@@ -268,10 +268,10 @@ def _in_list(expr: ex.InList) -> Prepared:
     def within(scope: Scope) -> bool | None:
         value, unknown = operand(scope), False
         for option, equal in options:
-            found = equal(value, option(scope))
-            if found is True:
+            equals = equal(value, option(scope))
+            if equals is True:
                 return True
-            unknown = unknown or found is None
+            unknown = unknown or equals is None
         return None if unknown else False
 
     return within

@@ -112,8 +112,8 @@ def _details(plan: pl.Plan) -> dict[str, Any]:
 
 def _faults(plan: pl.Plan) -> list[str]:
     """The arithmetic that can fail on values that are not NULL: it is NULL then, and the stream goes on."""
-    found = [_fault(node) for expr in _expressions(plan) for node in walk(expr)]
-    return list(dict.fromkeys(fault for fault in found if fault))
+    faults = [_fault(node) for expr in _expressions(plan) for node in walk(expr)]
+    return list(dict.fromkeys(fault for fault in faults if fault))
 
 
 def _expressions(plan: pl.Plan) -> list[ex.Expr]:

@@ -79,7 +79,7 @@ class Router:
 
     def route(self, event: Event) -> list[tuple[Input, Key]]:
         """The inputs that take this event (several only where a join names one stream twice), with the rule's key."""
-        found: list[tuple[Input, Key]] = []
+        taken: list[tuple[Input, Key]] = []
         for source, where in self._inputs.get(event.stream, ()):
             if where is None or where(RowScope(event)) is True:
                 key = canonical_key(event.payload.get(name) for name in source.key)
@@ -87,8 +87,8 @@ class Router:
                     reason = f"its key {source.key} is NULL in part; the stream says that it never is"
                     self._refused.append(Quarantined(self._plan.name, event, reason))
                 else:
-                    found.append((source, key))
-        return found
+                    taken.append((source, key))
+        return taken
 
     def _may_be_null(self, source: Input, key: Key) -> bool:
         return all(source.schema.column(n).nullable for n, value in zip(source.key, key, strict=True) if value is None)

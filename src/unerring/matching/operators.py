@@ -26,10 +26,10 @@ def load(plan: OperatorPlan) -> Operator:
     """A fresh instance of the plan's class."""
     module, _, name = plan.operator.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        loaded: Any = importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
-        made = found(**dict(plan.parameters))
+            loaded = getattr(loaded, part)
+        made = loaded(**dict(plan.parameters))
     except (ImportError, AttributeError, TypeError) as error:
         raise RuleError(f"rule {plan.name}: {plan.operator} cannot be made: {error}") from None
     if not isinstance(made, Operator):

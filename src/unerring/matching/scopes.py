@@ -70,7 +70,7 @@ class MatchScope:
 
     def _index(self, at: At) -> int | None:
         if at.which is Which.ROW:
-            found = self._here
+            row = self._here
         else:
             names, last = at.variables, None if at.final else self._here
             indexes = [
@@ -78,13 +78,13 @@ class MatchScope:
             ]
             if at.offset >= len(indexes):
                 return None
-            found = indexes[at.offset] if at.which is Which.FIRST else indexes[-1 - at.offset]
-        if found is None:
+            row = indexes[at.offset] if at.which is Which.FIRST else indexes[-1 - at.offset]
+        if row is None:
             return None
-        found += at.shift
-        if found >= len(self._rows) and not self._ended:
+        row += at.shift
+        if row >= len(self._rows) and not self._ended:
             raise NotYet
-        return found if 0 <= found < len(self._rows) else None
+        return row if 0 <= row < len(self._rows) else None
 
     def row(self, at: At) -> Event | None:
         index = self._index(at)

@@ -149,11 +149,11 @@ def _all(conditions: list[Expr]) -> Expr | None:
 
 
 def _added(have: tuple[object, ...], more: Iterable[object]) -> tuple[object, ...]:
-    found = list(have)
+    together = list(have)
     for source in more:
-        if not any(source is other for other in found):
-            found.append(source)
-    return tuple(found)
+        if not any(source is other for other in together):
+            together.append(source)
+    return tuple(together)
 
 
 class RuleStart(_Built):
@@ -161,7 +161,7 @@ class RuleStart(_Built):
 
     def pattern(self, pattern: Pattern) -> PatternRule:
         """Look for a pattern."""
-        return PatternRule(self.name, self.sources, self.filters, self.keys, found=pattern)
+        return PatternRule(self.name, self.sources, self.filters, self.keys, searched=pattern)
 
     def window(self, window: pl.Window) -> WindowRule:
         """Aggregate over windows."""
@@ -191,7 +191,7 @@ class RuleStart(_Built):
 class PatternRule(_Built):
     """A pattern, and which of its matches count."""
 
-    found: Pattern | None = None
+    searched: Pattern | None = None
     selection: pl.Selection = pl.Selection.PREFERRED
     skip: tuple[pl.SkipKind, Step[Any] | None] = (pl.SkipKind.PAST_LAST, None)
     timeouts: tuple[str, tuple[tuple[str, Operand], ...]] | None = None
@@ -227,7 +227,7 @@ class PatternRule(_Built):
 
     def emit(self, **measures: Operand) -> Rule:
         """Build the rule: what each match gives, besides the key."""
-        pattern = self.found
+        pattern = self.searched
         if pattern is None:
             raise RuleError(f"rule {self.name}: it has no pattern")
         sources = _added((), [*(defined.source for defined in pattern.defined), *self.sources])
@@ -272,14 +272,14 @@ class PatternRule(_Built):
 
 def _variables(defined: tuple[Defined, ...]) -> tuple[pl.Variable, ...]:
     """One variable a step; the same step object may stand at several places."""
-    found: dict[str, Defined] = {}
+    variables: dict[str, Defined] = {}
     for one in defined:
-        other = found.setdefault(one.name, one)
+        other = variables.setdefault(one.name, one)
         if other is not one:
             raise RuleError(f"two steps are called {one.name!r}; rename one")
     return tuple(
         pl.Variable(one.name, None if one.condition is True else expr_of(one.condition), schema_for(one.source).name)
-        for one in found.values()
+        for one in variables.values()
     )
 
 

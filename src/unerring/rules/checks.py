@@ -136,12 +136,12 @@ def _sources(
 
 
 def _check_column(plan: Plan, node: Attribute, sources: tuple[Input, ...], where: str) -> None:
-    found = [column.type for source in sources for column in source.schema.columns if column.name == node.name]
-    if not found:
+    types = [column.type for source in sources for column in source.schema.columns if column.name == node.name]
+    if not types:
         has = "; ".join(f"{s.name} has {_listed(column.name for column in s.schema.columns)}" for s in sources)
         wrong(plan.name, f"{where} reads {node.name!r}, which is no column ({has})")
-    if any(kind is not node.column_type for kind in found):
-        wrong(plan.name, f"{where} reads {node.name!r} as {node.column_type}, but it is {_listed(found)}")
+    if any(kind is not node.column_type for kind in types):
+        wrong(plan.name, f"{where} reads {node.name!r} as {node.column_type}, but it is {_listed(types)}")
 
 
 # --- patterns --------------------------------------------------------------------------------------------------------
@@ -305,10 +305,10 @@ def _required_nodes(pattern: Pattern) -> list[Pattern]:
 
 
 def _required(pattern: Pattern) -> list[str]:
-    found = [node.variable for node in _required_nodes(pattern) if isinstance(node, Step)]
+    required = [node.variable for node in _required_nodes(pattern) if isinstance(node, Step)]
     if isinstance(pattern, Permute):
-        found += [name for part in pattern.parts for name in _required(part)]
-    return found
+        required += [name for part in pattern.parts for name in _required(part)]
+    return required
 
 
 def trailing_absences(pattern: Pattern) -> list[Absence]:
@@ -317,12 +317,12 @@ def trailing_absences(pattern: Pattern) -> list[Absence]:
         case Absence():
             return [pattern]
         case Sequence(parts):
-            found: list[Absence] = []
+            absences: list[Absence] = []
             for part in reversed(parts):
-                found += trailing_absences(part)
+                absences += trailing_absences(part)
                 if not can_be_empty(part):
                     break
-            return found
+            return absences
         case Alternation(options):
             return [absence for option in options for absence in trailing_absences(option)]
         case Permute(parts):
@@ -339,12 +339,12 @@ def leading_absences(pattern: Pattern) -> list[Absence]:
         case Absence():
             return [pattern]
         case Sequence(parts):
-            found: list[Absence] = []
+            absences: list[Absence] = []
             for part in parts:
-                found += leading_absences(part)
+                absences += leading_absences(part)
                 if not can_be_empty(part):
                     break
-            return found
+            return absences
         case Alternation(options):
             return [absence for option in options for absence in leading_absences(option)]
         case Permute(parts):

@@ -89,10 +89,10 @@ _FIELD_NAMES: dict[type, tuple[str, ...]] = {}
 
 def field_names(kind: type) -> tuple[str, ...]:
     """The fields of a node class that say what it means (not those that are derived)."""
-    found = _FIELD_NAMES.get(kind)
-    if found is None:
-        found = _FIELD_NAMES[kind] = tuple(part.name for part in fields(kind) if part.compare)
-    return found
+    names = _FIELD_NAMES.get(kind)
+    if names is None:
+        names = _FIELD_NAMES[kind] = tuple(part.name for part in fields(kind) if part.compare)
+    return names
 
 
 class Expr:
@@ -508,10 +508,10 @@ class Aggregate(Expr):
 
     @property
     def type(self) -> Type:
-        found = AGGREGATES.get(self.name)
-        if found is None:
+        function = AGGREGATES.get(self.name)
+        if function is None:
             raise RuleError(f"there is no aggregate {self.name!r}; there are {', '.join(AGGREGATES)}")
-        return found.result(self.name, tuple(argument.type for argument in self.arguments))
+        return function.result(self.name, tuple(argument.type for argument in self.arguments))
 
     def __str__(self) -> str:
         inner = ", ".join(map(str, self.arguments)) or "*"
@@ -539,13 +539,13 @@ def check_comparable(left: Expr, right: Expr, where: Expr) -> None:
 
 def unify(parts: tuple[Expr, ...], where: Expr) -> Type:
     """The one type of several alternatives; an int among floats becomes a float."""
-    found = {part.type for part in parts} - {None}
-    if found == {INT, FLOAT}:
+    types = {part.type for part in parts} - {None}
+    if types == {INT, FLOAT}:
         return FLOAT
-    if len(found) > 1:
-        names = " and ".join(sorted(_named(kind) for kind in found))
+    if len(types) > 1:
+        names = " and ".join(sorted(_named(kind) for kind in types))
         raise RuleError(f"{where}: the alternatives have different types, {names}; cast them")
-    return next(iter(found), None)
+    return next(iter(types), None)
 
 
 def _check_conditions(parts: tuple[Expr, ...], where: Expr) -> None:

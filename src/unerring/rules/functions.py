@@ -72,9 +72,9 @@ AGGREGATES: Final[dict[str, AggregateFunction]] = {}
 
 def function_of(name: str) -> Function:
     """The function of that name, or a sentence."""
-    found = FUNCTIONS.get(name)
-    if found is not None:
-        return found
+    function = FUNCTIONS.get(name)
+    if function is not None:
+        return function
     reason = NONDETERMINISTIC.get(name.lower())
     if reason is not None:
         raise RuleError(f"{name}() {reason}")
@@ -120,10 +120,10 @@ def _same_number(name: str, given: Types) -> Type:
 
 
 def _widest(name: str, given: Types) -> Type:
-    found = set(given) - {None}
-    if not given or (len(found) > 1 and found != {INT, FLOAT}):
+    types = set(given) - {None}
+    if not given or (len(types) > 1 and types != {INT, FLOAT}):
         raise RuleError(f"{name}() takes one or more arguments of one type")
-    return FLOAT if found == {INT, FLOAT} else next(iter(found), None)
+    return FLOAT if types == {INT, FLOAT} else next(iter(types), None)
 
 
 # --- functions -------------------------------------------------------------------------------------------------------

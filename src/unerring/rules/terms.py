@@ -134,10 +134,10 @@ def inner_of(value: Operand) -> ex.Expr:
 
 def over_of(*values: Operand) -> tuple[str, ...] | None:
     """What several operands range over together."""
-    found = {value.over for value in values if isinstance(value, Term) and value.over is not None}
-    if len(found) > 1:
+    named = {value.over for value in values if isinstance(value, Term) and value.over is not None}
+    if len(named) > 1:
         raise RuleError("one aggregate ranges over the rows of one step; each(a) and each(b) cannot be mixed")
-    return next(iter(found), None)
+    return next(iter(named), None)
 
 
 def _one(value: Operand, make: Callable[[ex.Expr], ex.Expr]) -> Term:

@@ -85,7 +85,7 @@ def levels_of(parts: Iterable[Part]) -> dict[str, int]:
 
 def plans_of(*rules: Rule) -> tuple[Plan, ...]:
     """The plans of these rules and of all that they read, inputs first, each once."""
-    found: dict[str, Plan] = {}
+    plans: dict[str, Plan] = {}
 
     def visit(rule: Rule, depth: int) -> None:
         if depth > DEPTH_MAX:
@@ -93,25 +93,25 @@ def plans_of(*rules: Rule) -> tuple[Plan, ...]:
         for read in rule.reads:
             if isinstance(read, Rule):
                 visit(read, depth + 1)
-        other = found.setdefault(rule.name, rule.plan)
+        other = plans.setdefault(rule.name, rule.plan)
         if other.version != rule.plan.version:
             raise RuleError(f"two different rules are called {rule.name}; rename one")
 
     for rule in rules:
         visit(rule, 0)
-    return tuple(found.values())
+    return tuple(plans.values())
 
 
 def sources_of(plans: Iterable[Plan]) -> tuple[StreamSchema, ...]:
     """The streams that come from outside, in the order in which they are first read."""
     plans = tuple(plans)
     made = [schema.name for plan in plans for schema in plan.outputs]
-    found: dict[str, StreamSchema] = {}
+    sources: dict[str, StreamSchema] = {}
     for plan in plans:
         for source in plan.inputs:
             if source.schema.name not in made:
-                found.setdefault(source.schema.name, source.schema)
-    return tuple(found.values())
+                sources.setdefault(source.schema.name, source.schema)
+    return tuple(sources.values())
 
 
 def heights_of(plans: Iterable[Plan], sources: Iterable[StreamSchema] = ()) -> dict[str, int]:

@@ -48,20 +48,20 @@ def values_of(table: pa.Table, column: TableColumn) -> list[Value]:
     """A column's values as expressions see them."""
     import pyarrow as pa
 
-    found = table.column(column.name)
+    array = table.column(column.name)
     try:
-        if pa.types.is_dictionary(found.type):
-            found = found.cast(found.type.value_type)
+        if pa.types.is_dictionary(array.type):
+            array = array.cast(array.type.value_type)
         if column.type is ColumnType.TIME:
             # Finer than a microsecond is cut off.
-            found = found.cast(pa.timestamp("us", getattr(found.type, "tz", None)), safe=False).cast(pa.int64())
+            array = array.cast(pa.timestamp("us", getattr(array.type, "tz", None)), safe=False).cast(pa.int64())
         elif column.type is ColumnType.INT:
-            found = found.cast(pa.int64())
+            array = array.cast(pa.int64())
         elif column.type is ColumnType.FLOAT:
-            found = found.cast(pa.float64())
+            array = array.cast(pa.float64())
     except pa.ArrowInvalid as error:
         raise RuleError(f"column {column.name} holds a value that does not fit {column.type}: {error}") from None
-    values: list[Value] = found.to_pylist()
+    values: list[Value] = array.to_pylist()
     return values
 
 
@@ -79,7 +79,7 @@ def partitions_of(recognition: Recognition, table: pa.Table) -> list[tuple[int, 
                 f"{recognition.place}: WITHIN needs a time for every row, but {by.name} is NULL in one; filter such "
                 "rows out in a subquery"
             )
-    found: list[tuple[int, list[Event]]] = []
+    partitioned: list[tuple[int, list[Event]]] = []
     rows = (
         zip(*(values_of(table, column) for column in columns), strict=True) if columns else iter([()] * table.num_rows)
     )
@@ -87,10 +87,10 @@ def partitions_of(recognition: Recognition, table: pa.Table) -> list[tuple[int, 
         payload = dict(zip(fields, values, strict=True))
         payload[PARTITION] = partition
         event = Event("input", Stamp(time, number), (), payload)
-        if not found or found[-1][0] != partition:
-            found.append((partition, []))
-        found[-1][1].append(event)
-    return found
+        if not partitioned or partitioned[-1][0] != partition:
+            partitioned.append((partition, []))
+        partitioned[-1][1].append(event)
+    return partitioned
 
 
 def output_table(recognition: Recognition, table: pa.Table, outputs: Iterable[tuple[int, dict[str, Any]]]) -> pa.Table:

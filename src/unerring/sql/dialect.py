@@ -224,19 +224,19 @@ def parse_statement(source: Source) -> exp.Query:
     try:
         tokens = dialect.tokenize(source.text)
         check_words(source, tokens)
-        found = [tree for tree in dialect.parser().parse(tokens, source.text) if tree is not None]
+        trees = [tree for tree in dialect.parser().parse(tokens, source.text) if tree is not None]
     except (ParseError, TokenError) as error:
         raise RuleError(_sentence(source, error)) from None
     except RecursionError:  # a mixture of what `limits` bounds one by one, or a caller that is deep down itself
         raise source.wrong(0, "the statement is nested too deep; write its inner parts as WITH queries") from None
-    if not found:
+    if not trees:
         raise RuleError("the statement is empty; write SELECT ... FROM ... MATCH_RECOGNIZE (...)")
-    if len(found) > 1:
+    if len(trees) > 1:
         raise RuleError("there are several statements; give one, without a semicolon in it")
-    if not isinstance(found[0], exp.Query):
-        raise source.wrong(found[0], f"{found[0].key.upper()} is no query; write SELECT ...")
-    check_tree(source, found[0])
-    return found[0]
+    if not isinstance(trees[0], exp.Query):
+        raise source.wrong(trees[0], f"{trees[0].key.upper()} is no query; write SELECT ...")
+    check_tree(source, trees[0])
+    return trees[0]
 
 
 def _sentence(source: Source, error: ParseError | TokenError) -> str:
@@ -256,10 +256,10 @@ def _unclosed(text: str) -> int:
     """Where the quote or comment starts that has no end."""
     at = 0
     while at < len(text):
-        found = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[^'\"/-]+|[/-]", re.DOTALL).match(
+        token = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[^'\"/-]+|[/-]", re.DOTALL).match(
             text, at
         )
-        if found is None or (found.group() == "/" and text.startswith("/*", at)):
+        if token is None or (token.group() == "/" and text.startswith("/*", at)):
             return at
-        at = found.end()
+        at = token.end()
     return 0

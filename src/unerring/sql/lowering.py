@@ -57,12 +57,12 @@ class Lowering:
 
     def condition(self, node: exp.Expr, variable: str) -> ex.Expr:
         """A DEFINE condition."""
-        found = self.lower(node, Place("DEFINE", variable))
-        if found.type not in (ColumnType.BOOL, None):
+        lowered = self.lower(node, Place("DEFINE", variable))
+        if lowered.type not in (ColumnType.BOOL, None):
             raise self.names.source.wrong(
-                node, f"{variable} is defined by {found}, which is {found.type}, not a condition"
+                node, f"{variable} is defined by {lowered}, which is {lowered.type}, not a condition"
             )
-        return found
+        return lowered
 
     def measure(self, node: exp.Expr) -> ex.Expr:
         """A MEASURES expression. A list can be one as a whole; expressions do not know it."""
@@ -196,8 +196,8 @@ class Lowering:
                 at = ex.At(which=ex.Which(inner_name.lower()), offset=offset, final=inner_final)
             at = replace(at, shift=-number if name == "PREV" else number)
         self._one_variable(argument, name)
-        found = self.lower(argument, replace(place, within=name, at=at))
-        return _null_without_row(found)
+        lowered = self.lower(argument, replace(place, within=name, at=at))
+        return _null_without_row(lowered)
 
     def _split(self, node: exp.Expr, name: str, default: int) -> tuple[exp.Expr, int]:
         """A navigation's argument and its offset."""
@@ -215,22 +215,22 @@ class Lowering:
 
     def _one_variable(self, argument: exp.Expr, name: str, constants: bool = False) -> tuple[str, ...]:
         """The variable that all columns of a navigation's or aggregate's argument belong to."""
-        found: list[tuple[exp.Expr, tuple[str, ...]]] = []
+        leaves: list[tuple[exp.Expr, tuple[str, ...]]] = []
         for node in argument.find_all(exp.Column, exp.Anonymous):
             if isinstance(node, exp.Column) and not _within_classifier(node):
                 qualifier = node.args.get("table")
-                found.append((node, () if qualifier is None else self.names.members(qualifier)))
+                leaves.append((node, () if qualifier is None else self.names.members(qualifier)))
             elif isinstance(node, exp.Anonymous) and node.name.upper() == "CLASSIFIER":
                 named = _arguments(node)
-                found.append((node, self.names.members(named[0].this) if named else ()))
-        if not found and not constants:
+                leaves.append((node, self.names.members(named[0].this) if named else ()))
+        if not leaves and not constants:
             raise self.names.source.wrong(argument, f"{name} reads no column; give it one, or leave {name} out")
-        for leaf, members in found[1:]:
-            if members != found[0][1]:
+        for leaf, members in leaves[1:]:
+            if members != leaves[0][1]:
                 raise self.names.source.wrong(
                     leaf, f"{name} reads rows of several variables; all columns in it must belong to one"
                 )
-        return found[0][1] if found else ()
+        return leaves[0][1] if leaves else ()
 
     # --- aggregates, functions, casts ---
 
@@ -320,11 +320,11 @@ def _arguments(node: exp.Expr) -> list[exp.Expr]:
     """A function's arguments in the order in which they were written."""
     if isinstance(node, exp.Anonymous):
         return list(node.expressions)
-    found: list[exp.Expr] = []
+    arguments: list[exp.Expr] = []
     for key in node.arg_types:
         value = node.args.get(key)
-        found += [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, exp.Expr)]
-    return found
+        arguments += [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, exp.Expr)]
+    return arguments
 
 
 def _within_classifier(column: exp.Column) -> bool:
@@ -343,9 +343,9 @@ _STRICT: Final = (
 )
 
 
-def _null_without_row(found: ex.Expr) -> ex.Expr:
+def _null_without_row(lowered: ex.Expr) -> ex.Expr:
     """NULL where the row is not there, also if the expression makes something of NULL."""
-    leaf = next(node for node in walk(found) if isinstance(node, ex.Attribute | ex.EventTime | ex.Classifier))
-    if all(isinstance(node, _STRICT) for node in walk(found)) or leaf.at == ex.HERE:
-        return found
-    return ex.Case(((ex.IsNull(ex.EventTime(leaf.at)), ex.Literal(None, None)),), found)
+    leaf = next(node for node in walk(lowered) if isinstance(node, ex.Attribute | ex.EventTime | ex.Classifier))
+    if all(isinstance(node, _STRICT) for node in walk(lowered)) or leaf.at == ex.HERE:
+        return lowered
+    return ex.Case(((ex.IsNull(ex.EventTime(leaf.at)), ex.Literal(None, None)),), lowered)

@@ -35,11 +35,11 @@ class TableColumn:
 
 
 def columns_of(
-    found: Iterable[tuple[str, ColumnType | None, str]], twice: Collection[str] = ()
+    described: Iterable[tuple[str, ColumnType | None, str]], twice: Collection[str] = ()
 ) -> tuple[TableColumn, ...]:
-    """Columns with names that plans may use. `found`: name, type, and what the SQL engine calls the type; `twice`: the
-    names, in small letters, that stood for several columns."""
-    listed = list(found)
+    """Columns with names that plans may use. `described`: name, type, and what the SQL engine calls the type; `twice`:
+    the names, in small letters, that stood for several columns."""
+    listed = list(described)
     fields = fields_for([name for name, _, _ in listed])
     return tuple(
         TableColumn(name, kind, declared, field, name.lower() in twice)
@@ -84,20 +84,20 @@ class Names:
         """The column of that name; case does not count unless it tells two apart."""
         name = identifier.name
         exact = [column for column in self.columns if column.name == name]
-        found = exact or [column for column in self.columns if column.name.lower() == name.lower()]
-        if not found:
+        fitting = exact or [column for column in self.columns if column.name.lower() == name.lower()]
+        if not fitting:
             there = ", ".join(column.name for column in self.columns)
             if variable_name(identifier) in (*self.variables, *self.unions):
                 raise self.source.wrong(identifier, f"{name!r} is a variable, not a column; write {name}.column")
             raise self.source.wrong(identifier, f"there is no column {name!r}; the input has {there}")
-        if found[0].ambiguous:
+        if fitting[0].ambiguous:
             raise self.source.wrong(identifier, f"{name!r} is ambiguous: the input has several; rename one with AS")
-        if len(found) > 1:
-            names = " and ".join(column.name for column in found)
+        if len(fitting) > 1:
+            names = " and ".join(column.name for column in fitting)
             raise self.source.wrong(
                 identifier, f"{name!r} is ambiguous: the input has {names}; rename one in a subquery"
             )
-        return found[0]
+        return fitting[0]
 
     def readable(self, identifier: exp.Expr) -> TableColumn:
         """The column of that name, of a type that expressions can read."""

@@ -62,12 +62,12 @@ class _Reader:
         self._tokens: list[Token] = []
         at = 0
         while at < len(text):
-            found = _TOKEN.match(text, at)
-            if found is None:
+            token = _TOKEN.match(text, at)
+            if token is None:
                 raise source.wrong(offset + at, f"{text[at]!r} has no place in a pattern")
-            if found.lastgroup != "blank":
-                self._tokens.append(Token(found.group(), str(found.lastgroup), offset + at))
-            at = found.end()
+            if token.lastgroup != "blank":
+                self._tokens.append(Token(token.group(), str(token.lastgroup), offset + at))
+            at = token.end()
         self._tokens.append(Token("", "end", offset + len(text)))
         self._next = 0
         self._depth = 0
@@ -96,10 +96,10 @@ class _Reader:
     def whole(self) -> Pattern:
         if self._token.kind == "end":
             raise self._source.wrong(self._token.offset, "the pattern is empty; an empty match is written ()")
-        found = self._alternation()
+        pattern = self._alternation()
         if self._token.kind != "end":
             raise self._source.wrong(self._token.offset, f"{self._shown()} is not expected here")
-        return found
+        return pattern
 
     def _alternation(self) -> Pattern:
         self._depth += 1

@@ -93,12 +93,12 @@ def _is(low: Lowering, node: Any, place: Place) -> ex.Expr:
     wanted = wanted.this if negated else wanted
     if isinstance(wanted, exp.Boolean):
         value = operand if wanted.this else low.built(node, lambda: ex.Not(operand))
-        found: ex.Expr = low.built(node, lambda: ex.And((ex.Not(ex.IsNull(operand)), value)))
+        test: ex.Expr = low.built(node, lambda: ex.And((ex.Not(ex.IsNull(operand)), value)))
     elif isinstance(wanted, exp.Null) or wanted.name.upper() == "UNKNOWN":
-        found = ex.IsNull(operand)
+        test = ex.IsNull(operand)
     else:
         raise low.names.source.wrong(node, f"IS {wanted.sql()}; use IS NULL, IS TRUE, IS FALSE or IS UNKNOWN")
-    return ex.Not(found) if negated else found
+    return ex.Not(test) if negated else test
 
 
 def _between(low: Lowering, node: Any, place: Place) -> ex.Expr:

@@ -219,20 +219,22 @@ class _Compiler:
         self, partition: tuple[TableColumn, ...], measures: tuple[Measure, ...], layout: tuple[OutputColumn, ...]
     ) -> tuple[Measure, ...]:
         by_field = {measure.name: measure for measure in measures}
-        found: list[Measure] = []
+        planned: list[Measure] = []
         taken = {column.field: column for column in self._names.columns}
         for output in layout:
             column = taken.get(output.field)
             if output.measure:
-                found.append(by_field[output.field])
+                planned.append(by_field[output.field])
             elif column is not None and column.event_time:
-                found.append(Measure("event_time", ex.EventTime(ex.HERE), of_row=True))
+                planned.append(Measure("event_time", ex.EventTime(ex.HERE), of_row=True))
             elif column is not None and column.type is not None:
                 if column in partition:
-                    found.append(Measure(column.field, ex.KeyValue(partition.index(column), column.field, column.type)))
+                    planned.append(
+                        Measure(column.field, ex.KeyValue(partition.index(column), column.field, column.type))
+                    )
                 else:
-                    found.append(Measure(column.field, ex.Attribute(column.field, column.type), of_row=True))
-        return tuple(found)
+                    planned.append(Measure(column.field, ex.Attribute(column.field, column.type), of_row=True))
+        return tuple(planned)
 
     # --- variables ---
 

@@ -111,13 +111,13 @@ def interval_us(node: exp.Interval) -> int:
     if isinstance(number, exp.Neg) and isinstance(number.this, exp.Literal):
         sign, text = -1, number.this.name
     if isinstance(unit, exp.IntervalSpan):
-        found = re.fullmatch(r"\s*(?:(\d+)\s+)?(?:(\d+):)?(\d+):(\d+(?:\.\d{1,6})?)\s*", text)
+        parts = re.fullmatch(r"\s*(?:(\d+)\s+)?(?:(\d+):)?(\d+):(\d+(?:\.\d{1,6})?)\s*", text)
         span = (unit.this.name.upper(), unit.expression.name.upper())
-        if span not in (("DAY", "SECOND"), ("HOUR", "SECOND"), ("MINUTE", "SECOND")) or found is None:
+        if span not in (("DAY", "SECOND"), ("HOUR", "SECOND"), ("MINUTE", "SECOND")) or parts is None:
             raise RuleError(
                 f"INTERVAL {text!r} {span[0]} TO {span[1]} cannot be read; use one unit, such as INTERVAL '90' SECOND"
             )
-        days, hours, minutes, seconds = (found.group(number) or "0" for number in (1, 2, 3, 4))
+        days, hours, minutes, seconds = (parts.group(number) or "0" for number in (1, 2, 3, 4))
         return ((int(days) * 24 + int(hours)) * 60 + int(minutes)) * 60 * SECOND_US + _scaled(seconds, SECOND_US)
     name = unit.name.upper().rstrip("S") if unit is not None else ""
     if name not in UNITS_US:

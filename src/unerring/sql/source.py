@@ -32,8 +32,8 @@ def offset_of(node: exp.Expr) -> int:
         return int(node.meta["start"])
     at: exp.Expr | None = node
     while at is not None:
-        found = [part.meta["start"] for part in at.walk() if part.meta.get("start") is not None]
-        if found:
-            return int(min(found))
+        offsets = [part.meta["start"] for part in at.walk() if part.meta.get("start") is not None]
+        if offsets:
+            return int(min(offsets))
         at = at.parent
     return 0

@@ -49,7 +49,7 @@ class Rewriting:
 
     def recognise_all(self, engine: SqlEngine) -> list[Recognition]:
         """Run every MATCH_RECOGNIZE; afterwards the tree is plain SQL."""
-        found: list[Recognition] = []
+        recognitions: list[Recognition] = []
         for number, node in enumerate(list(_inner_first(self.tree)), 1):
             query = self._input_query(node, node.this).sql(dialect=engine.dialect)
             columns = columns_of(engine.describe(query), self._twice(node, engine))
@@ -60,8 +60,8 @@ class Rewriting:
                 (measure.alias, offset_of(measure.args["alias"])) for measure in node.args.get("measures") or []
             ]
             self._replace(node, table)
-            found.append(recognition)
-        return found
+            recognitions.append(recognition)
+        return recognitions
 
     def sql(self, dialect: str) -> str:
         """What is left, in an engine's dialect."""
@@ -69,12 +69,12 @@ class Rewriting:
 
     def place_of(self, names: Collection[str]) -> str | None:
         """Where one of these names (in small letters) first stands."""
-        found = [
+        places = [
             node.meta["start"]
             for node in self.tree.find_all(exp.Identifier, exp.Func)
             if node.meta.get("start") is not None and (node.name or node.key).lower() in names
         ]
-        return self.source.place(min(found)) if found else None
+        return self.source.place(min(places)) if places else None
 
     def check_names(self, names: Sequence[str]) -> None:
         """Refuse an answer with two columns of one name: its rows could not be told apart by name."""
@@ -87,9 +87,9 @@ class Rewriting:
     def _second(self, name: str) -> int:
         """Where a name stands for the second time: in SELECT, or as a measure."""
         selected = self.tree.selects if isinstance(self.tree, exp.Query) else []
-        found = [offset_of(item) for item in selected if item.alias_or_name.lower() == name.lower()]
-        found += [offset for measure, offset in self._measures if measure.lower() == name.lower()]
-        return sorted(found)[:2][-1] if found else offset_of(self.tree)
+        offsets = [offset_of(item) for item in selected if item.alias_or_name.lower() == name.lower()]
+        offsets += [offset for measure, offset in self._measures if measure.lower() == name.lower()]
+        return sorted(offsets)[:2][-1] if offsets else offset_of(self.tree)
 
     def _twice(self, node: RowPattern, engine: SqlEngine) -> set[str]:
         """The names of several columns of a subquery: an engine may rename them, but who means one must say which."""
@@ -119,8 +119,8 @@ class Rewriting:
                     names = [cte.copy() for cte in visible]
                     query.set("with_", exp.With(expressions=names, recursive=clause.args.get("recursive")))
             below, above = above, above.parent
-        found: exp.Expr = query
-        return found
+        selected: exp.Expr = query
+        return selected
 
     def _replace(self, node: RowPattern, table: str) -> None:
         made = exp.Table(this=exp.to_identifier(table, quoted=True), alias=node.args.get("alias"))

@@ -127,10 +127,10 @@ def _projected(tree: exp.Expr, recognition: Recognition, text: Source) -> tuple[
     # Without a column to output the plan has one of its own, which only * can name.
     named = zip(recognition.layout, measures, strict=True) if recognition.layout else ()
     by_name = {output.name.lower(): measure for output, measure in named}
-    found: list[Measure] = []
+    projected: list[Measure] = []
     for item in tree.expressions:
         if isinstance(item, exp.Star):
-            found += measures
+            projected += measures
             continue
         column = item.this if isinstance(item, exp.Alias) else item
         if not isinstance(column, exp.Column):
@@ -138,5 +138,5 @@ def _projected(tree: exp.Expr, recognition: Recognition, text: Source) -> tuple[
         measure = by_name.get(column.name.lower())
         if measure is None:
             raise text.wrong(item, f"there is no column {column.name!r}; there are {', '.join(by_name)}")
-        found.append(replace(measure, name=item.alias) if isinstance(item, exp.Alias) else measure)
-    return tuple(found)
+        projected.append(replace(measure, name=item.alias) if isinstance(item, exp.Alias) else measure)
+    return tuple(projected)

@@ -302,9 +302,9 @@ class KeyMatching:
 
     def _settle_chronicle(self) -> None:
         """What is used changes what every start can find, so all start anew after each match."""
-        found = True
-        while found:
-            found = False
+        matched = True
+        while matched:
+            matched = False
             for open_start in self.starts.values():
                 matches = open_start.resume()
                 if matches:
@@ -313,9 +313,9 @@ class KeyMatching:
                     for row, *_ in chain:
                         self.used.append(row)
                         self.starts.pop(row, None)
-                    found = True
+                    matched = True
                     break
-            if found:
+            if matched:
                 for start in self.starts:
                     self._begin(start)
         for start, open_start in list(self.starts.items()):
@@ -323,21 +323,21 @@ class KeyMatching:
 
     def _settle_latest(self) -> None:
         recent = self._rules.plan.selection is Selection.RECENT
-        found = [(start, match) for start, s in self.starts.items() for match in s.resume()]
-        while found:
+        complete = [(start, match) for start, s in self.starts.items() for match in s.resume()]
+        while complete:
             if recent:
-                latest = max(start for start, _ in found)
-                chosen = next(links(match) for start, match in found if start == latest)
+                latest = max(start for start, _ in complete)
+                chosen = next(links(match) for start, match in complete if start == latest)
             else:
                 together: dict[int, Link] = {}
-                for _, match in found:
+                for _, match in complete:
                     for link in links(match):
                         together.setdefault(link[0], link)
                 chosen = [together[index] for index in sorted(together)]
             self._emit_match(chosen)
             last = chosen[-1][0]
             self.starts = {start: s for start, s in self.starts.items() if start > last}
-            found = [(start, match) for start, match in found if start > last]
+            complete = [(start, match) for start, match in complete if start > last]
         for start, open_start in list(self.starts.items()):
             self._close(start, open_start, False)
 

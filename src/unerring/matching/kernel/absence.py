@@ -16,7 +16,7 @@ from unerring.matching.kernel.columns import Array, Columns
 from unerring.matching.kernel.compilation import Functions
 from unerring.matching.kernel.lists import LONG
 from unerring.matching.kernel.lowering import STRICT, Final, Net, Wait
-from unerring.matching.kernel.outputs import Found, constant
+from unerring.matching.kernel.outputs import Matches, constant
 from unerring.matching.kernel.reading import RowReader, settled
 from unerring.matching.kernel.registers import Bank, Register, View, declare, fold, sure_registers
 from unerring.matching.kernel.scalar import Lines, Uncompiled
@@ -156,7 +156,7 @@ class AbsenceMemory(RegisterRows):
 
     def step(
         self, functions: Functions, batch: Columns, key: Array, arguments: Sequence[Any], through: int, rows_before: int
-    ) -> Found:
+    ) -> Matches:
         count = len(batch)
         rows = np.empty(count + 1, np.int64)
         until = NEVER if through >= TIME_MAX else through
@@ -175,7 +175,7 @@ class AbsenceMemory(RegisterRows):
         functions["settle"](count, rows_before, self.NB, self.LB, key)
         done = len(times) - int(still_open)
         self._append(times[done:], keys[done:], rows[done - carried :] + rows_before, *(r[done:] for r in registers))
-        return _found(times[:done], keys[:done], *(array[:done] for array in registers))
+        return _matches(times[:done], keys[:done], *(array[:done] for array in registers))
 
     def _unbound(self, count: int) -> tuple[Array, Array, Array, Array, Array]:
         """Deadlines, keys and registers of matches, nothing bound yet."""
@@ -225,7 +225,7 @@ class AbsenceMemory(RegisterRows):
         )
 
 
-def _found(time: Array, key: Array, integers: Array, floats: Array, states: Array) -> Found:
+def _matches(time: Array, key: Array, integers: Array, floats: Array, states: Array) -> Matches:
     index = constant(0, len(time))
     tied = np.flatnonzero(time[1:] == time[:-1]) + 1
     if len(tied):
@@ -234,4 +234,4 @@ def _found(time: Array, key: Array, integers: Array, floats: Array, states: Arra
         for at in np.unique(np.concatenate([tied - 1, tied])).tolist():
             place = int(time[at]), int(key[at])
             index[at] = seen[place] = seen.get(place, -1) + 1
-    return Found(time, constant(-1, len(time)), key, index, integers, floats, states)
+    return Matches(time, constant(-1, len(time)), key, index, integers, floats, states)

@@ -77,12 +77,12 @@ class Columns:
 
 def column_types(schemas: Sequence[StreamSchema]) -> dict[str, ColumnType] | None:
     """The type of every column by name; None if two streams disagree."""
-    found: dict[str, ColumnType] = {}
+    types: dict[str, ColumnType] = {}
     for schema in schemas:
         for column in schema.columns:
-            if found.setdefault(column.name, column.type) is not column.type:
+            if types.setdefault(column.name, column.type) is not column.type:
                 return None
-    return found
+    return types
 
 
 def from_rows(rows: Sequence[Row], types: dict[str, ColumnType], streams: Sequence[str]) -> Columns:

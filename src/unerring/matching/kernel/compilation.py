@@ -88,8 +88,8 @@ def compiled(source: str, cache: Path | None = None) -> Functions:
     if module is None:
         names: dict[str, Any] = arithmetic.compiled_names(numba.njit(error_model="numpy"))
         exec(compile(_HEAD + source, "<kernel>", "exec"), names)
-        found = {name: value for name, value in names.items() if _own(value)}
-        jitted: Functions = {name: numba.njit(error_model="numpy")(function) for name, function in found.items()}
+        own = {name: value for name, value in names.items() if _own(value)}
+        jitted: Functions = {name: numba.njit(error_model="numpy")(function) for name, function in own.items()}
         names.update(jitted)
         return jitted
     return {name: value for name, value in vars(module).items() if hasattr(value, "py_func") and _of(value, module)}
@@ -113,9 +113,9 @@ def _module(source: str, cache: Path) -> ModuleType | None:
         pass  # another process was first
     if path.read_text() != text:
         return None  # it is still writing, or was stopped while it did
-    found = sys.modules.get(name)
-    if found is not None:
-        return found
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        return loaded
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} cannot be loaded")

@@ -17,7 +17,7 @@ from unerring.matching.kernel import compilation, state
 from unerring.matching.kernel.columns import DTYPES, Array, Column, Columns, Numbers, Texts, from_rows
 from unerring.matching.kernel.keys import LOOK_UP, Interner, KeyIndex
 from unerring.matching.kernel.measures import MeasureSource, python_column, register_column
-from unerring.matching.kernel.outputs import Found, OutputColumns, places
+from unerring.matching.kernel.outputs import Matches, OutputColumns, places
 from unerring.matching.kernel.programs import Program, program_of
 from unerring.matching.kernel.scalar import Uncompiled
 from unerring.matching.matcher import Quarantined, Router
@@ -177,9 +177,9 @@ class Kernel:
         key = self._key_numbers(batch)
         self._memory.reserve(self._index.size)
         arguments = (reader.codes(batch, self._interner), *reader.arguments(batch, self._interner))
-        found = self._memory.step(self._functions, batch, key, arguments, through, self._rows)
+        matches = self._memory.step(self._functions, batch, key, arguments, through, self._rows)
         self._rows += len(batch)
-        return self._outputs(found, batch)
+        return self._outputs(matches, batch)
 
     def _key_numbers(self, batch: Columns) -> Array:
         names = {source.schema.name: source.key for source in self._plan.inputs}
@@ -203,15 +203,15 @@ class Kernel:
             key[mine] = self._index.numbers(share, columns)
         return key
 
-    def _outputs(self, found: Found, batch: Columns) -> OutputColumns:
-        rank, ordinal = places(found, batch)
-        computed = self._computed(found)
-        keys = tuple(self._index.column(found.key, number) for number in range(len(key_types(self._plan))))
-        columns = {m.measure.name: self._column(m, found, keys, computed) for m in self._program.measures}
-        return OutputColumns(self._plan.name, found.time, rank, ordinal, keys, found.index, columns)
+    def _outputs(self, matches: Matches, batch: Columns) -> OutputColumns:
+        rank, ordinal = places(matches, batch)
+        computed = self._computed(matches)
+        keys = tuple(self._index.column(matches.key, number) for number in range(len(key_types(self._plan))))
+        columns = {m.measure.name: self._column(m, matches, keys, computed) for m in self._program.measures}
+        return OutputColumns(self._plan.name, matches.time, rank, ordinal, keys, matches.index, columns)
 
-    def _computed(self, found: Found) -> list[Column]:
-        count = len(found.time)
+    def _computed(self, matches: Matches) -> list[Column]:
+        count = len(matches.time)
         columns: list[tuple[Array, Array]] = []
         for source in self._program.measures:
             if source.computed is not None:
@@ -219,18 +219,20 @@ class Kernel:
                 columns.append((np.empty(count, DTYPES[kind]), np.empty(count, np.bool_)))
         if columns:
             arrays = [array for pair in columns for array in pair]
-            self._functions["measure"](count, found.integers, found.floats, found.states, *arrays)
+            self._functions["measure"](count, matches.integers, matches.floats, matches.states, *arrays)
         return [Numbers(values, null) for values, null in columns]
 
-    def _column(self, source: MeasureSource, found: Found, keys: tuple[Array, ...], computed: list[Column]) -> Column:
+    def _column(
+        self, source: MeasureSource, matches: Matches, keys: tuple[Array, ...], computed: list[Column]
+    ) -> Column:
         if source.key is not None:
             return Numbers(keys[source.key])
         if source.computed is not None:
             return computed[source.computed]
         bank, texts = self._program.bank, self._interner.texts
         if source.register is not None:
-            return register_column(source.register, found, bank, texts)
-        return python_column(source, found, bank, texts, self._index.keys(found.key))
+            return register_column(source.register, matches, bank, texts)
+        return python_column(source, matches, bank, texts, self._index.keys(matches.key))
 
     def _forget_idle_keys(self) -> None:
         """Numbers of keys and texts that nothing holds any more are given anew."""

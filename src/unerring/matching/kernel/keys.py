@@ -142,9 +142,9 @@ class KeyIndex:
         """One key column of some keys."""
         if self._integers:
             return numbers.astype(np.int64) if self.direct else self._table.held[numbers]
-        found = np.empty(len(numbers), object)
-        found[:] = [self._keys[number][index] for number in numbers.tolist()]
-        return found
+        values = np.empty(len(numbers), object)
+        values[:] = [self._keys[number][index] for number in numbers.tolist()]
+        return values
 
 
 def direct_keys(kinds: tuple[ColumnType, ...], keys: Sequence[Key]) -> bool:
@@ -175,11 +175,11 @@ class Interner:
         self.texts: list[str | bytes] = []
 
     def number(self, text: str | bytes) -> int:
-        found = self._numbers.get(text)
-        if found is None:
-            found = self._numbers[text] = len(self.texts)
+        number = self._numbers.get(text)
+        if number is None:
+            number = self._numbers[text] = len(self.texts)
             self.texts.append(text)
-        return found
+        return number
 
     def numbers(self, column: Texts) -> Array:
         """The number of each row's text, -1 for NULL."""

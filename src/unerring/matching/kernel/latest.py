@@ -15,7 +15,7 @@ from unerring.matching.kernel.columns import Array, Columns
 from unerring.matching.kernel.compilation import Functions
 from unerring.matching.kernel.lists import LONG, NEVER
 from unerring.matching.kernel.lowering import STRICT, Final, Net, Wait
-from unerring.matching.kernel.outputs import Found, constant
+from unerring.matching.kernel.outputs import Matches, constant
 from unerring.matching.kernel.reading import RowReader, settled
 from unerring.matching.kernel.registers import Bank, Register, View, declare, fold, sure_registers
 from unerring.matching.kernel.scalar import Lines, Uncompiled
@@ -94,11 +94,11 @@ class LatestSource:
 
     def _conditions(self, lines: Lines) -> tuple[str, str]:
         admitted = self.reader.admitted(lines)
-        found = []
+        conditions = []
         for variable in (self.first, self.last):
             parts = [admitted, self.reader.of_input(variable.stream), self.reader.condition(variable.condition, lines)]
-            found.append(" and ".join(part for part in parts if part != "True") or "True")
-        return found[0], found[1]
+            conditions.append(" and ".join(part for part in parts if part != "True") or "True")
+        return conditions[0], conditions[1]
 
     def _write_row(self, lines: Lines) -> None:
         """Masks of all ones or zeros instead of branches, which a random stream would mispredict."""
@@ -139,14 +139,14 @@ class LatestSource:
 
     def _copies(self, text: str, sure: bool) -> list[str]:
         """A statement for each register's value and state; `sure`: also for values that are always filled."""
-        found = []
+        copies = []
         for register in self.bank.registers:
             array, column, number = self.bank.place(register)
             if register not in self.bank.sure:
-                found += [text.format(array, column), text.format("N", number)]
+                copies += [text.format(array, column), text.format("N", number)]
             elif sure:
-                found.append(text.format(array, column))
-        return found or ["pass"]
+                copies.append(text.format(array, column))
+        return copies or ["pass"]
 
     def _write_carry(self, lines: Lines) -> None:
         """At the end of a batch: what is still open keeps its registers beyond it."""
@@ -228,17 +228,17 @@ class LatestMemory(RegisterRows):
 
     def step(
         self, functions: Functions, batch: Columns, key: Array, arguments: Sequence[Any], through: int, rows_before: int
-    ) -> Found:
+    ) -> Matches:
         count = len(batch)
         rows, began = np.empty(count + 1, np.int64), np.empty(count + 1, np.int64)
         scan = functions["scan" if len(self.D) <= KEYS_CACHED else "scan_many"]
-        found = int(scan(count, self.D, rows, began, key, *arguments))
-        rows, began = rows[:found], began[:found]
-        keys, times, out = np.empty(found, np.int64), np.empty(found, np.int64), self.outputs(found)
-        functions["capture"](found, rows, began, keys, times, *out, *self.registers, key, *arguments)
+        matched = int(scan(count, self.D, rows, began, key, *arguments))
+        rows, began = rows[:matched], began[:matched]
+        keys, times, out = np.empty(matched, np.int64), np.empty(matched, np.int64), self.outputs(matched)
+        functions["capture"](matched, rows, began, keys, times, *out, *self.registers, key, *arguments)
         until = NEVER if through >= TIME_MAX else through
         functions["carry"](count, until, self.D, *self.registers, key, *arguments)
-        return Found(times, rows, keys, constant(0, found), *out)
+        return Matches(times, rows, keys, constant(0, matched), *out)
 
     def entries(self, through: int) -> Entries:
         numbers = np.flatnonzero(self.D[:, 0] > (NEVER if through >= TIME_MAX else through))

@@ -119,11 +119,11 @@ class Net:
             case pt.Alternation(options):
                 return _once(one for option in options for one in self._entered((option, *more), gap, absences))
             case pt.Permute(parts, between):
-                found: list[Option] = []
+                permuted: list[Option] = []
                 for order in permutations(parts):
                     chain = [one for part in order for one in ((between, part) if between is not None else (part,))]
-                    found += self._entered((*chain[between is not None :], *more), gap, absences)
-                return _once(found)
+                    permuted += self._entered((*chain[between is not None :], *more), gap, absences)
+                return _once(permuted)
             case pt.Quantified() if _of_single_rows(node):
                 return self._element(element_of(node), more, gap, absences)
             case pt.Quantified():
@@ -157,18 +157,18 @@ class Net:
     def _iterated(
         self, loop: pt.Quantified, done: int, more: Rest, gap: pt.Gap, absences: tuple[pt.Absence, ...]
     ) -> list[Option]:
-        found: list[Option] = []
+        options: list[Option] = []
         may_leave = done >= loop.least
         if may_leave and not loop.greedy:
-            found += self._entered(more, gap, absences)
+            options += self._entered(more, gap, absences)
         if loop.most is None or done < loop.most:
             further = done + 1 if loop.most is not None else min(done + 1, max(loop.least, 1))
             between = loop.between if done and loop.between is not None else gap
             begun = bool(done) and loop.until is not None
-            found += self._entered((loop.part, Loop(loop, further, False, begun), *more), between, absences)
+            options += self._entered((loop.part, Loop(loop, further, False, begun), *more), between, absences)
         if may_leave and loop.greedy:
-            found += self._entered(more, gap, absences)
-        return _once(found)
+            options += self._entered(more, gap, absences)
+        return _once(options)
 
     def line(self) -> list[Wait | Final]:
         """What a run waits for, one after the other, if every place is left in one way; raises Uncompiled."""
@@ -212,14 +212,14 @@ class Net:
 
     def _ahead(self, place: int) -> list[int]:
         """The places that can be reached from one."""
-        found: list[int] = []
+        ahead: list[int] = []
         waiting = [place]
         while waiting:
             for option in self._waits(waiting.pop()):
-                if option.element not in found:
-                    found.append(option.element)
+                if option.element not in ahead:
+                    ahead.append(option.element)
                     waiting.append(option.element)
-        return found
+        return ahead
 
 
 def check_plan(plan: PatternPlan) -> None:

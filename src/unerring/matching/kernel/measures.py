@@ -14,7 +14,7 @@ import numpy as np
 
 from unerring.matching.evaluation import prepare
 from unerring.matching.kernel.columns import DTYPES, Column, Numbers, Texts
-from unerring.matching.kernel.outputs import Found, registers_as_column, values_of
+from unerring.matching.kernel.outputs import Matches, registers_as_column, values_of
 from unerring.matching.kernel.registers import Bank, Register, View, count_beside, declare, register_of
 from unerring.matching.kernel.scalar import CODED, FLOAT, Lines, Operand, Uncompiled, emit, zero
 from unerring.matching.scopes import RowScope
@@ -40,28 +40,28 @@ class MeasureSource:
 
 def measure_sources(measures: tuple[Measure, ...]) -> tuple[tuple[MeasureSource, ...], list[Register]]:
     """Where each output column comes from, and all registers that they need."""
-    found: list[MeasureSource] = []
+    sources: list[MeasureSource] = []
     wanted: list[Register] = []
     computed = 0
     for measure in measures:
         expr = measure.expr
         if isinstance(expr, ex.KeyValue):
-            found.append(MeasureSource(measure, key=expr.index))
+            sources.append(MeasureSource(measure, key=expr.index))
             continue
         register = register_of(expr)
         if register is not None and register.kind != "avg":
-            found.append(MeasureSource(measure, register=register))
+            sources.append(MeasureSource(measure, register=register))
             wanted.append(register)
             continue
         parts: list[Register] = []
         over_parts = _over_parts(expr, parts)
         wanted += parts
         if _over_numbers(expr):
-            found.append(MeasureSource(measure, computed=computed))
+            sources.append(MeasureSource(measure, computed=computed))
             computed += 1
         else:
-            found.append(MeasureSource(measure, python=over_parts, parts=tuple(parts)))
-    return tuple(found), wanted
+            sources.append(MeasureSource(measure, python=over_parts, parts=tuple(parts)))
+    return tuple(sources), wanted
 
 
 def _over_parts(expr: ex.Expr, parts: list[Register]) -> ex.Expr:
@@ -125,28 +125,28 @@ def measure_function(measures: tuple[MeasureSource, ...], bank: Bank) -> str:
     return lines.text()
 
 
-def register_column(register: Register, found: Found, bank: Bank, texts: Sequence[str | bytes]) -> Column:
+def register_column(register: Register, matches: Matches, bank: Bank, texts: Sequence[str | bytes]) -> Column:
     """A register of every match, as it is."""
     array, column, number = bank.place(register)
-    values = (found.floats if array == "F" else found.integers)[:, column]
+    values = (matches.floats if array == "F" else matches.integers)[:, column]
     if register.type in CODED:
-        return Texts(np.where(found.states[:, number] == 0, values, -1), texts)  # type: ignore[arg-type]
+        return Texts(np.where(matches.states[:, number] == 0, values, -1), texts)  # type: ignore[arg-type]
     if register.kind == "avg":
-        counts = found.integers[:, bank.place(count_beside(register))[1]]
+        counts = matches.integers[:, bank.place(count_beside(register))[1]]
         return Numbers(values / np.maximum(counts, 1), counts == 0)
     if register.type is ColumnType.BOOL:
         values = values != 0
     sure = register.never_null or register in bank.sure
-    return registers_as_column(values, None if sure else found.states[:, number])
+    return registers_as_column(values, None if sure else matches.states[:, number])
 
 
 def python_column(
-    source: MeasureSource, found: Found, bank: Bank, texts: Sequence[str | bytes], keys: Sequence[Key]
+    source: MeasureSource, matches: Matches, bank: Bank, texts: Sequence[str | bytes], keys: Sequence[Key]
 ) -> Column:
     """A column that the interpreter's evaluation computes, match by match."""
     expr = source.python or ex.Literal(None, None)
     evaluate = prepare(expr)
-    parts = [values_of(register_column(register, found, bank, texts)) for register in source.parts]
+    parts = [values_of(register_column(register, matches, bank, texts)) for register in source.parts]
     names = [f"r{number}" for number in range(len(parts))]
     values = []
     for at, key in enumerate(keys):

@@ -15,7 +15,7 @@ OUTPUTS_MIN = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Matches:
     """Matches as a kernel leaves them: where each became certain, and the registers of its run."""
 
     time: Array
@@ -58,9 +58,9 @@ class OutputColumns:
         ]
 
 
-def places(found: Found, batch: Columns) -> tuple[Array, Array]:
+def places(matches: Matches, batch: Columns) -> tuple[Array, Array]:
     """The rank and ordinal at which each was decided."""
-    count, rows = len(found.time), found.row
+    count, rows = len(matches.time), matches.row
     if rows.strides == (0,) and count:  # one value for all: a kernel that ends in deadlines
         return constant(RANK_DEADLINE, count), constant(0, count)
     if isinstance(batch.rank, int) and isinstance(batch.ordinal, int) and (count == 0 or int(rows.min()) >= 0):
@@ -90,10 +90,10 @@ def values_of(column: Column) -> list[Any]:
     return [None if null else value for value, null in zip(values, column.null.tolist(), strict=True)]
 
 
-def joined(parts: list[Found], first_rows: list[int]) -> Found:
+def joined(parts: list[Matches], first_rows: list[int]) -> Matches:
     """Several in a row; `first_rows`: where each part's batch began."""
     rows = [np.where(part.row < 0, -1, part.row + first) for part, first in zip(parts, first_rows, strict=True)]
-    return Found(
+    return Matches(
         np.concatenate([part.time for part in parts]),
         np.concatenate(rows),
         np.concatenate([part.key for part in parts]),

@@ -59,14 +59,14 @@ class RowReader:
 
     def codes(self, batch: Columns, interner: Interner) -> Array:
         """The values of `K` for one batch: -2 where a text is not in the batch's dictionary."""
-        found = []
+        codes = []
         for column, text in self.constants.texts:
             if not column:
-                found.append(interner.number(text))
+                codes.append(interner.number(text))
                 continue
             values = _texts(batch, column).values
-            found.append(values.index(text) if text in values else -2)
-        return np.array(found or [0], np.int64)
+            codes.append(values.index(text) if text in values else -2)
+        return np.array(codes or [0], np.int64)
 
     def leaf(self, expr: ex.Expr) -> Operand | None:
         """What an expression on the row at hand reads; None where `emit` is to look into it."""

@@ -34,10 +34,10 @@ class Register:
             return INT
         if self.kind == "avg":
             return FLOAT
-        found = None if self.expr is None else self.expr.type
-        if found is None:
+        kind = None if self.expr is None else self.expr.type
+        if kind is None:
             raise Uncompiled("the literal NULL is aggregated")
-        return found
+        return kind
 
     @property
     def of_row_number(self) -> bool:
@@ -317,12 +317,12 @@ class _Scratch(View):
 
 def sure_registers(registers: list[Register], variables: tuple[str, ...], row: Leaf) -> list[Register]:
     """Those that are plain values of columns without NULL, of a row that every match binds once."""
-    found = []
+    sure = []
     for register in registers:
         plain = register.kind == "last" and not register.folded and isinstance(register.expr, Leafy)
         bound_once = len(register.variables) == 1 and register.variables[0] in variables
         if plain and bound_once and register.expr is not None:
             operand = row(register.expr)
             if operand is not None and operand.never_null:
-                found.append(register)
-    return found
+                sure.append(register)
+    return sure

@@ -10,7 +10,7 @@ import numpy as np
 from unerring.matching.kernel.columns import Array, Columns
 from unerring.matching.kernel.compilation import Functions
 from unerring.matching.kernel.lists import BASE, DEADLINE, NEVER
-from unerring.matching.kernel.outputs import OUTPUTS_MIN, Found, joined
+from unerring.matching.kernel.outputs import OUTPUTS_MIN, Matches, joined
 from unerring.matching.kernel.registers import Bank
 from unerring.matching.kernel.state import Entries, RegisterRows, keys_more, longer
 from unerring.model import TIME_MIN, RuleError, invariant
@@ -79,9 +79,9 @@ class RunLists(RegisterRows):
 
     def step(
         self, functions: Functions, batch: Columns, key: Array, arguments: Sequence[Any], through: int, rows_before: int
-    ) -> Found:
+    ) -> Matches:
         room = max(OUTPUTS_MIN, len(batch) // 4)
-        parts: list[Found] = []
+        parts: list[Matches] = []
         row, run = 0, functions["step"]
         while row <= len(batch):
             out = self._out(room)
@@ -91,13 +91,13 @@ class RunLists(RegisterRows):
             row = int(run(len(batch), row, through, rows_before, *lists, *pool, *out, key, *arguments))
             if self.M[WRONG]:
                 raise RuleError(self.wrong_skip[int(self.M[WRONG])])
-            found = int(self.M[FOUND])
-            parts.append(Found(*(array[:found] for array in out)))
+            matched = int(self.M[FOUND])
+            parts.append(Matches(*(array[:matched] for array in out)))
             if row <= len(batch):
                 before = room, len(self.I), len(self.HT)
                 room = max(room, 2 * self._enlarge())
                 larger = (room, len(self.I), len(self.HT)) != before
-                invariant(larger or found > 0, "a kernel that stops gets more room, or has made room by its outputs")
+                invariant(larger or matched > 0, "a kernel that stops gets more room, or has made room by its outputs")
         return parts[0] if len(parts) == 1 else joined(parts, [0] * len(parts))
 
     def _out(self, room: int) -> tuple[Array, ...]:

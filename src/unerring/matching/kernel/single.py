@@ -15,7 +15,7 @@ from unerring.matching.kernel.columns import Array, Columns
 from unerring.matching.kernel.compilation import Functions
 from unerring.matching.kernel.lists import LONG
 from unerring.matching.kernel.lowering import STRICT, Final, Net, Wait
-from unerring.matching.kernel.outputs import OUTPUTS_MIN, Found, constant, joined
+from unerring.matching.kernel.outputs import OUTPUTS_MIN, Matches, constant, joined
 from unerring.matching.kernel.reading import RowReader, settled
 from unerring.matching.kernel.registers import UNBOUND, Bank, Register, View, declare, fold, leaf_in_condition
 from unerring.matching.kernel.scalar import Lines, Uncompiled, emit, hold
@@ -202,7 +202,7 @@ def _asked(condition: ex.Expr | None) -> list[tuple[str, str]]:
     """The `column = constant` that a condition cannot hold without."""
     match condition:
         case ex.And(parts):
-            return [found for part in parts for found in _asked(part)]
+            return [asked for part in parts for asked in _asked(part)]
         case ex.Comparison("=", ex.Attribute(name, kind, at), ex.Literal() as constant) if at == ex.HERE:
             if constant.type is kind and kind.value != "float":
                 return [(name, str(constant))]
@@ -222,17 +222,17 @@ class SingleMemory(RegisterRows):
 
     def step(
         self, functions: Functions, batch: Columns, key: Array, arguments: Sequence[Any], through: int, rows_before: int
-    ) -> Found:
+    ) -> Matches:
         room = max(OUTPUTS_MIN, len(batch) // 8)
-        parts: list[Found] = []
-        row, found = 0, np.zeros(1, np.int64)
+        parts: list[Matches] = []
+        row, counted = 0, np.zeros(1, np.int64)
         while row <= len(batch):
             rows, keys, out = np.empty(room, np.int64), np.empty(room, np.int64), self.outputs(room)
-            row = int(functions["step"](len(batch), row, *self.registers, rows, keys, *out, found, key, *arguments))
-            count = int(found[0])
+            row = int(functions["step"](len(batch), row, *self.registers, rows, keys, *out, counted, key, *arguments))
+            count = int(counted[0])
             rows = rows[:count]
             registers = [array[:count] for array in out]
-            parts.append(Found(batch.time[rows], rows, keys[:count], constant(0, count), *registers))
+            parts.append(Matches(batch.time[rows], rows, keys[:count], constant(0, count), *registers))
         return parts[0] if len(parts) == 1 else joined(parts, [0] * len(parts))
 
     def entries(self, through: int) -> Entries:

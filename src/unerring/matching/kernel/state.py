@@ -16,7 +16,7 @@ import numpy as np
 from unerring.matching.kernel.columns import Array, Columns
 from unerring.matching.kernel.compilation import Functions
 from unerring.matching.kernel.keys import Interner, KeyIndex, direct_keys
-from unerring.matching.kernel.outputs import Found
+from unerring.matching.kernel.outputs import Matches
 from unerring.matching.kernel.registers import UNBOUND, Bank
 from unerring.matching.outputs import key_order
 from unerring.model import ColumnType, RuleError
@@ -83,7 +83,7 @@ class Memory(Protocol):
 
     def step(
         self, functions: Functions, batch: Columns, key: Array, arguments: Sequence[Any], through: int, rows_before: int
-    ) -> Found:
+    ) -> Matches:
         """Feed a batch; `arguments` are K and the columns that the source reads."""
         ...
 

@@ -168,15 +168,15 @@ class KeyMatches:
     def _last_start(self) -> None:
         """RECENT: the match with the latest start. CUMULATIVE: the rows of all complete matches as one."""
         while True:
-            found = [p for start in list(self.starts) for p in self._outcomes(start) if p.status is Status.MATCH]
-            if not found:
+            complete = [p for start in list(self.starts) for p in self._outcomes(start) if p.status is Status.MATCH]
+            if not complete:
                 break
             if self.plan.selection is Selection.RECENT:
-                latest = max(path.start for path in found)
-                chosen = next(path for path in found if path.start == latest)
+                latest = max(path.start for path in complete)
+                chosen = next(path for path in complete if path.start == latest)
             else:
                 together: dict[int, str] = {}
-                for path in found:
+                for path in complete:
                     for index, name in path.bound:
                         together.setdefault(index, name)
                 bound = tuple(sorted(together.items()))
