@@ -32,7 +32,7 @@ def test_the_channels_ledger_balances() -> None:
 
 
 def test_mistakes_are_told_before_anything_starts(tmp_path: Path) -> None:
-    with pytest.raises(CallerError, match="there is no mutant 'sparrow'; there are lost-event"):
+    with pytest.raises(CallerError, match="there is no mutant 'sparrow'; choose one of lost-event"):
         Factory(tmp_path, 1, Shape(), print, "sparrow")
     (tmp_path / "something").touch()
     with pytest.raises(CallerError, match="is not empty"):

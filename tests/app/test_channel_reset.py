@@ -74,7 +74,7 @@ def test_a_producer_whose_clock_was_a_day_ahead_is_heard_again_after_a_reset(
         feeds.stop()
 
     main_said = call(["channel", "reset", "Typed", "press", "--data", str(tmp_path)], capsys)
-    assert main_said.startswith("press begins anew in Typed: what it sends next is taken, whatever its epoch\n")
+    assert main_said.startswith("press is reset in Typed: what it sends next is taken, whatever its epoch\n")
     assert f"kept: all that is in the log, up to epoch {high}, sequence 10\n" in main_said
     assert f"lost: events of epoch {high} after 10, if there were any" in main_said
     (lost,) = Quarantine(log.store, "Typed").events()
@@ -126,5 +126,5 @@ def test_what_cannot_be_reset_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(CallerError, match="stream Typed has no producer 'press'; it knows none"):
         list(reset_producer(tmp_path, "Typed", "press"))
     Parts(tmp_path).check()
-    with pytest.raises(CallerError, match=r"a run is at work in .*; stop it first"):
+    with pytest.raises(CallerError, match=r"a run is active in .*; stop it first"):
         list(reset_producer(tmp_path, "Typed", "press"))

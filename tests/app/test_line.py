@@ -223,7 +223,7 @@ def test_what_is_still_to_be_acted_on_or_was_set_aside_is_a_note(data: Path) -> 
     line = reconcile(plant, data)
     assert line.violations == ()
     assert line.notes == (
-        "overheating starts cool: 1 situations are still to be acted on, by a run that goes on",
+        "overheating starts cool: 1 situations are still to be acted on, when the run continues",
         "overheating starts cool: 1 situations could start none, and are in quarantine with the reason",
     )
 

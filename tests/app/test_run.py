@@ -104,7 +104,11 @@ def test_a_part_that_fails_does_not_keep_the_others_from_stopping(tmp_path: Path
             "--master does not go with --engine live: it runs without",
         ),
         ({"engine": "live", "take_over": 0}, CallerError, "--take-over does not go with --engine live"),
-        ({"f": 1, "once": True}, CallerError, "--once does not go with several drivers: run it with --f 0"),
+        (
+            {"f": 1, "once": True},
+            CallerError,
+            "--once does not go with several drivers: a run that ends needs no standby; use --f 0",
+        ),
         ({"live": ("W1",), "hosts": {"a": "::1"}, "here": "a"}, CallerError, "--host does not go with several drivers"),
         ({"engine": "live", "here": "a"}, ConfigError, "--here names one of several hosts"),
         ({"engine": "live", "hosts": {"a": "::1"}}, ConfigError, "--here is ''; name one of the hosts a"),

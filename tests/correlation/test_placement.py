@@ -44,7 +44,7 @@ def test_what_cannot_be_placed_is_said_at_once() -> None:
         App("tree", rules=[Rate, Steps], nodes={"low": [Rate, Steps]})
     with pytest.raises(ConfigError, match="node low hosts Peaks, which is not one of the app's rules"):
         App("tree", rules=[Rate, Steps], nodes={"low": [Peaks]})
-    with pytest.raises(ConfigError, match="Rate is on nodes low and high; one will do"):
+    with pytest.raises(ConfigError, match="Rate is on nodes low and high; put it on one of them"):
         App("tree", rules=[Rate, Hottest], nodes={"low": [Rate], "high": [Rate, Hottest]})
     with pytest.raises(ConfigError, match="f of 'middle' is 2; there are nodes Rate"):
         App("tree", rules=[Rate], f={"middle": 2})

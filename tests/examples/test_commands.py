@@ -101,7 +101,7 @@ def test_a_log_that_live_replicas_read_is_not_cut(unerring: Callable[..., str]) 
     remember(Path("run"), ADDRESS)
     told = unerring("retain", "run", "--before", "2026-03-01T00:00:00Z")
     assert (
-        "run has live replicas in memory only, which need its whole log to begin anew; begin a new --data folder"
+        "run has live replicas in memory only, which need its whole log to start again; begin a new --data folder"
         in told
     )
     metrics = StatusMetrics(Path("run")).text()

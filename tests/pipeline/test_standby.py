@@ -145,7 +145,7 @@ def test_drivers_without_room_are_refused_before_they_start() -> None:
     check_memory(2, "1g", free_mb=4000)
     with pytest.raises(ConfigError, match=r"2 drivers with --memory 1g need about 3.4 GiB here, and 2.0 GiB is free"):
         check_memory(2, "1g", free_mb=2048)
-    with pytest.raises(ConfigError, match="'plenty' is no size"):
+    with pytest.raises(ConfigError, match="'plenty' is not a size"):
         check_memory(2, "plenty")
 
 

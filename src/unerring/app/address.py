@@ -15,7 +15,7 @@ def find(address: str) -> Any:
     """The object, or a sentence that says what is wrong with its address or its module."""
     module, colon, attribute = address.partition(":")
     if not (module and colon and attribute):
-        raise CallerError(f"{address!r} is no address; write module:attribute, as in factory.app:app")
+        raise CallerError(f"{address!r} is not an address; write module:attribute, as in factory.app:app")
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -24,7 +24,7 @@ def find(address: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
             raise CallerError(f"{module} could not be loaded: it needs {error.name}, which is not installed") from error
-        raise CallerError(f"there is no module {module!r} in {here} or on PYTHONPATH; is it spelled right?") from None
+        raise CallerError(f"there is no module {module!r} in {here} or on PYTHONPATH; check the spelling") from None
     except UnerringError:
         raise  # a rule or an app that says itself what is wrong with it
     except Exception as error:
@@ -33,6 +33,6 @@ def find(address: str) -> Any:
         raise CallerError(f"{module} could not be loaded: {why} ({at.filename}, line {at.lineno})") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise CallerError(f"module {module} has no {attribute!r}; is the name right?")
+            raise CallerError(f"module {module} has no {attribute!r}; check the name")
         found = getattr(found, part)
     return found

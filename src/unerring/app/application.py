@@ -168,7 +168,9 @@ def placement(app: str, plans: Sequence[Plan], nodes: Mapping[str, Sequence[Any]
             if plan not in plans:
                 raise ConfigError(f"app {app}: node {node} hosts {plan.name}, which is not one of the app's rules")
             if hosted.setdefault(plan.name, node) != node:
-                raise ConfigError(f"app {app}: {plan.name} is on nodes {hosted[plan.name]} and {node}; one will do")
+                raise ConfigError(
+                    f"app {app}: {plan.name} is on nodes {hosted[plan.name]} and {node}; put it on one of them"
+                )
     placed: dict[str, tuple[Plan, ...]] = {}
     for plan in plans:
         node = hosted.get(plan.name, plan.name)

@@ -58,7 +58,9 @@ class Audit:
         self._primary = {schema.name: self._chain(schema) for schema in app.streams}
         reached = min(chain.through_us for chain in self._primary.values())
         if reached == TIME_MIN:
-            raise CallerError(f"the log in {data} holds nothing yet, so there is nothing to judge; let the run go on")
+            raise CallerError(
+                f"the log in {data} holds nothing yet, so there is nothing to audit; let the run continue"
+            )
         self.through_us = min(through_us, reached)
         self.notes = [
             f"you asked for an audit through {moment(through_us)}, but the log is only known through {moment(reached)}"
@@ -106,7 +108,7 @@ class Audit:
             violations += wrong
         notes, wrong = check_quarantined(accounts, self._quarantine_max)
         violations += wrong
-        say("holding situations against the processes that they start")
+        say("comparing situations with the processes that they start")
         line = reconcile(self.app, self.data, self.through_us)
         return Report(
             self.app.name,

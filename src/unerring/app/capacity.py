@@ -121,7 +121,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         if self.f < 0 or self.instances < 0:
             raise CallerError("--f and --instances cannot be negative")
         if self.levels > 64:
-            raise CallerError(f"--levels is {self.levels}; 64 are the most that this model was made for")
+            raise CallerError(f"--levels is {self.levels}; the model goes up to 64")
 
     @property
     def taken(self) -> list[float]:

@@ -26,7 +26,7 @@ def needed_after(data: Path) -> dict[str, int]:
     sources = [node for node in cluster.topology.nodes if node.role is Role.SOURCE]
     if sources and not cluster.durable:
         raise CallerError(
-            f"{data} has live replicas in memory only, which need its whole log to begin anew; begin a new --data "
+            f"{data} has live replicas in memory only, which need its whole log to start again; begin a new --data "
             "folder, with --durable if its log is to be cut, and keep or remove this one as a whole"
         )
     if sources and any(node.name == SPARK for node in cluster.topology.nodes):

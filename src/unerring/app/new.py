@@ -27,7 +27,7 @@ def make_app(name: str, folder: Path) -> list[Path]:
     written[folder / name / "__init__.py"] = f'"""{name}"""\n'
     found = [path for path in written if path.exists()]
     if found:
-        raise CallerError(f"{found[0]} is there already; choose another name or an empty folder")
+        raise CallerError(f"{found[0]} already exists; choose another name or an empty folder")
     for path, text in written.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text.replace("NAME", name))

@@ -17,13 +17,13 @@ BESIDE_MB: Final = 700
 
 _NOT_LIVE: Final = {
     "master": "it runs without Spark",
-    "once": "it goes on until it is stopped; to take what the log holds and end, use --engine spark",
+    "once": "it runs until it is stopped; to process what the log holds and end, use --engine spark",
     "live": "all rules of it run live; --live chooses some of a run with --engine spark",
-    "take_over": "rules are changed with --engine spark; live replicas go on with them in a new --data folder",
+    "take_over": "rules are changed with --engine spark; run the new rules live in a new --data folder",
 }
 _NOT_SEVERAL: Final = {
-    "once": "run it with --f 0: a run that ends needs nobody to stand by",
-    "take_over": "rules are changed with --f 0; the drivers go on with the new ones in a new --data folder",
+    "once": "a run that ends needs no standby; use --f 0",
+    "take_over": "rules are changed with --f 0; run the new rules on several drivers in a new --data folder",
     "durable": "a driver of Spark keeps everything in its checkpoint; --durable is for --engine live",
     "hosts": "drivers of one run share a folder and a machine; --host is for --engine live",
     "etcd": "drivers of one run share a folder and a machine; --etcd is for --engine live",
@@ -108,14 +108,14 @@ def check_memory(drivers: int, memory: str, free_mb: int | None = None) -> None:
     """A sentence, if this machine has no room for so many drivers: the kernel would kill one after the other."""
     sized = re.fullmatch(r"(\d+)([mg])b?", memory.strip().lower())
     if sized is None:
-        raise ConfigError(f"--memory {memory!r} is no size; write for example 700m or 1g")
+        raise ConfigError(f"--memory {memory!r} is not a size; write for example 700m or 1g")
     heap_mb = int(sized[1]) * (1024 if sized[2] == "g" else 1)
     wanted_mb = drivers * (heap_mb + BESIDE_MB)
     free_mb = _free_mb() if free_mb is None else free_mb
     if free_mb is not None and wanted_mb > free_mb:
         raise ConfigError(
             f"{drivers} drivers with --memory {memory} need about {wanted_mb / 1024:.1f} GiB here, and "
-            f"{free_mb / 1024:.1f} GiB is free; choose a smaller --memory or --f, or free some"
+            f"{free_mb / 1024:.1f} GiB is free; choose a smaller --memory or --f, or free some memory"
         )
 
 

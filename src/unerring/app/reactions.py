@@ -71,7 +71,7 @@ class When:
             example = f'{next(iter(process.types), "variable")}="{next(iter(columns))}"'
             raise ConfigError(
                 f"app {app.name}: no column of {name} has the name of a variable of {process.name}; "
-                f"say which is which, as in start({process.name}, {example})"
+                f"name the columns, as in start({process.name}, {example})"
             )
         for variable, column in given.items():
             if column not in columns:
@@ -79,7 +79,9 @@ class When:
             self._check(process, variable, column, columns[column].type)
         reaction = Reaction(name, process.name, tuple(sorted(given.items())))
         if any((old.situation, old.process) == (name, process.name) for old in app.reactions):
-            raise ConfigError(f"app {app.name}: {name} starts {process.name} already; one situation, one process")
+            raise ConfigError(
+                f"app {app.name}: {name} starts {process.name} already; a situation can start only one instance of it"
+            )
         app.reactions.append(reaction)
         return app
 

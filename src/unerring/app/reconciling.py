@@ -96,7 +96,7 @@ def _wanted(reaction: Reaction, log: EventLog, chain: Chain, position: Stamp, th
 def _notes(reaction: Reaction, found: Starts, forgets: bool) -> Iterator[str]:
     who = f"{reaction.situation} starts {reaction.process}"
     if found.waiting:
-        yield f"{who}: {found.waiting:,} situations are still to be acted on, by a run that goes on"
+        yield f"{who}: {found.waiting:,} situations are still to be acted on, when the run continues"
     if found.aside:
         yield f"{who}: {found.aside:,} situations could start none, and are in quarantine with the reason"
     if forgets and found.missing:

@@ -17,7 +17,7 @@ def reset_producer(data: Path, stream: str, producer: str) -> Iterator[str]:
     """Forget a producer's epoch in a stream; the lines say what that keeps and what it loses."""
     check_run(data)
     if parts_in(data)["state"] in ("running", "silent"):
-        raise CallerError(f"a run is at work in {data}, and knows the old epoch; stop it first")
+        raise CallerError(f"a run is active in {data} and uses the old epoch; stop it first")
     log = EventLog(data / LOG)
     chain = log.chain(stream)
     marks = Resets(log.store, chain.folder).without(chain.producers())
@@ -29,7 +29,7 @@ def reset_producer(data: Path, stream: str, producer: str) -> Iterator[str]:
     )
     Quarantine(log.store, chain.folder).add([BadEvent(known, epoch, sequence + 1, Reason.LOST, detail, b"")])
     Resets(log.store, chain.folder).add(known, (epoch, sequence))
-    yield f"{producer or known} begins anew in {stream}: what it sends next is taken, whatever its epoch"
+    yield f"{producer or known} is reset in {stream}: what it sends next is taken, whatever its epoch"
     yield f"kept: all that is in the log, up to epoch {epoch}, sequence {sequence}"
     yield f"lost: {detail}; this stands in quarantine, reason lost"
     ahead_us = chain.through_us - time.time_ns() // 1000

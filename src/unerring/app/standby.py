@@ -255,7 +255,7 @@ def check_rules(cluster: clusters.Cluster, app: App) -> None:
     if not rules or own.fingerprint() != cluster.topology.fingerprint():
         raise ConfigError(
             f"{cluster.app} has other rules now than this run was begun with ({', '.join(spark.outputs)} on Spark); "
-            "put the old ones back, or begin a run of the new ones in another --data folder"
+            "restore the old rules, or run the new ones in another --data folder"
         )
 
 

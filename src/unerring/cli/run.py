@@ -32,15 +32,15 @@ def command(
     ] = "",
     data: Annotated[Path, typer.Option(help="The run's folder.")] = Path("unerring-data"),
     memory: Annotated[str, typer.Option(help="Memory of Spark's driver: 2g, or 1g for each of several.")] = "",
-    rows: Annotated[int, typer.Option(help="About how many events a micro-batch takes at most.")] = 8_000_000,
+    rows: Annotated[int, typer.Option(help="About the largest number of events of a micro-batch.")] = 8_000_000,
     metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port of loopback.")] = None,
-    once: Annotated[bool, typer.Option("--once", help="Take what the log holds now, then end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Process what the log holds now, then end.")] = False,
     f: Annotated[
         int | None,
         typer.Option(
             "--f",
             min=0,
-            help="Failures that every rule or process survives: 1, but on Spark rules run with one driver unless said.",
+            help="Failures that every rule and process survives. Default: 1, but 0 (one driver) for rules on Spark.",
         ),
     ] = None,
     live: Annotated[
@@ -65,9 +65,9 @@ def command(
         int | None, typer.Option(help="Event time, in microseconds, after which these rules replace the folder's.")
     ] = None,
 ) -> None:
-    """Run an application: channels in, log, detection, situations out, until Ctrl-C. A new run goes on from there.
+    """Run an application until Ctrl-C: write channels to the log, find situations, start processes.
 
-    For a process: 2f+1 nodes, each an operating-system process; `unerring process` starts and steers instances.
+    For a process: 2f+1 nodes, each an operating-system process; `unerring process` starts and controls instances.
     """
     from rich.console import Console
 
@@ -158,7 +158,7 @@ def _run(
     if isinstance(engine, SparkEngine):
         typer.echo(_summary(engine.views))
     else:
-        console.print("stopped; the next run goes on from here")
+        console.print("stopped; the next run continues from here")
 
 
 def _hear_no_more() -> None:
@@ -268,4 +268,4 @@ def _watermark(view: LevelView) -> tuple[str, str]:
 def _summary(views: list[LevelView]) -> str:
     events = sum(view.events for view in views[:1])
     situations = ", ".join(f"{count:,} {name}" for view in views for name, count in view.situations.items())
-    return f"stopped: {events:,} events, {situations or 'no situations yet'}; the next run goes on from here"
+    return f"stopped: {events:,} events, {situations or 'no situations yet'}; the next run continues from here"

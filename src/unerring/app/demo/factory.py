@@ -56,9 +56,7 @@ class Factory:
         if mutant:
             mutants.check(mutant)
         if any(folder.glob("*")):
-            raise CallerError(
-                f"{folder} is not empty; a showing needs a folder of its own, so that its verdict is its own"
-            )
+            raise CallerError(f"{folder} is not empty; the demo needs an empty folder for its runs")
         self.folder = folder.absolute()
         self.shape = shape
         self.live, self.spark = RunFolder(self.folder / "live"), RunFolder(self.folder / "spark")
@@ -109,7 +107,7 @@ class Factory:
         self._environment["FACTORY_SERVICES"] = await self._services.line()
         self._environment["FACTORY_CHANNELS"] = await self._plant.line()
         self._app = self._load()
-        self._say(f"the plant publishes {self.shape.events:,} events over lines that lose, double and reorder")
+        self._say(f"the plant publishes {self.shape.events:,} events over connections that lose, duplicate and reorder")
         run = ("-m", "unerring", "run", APP, "--data")
         self._live_run = self._part("live", *run, str(self.live.data), "--engine", "live")
         self._spark_run = self._part("spark", *run, str(self.spark.data), "--memory", "1g", FACTORY_ACTS="0")
@@ -132,7 +130,7 @@ class Factory:
         self._failed("the Spark driver, its Python and its Java")
         await self._spark_run.start()
         self._plant.tell("go on")
-        self._say("Spark's driver is started again; meanwhile the plant goes on")
+        self._say("Spark's driver is started again; meanwhile the plant continues")
 
     async def _kill_a_master(self) -> None:
         """As soon as one is seen at work. Processes here are short: if none was, any node that had one."""
@@ -188,7 +186,7 @@ class Factory:
                 part.check()
             if time.monotonic() > deadline:
                 raise NetworkError(
-                    f"the demo waited {WAIT_S:.0f} s in vain until {what}; what was said is in {self.folder}"
+                    f"the demo waited {WAIT_S:.0f} s in vain until {what}; the log files are in {self.folder}"
                 )
             await asyncio.sleep(LOOK_S)
 
@@ -237,7 +235,7 @@ class Factory:
         await part.start()
         said, code = await part.all()
         if code:
-            raise NetworkError(f"the audit could not judge; its words are in {part.log}")
+            raise NetworkError(f"the audit could not check the run; its output is in {part.log}")
         return msgspec.json.decode(said, type=FactoryVerdict)
 
 
@@ -251,4 +249,4 @@ def examples() -> Path:
     for found in (here / "examples", here.parents[3] / "examples"):
         if (found / "factory").is_dir():
             return found
-    raise CallerError("the factory, one of the examples, is not there; run the demo in a clone")
+    raise CallerError("the factory, one of the examples, is missing; run the demo in a clone of the repository")

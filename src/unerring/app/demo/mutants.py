@@ -35,7 +35,7 @@ def plant(name: str, folder: Path) -> str:
 def check(name: str) -> None:
     """A sentence for a name that nobody knows."""
     if name not in MUTANTS:
-        raise CallerError(f"there is no mutant {name!r}; there are {', '.join(MUTANTS)}")
+        raise CallerError(f"there is no mutant {name!r}; choose one of {', '.join(MUTANTS)}")
 
 
 def _lost_event(folder: Path) -> str:

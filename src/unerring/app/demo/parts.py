@@ -45,7 +45,7 @@ class Part:
         reader = self._running.stdout
         said = await asyncio.wait_for(reader.readline(), SAYS_WITHIN_S) if reader is not None else b""
         if not said:
-            raise NetworkError(f"{self.name} of the demo ended early; its words are in {self.log}")
+            raise NetworkError(f"{self.name} of the demo ended early; its output is in {self.log}")
         return said.decode().strip()
 
     def tell(self, line: str) -> None:
@@ -60,7 +60,7 @@ class Part:
     def check(self) -> None:
         """A sentence if it ended and nobody killed it."""
         if self._process is not None and self._process.returncode is not None and not self._killed:
-            raise NetworkError(f"{self.name} of the demo ended; its words are in {self.log}")
+            raise NetworkError(f"{self.name} of the demo ended; its output is in {self.log}")
 
     async def kill(self) -> None:
         """kill -9 of all its processes at once: Spark's driver, for example, is a Python and a Java."""

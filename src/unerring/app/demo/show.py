@@ -78,7 +78,7 @@ class Demo:
             await asyncio.sleep(self._phase_s)
             office = self.consumers[1]
             await office.crash()
-            self.say("[red]office crashed[/]; it will go on from its last accepted event")
+            self.say("[red]office crashed[/]; it will continue from its last accepted event")
             await asyncio.sleep(self._phase_s / 3)
             await office.start(self.url)
             self.say("[green]office is back[/]")

@@ -84,7 +84,7 @@ def judge(folder: Path, say: Callable[[str], Any]) -> FactoryVerdict:
     engines = _audited(app, {"live": live.data, "spark": spark.data}, say)
     say("comparing the engines")
     differences = _differences(app, live, spark)
-    say("holding what the services did against what was decided, and against the situations")
+    say("comparing what the services did with what was decided, and with the situations")
     from unerring.app.process_audit import audit_processes
     from unerring.app.verdicts import keep_processes
 
