@@ -97,7 +97,6 @@ def test_a_part_that_fails_does_not_keep_the_others_from_stopping(tmp_path: Path
     ("options", "error", "sentence"),
     [
         ({"engine": "flink"}, CallerError, "there is no engine 'flink'; use spark or live"),
-        ({"state": "redis"}, CallerError, "there is no --state redis; use files or rocksdb"),
         (
             {"engine": "live", "master": "local"},
             CallerError,
