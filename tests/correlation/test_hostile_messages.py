@@ -9,7 +9,6 @@ import pytest
 
 from tests.correlation.table import Table, line, schema
 from unerring.correlation.incoming import Incoming
-from unerring.correlation.losses import loss
 from unerring.correlation.messages import (
     MEMBERSHIP,
     Ack,
@@ -73,7 +72,6 @@ def test_all_types_of_columns_fit_and_so_does_a_loss() -> None:
     whole = {"bool": True, "int": -(2**63), "float": 1, "text": "x", "bytes": b"x"}
     for payload in (whole, dict.fromkeys(whole), {**whole, "float": float("nan")}):
         assert shapes.fits(Event("a", Stamp(1), (), payload))
-    assert shapes.fits(loss("a", Stamp(1), "gone"))
     assert not shapes.fits(Event("a", Stamp(1), (), {**whole, "int": 1.5}))
 
 

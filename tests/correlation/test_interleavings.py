@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.correlation.table import Table, line, perfect, schema
-from unerring.correlation import CorrelationConfig, Lost, NodeSpec, Role, Topology
+from unerring.correlation import CorrelationConfig, NodeSpec, Role, Topology
 from unerring.correlation.messages import (
     MEMBERSHIP,
     Ack,
@@ -250,23 +250,6 @@ def test_a_receiver_reachable_only_from_a_normal_replica_is_served() -> None:
     table.run(2 * SECOND)
     assert table.machines["N2/1"].intake.streams["s1"].last == made.last
     assert made.count > 0
-
-
-def test_a_loss_is_declared_in_the_stream_and_so_at_every_replica() -> None:
-    table = started()
-    table.cut("src/0", "N1/1")
-    table.publish(10)
-    table.call("src/0", "declare_loss", "a", Stamp(20), "the sensor was off")
-    table.publish(30)
-    table.run(SECOND // 2)
-    table.heal()
-    table.run_until(lambda: bool(table.delivered["N1/1"]))
-    for name in ("N1/0", "N1/1"):
-        assert [(lost.event.stamp, lost.cause) for lost in table.delivered[name]] == [(Stamp(20), "the sensor was off")]
-        assert isinstance(table.delivered[name][0], Lost)
-    table.call("src/0", "end", "a")
-    table.run_until(lambda: table.machines["app/0"].intake.streams["s1"].watermark == TIME_MAX)
-    assert table.situations("s1") == perfect(table.topology, published([10, 30]))["s1"]
 
 
 def test_credit_that_ends_inside_a_time() -> None:

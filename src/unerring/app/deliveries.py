@@ -13,7 +13,6 @@ from unerring.audit.comparison import WITNESSES_MAX, Finding, Stretch
 from unerring.audit.strong_reliability import DUPLICATION, FALSE_ORDERING
 from unerring.correlation import Role
 from unerring.correlation.application import committed, position_of
-from unerring.correlation.losses import is_loss
 from unerring.log import Chain, EventLog, with_origin
 from unerring.model import BEFORE_ALL, ColumnType, Event, StreamSchema
 from unerring.runtime.live import cluster
@@ -55,7 +54,7 @@ def as_chain(data: Path, schema: StreamSchema, log: EventLog, buckets: int) -> t
     try:
         for page in _pages(storage, schema.name):
             for event in page:
-                if is_loss(event) or event.stamp.time <= sealed_us:
+                if event.stamp.time <= sealed_us:
                     continue
                 if event.stamp > last:
                     held.append(event)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from unerring.correlation import Application
 from unerring.correlation.application import committed, numbered
-from unerring.correlation.losses import Lost
 from unerring.correlation.messages import SEALER, Forget
 from unerring.log import EventLog
 from unerring.log.sealing import seal_interval
@@ -58,11 +57,10 @@ class Sink:
             if schema.name in machine.intake.streams
         }
 
-    def deliver(self, what: Event | Lost) -> None:
+    def deliver(self, event: Event) -> None:
         """After its commit."""
-        event = what.event if isinstance(what, Lost) else what
         lane = self.lanes[event.stream]
-        if not isinstance(what, Lost) and event.stamp.time > lane.chain.through_us:
+        if event.stamp.time > lane.chain.through_us:
             lane.events.append((lane.count, event))
         lane.count += 1
 

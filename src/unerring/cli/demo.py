@@ -17,14 +17,11 @@ if TYPE_CHECKING:
 
 
 def command(
-    what: Annotated[
-        str, typer.Argument(help="factory: the whole system. channels: only the reliable channels, in 15 seconds.")
-    ] = "factory",
     seed: Annotated[int, typer.Option(help="The same seed gives the same plant and loses the same messages.")] = 1,
     fast: Annotated[bool, typer.Option("--fast", help="Run a shorter day.")] = False,
     keep: Annotated[Path | None, typer.Option(help="Keep the run's files in this folder.")] = None,
     mutant: Annotated[
-        str, typer.Option(help="factory: break something before the audit, which must then fail; ? lists the mutants.")
+        str, typer.Option(help="Break something before the audit, which must then fail; ? lists the mutants.")
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="The verdict as one JSON object.")] = False,
 ) -> None:
@@ -40,13 +37,7 @@ def command(
     import msgspec
     from rich.console import Console
 
-    from unerring.model import CallerError
-
     console = Console(stderr=as_json, highlight=False)
-    if what not in ("factory", "channels"):
-        raise CallerError(f"there is no demo {what!r}; choose factory or channels")
-    if mutant and what == "channels":
-        raise CallerError("mutants are planted in the demo of the factory; leave --mutant out")
     if mutant == "?":
         from unerring.app.demo.mutants import MUTANTS
 
@@ -57,10 +48,7 @@ def command(
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="unerring-")))
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            if what == "channels":
-                verdict: Any = _channels(seed, fast, folder, console, as_json)
-            else:
-                verdict = _factory(seed, fast, folder, mutant, console, as_json)
+            verdict = _play(seed, fast, folder, mutant, console, as_json)
         except KeyboardInterrupt:
             console.print("stopped; nothing is left running")
             raise typer.Exit(130) from None
@@ -69,16 +57,7 @@ def command(
     raise typer.Exit(0 if verdict.holds else 1)
 
 
-def _channels(seed: int, fast: bool, folder: Path, console: Console, quiet: bool) -> Any:
-    from unerring.app.demo.show import print_verdict, run_demo
-
-    verdict = asyncio.run(run_demo(seed, fast, folder, console))
-    if not quiet:
-        print_verdict(verdict, console)
-    return verdict
-
-
-def _factory(seed: int, fast: bool, folder: Path, mutant: str, console: Console, quiet: bool) -> Any:
+def _play(seed: int, fast: bool, folder: Path, mutant: str, console: Console, quiet: bool) -> Any:
     from unerring.app.demo.factory import Factory, Shape
     from unerring.app.demo.screen import Screen, print_verdict
 

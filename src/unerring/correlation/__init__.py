@@ -15,7 +15,6 @@
 from unerring.correlation.application import Application
 from unerring.correlation.config import CorrelationConfig
 from unerring.correlation.engine import Engine, Fed, HandOver, Hosting
-from unerring.correlation.losses import Lost
 from unerring.correlation.membership import Membership
 from unerring.correlation.replica import Replica
 from unerring.correlation.source import Source
@@ -28,7 +27,6 @@ __all__ = [
     "Fed",
     "HandOver",
     "Hosting",
-    "Lost",
     "Membership",
     "NodeSpec",
     "Replica",

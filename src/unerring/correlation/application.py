@@ -15,7 +15,6 @@ import msgspec
 from unerring.correlation.config import CorrelationConfig
 from unerring.correlation.incoming import Incoming, Verdict
 from unerring.correlation.intake import NEVER, Intake
-from unerring.correlation.losses import Lost, is_loss
 from unerring.correlation.messages import (
     MEMBERSHIP,
     SEALER,
@@ -105,7 +104,7 @@ class Application:
             incoming = self.intake.streams[batch.stream]
             self.intake.consumed[batch.stream] = incoming.count
             effects.append(self._commit(incoming, taken.events))
-            effects += [Deliver(Lost(event) if is_loss(event) else event) for event in taken.events]
+            effects += [Deliver(event) for event in taken.events]
         if batch.events:
             effects.append(Send(sender, self.intake.ack(batch.stream)))
         return effects

@@ -25,7 +25,6 @@ from unerring.correlation.incoming import Incoming, Verdict
 from unerring.correlation.intake import NEVER, Intake
 from unerring.correlation.join import Join
 from unerring.correlation.journal import Journal
-from unerring.correlation.losses import Lost, is_loss
 from unerring.correlation.messages import (
     ENGINE,
     MEMBERSHIP,
@@ -232,9 +231,6 @@ class Replica:
             return effects
         self._processed_us = now
         self.intake.consume(rows)
-        if any(is_loss(row.event) for row in rows):
-            effects += [Deliver(Lost(row.event)) for row in rows if is_loss(row.event)]
-            rows = [row for row in rows if not is_loss(row.event)]
         self._take_outputs(self.engine.feed(rows, through), through, effects)
         return effects + self.intake.announce()
 

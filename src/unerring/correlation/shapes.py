@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from unerring.correlation.losses import is_loss
 from unerring.model import ColumnType, Event, StreamSchema
 
 _TYPES: Final[dict[ColumnType, tuple[type, ...]]] = {
@@ -31,8 +30,6 @@ class Shapes:
         payload = event.payload
         shape = (*payload, *map(type, payload.values()))
         if shape not in self._right:
-            if is_loss(event):
-                return True
             if not self._judge(payload):
                 return False
             if len(self._right) < _SHAPES_MAX:

@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from unerring.correlation.config import CorrelationConfig
-from unerring.correlation.losses import loss
 from unerring.correlation.messages import (
     MEMBERSHIP,
     Ack,
@@ -150,10 +149,6 @@ class Source:
             return self._flush(now)
         puts = tuple((_key(stream, first + at), msgspec.msgpack.encode(event)) for at, event in enumerate(events))
         return [Persist(puts), *self._flush(now)]
-
-    def declare_loss(self, stream: str, stamp: Stamp, cause: str, now: int) -> Effects:
-        """What was lost to all consumers becomes one record in the stream."""
-        return self.publish([loss(stream, stamp, cause)], now)
 
     def advance(self, stream: str, time: int, now: int) -> Effects:
         """Nothing at or before `time` will come; a bound above it is on disk before anybody is told."""
