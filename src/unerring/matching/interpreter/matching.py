@@ -258,18 +258,17 @@ class KeyMatching:
         if skip.kind is SkipKind.PAST_LAST:
             return chain[-1][0] + 1
         searched = self._rules.searched
-        wanted = f"{searched.rule}skip {skip.kind} {'|'.join(skip.variables)}"
         targets = [row for row, variable, *_ in chain if variable in self._rules.skips]
         if not targets:
             raise RuleError(
-                f"{wanted}, but a match{searched.place(self.start)} binds no row to it; "
+                f"{searched.skip}, but a match{searched.place(self.start)} binds no row to it; "
                 "skip to a variable that every match binds"
             )
         target = targets[0] if skip.kind is SkipKind.TO_FIRST else targets[-1]
         if target == self.start:
             raise RuleError(
-                f"{wanted} leads back to the first row of the match{searched.place(self.start)}, so the same match "
-                "would be found for ever; skip past it"
+                f"{searched.skip} leads back to the first row of the match{searched.place(self.start)}, so the same "
+                "match would be found for ever; skip past it"
             )
         return target
 

@@ -97,6 +97,8 @@ class SearchPlan:
         self.plan = plan
         self.rule = "" if of_table else f"rule {plan.name}: "
         self._of_table = of_table
+        skip = f"AFTER MATCH SKIP {plan.skip.kind.upper()}" if of_table else f"{self.rule}skip {plan.skip.kind}"
+        self.skip = f"{skip} {'|'.join(plan.skip.variables)}"
         self.attempts_max = ATTEMPTS_MAX if attempts_max is None else attempts_max
         numbers = {variable.name: number for number, variable in enumerate(plan.variables)}
         self.program: Program = assemble(plan.pattern, numbers, self.rule)

@@ -57,11 +57,6 @@ class KeyMatches:
             self._settle((TIME_MAX, RANK_DEADLINE, 0))
         return self.outputs
 
-    @property
-    def is_open(self) -> bool:
-        """Whether rows to come could still change what these rows give."""
-        return self.start < len(self.rows) if self.plan.selection is Selection.PREFERRED else bool(self.starts)
-
     def _deadlines(self, through: int) -> None:
         while self.until <= through and self.until < TIME_MAX:
             self.complete = self.until
