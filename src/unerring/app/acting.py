@@ -103,9 +103,9 @@ class Acting:
 
     def _react(self, reaction: Reaction) -> None:
         while not self._stopping.wait(LOOK_S):
-            found = self.app.situations(reaction.situation, data=self.data, reader=reaction.reader, follow=False)
+            pending = self.app.situations(reaction.situation, data=self.data, reader=reaction.reader, follow=False)
             # A position moves on when the next situations are asked for; one that was not started is asked for again.
-            for situations in found.in_batches(AT_ONCE * 4):
+            for situations in pending.in_batches(AT_ONCE * 4):
                 if not all(self._starters.map(lambda situation: self._start(reaction, situation), situations)):
                     return
 

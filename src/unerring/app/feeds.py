@@ -187,12 +187,12 @@ class Feeds:
     def _decode(self, raw: bytes, schema: StreamSchema) -> dict[str, Any] | str:
         """The payload by column, or why there is none."""
         try:
-            found = msgspec.msgpack.decode(raw)
+            record = msgspec.msgpack.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
             return str(error)
-        if isinstance(found, list) and len(found) == len(schema.columns):
-            return {column.name: value for column, value in zip(schema.columns, found, strict=True)}
-        return found if isinstance(found, dict) else f"{type(found).__name__} where a record was expected"
+        if isinstance(record, list) and len(record) == len(schema.columns):
+            return {column.name: value for column, value in zip(schema.columns, record, strict=True)}
+        return record if isinstance(record, dict) else f"{type(record).__name__} where a record was expected"
 
     async def _pause(self, writer: LogWriter) -> None:
         """Until the writer is due, at most a writer's age."""

@@ -87,15 +87,15 @@ def make_cluster(
     topology = topology_of(app, f, on_spark)
     folder = data / LIVE
     if (folder / clusters.FILE).exists():
-        found = clusters.read(folder)
-        if found.topology.fingerprint() != topology.fingerprint():
+        existing = clusters.read(folder)
+        if existing.topology.fingerprint() != topology.fingerprint():
             raise ConfigError(
                 f"{folder} belongs to a run with other rules, another f, another engine or an older release's order of "
                 "streams at equal times; choose another --data"
             )
-        if (found.durable, bool(found.tls), found.etcd) != (durable, bool(tls), tuple(etcd)):
+        if (existing.durable, bool(existing.tls), existing.etcd) != (durable, bool(tls), tuple(etcd)):
             raise ConfigError(f"{folder} belongs to a run with other --durable, --tls or --etcd; choose another --data")
-        return found
+        return existing
     placed = place(topology, list(hosts)) if hosts else {}
     if hosts:
         addresses = addresses_on(placed, hosts, bool(etcd))

@@ -144,7 +144,7 @@ class Parts:
             part, restarts = self._parts[name], self._restarts[name]
             first = restarts.total == 0
             pause_s = restarts.failed(time.monotonic() - self._began_s[name])
-            part.why, part.since_us = said(inner), time.time_ns() // 1000
+            part.why, part.since_us = sentence(inner), time.time_ns() // 1000
             if _is_final(inner, first) or restarts.used_up:
                 part.state = "failed"
                 self.end(inner)
@@ -199,18 +199,18 @@ class Parts:
 def parts_in(data: Path) -> dict[str, Any]:
     """What a run's folder says of its parts. The run's own process is running, silent, gone, or there was none."""
     try:
-        told = verified_json((data / FILE).read_bytes(), Written, FILE)
+        written = verified_json((data / FILE).read_bytes(), Written, FILE)
     except (OSError, LogError):  # it is written anew twice a second
         return {"state": "none", "pid": None, "silent_s": 0.0, "parts": []}
-    silent_s = max(0.0, time.time() - told.at)
+    silent_s = max(0.0, time.time() - written.at)
     state = "running" if silent_s <= SILENT_S else "silent"
-    if began_at(told.pid) != told.began:
+    if began_at(written.pid) != written.began:
         state = "gone"
     return {
         "state": state,
-        "pid": told.pid,
+        "pid": written.pid,
         "silent_s": silent_s,
-        "parts": [msgspec.to_builtins(part) for part in told.parts],
+        "parts": [msgspec.to_builtins(part) for part in written.parts],
     }
 
 
@@ -229,10 +229,10 @@ def innermost(error: BaseException) -> BaseException:
 def as_sentence(error: BaseException) -> BaseException:
     """What ended a part of a run. A broken invariant stays what it is."""
     inner = innermost(error)
-    return inner if isinstance(inner, UnerringError | InvariantBreach) else WorldError(said(inner))
+    return inner if isinstance(inner, UnerringError | InvariantBreach) else WorldError(sentence(inner))
 
 
-def said(error: BaseException) -> str:
+def sentence(error: BaseException) -> str:
     return str(error) if isinstance(error, UnerringError) else f"{type(error).__name__}: {error}"
 
 

@@ -156,8 +156,8 @@ class SparkEngine:
         for view in self.views:
             say(f"level {view.level.number}: {', '.join(plan.name for plan in view.level.plans)}")
             self.parts.began(view.part)
-            told = self._told(view)
-            detect_available(self._spark, view.level, self.bounds, on_sealed=told)
+            on_sealed = self._on_sealed(view)
+            detect_available(self._spark, view.level, self.bounds, on_sealed=on_sealed)
 
     def check(self) -> None:
         """Start a query again that Spark could not run; raise what cannot go on."""
@@ -199,13 +199,13 @@ class SparkEngine:
 
         may_seal = self.standby.may_seal if self.standby else seal_at_once
         self.parts.began(view.part)
-        return detect(spark, view.level, self.bounds, on_sealed=self._told(view), may_seal=may_seal)
+        return detect(spark, view.level, self.bounds, on_sealed=self._on_sealed(view), may_seal=may_seal)
 
-    def _told(self, view: LevelView) -> Callable[[Sealed], None]:
+    def _on_sealed(self, view: LevelView) -> Callable[[Sealed], None]:
         number = view.level.number
         inputs = view.level.chains()
 
-        def told(sealed: Sealed) -> None:
+        def on_sealed(sealed: Sealed) -> None:
             view.take(sealed)
             self.parts.well(view.part)
             self.metrics.add("unerring_events_total", sealed.rows, level=number)
@@ -219,7 +219,7 @@ class SparkEngine:
             self.metrics.set("unerring_lag_seconds", view.lag_us / 1e6, level=number)
             batches.note(self.data, _batch(self.name, view, sealed))
 
-        return told
+        return on_sealed
 
 
 def _batch(driver: str, view: LevelView, sealed: Sealed) -> batches.Batch:

@@ -69,20 +69,20 @@ _QUICK: Final = (
 
 def command(data: Path, name: str, options: SparkOptions) -> list[str]:
     """How a driver is started."""
-    told = msgspec.json.encode(options).decode()
-    return [sys.executable, "-m", "unerring.app.standby", str(data), name, told]
+    encoded = msgspec.json.encode(options).decode()
+    return [sys.executable, "-m", "unerring.app.standby", str(data), name, encoded]
 
 
 def levels_on_spark(app: App, data: Path, rules: tuple[str, ...], home: Path) -> tuple[Level, ...]:
     """The app's levels, as far as they are on Spark. Ranks are the app's: a stamp does not depend on who runs what."""
-    found = []
+    levels = []
     for level in app.levels(data):
         plans = tuple(plan for plan in level.plans if plan.name in rules)
         read = {source.schema.name for plan in plans for source in plan.inputs}
         ranks = tuple((name, rank) for name, rank in level.ranks if name in read)
         if plans:
-            found.append(replace(level, plans=plans, ranks=ranks, home=str(home)))
-    return tuple(found)
+            levels.append(replace(level, plans=plans, ranks=ranks, home=str(home)))
+    return tuple(levels)
 
 
 class Drive:
@@ -180,8 +180,8 @@ class Drive:
             }
             for view in self.engine.views
         ]
-        told = {"jvm": self._jvm, "sealed": self.order.sealed, "held": self.order.held, "levels": levels}
-        return {"driver": told}
+        driver = {"jvm": self._jvm, "sealed": self.order.sealed, "held": self.order.held, "levels": levels}
+        return {"driver": driver}
 
 
 async def run_driver(data: Path, name: str, options: SparkOptions) -> None:
@@ -280,8 +280,8 @@ async def _pause(ending: asyncio.Event, pause_s: float) -> None:
 async def _tell(status: Path, name: str, drive: Drive) -> None:
     """What there is to see while there is no replica."""
     while True:
-        told = {"kind": "Driver", "phase": drive.phase, "refused": drive.refused, **drive.describe()}
-        note(status, name, told)
+        fields = {"kind": "Driver", "phase": drive.phase, "refused": drive.refused, **drive.describe()}
+        note(status, name, fields)
         await asyncio.sleep(STATUS_S)
 
 

@@ -101,9 +101,9 @@ def find(folder: Path, name: str) -> Process | None:
     """The process that an earlier supervisor started under this name, if it is still there."""
     path = folder / "pids" / dotted(name)
     try:
-        told = path.read_bytes()
-        old = told.count(b" ") == 1  # of a release that gave it no digest
-        pid, began = (told if old else verified_line(told, str(path))).decode().split()
+        line = path.read_bytes()
+        old = line.count(b" ") == 1  # of a release that gave it no digest
+        pid, began = (line if old else verified_line(line, str(path))).decode().split()
     except (OSError, ValueError, LogError):
         return None
     return Process(int(pid), None) if began_at(int(pid)) == began else None
@@ -112,15 +112,15 @@ def find(folder: Path, name: str) -> Process | None:
 def marked(mark: str) -> list[Process]:
     """Processes with a variable of their environment that begins like this, but us: whoever started them, and whatever
     became of the files that named them."""
-    found = []
+    processes = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             variables = (entry / "environ").read_bytes().split(b"\0")
         except OSError:
             continue  # it is somebody else's, or gone
         if any(variable.startswith(mark.encode()) for variable in variables) and int(entry.name) != os.getpid():
-            found.append(Process(int(entry.name), None))
-    return [process for process in found if process.alive]
+            processes.append(Process(int(entry.name), None))
+    return [process for process in processes if process.alive]
 
 
 def end_all(processes: Sequence[Process], within_s: float) -> None:

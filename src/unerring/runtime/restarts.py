@@ -62,5 +62,5 @@ def last_words(log: Path) -> str:
             lines = file.read().decode(errors="replace").split("\n")
     except OSError:
         return "it left no word"
-    said = [line.strip() for line in lines if line.strip()]
-    return said[-1][:WORDS_MAX] if said else "it left no word"
+    words = [line.strip() for line in lines if line.strip()]
+    return words[-1][:WORDS_MAX] if words else "it left no word"

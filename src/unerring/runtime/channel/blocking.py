@@ -211,10 +211,10 @@ class Subscriber(Generic[V]):
         async def one() -> Received[V] | None:
             return await anext(self._inner, None)
 
-        found = _LoopThread.run(one())
-        if found is None:
+        event = _LoopThread.run(one())
+        if event is None:
             raise StopIteration
-        return found
+        return event
 
     def accept(self, event: Received[V]) -> None:
         """Accept everything up to this event, without asking for the next one."""
@@ -240,18 +240,18 @@ class Subscriber(Generic[V]):
     def ledger(self) -> Ledger:
         """published = delivered + declared lost + pending, for every epoch of every producer."""
 
-        async def look() -> Ledger:
+        async def read() -> Ledger:
             return self._inner.ledger()
 
-        return _LoopThread.run(look())
+        return _LoopThread.run(read())
 
     def positions(self) -> dict[int, Position]:
         """Up to where everything is accepted. Store it with the effect, and pass it as `positions` after a restart."""
 
-        async def look() -> dict[int, Position]:
+        async def read() -> dict[int, Position]:
             return self._inner.positions()
 
-        return _LoopThread.run(look())
+        return _LoopThread.run(read())
 
     def name_of(self, producer: int) -> str:
         """The producer's name, or its id in hexadecimal before its first heartbeat."""

@@ -42,12 +42,12 @@ class EtcdStorage:
     def load(self, prefix: str = "") -> Mapping[str, bytes]:
         first = f"{self._prefix}{prefix}"
         answer = self._ask("/v3/kv/range", {"key": _coded(first), "range_end": _coded(_after(first))})
-        found: dict[str, bytes] = {}
+        records: dict[str, bytes] = {}
         for pair in answer.get("kvs", ()):
             key = base64.b64decode(pair["key"]).decode().removeprefix(self._prefix)
-            found[key] = base64.b64decode(pair.get("value", ""))
+            records[key] = base64.b64decode(pair.get("value", ""))
             self._revisions[key] = int(pair["mod_revision"])
-        return dict(sorted(found.items()))
+        return dict(sorted(records.items()))
 
     def write(self, batch: Iterable[Persist]) -> None:
         puts: dict[str, bytes | None] = {}

@@ -147,9 +147,9 @@ class Host:
 
     def _say(self, report: Report) -> None:
         """Into the process's log: why somebody may not speak with us, or we with them; each sentence once."""
-        told = report.what == "links.refused" and "without a greeting" not in report.detail
-        told = told or (report.what == "links.unreachable" and "refused: " in report.detail)
-        if told and report.detail not in self._said and len(self._said) < SENTENCES_MAX:
+        refusal = report.what == "links.refused" and "without a greeting" not in report.detail
+        refusal = refusal or (report.what == "links.unreachable" and "refused: " in report.detail)
+        if refusal and report.detail not in self._said and len(self._said) < SENTENCES_MAX:
             self._said[report.detail] = None
             sys.stderr.write(f"{self.name}: {report.detail}\n")
             sys.stderr.flush()
@@ -162,43 +162,43 @@ class Host:
     async def _tell(self, path: Path) -> None:
         """What `unerring status` shows, a few times a second."""
         while True:
-            told = {**describe(self.driver.machine), **self.also()}
+            fields = {**describe(self.driver.machine), **self.also()}
             counts = {**self.driver.reports.counts, **self.links.reports.counts}
-            told["reports"] = {what: counts[what] for what in sorted(counts) if not what.startswith("driver.")}
-            note(path, self.name, told)
+            fields["reports"] = {what: counts[what] for what in sorted(counts) if not what.startswith("driver.")}
+            note(path, self.name, fields)
             await asyncio.sleep(STATUS_S)
 
 
-def note(path: Path, name: str, told: dict[str, Any]) -> None:
+def note(path: Path, name: str, fields: dict[str, Any]) -> None:
     """What a process says of itself, for `unerring status`; if it cannot be written, somebody else will notice."""
     scratch = path.with_suffix(".new")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_bytes(protect_json({"name": name, "pid": os.getpid(), "at": time.time(), **told}))
+        scratch.write_bytes(protect_json({"name": name, "pid": os.getpid(), "at": time.time(), **fields}))
         os.replace(scratch, path)
 
 
 def describe(machine: Any) -> dict[str, Any]:
     """What there is to see of a machine: its phase and lead, positions and queues."""
-    told: dict[str, Any] = {"kind": type(machine).__name__}
+    fields: dict[str, Any] = {"kind": type(machine).__name__}
     if hasattr(machine, "phase"):
-        told["phase"] = machine.phase.name
-        told["incarnation"] = machine.incarnation
-        told["leads"] = machine.election.leading
-        told["elections"] = machine.election.elections
-        told["latency_us"] = machine.intake.latency_us
-        told["through"] = machine.merge.through
+        fields["phase"] = machine.phase.name
+        fields["incarnation"] = machine.incarnation
+        fields["leads"] = machine.election.leading
+        fields["elections"] = machine.election.elections
+        fields["latency_us"] = machine.intake.latency_us
+        fields["through"] = machine.merge.through
     if hasattr(machine, "intake"):
-        told["inputs"] = {
+        fields["inputs"] = {
             stream: {"events": i.count, "watermark": i.watermark, "waiting": i.count - machine.intake.consumed[stream]}
             for stream, i in machine.intake.streams.items()
         }
     if hasattr(machine, "outgoing"):
-        told["outputs"] = {
+        fields["outputs"] = {
             stream: {"events": q.count, "queued": len(q), "watermark": q.watermark}
             for stream, q in machine.outgoing.queues.items()
         }
-        told["transmissions"] = machine.outgoing.transmissions
+        fields["transmissions"] = machine.outgoing.transmissions
     if hasattr(machine, "rounds"):
-        told["record"] = msgspec.to_builtins(machine.record)
-    return told
+        fields["record"] = msgspec.to_builtins(machine.record)
+    return fields

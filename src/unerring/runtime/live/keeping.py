@@ -87,13 +87,13 @@ class Keeping:
         while host is not None:
             await asyncio.sleep(LOOK_S)
             try:
-                found = (await asyncio.to_thread(storage.load, KEY)).get(KEY)
+                stored = (await asyncio.to_thread(storage.load, KEY)).get(KEY)
             except DiskError as error:
                 self.trouble = str(error)
                 continue
             self.trouble = ""
-            if found is not None:
-                record = msgspec.msgpack.decode(found, type=Record)
+            if stored is not None:
+                record = msgspec.msgpack.decode(stored, type=Record)
                 if record.version > self.record.version:
                     host.driver.offer(STORE, RecordIs(record))
 

@@ -58,14 +58,14 @@ def addresses_on(placed: Mapping[str, str], hosts: Mapping[str, str], etcd: bool
 def free_addresses(names: Sequence[str], host: str = "127.0.0.1") -> dict[str, str]:
     """A free port of this machine for everybody. All are held until all are found, so that none is given twice."""
     held: list[socket.socket] = []
-    found: dict[str, str] = {}
+    addresses: dict[str, str] = {}
     try:
         for name in names:
             one = socket.socket()
             one.bind((host, 0))
             held.append(one)
-            found[name] = f"{host}:{one.getsockname()[1]}"
+            addresses[name] = f"{host}:{one.getsockname()[1]}"
     finally:
         for one in held:
             one.close()
-    return found
+    return addresses

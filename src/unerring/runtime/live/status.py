@@ -31,8 +31,8 @@ def _cluster(folder: Path, written_ns: int, inode: int) -> clusters.Cluster:
 
 def keepers(folder: Path) -> list[dict[str, Any]]:
     """Who keeps the membership record here, as far as they said something: its version and members."""
-    told = [_read(folder, name) for name in cluster_of(folder).keepers]
-    return [one for one in told if one]
+    status = [_read(folder, name) for name in cluster_of(folder).keepers]
+    return [one for one in status if one]
 
 
 def processes(folder: Path) -> list[dict[str, Any]]:
@@ -44,24 +44,24 @@ def processes(folder: Path) -> list[dict[str, Any]]:
     cluster = cluster_of(folder)
     records = [keeper["record"] for keeper in keepers(folder)]
     members = max(records, key=lambda record: int(record["version"]))["members"] if records else {}
-    found = []
+    statuses = []
     for name in cluster.names:
-        told = _read(folder, name)
-        if not told and name not in cluster.founding:
+        status = _read(folder, name)
+        if not status and name not in cluster.founding:
             continue  # A spare place that nobody has taken.
-        state = "elsewhere" if not told and cluster.hosts else _state(folder, name, told)
-        told |= {"name": name, "state": state, "standing": members.get(name, {}).get("standing", "")}
+        state = "elsewhere" if not status and cluster.hosts else _state(folder, name, status)
+        status |= {"name": name, "state": state, "standing": members.get(name, {}).get("standing", "")}
         if name in cluster.hosts:
-            told["host"] = cluster.hosts[name]
-        found.append(told)
+            status["host"] = cluster.hosts[name]
+        statuses.append(status)
     made: dict[str, tuple[int, int]] = {}
-    for told in found:
-        for stream, output in told.get("outputs", {}).items():
+    for status in statuses:
+        for stream, output in status.get("outputs", {}).items():
             events, watermark = made.get(stream, (0, TIME_MIN))
             made[stream] = max(events, output["events"]), max(watermark, output["watermark"])
-    for told in found:
-        told["behind"], told["lag_s"] = _behind(told.get("inputs", {}), made)
-    return found
+    for status in statuses:
+        status["behind"], status["lag_s"] = _behind(status.get("inputs", {}), made)
+    return statuses
 
 
 def _behind(inputs: dict[str, Any], made: dict[str, tuple[int, int]]) -> tuple[int, float]:
@@ -74,18 +74,18 @@ def _behind(inputs: dict[str, Any], made: dict[str, tuple[int, int]]) -> tuple[i
     return events, lag_us / SECOND_US
 
 
-def _state(folder: Path, name: str, told: dict[str, Any]) -> str:
+def _state(folder: Path, name: str, status: dict[str, Any]) -> str:
     """Its process's number tells at once what its silence tells later; processes of other hosts have none here."""
     if (folder / "pids" / dotted(name)).exists():
         process = find(folder, name)
         if process is None:
             return "dead"
-        if process.pid != told.get("pid"):
-            told["pid"] = process.pid  # what it said before was said by the one that is gone
+        if process.pid != status.get("pid"):
+            status["pid"] = process.pid  # what it said before was said by the one that is gone
             return "starting"
-    if time.time() - told.get("at", 0) > SILENT_S:
+    if time.time() - status.get("at", 0) > SILENT_S:
         return "silent"
-    return str(told.get("phase", "running")).lower()
+    return str(status.get("phase", "running")).lower()
 
 
 def _read(folder: Path, name: str) -> dict[str, Any]:

@@ -156,13 +156,13 @@ class LiveSupervisor:
         self._check_member(replica)
         if replica not in self.wanted:
             raise CallerError(f"{replica} is not supervised here; give the command on its own host")
-        said = await self.evict(replica)
+        eviction = await self.evict(replica)
         self._want(replica, False)
         await self._supervisor.end(replica)
         # It may have come back meanwhile, as evicted replicas do.
         if not self._stands(replica, Standing.GONE):
             await self.evict(replica)
-        return f"{said}; its process is ended"
+        return f"{eviction}; its process is ended"
 
     async def evict(self, replica: str) -> str:
         """Only with the word of one that remains; an evicted replica that lives joins anew."""
