@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -30,10 +31,11 @@ from unerring.matching.matcher import schemas_of
 from unerring.matching.outputs import Row, number
 from unerring.matching.tree import QueryTree, run_on
 from unerring.model import TIME_MAX, Event, RuleError, Stamp
+from unerring.rules import patterns as pt
 from unerring.rules.tree import plans_of, ranks_of
 
 from .generators import pattern_plan, stream_events
-from .letters import Letter, a, letters
+from .letters import Letter, a, b, c, letters
 
 
 @stream(key="k")
@@ -139,6 +141,19 @@ def test_nested_loops_do_not_explode(end: Any) -> None:
     made = rule("r").pattern(nested.next(step("end", Letter, end)).within(999)).emit(n=fn.count())
     rows = oracle.merged(letters(" ".join(f"A{n}" for n in range(1, 100))), {"Letter": 0})
     assert Interpreter(made.plan, attempts_max=20_000).feed(rows, TIME_MAX) == []
+
+
+def test_what_fails_after_a_row_may_begin_at_the_next() -> None:
+    """From A the gap's time has run out at B; from B, with nothing before it, no gap counts."""
+    made = rule("r").pattern(a.optional().then(any_of(b, c))).unbounded().emit(n=fn.count())
+    first, _, last_part = made.plan.pattern.parts  # type: ignore[attr-defined]
+    quick = pt.Gap(pt.Contiguity.RELAXED, within_us=1)
+    plan = replace(made.plan, pattern=pt.Sequence((first, quick, last_part)))
+    events = letters("A1 B5 X6")
+    expected = oracle.run(plan, events, {"Letter": 0})
+    assert [event.payload for event in expected] == [{"n": 1}]
+    got = Interpreter(plan).feed(oracle.merged(events, {"Letter": 0}), TIME_MAX)
+    assert number(got, schemas_of(plan)) == expected
 
 
 # --- operators ---

@@ -105,7 +105,8 @@ class SearchPlan:
         streams = {source.name: source.schema.name for source in plan.inputs}
         self.names = tuple(variable.name for variable in plan.variables)
         self.streams = tuple(None if v.stream is None else streams[v.stream] for v in plan.variables)
-        self.file = RegisterFile(self.names, contiguous(plan.pattern))
+        without_gaps = contiguous(plan.pattern)
+        self.file = RegisterFile(self.names, without_gaps)
         self.conditions: tuple[Prepared | None, ...] = tuple(
             None if v.condition is None else self.file.prepare(v.condition) for v in plan.variables
         )
@@ -117,8 +118,9 @@ class SearchPlan:
         self.within_us = plan.within_us
         self.remembers = plan.selection is Selection.PREFERRED
         """Whether one match from a start row is enough: then no choice is tried twice."""
-        self.shares = plan.within_us is None and plan.timed_out is None and self.file.forgets_starts
-        """Whether what failed from one start row fails from the next ones too."""
+        self.shares = without_gaps and plan.within_us is None and self.file.forgets_starts
+        """Whether what failed from one start row fails from the next ones too. Gaps and absences mean another thing to
+        a row that starts a match."""
 
     def place(self, start: int) -> str:
         """Which start row an error speaks of, where rows have numbers."""
