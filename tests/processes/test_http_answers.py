@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from unerring import Embedded, Process, Service
-from unerring.model import ProcessError
+from unerring.model import InstanceFailed
 from unerring.processes.config import ProcessesConfig
 from unerring.processes.execution import Execution
 from unerring.processes.graph import Retry
@@ -232,7 +232,7 @@ def test_a_local_function_that_fails_is_compensated_without_being_called_for_it(
     async def main() -> None:
         async with Embedded([process], tmp_path / "n.db") as engine:
             await engine.start("order", "o1", item="bolt")
-            with pytest.raises(ProcessError, match=r"what became of sell is unknown: .*broken"):
+            with pytest.raises(InstanceFailed, match=r"what became of sell is unknown: .*broken"):
                 await asyncio.wait_for(engine.result("o1"), 60)
 
     asyncio.run(main())
