@@ -120,7 +120,7 @@ class Executor:
         """Carry these out after all that were taken before. Raises what fails in this turn."""
         for effect in effects:
             if self.stopping is not None:
-                return
+                break  # nothing comes after a Stop
             if type(effect) in _OUTWARDS:
                 self._effects.append(effect)
             elif type(effect) is SetTimer:
