@@ -120,9 +120,8 @@ class Conversation:
             return f"settled, {known['status']}"
         decided = node.instances[INSTANCE].decided
         what = of(decided[1]) if decided else "nothing"
-        role = "leader" if known["role"] == "follower" and node.instances[INSTANCE].leading else known["role"]
         undoes = f", undoes {', '.join(known['compensating'])}" if known["compensating"] else ""
-        return f"{role} in view {known['view']}, {what} is decided{undoes}"
+        return f"{known['role']} in view {known['view']}, {what} is decided{undoes}"
 
     # ---- commands ----------------------------------------------------------------------------------------------
 

@@ -322,7 +322,7 @@ class Replica:
     def _role(self) -> str:
         if self.master.execution is not None:
             return "master"
-        return "candidate" if self.election.votes is not None else "planner" if self.planner.planning else "follower"
+        return "candidate" if self.election.votes is not None else "planner" if self.leading else "follower"
 
     def query(self) -> dict[str, Any]:
         """What is known here."""
