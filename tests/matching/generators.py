@@ -248,6 +248,34 @@ def pattern_plan(random: Random, wild: bool = False) -> pl.PatternPlan:
     )
 
 
+def endless_pair(seed: int, events_max: int = 12) -> Pair:
+    """The preferred matches of a pattern without `within` whose first part may be left out, over short gaps: what fails
+    after a row often does not fail at a start."""
+    while True:
+        made = pair(seed, "pq", events_max)
+        random = Random(f"endless {seed}")
+        first, *others = [tree(random, NAMES[:2], [], 1, sql=False) for _ in range(random.choice((2, 2, 3)))]
+        parts: list[pt.Pattern] = [pt.Quantified(first, 0, random.choice((1, 2, None)))]
+        for other in others:
+            contiguity = random.choice((pt.Contiguity.STRICT, pt.Contiguity.RELAXED, pt.Contiguity.ANY))
+            options = pt.Alternation((other, pt.Step(random.choice(NAMES[:2]))))
+            parts += [pt.Gap(contiguity, random.choice((None, 0, 1, 2))), options]
+        variables = tuple(pl.Variable(name, alone_condition(random)) for name in NAMES[:2])
+        try:
+            plan = pl.PatternPlan(
+                "found",
+                _inputs(random),
+                variables,
+                pt.Sequence(tuple(parts)),
+                measures(random, NAMES[:2], sql=False),
+                skip=pl.Skip(random.choice((pl.SkipKind.PAST_LAST, pl.SkipKind.TO_NEXT))),
+                unbounded=True,
+            )
+            return replace(made, plan=plan)
+        except RuleError:
+            seed += 1_000_000_007
+
+
 def until_pair(seed: int, events_max: int = 12) -> Pair:
     """A pattern with loops, most of which have a stop condition that often holds, also on a loop's first event."""
     while True:

@@ -5,16 +5,17 @@ Those that compile are held together with machine code, in `test_machine_code.py
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from unerring.matching import oracle
-from unerring.matching.interpreter import Interpreter
+from unerring.matching.interpreter import Interpreter, search
 from unerring.matching.outputs import Output, Row
 from unerring.model import RuleError
 
 from .conformance import check, check_stamps
-from .generators import pair
+from .generators import endless_pair, pair
 
 PAIRS = 6000
 CHUNKS = 6
@@ -31,6 +32,27 @@ def test_the_interpreter_is_the_oracle(chunk: int) -> None:
 
 def test_the_interpreter_is_the_oracle_on_wilder_patterns() -> None:
     assert sum(check(Interpreter, pair(seed, "q")) for seed in range(1000)) > 1000
+
+
+def without_within() -> int:
+    return sum(check(Interpreter, endless_pair(seed)) for seed in range(600))
+
+
+def test_the_interpreter_is_the_oracle_without_within() -> None:
+    assert without_within() > 600
+
+
+def test_a_memory_for_the_next_start_that_forgets_gaps_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails after a row need not fail at a start: a gap's time counts from the row before."""
+    made = search.SearchPlan.__init__
+
+    def forgetful(self: search.SearchPlan, *args: Any) -> None:
+        made(self, *args)
+        self.shares = self.within_us is None and self.file.forgets_starts
+
+    monkeypatch.setattr(search.SearchPlan, "__init__", forgetful)
+    with pytest.raises(AssertionError):
+        without_within()
 
 
 @pytest.mark.parametrize("seed", SEEDS_KEPT)
@@ -65,7 +87,7 @@ class Coarse(Interpreter):
         return super().feed([first[time] for time in sorted(first)], through)
 
 
-def search(mutant: type[Interpreter]) -> None:
+def compare(mutant: type[Interpreter]) -> None:
     for seed in range(300):
         check(mutant, pair(seed))
 
@@ -73,4 +95,4 @@ def search(mutant: type[Interpreter]) -> None:
 @pytest.mark.parametrize("mutant", [Forgetful, Coarse])
 def test_a_broken_engine_is_caught(mutant: type[Interpreter]) -> None:
     with pytest.raises(AssertionError):
-        search(mutant)
+        compare(mutant)
