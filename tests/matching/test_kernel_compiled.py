@@ -243,7 +243,7 @@ def test_the_state_of_another_rule_is_refused() -> None:
     state = Kernel(W1.plan, compile_after=None).snapshot()
     with pytest.raises(RuleError, match="rule W2: this state was made by version"):
         Kernel(W2.plan, compile_after=None).restore(state)
-    with pytest.raises(RuleError, match="rule W2: these bytes are no state"):
+    with pytest.raises(RuleError, match="rule W2: invalid state"):
         Kernel(W2.plan, compile_after=None).restore(b"\xc1")
 
 

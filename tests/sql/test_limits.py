@@ -78,9 +78,9 @@ def test_a_thousand_conditions_are_no_trouble() -> None:
 
 
 def test_what_is_too_long_is_said() -> None:
-    with pytest.raises(RuleError, match=rf"^line 3, column \d+: .* words and signs; it may have {WORDS_MAX}"):
+    with pytest.raises(RuleError, match=rf"^line 3, column \d+: .* words and signs; the limit is {WORDS_MAX}"):
         query(where(" AND ".join(["x>1"] * 20_000)), t=TABLE)
-    with pytest.raises(RuleError, match=rf"^the statement has \d+ characters; it may have {SIZE_MAX}"):
+    with pytest.raises(RuleError, match=rf"^the statement has \d+ characters; the limit is {SIZE_MAX}"):
         query(where(f"x IN ({', '.join(map(str, range(50_000)))})"), t=TABLE)
 
 

@@ -132,7 +132,7 @@ def test_a_bound_or_a_time_makes_it_final() -> None:
         ("SELECT count(*) FROM Reading MATCH_RECOGNIZE ({})", "a rule's SELECT takes columns"),
         ("SELECT nope FROM Reading MATCH_RECOGNIZE ({})", "there is no column 'nope'"),
         ("SELECT * FROM Reading MATCH_RECOGNIZE ({}) WHERE c > 1", "WHERE around MATCH_RECOGNIZE is not for a stream"),
-        ("SELECT * FROM Nowhere MATCH_RECOGNIZE ({})", "there is no stream 'Nowhere'; given are Reading"),
+        ("SELECT * FROM Nowhere MATCH_RECOGNIZE ({})", "there is no stream 'Nowhere'; the rule has Reading"),
         ("SELECT * FROM (SELECT celsius FROM Reading) MATCH_RECOGNIZE ({})", "a rule reads a stream, or (SELECT *"),
         ("SELECT * FROM Reading", "a rule on a stream is SELECT"),
     ],

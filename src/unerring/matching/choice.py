@@ -16,7 +16,7 @@ from unerring.rules.plan import OperatorPlan, Plan
 def why_interpreted(plan: Plan) -> str | None:
     """Why a plan is not compiled; None if it is."""
     if isinstance(plan, OperatorPlan):
-        return "a class of one's own runs as it is"
+        return "an operator in Python runs as it is"
     from unerring.matching import kernel
 
     return kernel.why_interpreted(plan)

@@ -76,7 +76,7 @@ def prepare(expr: ex.Expr) -> Prepared:
     """A closure that gives the value in a scope."""
     build = _BUILDERS.get(type(expr))
     if build is None:
-        raise RuleError(f"{type(expr).__name__} is no expression")
+        raise RuleError(f"{type(expr).__name__} is not an expression")
     prepared: Prepared = build(expr)
     return prepared
 

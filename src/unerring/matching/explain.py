@@ -142,7 +142,7 @@ def _fault(node: ex.Expr) -> str:
         case ex.Arithmetic() | ex.Negate() | ex.Aggregate("sum"):
             return f"{node}: does not fit 64 bits"
         case ex.Cast(operand) if operand.type in (ColumnType.FLOAT, ColumnType.TEXT):
-            return f"{node}: is no number of 64 bits"
+            return f"{node}: is not a 64-bit number"
     return ""
 
 

@@ -88,7 +88,7 @@ class Merge:
         time = event.stamp.time
         if not self.room(event.stream, time):
             raise CallerError(
-                f"stream {event.stream}: {len(lane.waiting)} events wait to be merged, the bound; "
+                f"stream {event.stream}: {len(lane.waiting)} events wait to be merged, which is the limit; "
                 "release before you push more"
             )
         if event.stamp <= lane.last or time <= lane.watermark:
@@ -159,5 +159,5 @@ class Merge:
     def _lane(self, stream: str) -> _Lane:
         lane = self._lanes.get(stream)
         if lane is None:
-            raise CallerError(f"stream {stream!r} is not merged here; there are {', '.join(self._lanes)}")
+            raise CallerError(f"stream {stream!r} is not merged here; use one of {', '.join(self._lanes)}")
         return lane

@@ -33,7 +33,7 @@ def load(plan: OperatorPlan) -> Operator:
     except (ImportError, AttributeError, TypeError) as error:
         raise RuleError(f"rule {plan.name}: {plan.operator} cannot be made: {error}") from None
     if not isinstance(made, Operator):
-        raise RuleError(f"rule {plan.name}: {plan.operator} is no Operator; derive it from unerring.Operator")
+        raise RuleError(f"rule {plan.name}: {plan.operator} is not an Operator; derive it from unerring.Operator")
     return made
 
 

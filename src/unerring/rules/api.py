@@ -122,7 +122,7 @@ class _Built:
         for name in key:
             if schema.column(name).nullable:
                 raise RuleError(
-                    f"key column {name!r} of {schema.name} may be NULL, and a NULL key is no key; "
+                    f"key column {name!r} of {schema.name} may be NULL, and a key cannot be NULL; "
                     "declare it without '| None'"
                 )
         wheres = [expr_of(condition) for of, condition in self.filters if of is source]
@@ -138,7 +138,7 @@ class _Built:
         ]
         for name in emitted:
             if name in first.key:
-                raise RuleError(f"output column {name!r} is the key's and stands there anyway; leave it out")
+                raise RuleError(f"output column {name!r} belongs to the key, which is always output; leave it out")
         return (*keys, *(pl.Measure(name, expr_of(value)) for name, value in emitted.items()))
 
 
@@ -177,7 +177,7 @@ class RuleStart(_Built):
         def make() -> pl.Plan:
             address = f"{operator.__module__}:{operator.__qualname__}"
             if "<locals>" in address:
-                raise RuleError(f"{operator.__qualname__} is made inside a function; put the class into a module")
+                raise RuleError(f"{operator.__qualname__} is defined inside a function; move the class to a module")
             schema = schema_of(output)
             renamed = StreamSchema(self.name, schema.columns, schema.key, max_ahead_us=schema.max_ahead_us)
             return pl.OperatorPlan(
@@ -267,7 +267,7 @@ class PatternRule(_Built):
             if endless is None and absence is not None:
                 endless = f"{absence} at the start looks back for ever; give it a within"
             if endless is not None:
-                raise RuleError(f"on a stream its state could grow for ever: {endless}, or say unbounded()")
+                raise RuleError(f"on a stream its state could grow for ever: {endless}, or use unbounded()")
 
 
 def _variables(defined: tuple[Defined, ...]) -> tuple[pl.Variable, ...]:

@@ -89,7 +89,7 @@ def _check_measures(plan: Plan, measures: tuple[Measure, ...]) -> None:
     seen: set[str] = set()
     for measure in measures:
         if measure.name.lower() in seen:
-            wrong(plan.name, f"output column {measure.name} stands twice; rename one")
+            wrong(plan.name, f"output column {measure.name} is defined twice; rename one")
         seen.add(measure.name.lower())
     if not measures:
         wrong(plan.name, "its output has no column; emit at least one")
@@ -139,7 +139,7 @@ def _check_column(plan: Plan, node: Attribute, sources: tuple[Input, ...], where
     types = [column.type for source in sources for column in source.schema.columns if column.name == node.name]
     if not types:
         has = "; ".join(f"{s.name} has {_listed(column.name for column in s.schema.columns)}" for s in sources)
-        wrong(plan.name, f"{where} reads {node.name!r}, which is no column ({has})")
+        wrong(plan.name, f"{where} reads {node.name!r}, which is not a column ({has})")
     if any(kind is not node.column_type for kind in types):
         wrong(plan.name, f"{where} reads {node.name!r} as {node.column_type}, but it is {_listed(types)}")
 
@@ -390,7 +390,7 @@ def check_window_plan(plan: WindowPlan) -> None:
     names = [measure.name for measure in plan.measures]
     for name in plan.watch:
         if name not in names:
-            wrong(plan.name, f"it watches {name!r}, which is no output column; there are {_listed(names)}")
+            wrong(plan.name, f"it watches {name!r}, which is not an output column; use one of {_listed(names)}")
         watched = plan.measures[names.index(name)].expr
         if any(isinstance(node, WindowBound) for node in walk(watched)):
             wrong(plan.name, f"it watches {name!r}, which changes with every window; watch what the rows say")
@@ -423,7 +423,7 @@ def check_join_plan(plan: JoinPlan) -> None:
             wrong(plan.name, f"{where}: name the input that each column comes from, without PREV or NEXT")
     for name in plan.unmatched:
         if name not in streams:
-            wrong(plan.name, f"unmatched {name!r} is no input; there are {_listed(streams)}")
+            wrong(plan.name, f"unmatched {name!r} is not an input; use one of {_listed(streams)}")
 
 
 def check_operator_plan(plan: OperatorPlan) -> None:
@@ -431,4 +431,4 @@ def check_operator_plan(plan: OperatorPlan) -> None:
     if plan.schema.name != plan.name:
         wrong(plan.name, f"its output stream is called {plan.schema.name}; the rule and its stream share one name")
     if ":" not in plan.operator:
-        wrong(plan.name, f"{plan.operator!r} is no address; use module:Class")
+        wrong(plan.name, f"{plan.operator!r} is not an address; use module:Class")

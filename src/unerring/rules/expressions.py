@@ -61,9 +61,9 @@ class At:
 
     def __post_init__(self) -> None:
         if self.offset < 0:
-            raise RuleError(f"a logical offset of {self.offset}: FIRST and LAST take an offset of 0 or more")
+            raise RuleError(f"the offset is {self.offset}; FIRST and LAST take an offset of 0 or more")
         if self.which is Which.ROW and (self.variables or self.offset or self.final):
-            raise RuleError("the row at hand has no variable and no logical offset")
+            raise RuleError("the current row has no variable and no logical offset")
 
     def __str__(self) -> str:
         text = "|".join(self.variables) or "*"
@@ -102,7 +102,7 @@ class Expr:
 
     @property
     def type(self) -> Type:
-        raise RuleError(f"{type(self).__name__} is no expression")
+        raise RuleError(f"{type(self).__name__} is not an expression")
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,7 @@ class Arithmetic(Expr):
 
     def __post_init__(self) -> None:
         if self.op not in ARITHMETIC:
-            raise RuleError(f"{self.op!r} is no arithmetic operator; there are {' '.join(ARITHMETIC)}")
+            raise RuleError(f"{self.op!r} is not an arithmetic operator; use one of {' '.join(ARITHMETIC)}")
         self.type  # noqa: B018  (raises where the types do not fit)
 
     @property
@@ -302,7 +302,7 @@ class Comparison(Expr):
 
     def __post_init__(self) -> None:
         if self.op not in COMPARISONS:
-            raise RuleError(f"{self.op!r} is no comparison; there are {' '.join(COMPARISONS)}")
+            raise RuleError(f"{self.op!r} is not a comparison; use one of {' '.join(COMPARISONS)}")
         check_comparable(self.left, self.right, self)
 
     @property
@@ -510,7 +510,7 @@ class Aggregate(Expr):
     def type(self) -> Type:
         function = AGGREGATES.get(self.name)
         if function is None:
-            raise RuleError(f"there is no aggregate {self.name!r}; there are {', '.join(AGGREGATES)}")
+            raise RuleError(f"there is no aggregate {self.name!r}; use one of {', '.join(AGGREGATES)}")
         return function.result(self.name, tuple(argument.type for argument in self.arguments))
 
     def __str__(self) -> str:

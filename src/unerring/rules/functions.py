@@ -33,7 +33,7 @@ INT_MAX: Final = 2**63 - 1
 NONDETERMINISTIC: Final[dict[str, str]] = {
     **dict.fromkeys(
         ("now", "current_timestamp", "current_date", "current_time", "localtime", "localtimestamp", "today", "getdate"),
-        "asks the clock of whoever evaluates it, so two replicas would differ; use the event's own time",
+        "asks the clock of the evaluating node, so two replicas would differ; use the event's own time",
     ),
     **dict.fromkeys(
         ("rand", "random", "randn", "uuid", "gen_random_uuid", "shuffle"),
@@ -78,13 +78,13 @@ def function_of(name: str) -> Function:
     reason = NONDETERMINISTIC.get(name.lower())
     if reason is not None:
         raise RuleError(f"{name}() {reason}")
-    raise RuleError(f"there is no function {name!r}; there are {', '.join(sorted(FUNCTIONS))}")
+    raise RuleError(f"there is no function {name!r}; use one of {', '.join(sorted(FUNCTIONS))}")
 
 
 def register(name: str, function: Function) -> None:
     """Add a deterministic function. A name means one thing for good: plans carry names."""
     if name in FUNCTIONS or name.lower() in NONDETERMINISTIC:
-        raise RuleError(f"function {name!r} is taken")
+        raise RuleError(f"function {name!r} is already defined")
     FUNCTIONS[name] = function
 
 
@@ -101,7 +101,7 @@ def signature(result: Type, *wanted: Type | tuple[Type, ...], optional: int = 0)
             options = want if isinstance(want, tuple) else (want,)
             if kind is not None and kind not in options:
                 names = " or ".join(str(option) for option in options)
-                raise RuleError(f"{name}(): argument {number} is {kind}, it must be {names}; cast it")
+                raise RuleError(f"{name}(): argument {number} is {kind}, but must be {names}; cast it")
         return result
 
     return check

@@ -165,7 +165,7 @@ class Quantified(Pattern):
 
     def __post_init__(self) -> None:
         if self.least < 0 or (self.most is not None and (self.most < self.least or self.most == 0)):
-            raise RuleError(f"{{{self.least},{'' if self.most is None else self.most}}} is no number of times")
+            raise RuleError(f"{{{self.least},{'' if self.most is None else self.most}}} is not a number of times")
 
     def __str__(self) -> str:
         most = "" if self.most is None else self.most
@@ -229,4 +229,4 @@ def can_be_empty(pattern: Pattern) -> bool:
 
 def check_duration(duration_us: int | None) -> None:
     if duration_us is not None and duration_us < 0:
-        raise RuleError(f"within {duration_us} µs: a length of time is 0 or more")
+        raise RuleError(f"within {duration_us} µs: a duration must be 0 or more")

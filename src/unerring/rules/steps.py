@@ -116,7 +116,7 @@ class Pattern:
 
     def _joined(self, gap: pt.Gap | None, other: Pattern) -> Pattern:
         if not isinstance(other, Pattern):
-            raise RuleError(f"{other!r} is no pattern; make one with step(name, stream, condition)")
+            raise RuleError(f"{other!r} is not a pattern; make one with step(name, stream, condition)")
         _check_inner(self, other)
         between = () if gap is None else (gap,)
         return Pattern(
@@ -165,7 +165,7 @@ def step(name: str, source: Any, condition: Operand = True) -> Step[Any]:
     1).volts`. (The event at hand counts as the last one already.)
     """
     if not name.isidentifier():
-        raise RuleError(f"a step is named like a variable, not {name!r}")
+        raise RuleError(f"{name!r} cannot be the name of a step; use a Python identifier")
     if callable(condition):
         condition = condition(Step(lambda: pt.Step(name), (Defined(name, source, True),)))
     return Step(lambda: pt.Step(name), (Defined(name, source, condition),))
@@ -207,13 +207,13 @@ def each(bound: Step[T]) -> T:
 
 def _row(bound: Step[T], which: ex.Which, offset: int) -> Row:
     if not isinstance(bound, Step):
-        raise RuleError(f"{bound!r} is no step; last, first and each take what step(...) gave")
+        raise RuleError(f"{bound!r} is not a step; last, first and each take what step(...) returned")
     return Row(schema_for(bound.source), ex.At((bound.name,), which, offset))
 
 
 def _absence(absent: Step[Any], kind: pt.AbsenceKind, within: Duration | None) -> Pattern:
     if not isinstance(absent, Step):
-        raise RuleError("what must not come is one step; for several, say so one after the other")
+        raise RuleError("an absence takes one step; for several, use one absence after the other")
     return Pattern(lambda: pt.Absence(absent.name, kind, _us(within)), absent.defined)
 
 
@@ -227,4 +227,6 @@ def _all_defined(parts: tuple[Pattern, ...]) -> tuple[Defined, ...]:
 
 def _check_inner(*parts: Pattern) -> None:
     if any(part.within_us is not None for part in parts):
-        raise RuleError("within(...) is of the whole pattern: put it last; between two steps use then(..., within=...)")
+        raise RuleError(
+            "within(...) applies to the whole pattern: put it last; between two steps use then(..., within=...)"
+        )

@@ -182,7 +182,7 @@ class Source:
 
     @property
     def schema(self) -> StreamSchema:
-        raise RuleError("this cannot be read")
+        raise RuleError("this object has no columns to read")
 
     def __getitem__(self, column: str) -> Any:
         return Row(self.schema, ex.HERE)[column]

@@ -234,7 +234,7 @@ def parse_statement(source: Source) -> exp.Query:
     if len(trees) > 1:
         raise RuleError("there are several statements; give one, without a semicolon in it")
     if not isinstance(trees[0], exp.Query):
-        raise source.wrong(trees[0], f"{trees[0].key.upper()} is no query; write SELECT ...")
+        raise source.wrong(trees[0], f"{trees[0].key.upper()} is not a query; write SELECT ...")
     check_tree(source, trees[0])
     return trees[0]
 

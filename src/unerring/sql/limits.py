@@ -34,7 +34,8 @@ def check_text(source: Source) -> None:
     """Before it is cut into words."""
     if len(source.text) > SIZE_MAX:
         raise RuleError(
-            f"the statement has {len(source.text)} characters; it may have {SIZE_MAX}: put long lists of values into a "
+            f"the statement has {len(source.text)} characters; the limit is {SIZE_MAX}: put long lists of values "
+            "into a "
             "table and join it"
         )
     for offset, letter in enumerate(source.text):
@@ -47,7 +48,7 @@ def check_words(source: Source, tokens: Sequence[Any]) -> None:
     if len(tokens) > WORDS_MAX:
         raise source.wrong(
             tokens[WORDS_MAX].start,
-            f"the statement has {len(tokens)} words and signs; it may have {WORDS_MAX}: put long lists of values into "
+            f"the statement has {len(tokens)} words and signs; the limit is {WORDS_MAX}: put long lists of values into "
             "a table and join it",
         )
     depth = signs = in_pattern = 0

@@ -92,7 +92,7 @@ class Lowering:
                 )
             case exp.Query() | exp.Subquery() | exp.Exists():
                 raise self.names.source.wrong(
-                    node, f"a subquery cannot stand in {place.clause}; join it before or after"
+                    node, f"a subquery is not allowed in {place.clause}; join it before or after"
                 )
         name = _function_name(node)
         if name in NAVIGATIONS:
@@ -269,7 +269,7 @@ class Lowering:
 
     def _call(self, node: exp.Expr, place: Place) -> ex.Expr:
         if not isinstance(node, exp.Func):
-            raise self.names.source.wrong(node, f"{node.sql()} cannot stand in {place.clause}")
+            raise self.names.source.wrong(node, f"{node.sql()} is not allowed in {place.clause}")
         name = scalars.FUNCTIONS.get(type(node)) or (_function_name(node) or "").lower()
         if name not in FUNCTIONS and name in NONDETERMINISTIC:
             raise self.names.source.wrong(node, f"{name}() {NONDETERMINISTIC[name]}")

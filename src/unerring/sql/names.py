@@ -122,4 +122,4 @@ class Names:
             raise self.source.wrong(
                 identifier, f"within MATCH_RECOGNIZE a column is qualified by a variable ({there}), not by its table"
             )
-        raise self.source.wrong(identifier, f"{identifier.name!r} is no variable of the pattern; there are {there}")
+        raise self.source.wrong(identifier, f"{identifier.name!r} is not a variable of the pattern; use one of {there}")

@@ -64,7 +64,7 @@ class _Reader:
         while at < len(text):
             token = _TOKEN.match(text, at)
             if token is None:
-                raise source.wrong(offset + at, f"{text[at]!r} has no place in a pattern")
+                raise source.wrong(offset + at, f"{text[at]!r} is not allowed in a pattern")
             if token.lastgroup != "blank":
                 self._tokens.append(Token(token.group(), str(token.lastgroup), offset + at))
             at = token.end()
@@ -171,7 +171,9 @@ class _Reader:
         if token.kind == "sign" and token.text in "*+?{":
             raise self._source.wrong(token.offset, f"{token.text!r} has nothing before it to repeat")
         if token.kind == "number":
-            raise self._source.wrong(token.offset, f"{token.text!r} is no variable; a number of times is written {{n}}")
+            raise self._source.wrong(
+                token.offset, f"{token.text!r} is not a variable; a number of times is written {{n}}"
+            )
         return None
 
     def _permute(self, keyword: Token) -> Pattern:

@@ -181,7 +181,7 @@ class _Compiler:
         names: list[str] = []
         for node in nodes:
             if node.alias.lower() in (name.lower() for name in names):
-                raise self._source.wrong(node.args["alias"], f"measure {node.alias!r} stands twice; rename one")
+                raise self._source.wrong(node.args["alias"], f"measure {node.alias!r} is defined twice; rename one")
             names.append(node.alias)
         fields = fields_for(names, (ROW, PARTITION, *(column.field for column in self._names.columns)))
         measures = tuple(
@@ -282,7 +282,7 @@ class _Compiler:
         except RuleError as error:
             raise self._source.wrong(node, str(error)) from None
         if length_us < 0:
-            raise self._source.wrong(node, "WITHIN a negative time; a length of time is 0 or more")
+            raise self._source.wrong(node, "WITHIN is negative; a duration must be 0 or more")
         if not order or order[0][0].type is not ColumnType.TIME or order[0][1].descending:
             raise self._source.wrong(
                 node, "WITHIN measures time along ORDER BY: order by a timestamp column first, ascending"

@@ -142,7 +142,7 @@ def time_of(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text.strip().removesuffix(" UTC"))
     except ValueError:
-        raise RuleError(f"{text!r} is no timestamp; write '2026-01-31' or '2026-01-31 12:00:00'") from None
+        raise RuleError(f"{text!r} is not a timestamp; write '2026-01-31' or '2026-01-31 12:00:00'") from None
     return to_time_us(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 

@@ -111,7 +111,7 @@ class Rewriting:
                 own = next((cte for cte in visible if _is_within(node, cte)), None)
                 if own is not None:
                     if clause.args.get("recursive"):
-                        raise self.source.wrong(node, "MATCH_RECOGNIZE cannot stand in a recursive WITH")
+                        raise self.source.wrong(node, "MATCH_RECOGNIZE is not allowed in a recursive WITH")
                     visible = visible[: visible.index(own)]
                 if visible:
                     if query.args.get("with_"):

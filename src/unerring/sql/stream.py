@@ -106,7 +106,7 @@ def _source(table: exp.Table, sources: tuple[object, ...], text: Source) -> obje
         if schema_for(source).name.lower() == table.name.lower():
             return source
     there = ", ".join(schema_for(source).name for source in sources) or "none"
-    raise text.wrong(table, f"there is no stream {table.name!r}; given are {there}")
+    raise text.wrong(table, f"there is no stream {table.name!r}; the rule has {there}")
 
 
 def _columns(schema: StreamSchema) -> tuple[TableColumn, ...]:
@@ -137,6 +137,6 @@ def _projected(tree: exp.Expr, recognition: Recognition, text: Source) -> tuple[
             raise text.wrong(item, f"{item.sql()}: a rule's SELECT takes columns; compute it in MEASURES")
         measure = by_name.get(column.name.lower())
         if measure is None:
-            raise text.wrong(item, f"there is no column {column.name!r}; there are {', '.join(by_name)}")
+            raise text.wrong(item, f"there is no column {column.name!r}; use one of {', '.join(by_name)}")
         projected.append(replace(measure, name=item.alias) if isinstance(item, exp.Alias) else measure)
     return tuple(projected)

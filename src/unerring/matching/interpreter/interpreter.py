@@ -206,7 +206,7 @@ class Interpreter:
             decoded = msgspec.msgpack.decode(state, type=_MatcherState)
             stored = [msgspec.msgpack.decode(one, type=self._stored_type) for one in decoded.keys]
         except msgspec.DecodeError as error:
-            raise RuleError(f"rule {self._plan.name}: these bytes are no state of it: {error}") from None
+            raise RuleError(f"rule {self._plan.name}: invalid state: {error}") from None
         check_version(self._plan, decoded.version)
         self._keys, self._heap, self._through = {}, [], decoded.through
         self._outputs.clear()

@@ -56,7 +56,7 @@ def program_of(plan: Plan) -> Program:
             return _window(plan)
         case JoinPlan():
             return _join(plan)
-    raise Uncompiled("a class of one's own runs as it is")
+    raise Uncompiled("an operator in Python runs as it is")
 
 
 def _check_keys(plan: Plan) -> None:

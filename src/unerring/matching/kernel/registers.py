@@ -113,7 +113,7 @@ def _aggregate(expr: ex.Aggregate) -> Register:
         raise Uncompiled(f"the aggregate {expr} of several values")
     argument = expr.arguments[0] if expr.arguments else None
     if expr.name in ("min", "max") and argument is not None and argument.type in (*CODED, ColumnType.BOOL):
-        raise Uncompiled(f"{expr} orders what are no numbers")
+        raise Uncompiled(f"{expr} orders values that are not numbers")
     return Register(expr.name, expr.variables, argument, folded=True)
 
 
@@ -272,7 +272,7 @@ def _declared(bank: Bank, register: Register) -> Register:
 
 def _first(view: View, register: Register, here: Operand | None) -> Operand:
     if here is None:
-        raise Uncompiled("FIRST of what is no column")
+        raise Uncompiled("FIRST of something that is not a column")
     state, kept = view.state(register), view.read(register)
     return Operand(
         f"({here.value} if {state} == {UNBOUND} else {kept.value})",

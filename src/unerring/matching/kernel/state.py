@@ -179,7 +179,7 @@ def read(
     try:
         snapshot = _DECODER.decode(state)
     except msgspec.MsgspecError:
-        raise RuleError(f"rule {rule}: these bytes are no state of a compiled rule; replay the log instead") from None
+        raise RuleError(f"rule {rule}: invalid state of a compiled rule; replay the log instead") from None
     if (snapshot.version, snapshot.kernel) != (version, kernel):
         raise RuleError(
             f"rule {rule}: this state was made by version {snapshot.version} of the rule ({snapshot.kernel}), and this "
