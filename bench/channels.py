@@ -26,9 +26,7 @@ from typing import Any
 
 from unerring.channels import HEADER_BYTES, ChannelCodec, ChannelConfig, ConsumerConfig, Frames, ProducerConfig, Start
 from unerring.model import CallerError
-from unerring.runtime.channel import AsyncPublisher, AsyncSubscriber
-from unerring.runtime.transports import Faults, lossy_inlet, open_inlet, open_outlet
-from unerring.runtime.transports.tcp import YIELD_BYTES
+from unerring.runtime import YIELD_BYTES, AsyncPublisher, AsyncSubscriber, Faults, lossy_inlet, open_inlet, open_outlet
 
 ROOT = Path(__file__).parent.parent
 PAYLOAD = bytes(200)

@@ -30,16 +30,12 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.envir
 
 import live_w1
 import workloads
-from unerring.app import live
-from unerring.app.sink import situations
+from unerring.app import live, live_situations
 from unerring.log import EventLog, with_origin
-from unerring.matching.kernel import Kernel, code_folder
-from unerring.matching.kernel.columns import Columns, Numbers, Texts
+from unerring.matching import Columns, Kernel, Numbers, Texts, code_folder
 from unerring.model import TIME_MAX, LogError, Persist, schema_of, verified_json
-from unerring.rules.workloads import W1, Typed
-from unerring.runtime.live import LiveSupervisor
-from unerring.runtime.os_processes import dotted
-from unerring.runtime.storage import SqliteStorage
+from unerring.rules import W1, Typed
+from unerring.runtime import LiveSupervisor, SqliteStorage, dotted
 
 SEGMENT_EVENTS = 100_000
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -187,7 +183,7 @@ async def _load(data: Path, f: int, drawn: workloads.Columns, expected: int) -> 
         done_s = time.time()
         await run.until(lambda: run.told("source_Typed/0").get("at", 0.0) > done_s)
         sent = run.told("source_Typed/0")["transmissions"]
-    found = len(situations(data, "W1"))
+    found = len(live_situations(data, "W1"))
     if found != expected:
         raise RuntimeError(f"f = {f}: {found} situations, and {expected} are right")
     count = last[1] - first[1]

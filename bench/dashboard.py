@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from unerring.app.status import RunStatus
-from unerring.dashboard.watch import LOOK_S, Watch
+from unerring.app import RunStatus
+from unerring.dashboard import LOOK_S, Watch
 
 PER_S = 1_000
 BURST = 100_000

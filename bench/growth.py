@@ -16,12 +16,8 @@ import pyarrow as pa
 
 from unerring.log import EventLog, with_origin
 from unerring.model import schema_of
-from unerring.pipeline.detect import detect_available
-from unerring.pipeline.intervals import Bounds
-from unerring.pipeline.level import Level, levels_of
-from unerring.pipeline.session import SparkConfig, start
-from unerring.rules import Plan
-from unerring.rules.workloads import W1, W2, W3, Typed
+from unerring.pipeline import Bounds, Level, SparkConfig, detect_available, levels_of, start
+from unerring.rules import W1, W2, W3, Plan, Typed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,13 +20,21 @@ from typing import Any
 
 import numpy as np
 
-from unerring.matching.interpreter import Interpreter
-from unerring.matching.kernel import Columns, Kernel, Numbers, Texts
-from unerring.matching.outputs import Row
+from unerring.matching import Columns, Interpreter, Kernel, Numbers, Row, Texts
 from unerring.model import ColumnType, Event, Stamp
-from unerring.rules import expressions as ex
-from unerring.rules import workloads as rules
-from unerring.rules.plan import Emit, Input, JoinPlan, Measure, Plan, Selection, Trailing, Tumbling, WindowPlan
+from unerring.rules import (
+    Emit,
+    Input,
+    JoinPlan,
+    Measure,
+    Plan,
+    Selection,
+    Trailing,
+    Tumbling,
+    WindowPlan,
+    expressions as ex,
+    workloads as rules,
+)
 
 W1, W2, W3 = rules.W1.plan, rules.W2.plan, rules.W3.plan
 EVENTS = 20_000_000

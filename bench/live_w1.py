@@ -15,16 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from unerring.app import App, live
-from unerring.correlation import Application, Role, Source
-from unerring.correlation.messages import Publish
-from unerring.correlation.record import node_of
-from unerring.correlation.source import PRODUCER
+from unerring.correlation import PRODUCER, Application, Publish, Role, Source, node_of
 from unerring.model import TIME_MIN, Event, Stamp
-from unerring.rules.workloads import W1, Typed
-from unerring.runtime.live import Host
-from unerring.runtime.live import cluster as clusters
-from unerring.runtime.os_processes import dotted
-from unerring.runtime.storage import SqliteStorage
+from unerring.rules import W1, Typed
+from unerring.runtime import Host, SqliteStorage, cluster as clusters, dotted
 
 app = App("w1", rules=[W1], streams=[Typed], buckets=1)
 DELIVERED = struct.Struct("<dd")

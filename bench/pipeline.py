@@ -22,11 +22,8 @@ import pyarrow as pa
 
 from unerring.log import EventLog, LogWriter, WriterConfig, with_origin
 from unerring.model import TIME_MAX, CallerError, Stamp, schema_of
-from unerring.pipeline.batch import detect_batch
-from unerring.pipeline.detect import Sealed, detect, detect_available
-from unerring.pipeline.level import Level, levels_of
-from unerring.pipeline.session import SparkConfig, start
-from unerring.rules.workloads import W1, W2, W3, Typed
+from unerring.pipeline import Level, Sealed, SparkConfig, detect, detect_available, detect_batch, levels_of, start
+from unerring.rules import W1, W2, W3, Typed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -157,8 +154,7 @@ def _check(level: Level, name: str, events: int) -> None:
 
 
 def _state_bytes(level: Level) -> int:
-    from unerring.pipeline import savepoints
-    from unerring.pipeline.intervals import read_spans, spans_of
+    from unerring.pipeline import read_spans, savepoints, spans_of
 
     partition = savepoints.partition_at(level, 0, level.chains()[SCHEMA.name].base.from_us)
     chains = level.chains()

@@ -23,14 +23,8 @@ from typing import Any
 import msgspec
 
 from unerring.model import CallerError, Persist
-from unerring.processes.build import Process
-from unerring.processes.config import ProcessesConfig
-from unerring.processes.context import replica_set
-from unerring.processes.graph import Retry
-from unerring.processes.grouping import Grouping
-from unerring.runtime.process_driver import MACHINE
-from unerring.runtime.process_node import Embedded, RunningNode
-from unerring.runtime.storage import SqliteStorage
+from unerring.processes import Grouping, Process, ProcessesConfig, Retry, replica_set
+from unerring.runtime import MACHINE, Embedded, RunningNode, SqliteStorage
 
 NODES = ("n0", "n1", "n2")
 ALONE = Grouping(each_alone=True)

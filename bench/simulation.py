@@ -16,8 +16,7 @@ from typing import Any
 
 from unerring.channels import Consumer, Producer
 from unerring.model import Broadcast, Deliver, Effects, Message, Send, SetTimer
-from unerring.simulation import World, find
-from unerring.simulation import run as run_seed
+from unerring.simulation import World, find, run as run_seed
 
 CONSUMERS = 3
 GOAL_MESSAGES_PER_S = 200_000

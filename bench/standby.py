@@ -30,8 +30,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.envir
 import live_w1
 from unerring.log import EventLog, LogWriter
 from unerring.model import LogError, Stamp, schema_of, verified_json
-from unerring.rules.workloads import Typed
-from unerring.runtime.os_processes import dotted
+from unerring.rules import Typed
+from unerring.runtime import dotted
 
 RATE = 1000
 SEAL_S = 0.1

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from unerring.matching.outputs import Row
+from unerring.matching import Row
 from unerring.model import Event, Stamp
 
 EVENTS = 20_000_000

@@ -10,10 +10,7 @@ from collections.abc import Callable
 
 from corba_lap import bare_channel, omnievents
 from unerring import AsyncPublisher, AsyncSubscriber, ConsumerConfig, Start
-from unerring.runtime.giop import GiopConfig, PushConsumer, Reference
-from unerring.runtime.giop.events import read_pulled, write_event
-from unerring.runtime.reports import Reports
-from unerring.runtime.transports import corba
+from unerring.runtime import GiopConfig, PushConsumer, Reference, Reports, corba, read_pulled, write_event
 
 COUNT = 100
 FAULT_AT = 10

@@ -14,9 +14,7 @@ import tempfile
 from collections.abc import AsyncIterator
 
 from unerring import AsyncPublisher, AsyncSubscriber, ConsumerConfig, Start
-from unerring.runtime.giop import GiopClient, GiopConfig
-from unerring.runtime.giop.events import EventChannel, channel_named, read_pulled, write_event
-from unerring.runtime.transports import open_inlet
+from unerring.runtime import EventChannel, GiopClient, GiopConfig, channel_named, open_inlet, read_pulled, write_event
 
 LAP = 1024
 PORT_WITHIN_S = 30.0

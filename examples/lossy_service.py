@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 
 from unerring import AsyncPublisher, AsyncSubscriber, ConsumerConfig, ProducerConfig, Start, TransportConfig
-from unerring.runtime.transports import open_inlet, open_outlet
+from unerring.runtime import open_inlet, open_outlet
 
 AWAY = 300, 20
 """Messages, and bytes of each."""

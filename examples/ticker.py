@@ -26,7 +26,7 @@ from random import Random
 import msgspec
 
 from unerring import AsyncPublisher, AsyncSubscriber, ConsumerConfig, MessageLoss, ProducerConfig, Start, stream
-from unerring.runtime.transports import Faults, lossy_inlet, open_inlet
+from unerring.runtime import Faults, lossy_inlet, open_inlet
 
 SYMBOLS = ("ACME", "BOLT", "COGS", "DYNA")
 QUOTES, CUT_FROM, CUT_TO = 900, 300, 600

@@ -223,6 +223,50 @@ def test_nothing_reads_a_format_that_runs_code() -> None:
     assert not found, found
 
 
+def around_front_doors(path: Path, module: ast.Module) -> Iterator[str]:
+    """Imports of another package's inside: whatever is not in the `__all__` of its `__init__`."""
+    own = path.relative_to(SRC).parts[0] if path.is_relative_to(SRC) else ""
+    for node in ast.walk(module):
+        named = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            named = [node.module or ""]
+        for name in named:
+            root, _, inside = name.partition(".")
+            package, _, deeper = inside.partition(".")
+            if root != "unerring" or not (SRC / package).is_dir() or package in ("", own):
+                continue
+            exported = importlib.import_module(f"unerring.{package}").__all__
+            asked = [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else ["the module itself"]
+            strange = [one for one in asked if one not in exported]
+            if deeper or strange:
+                yield f"{name_of(path)}:{node.lineno} imports {', '.join(strange or asked)} of {name}"
+
+
+def test_packages_are_entered_by_their_front_doors() -> None:
+    entering = [path for path in [*SOURCES, *OUTSIDE] if not name_of(path).startswith("tests/")]
+    found = [one for path in entering for one in around_front_doors(path, tree(path))]
+    assert not found, "\n".join(["export the name in the package's __init__, and import it from there:", *found])
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from unerring.log.chain import Chain",
+        "import unerring.log.chain",
+        "import unerring.log",
+        "from unerring.log import secret",
+        "def f():\n    from unerring.pipeline.work import Work",
+    ],
+)
+def test_a_way_around_a_front_door_would_be_caught(code: str) -> None:
+    assert list(around_front_doors(SRC / "app" / "new.py", ast.parse(code)))
+
+
+def test_a_package_may_import_its_own_modules_and_front_doors() -> None:
+    code = "from unerring.log.chain import Chain\nfrom unerring.model import Event"
+    assert not list(around_front_doors(SRC / "log" / "new.py", ast.parse(code)))
+
+
 def test_source_says_invariant_and_not_assert() -> None:
     # `python -O` takes assert statements away.
     found = [

@@ -25,16 +25,8 @@ import pyarrow.csv
 
 from unerring.log import EventLog, with_origin
 from unerring.model import TIME_MAX, CallerError, WorldError, schema_of
-from unerring.pipeline.batch import detect_batch
-from unerring.pipeline.detect import detect_available
-from unerring.pipeline.intervals import Bounds
-from unerring.pipeline.level import Level, levels_of
-from unerring.pipeline.session import SparkConfig, start
-from unerring.rules import fn
-from unerring.rules.api import Rule, rule
-from unerring.rules.steps import last, step
-from unerring.rules.terms import time_of
-from unerring.rules.workloads import W1, W2, W3, Typed
+from unerring.pipeline import Bounds, Level, SparkConfig, detect_available, detect_batch, levels_of, start
+from unerring.rules import W1, W2, W3, Rule, Typed, fn, last, rule, step, time_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,7 +21,7 @@ from pathlib import Path
 from factory.plant import Plant
 from factory.streams import STREAMS
 from unerring import AsyncPublisher, ProducerConfig, SqliteStorage
-from unerring.runtime.transports import Faults, lossy_outlet, open_outlet
+from unerring.runtime import Faults, lossy_outlet, open_outlet
 
 DURABLE = ProducerConfig(durable=True, heartbeat_idle_us=100_000, heartbeat_pause_us_max=500_000)
 TOGETHER = 50

@@ -1,5 +1,5 @@
 """Spark looks for data sources in packages called `pyspark_…`: so `format("unerring")` works without registering."""
 
-from unerring.pipeline.source import UnerringSource as DefaultSource
+from unerring.pipeline import UnerringSource as DefaultSource
 
 __all__ = ["DefaultSource"]

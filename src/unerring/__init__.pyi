@@ -3,158 +3,80 @@
 from .app import App as App
 from .channels import (
     ChannelConfig as ChannelConfig,
-)
-from .channels import (
     ConsumerConfig as ConsumerConfig,
-)
-from .channels import (
     ProducerConfig as ProducerConfig,
-)
-from .channels import (
     Start as Start,
 )
 from .correlation import CorrelationConfig as CorrelationConfig
 from .log import (
     EventLog as EventLog,
-)
-from .log import (
     IngestConfig as IngestConfig,
-)
-from .log import (
     LogWriter as LogWriter,
-)
-from .log import (
     WriterConfig as WriterConfig,
 )
-from .matching.tree import run_on as run_on
+from .matching import run_on as run_on
 from .model import (
     Event as Event,
-)
-from .model import (
     InstanceFailed as InstanceFailed,
-)
-from .model import (
     MessageLoss as MessageLoss,
-)
-from .model import (
     Refused as Refused,
-)
-from .model import (
     Stamp as Stamp,
-)
-from .model import (
     UnerringError as UnerringError,
-)
-from .model import (
     event_of as event_of,
-)
-from .model import (
     schema_of as schema_of,
-)
-from .model import (
     stream as stream,
 )
-from .pipeline.frames import detect as detect
-from .pipeline.session import SparkConfig as SparkConfig
-from .pipeline.sql_tables import match as match
-from .processes.build import Process as Process
-from .processes.config import ClusterBounds as ClusterBounds
-from .processes.config import ProcessesConfig as ProcessesConfig
-from .processes.graph import Retry as Retry
-from .processes.graph import Service as Service
-from .rules import fn as fn
-from .rules.api import (
+from .pipeline import SparkConfig as SparkConfig, detect as detect, match as match
+from .processes import (
+    ClusterBounds as ClusterBounds,
+    Process as Process,
+    ProcessesConfig as ProcessesConfig,
+    Retry as Retry,
+    Service as Service,
+)
+from .rules import (
+    Operator as Operator,
     Rule as Rule,
-)
-from .rules.api import (
+    all_of as all_of,
+    any_of as any_of,
+    columns as columns,
     counted as counted,
-)
-from .rules.api import (
+    each as each,
+    first as first,
+    fn as fn,
+    last as last,
+    next_row as next_row,
+    no as no,
+    prev as prev,
     rule as rule,
-)
-from .rules.api import (
     session as session,
-)
-from .rules.api import (
     sliding as sliding,
-)
-from .rules.api import (
+    step as step,
+    time_of as time_of,
     trailing as trailing,
-)
-from .rules.api import (
     tumbling as tumbling,
 )
-from .rules.operators import Operator as Operator
-from .rules.steps import (
-    all_of as all_of,
-)
-from .rules.steps import (
-    any_of as any_of,
-)
-from .rules.steps import (
-    each as each,
-)
-from .rules.steps import (
-    first as first,
-)
-from .rules.steps import (
-    last as last,
-)
-from .rules.steps import (
-    no as no,
-)
-from .rules.steps import (
-    step as step,
-)
-from .rules.terms import columns as columns
-from .rules.terms import next_row as next_row
-from .rules.terms import prev as prev
-from .rules.terms import time_of as time_of
-from .runtime.channel import (
+from .runtime import (
     AsyncPublisher as AsyncPublisher,
-)
-from .runtime.channel import (
     AsyncRelay as AsyncRelay,
-)
-from .runtime.channel import (
     AsyncSubscriber as AsyncSubscriber,
-)
-from .runtime.channel import (
-    OnLoss as OnLoss,
-)
-from .runtime.channel import (
-    Publisher as Publisher,
-)
-from .runtime.channel import (
-    Received as Received,
-)
-from .runtime.channel import (
-    Subscriber as Subscriber,
-)
-from .runtime.process_node import Embedded as Embedded
-from .runtime.process_node import RunningNode as RunningNode
-from .runtime.services import (
+    Embedded as Embedded,
     HttpService as HttpService,
-)
-from .runtime.services import (
     IdempotencyFilter as IdempotencyFilter,
-)
-from .runtime.services import (
     Interaction as Interaction,
-)
-from .runtime.services import (
     LocalService as LocalService,
-)
-from .runtime.services import (
+    MemoryStorage as MemoryStorage,
+    OnLoss as OnLoss,
     PostgresStore as PostgresStore,
-)
-from .runtime.services import (
+    Publisher as Publisher,
+    Received as Received,
+    RunningNode as RunningNode,
+    SqliteStorage as SqliteStorage,
     SqliteStore as SqliteStore,
+    Subscriber as Subscriber,
+    TransportConfig as TransportConfig,
 )
-from .runtime.storage import MemoryStorage as MemoryStorage
-from .runtime.storage import SqliteStorage as SqliteStorage
-from .runtime.transports import TransportConfig as TransportConfig
-from .sql.stream import sql_rule as sql_rule
+from .sql import sql_rule as sql_rule
 from .testing import Rehearsal as Rehearsal
 
 __version__: str

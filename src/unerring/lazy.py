@@ -16,16 +16,20 @@ from typing import Any
 
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """The `__getattr__`, `__dir__` and `__all__` of a package whose stub stands beside its `__init__.py`."""
-    module_of: dict[str, str] = {}
+    where: dict[str, str] = {}
     for line in ast.parse(Path(file).with_suffix(".pyi").read_text()).body:
         if isinstance(line, ast.ImportFrom) and line.level == 1:
-            module_of |= {alias.name: f"{package}.{line.module}" for alias in line.names}
+            for alias in line.names:
+                where[alias.name] = f"{package}.{line.module}" if line.module else package
 
     def lookup(name: str) -> Any:
-        if name not in module_of:
+        if name not in where:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(module_of[name]), name)
+        module = where[name]
+        value = None if module == package else getattr(importlib.import_module(module), name, None)
+        if value is None:  # a module itself
+            value = importlib.import_module(f"{module}.{name}")
         setattr(sys.modules[package], name, value)
         return value
 
-    return lookup, lambda: sorted(module_of), sorted(module_of)
+    return lookup, lambda: sorted(where), sorted(where)

@@ -22,33 +22,34 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.app.process_audit import judge_family, judge_instance
+from unerring.app import judge_family, judge_instance
 from unerring.audit import Did, check_agreement
 from unerring.model import MILLISECOND_US, SECOND_US, CallerError, Entropy, Refused
-from unerring.processes.build import Process
-from unerring.processes.config import ClusterBounds, ProcessesConfig
-from unerring.processes.graph import LOCAL
-from unerring.processes.grouping import Grouping
-from unerring.processes.history import history_of
-from unerring.processes.messages import (
+from unerring.processes import (
     AGAIN,
     CANCEL,
     HOLD,
+    LOCAL,
     MOVE,
     RESUME,
     Answer,
+    ClusterBounds,
+    Ended,
+    Grouping,
     Mail,
+    Process,
+    ProcessesConfig,
+    ProcessNode,
     Publish,
     Reply,
     Request,
     Start,
     State,
+    family,
+    history_of,
+    key_of,
 )
-from unerring.processes.node import ProcessNode, family
-from unerring.processes.replica import Ended
-from unerring.processes.waits import key_of
-from unerring.simulation.process_parts import Client, SimService, Temper
-from unerring.simulation.world import World
+from unerring.simulation import Client, SimService, Temper, World
 
 __all__ = ["End", "Refused", "Rehearsal"]
 

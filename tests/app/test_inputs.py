@@ -17,11 +17,10 @@ from unerring import App, fn, rule, stream, trailing
 from unerring.app.folder import remember
 from unerring.app.inputs import Inputs, rules_of
 from unerring.app.metrics import Metrics
-from unerring.app.parts import FILE as PARTS
-from unerring.app.parts import Parts, channel_part
+from unerring.app.parts import FILE as PARTS, Parts, channel_part
 from unerring.app.status import RunStatus
 from unerring.app.status.prometheus import prometheus
-from unerring.dashboard.screen import screen
+from unerring.dashboard.screen import render_status
 from unerring.log import EventLog, LogWriter
 from unerring.model import SECOND_US, Stamp, StreamSchema, protect_json, schema_of, verified_json
 from unerring.runtime.os_processes import own_number
@@ -100,7 +99,7 @@ def test_a_rule_says_for_which_input_it_waits(data: Path) -> None:
     (note,) = told["run"]["notes"]
     assert re.match(r"Txn waits for TxnAsia since \d+ s: nothing is known of it after 2026-03-03 12:00:01; ", note)
     console = Console(file=io.StringIO(), width=80)
-    console.print(screen(told, 80))
+    console.print(render_status(told, 80))
     assert "Txn waits for TxnAsia since" in console.file.getvalue()  # type: ignore[attr-defined]
 
 

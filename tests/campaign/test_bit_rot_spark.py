@@ -12,8 +12,8 @@ from tests.pipeline.worlds import TYPED, missing, pair, random_events, sealed, w
 from unerring.matching.oracle import run_tree
 from unerring.model import WorldError
 from unerring.pipeline.checkpoints import folder_of
-from unerring.pipeline.detect import detect_available
 from unerring.pipeline.level import Level, levels_of
+from unerring.pipeline.streaming import detect_available
 
 PLANS = (pair("Pairs", TYPED, "A", "B", 40), missing("Misses", TYPED, "A", "B", 15))
 EVENTS = random_events(3, 160, 5)

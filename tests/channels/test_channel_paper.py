@@ -6,8 +6,7 @@ import itertools
 import random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.channels.pair import Pair
 from unerring.channels import Consumer, ConsumerConfig, Evicted, Frames, Heartbeat, Nack, ProducerConfig, Stale, Start

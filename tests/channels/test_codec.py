@@ -6,8 +6,7 @@ import contextlib
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from unerring.channels import (
     HEADER_BYTES,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.channels.pair import Pair
 from unerring.channels import Asked, ConsumerConfig, Frames, Initial, Nack, Newcomer, Producer, ProducerConfig, Start

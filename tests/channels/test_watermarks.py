@@ -6,8 +6,7 @@ import asyncio
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.channels.pair import Pair
 from unerring import AsyncPublisher, AsyncSubscriber

@@ -13,7 +13,7 @@ from typing import Any
 from tests.correlation.tree_app import Reading
 from unerring import event_of
 from unerring.app import live, load
-from unerring.app.sink import situations
+from unerring.app.sink import live_situations
 from unerring.audit.strong_reliability import check_strong_reliability
 from unerring.log import Chain, EventLog, LogWriter
 from unerring.matching.tree import QueryTree
@@ -164,7 +164,7 @@ def violations(data: Path, app: Any, events: list[Event]) -> list[Any]:
     for schema in app.outputs:
         wanted = [event for event in perfect if event.stream == schema.name]
         assert wanted
-        found += check_strong_reliability(situations(data, schema.name), wanted, complete=True)
+        found += check_strong_reliability(live_situations(data, schema.name), wanted, complete=True)
     return found
 
 

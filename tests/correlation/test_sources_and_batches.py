@@ -7,7 +7,7 @@ from typing import Any
 from tests.correlation.table import Table, line
 from unerring.correlation import CorrelationConfig, Source
 from unerring.correlation.messages import Ack, Batch, Publish
-from unerring.correlation.outgoing import Taken
+from unerring.correlation.outgoing import StreamPosition
 from unerring.correlation.source import PRODUCER
 from unerring.model import TIME_MIN, Deliver, Event, Persist, Send, Stamp
 
@@ -66,11 +66,12 @@ def test_a_source_tells_its_producer_what_it_has_taken_once_there_is_room_for_mo
     def taken(effects: list[Any]) -> list[Any]:
         return [effect.what for effect in effects if isinstance(effect, Deliver)]
 
-    assert taken(source.start(0)) == [Taken("a", source.outgoing.queues["a"].last, 0, TIME_MIN)]
-    assert taken(source.handle(PRODUCER, Publish("a", (event(1), event(2)), 5), 0)) == [Taken("a", Stamp(2), 2, 5)]
+    assert taken(source.start(0)) == [StreamPosition("a", source.outgoing.queues["a"].last, 0, TIME_MIN)]
+    two = Publish("a", (event(1), event(2)), 5)
+    assert taken(source.handle(PRODUCER, two, 0)) == [StreamPosition("a", Stamp(2), 2, 5)]
     assert taken(source.timer("tick", 1)) == [], "each step is told once"
     assert taken(source.handle(PRODUCER, Publish("a", (event(6), event(7)), 7), 1)) == [], "four wait: it is full"
-    assert taken(source.handle("N1/0", Ack("a", Stamp(2), 2, 1, 99), 2)) == [Taken("a", Stamp(7), 4, 7)]
+    assert taken(source.handle("N1/0", Ack("a", Stamp(2), 2, 1, 99), 2)) == [StreamPosition("a", Stamp(7), 4, 7)]
 
 
 def test_events_travel_alone_at_low_load_and_together_at_high_load() -> None:

@@ -20,11 +20,10 @@ from tests.dashboard.plant import EXAMPLES, ended_run
 from unerring.app.status import RunStatus
 from unerring.cli import main
 from unerring.dashboard import Dashboard
-from unerring.dashboard.screen import screen
+from unerring.dashboard.screen import render_status
 from unerring.dashboard.watch import Watch
 from unerring.model import Event
-from unerring.runtime import os_processes as processes
-from unerring.runtime import timeline
+from unerring.runtime import os_processes as processes, timeline
 from unerring.runtime.timeline import Timeline
 
 TOKEN = "the-right-one"
@@ -293,7 +292,7 @@ def test_the_terminal_is_enough_with_80_columns_and_24_lines(tmp_path: Path, run
         timeline.note(tmp_path, f"R{number}/0", "died", "ended by SIGKILL " * 9)
     for data, wanted in ((run[0], "Standstill"), (tmp_path, "148 more")):
         console = Console(width=80, height=24)
-        lines = console.render_lines(screen(RunStatus(data).look(), 80, 24), pad=False)
+        lines = console.render_lines(render_status(RunStatus(data).look(), 80, 24), pad=False)
         text = ["".join(part.text for part in line) for line in lines]
         assert len(text) <= 24
         assert max(map(len, text)) <= 80

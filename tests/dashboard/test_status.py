@@ -13,8 +13,7 @@ import pytest
 from tests.dashboard.plant import EXAMPLES, ended_run
 from unerring.app import batches
 from unerring.app.folder import FILE, Remembered, remember
-from unerring.app.status import RunStatus
-from unerring.app.status import timeline as entries
+from unerring.app.status import RunStatus, timeline as entries
 from unerring.app.why import Why
 from unerring.log import EventLog, LogWriter
 from unerring.model import TIME_MAX, CallerError, Event, protect_line, schema_of, verified_line

@@ -10,7 +10,7 @@ import pytest
 
 from unerring.evaluation import EXPERIMENTS, Measured, experiment, run_one
 from unerring.evaluation.channels import ChannelRun
-from unerring.evaluation.claims import claims
+from unerring.evaluation.claims import claims_of
 from unerring.evaluation.correlation import FactoryRun, perfect
 from unerring.evaluation.factory import EVENTS_PER_STEP, STEPS, TIERS, factory, primary_events
 from unerring.evaluation.figures import draw
@@ -172,7 +172,7 @@ def channels() -> Summary:
 
 def test_the_channels_claims_hold(channels: Summary) -> None:
     """Nothing is added without loss, two messages repair one, delay grows with loss, ours asks for less."""
-    said = claims(channels)
+    said = claims_of(channels)
     assert [claim for claim in said if claim.holds is False] == []
     assert sum(claim.holds is True for claim in said) >= 7
 
@@ -235,5 +235,5 @@ class Ones(dict[str, float]):
 def test_the_grids_have_points_for_every_claim(name: str, full: bool) -> None:
     points = experiment(name).points(full)
     assert len(set(points)) == len(points)
-    said = claims(Summary(experiment(name), [Measured(point, 0, 1.0, Ones()) for point in points]))
+    said = claims_of(Summary(experiment(name), [Measured(point, 0, 1.0, Ones()) for point in points]))
     assert [claim.sentence for claim in said if claim.holds is None] == []

@@ -18,7 +18,7 @@ from unerring import App, run_on
 from unerring.app.acting import PROCESSES, Acting
 from unerring.log import EventLog, LogWriter, Quarantine
 from unerring.model import ConfigError, Event
-from unerring.runtime.process_control import SUFFIX, Command, ask
+from unerring.runtime.process_control import SUFFIX, Command, ask_node
 
 WITHIN_S = 90.0
 
@@ -113,7 +113,7 @@ def test_a_situation_that_no_process_takes_is_set_aside_and_the_others_go_on(app
         # Somebody has used the id for something else.
         node = tmp_path / PROCESSES / f"n0{SUFFIX}"
         until(acting, node.exists, "the node listens")
-        ask(node, Command("start", taken, "repair", {"facility": "elsewhere"}))
+        ask_node(node, Command("start", taken, "repair", {"facility": "elsewhere"}))
         seal(app, tmp_path, made[:3])
         until(acting, lambda: acting.started.get("repair") == 2, "the others are started")
     finally:

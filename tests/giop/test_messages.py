@@ -6,8 +6,7 @@ import contextlib
 import struct
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from unerring.model import FrameError
 from unerring.runtime.giop.assembly import FRAGMENTED_MAX, Assembly

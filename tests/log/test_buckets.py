@@ -3,8 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unerring.log import bucket_of, buckets_of
 from unerring.model import CallerError

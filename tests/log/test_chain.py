@@ -10,8 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unerring.log import Base, Chain, EventLog, LocalStore, MemoryStore, Store, bucket_of, local_folder, with_origin
 from unerring.log.segments import segment_name, segment_start

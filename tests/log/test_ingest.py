@@ -9,8 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from unerring.cli import main
 from unerring.log import Chain, EventLog, IngestConfig, MemoryStore, Quarantine, ingest

@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unerring.cli import main
 from unerring.log import EventLog, LogWriter, MemoryStore, Quarantine, Reason, WriterConfig, ingest

@@ -7,9 +7,7 @@ from random import Random
 
 from unerring.matching.outputs import Row
 from unerring.model import TIME_MAX, Column, ColumnType, Event, RuleError, Stamp, StreamSchema
-from unerring.rules import expressions as ex
-from unerring.rules import patterns as pt
-from unerring.rules import plan as pl
+from unerring.rules import expressions as ex, patterns as pt, plan as pl
 from unerring.rules.calendar import FIELDS
 from unerring.rules.expressions import BOOL, BYTES, FLOAT, INT, TEXT, TIME
 

@@ -13,9 +13,7 @@ from functools import partial
 from random import Random
 
 from unerring.model import TIME_MAX, Column, ColumnType, Event, RuleError, Stamp, StreamSchema
-from unerring.rules import expressions as ex
-from unerring.rules import patterns as pt
-from unerring.rules import plan as pl
+from unerring.rules import expressions as ex, patterns as pt, plan as pl
 
 INT, FLOAT, TEXT = ColumnType.INT, ColumnType.FLOAT, ColumnType.TEXT
 

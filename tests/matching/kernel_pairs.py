@@ -8,8 +8,7 @@ from random import Random
 
 from unerring.matching.outputs import Row, merge_order
 from unerring.model import TIME_MAX, Column, Event, RuleError, Stamp, StreamSchema
-from unerring.rules import expressions as ex
-from unerring.rules import patterns as pt
+from unerring.rules import expressions as ex, patterns as pt
 from unerring.rules.expressions import BOOL, FLOAT, INT, TEXT
 from unerring.rules.plan import Input, Measure, PatternPlan, Plan, Selection, Skip, SkipKind, Variable
 

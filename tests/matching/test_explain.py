@@ -11,8 +11,7 @@ import pytest
 from unerring.cli import main
 from unerring.matching.explain import describe, printed
 from unerring.matching.kernel import Columns
-from unerring.rules import expressions as ex
-from unerring.rules import patterns as pt
+from unerring.rules import expressions as ex, patterns as pt
 from unerring.rules.plan import Input, Measure, PatternPlan, Variable
 
 from .kernel_pairs import LEFT, column, last

@@ -11,6 +11,7 @@ from unerring.matching.interpreter import Interpreter
 from unerring.matching.kernel import (
     Kernel,
     explain,
+    kernel as kernel_module,
     keys,
     latest,
     programs,
@@ -18,7 +19,6 @@ from unerring.matching.kernel import (
     single,
     why_interpreted,
 )
-from unerring.matching.kernel import kernel as kernel_module
 from unerring.matching.kernel.programs import Program, program_of
 from unerring.matching.kernel.registers import UNBOUND
 from unerring.matching.matcher import Matcher, schemas_of

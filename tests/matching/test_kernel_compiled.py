@@ -30,8 +30,7 @@ from unerring.matching.matcher import Matcher, schemas_of
 from unerring.matching.oracle import outputs_of
 from unerring.matching.outputs import Output, Row, number
 from unerring.model import TIME_MAX, Event, RuleError, Stamp
-from unerring.rules import expressions as ex
-from unerring.rules import patterns as pt
+from unerring.rules import expressions as ex, patterns as pt
 from unerring.rules.plan import (
     Input,
     JoinPlan,

@@ -17,8 +17,7 @@ from unerring.model import RuleError, Stamp, schema_of
 from unerring.pipeline.intervals import read_spans, spans_of
 from unerring.pipeline.level import levels_of
 from unerring.pipeline.partition import Partition
-from unerring.rules import expressions as ex
-from unerring.rules import plan as pl
+from unerring.rules import expressions as ex, plan as pl
 
 from . import generators
 from .conformance import check

@@ -17,8 +17,7 @@ from unerring.matching.kernel import Kernel, arithmetic, explain
 from unerring.matching.matcher import schemas_of
 from unerring.matching.oracle import merged, outputs_of
 from unerring.matching.outputs import Output, Row, number
-from unerring.rules import expressions as ex
-from unerring.rules import patterns as pt
+from unerring.rules import expressions as ex, patterns as pt
 from unerring.rules.plan import Input, Measure, PatternPlan, Plan, Variable
 
 from . import generators

@@ -256,8 +256,7 @@ def test_levels_agree_with_the_oracle_however_they_are_fed() -> None:
 def test_random_rules_stacked_on_random_rules() -> None:
     from random import Random
 
-    from unerring.rules import expressions as ex
-    from unerring.rules import plan as pl
+    from unerring.rules import expressions as ex, plan as pl
 
     done = 0
     for seed in range(200):

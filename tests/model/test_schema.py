@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unerring.model import Column, ColumnType, SchemaError, StreamSchema, schema_of, stream
 from unerring.model.schema import RESERVED

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unerring.model import BEFORE_ALL, TIME_MAX, TIME_MIN, SchemaError, Stamp, to_datetime, to_duration_us, to_time_us
 

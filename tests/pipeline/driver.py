@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 from unerring.model import schema_of
-from unerring.pipeline.detect import detect_available
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level, levels_of
 from unerring.pipeline.session import SparkConfig, start
+from unerring.pipeline.streaming import detect_available
 from unerring.rules.workloads import W1, W2, W3, Typed
 
 BUCKETS = 2

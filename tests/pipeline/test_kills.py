@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from unerring.log.sealing import seal_interval
-from unerring.pipeline.detect import output_chains
 from unerring.pipeline.intervals import next_end, read_spans, spans_of
 from unerring.pipeline.partition import Partition
 from unerring.pipeline.sealing import numbered
+from unerring.pipeline.streaming import output_chains
 from unerring.pipeline.versions import enter
 
 from .driver import ROWS

@@ -15,9 +15,9 @@ from unerring.app.auditing import Audit
 from unerring.app.live_needs import needed_after
 from unerring.log import EventLog
 from unerring.model import TIME_MAX, TIME_MIN
-from unerring.pipeline.detect import detect_available
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.retention import retain
+from unerring.pipeline.streaming import detect_available
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

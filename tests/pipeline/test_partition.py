@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from unerring.matching.oracle import run_tree
 from unerring.model import TIME_MAX, TIME_MIN, LogError, RuleError

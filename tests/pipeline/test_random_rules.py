@@ -12,10 +12,10 @@ import pytest
 from unerring.matching.oracle import run
 from unerring.model import TIME_MAX, Event, RuleError
 from unerring.pipeline.batch import detect_batch
-from unerring.pipeline.detect import detect_available
 from unerring.pipeline.intervals import Bounds, next_end
 from unerring.pipeline.level import Level, levels_of
 from unerring.pipeline.partition import Partition
+from unerring.pipeline.streaming import detect_available
 from unerring.pipeline.versions import enter
 from unerring.rules import Plan
 from unerring.rules.tree import ranks_of

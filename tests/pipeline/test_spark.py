@@ -18,10 +18,10 @@ from unerring.model import TIME_MAX, CallerError, ConfigError, Event, StreamSche
 from unerring.pipeline import jvm, savepoints
 from unerring.pipeline.batch import detect_batch
 from unerring.pipeline.checkpoints import folder_of
-from unerring.pipeline.detect import Sealed, detect, detect_available
 from unerring.pipeline.intervals import Bounds, read_spans, spans_of
 from unerring.pipeline.level import Level, levels_of
 from unerring.pipeline.retention import retain
+from unerring.pipeline.streaming import Sealed, detect, detect_available
 from unerring.pipeline.versions import agree
 from unerring.rules import Plan
 from unerring.rules.tree import ranks_of

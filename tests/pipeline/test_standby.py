@@ -30,9 +30,9 @@ from unerring.log.sealing import agree_on, seal_interval
 from unerring.log.tables import table_of
 from unerring.model import TIME_MAX, ConfigError, Event, LogError, RuleError, Send, Stamp
 from unerring.pipeline.checkpoints import committed_us
-from unerring.pipeline.detect import output_chains
 from unerring.pipeline.level import Level
 from unerring.pipeline.sealing_order import SealingOrder
+from unerring.pipeline.streaming import output_chains
 from unerring.runtime.loop import Driver
 
 from .driver import level_in

@@ -20,8 +20,8 @@ from unerring.app import live
 from unerring.cli import main
 from unerring.log import EventLog, Quarantine
 from unerring.model import TIME_MAX
-from unerring.pipeline.detect import detect_available
 from unerring.pipeline.intervals import Bounds
+from unerring.pipeline.streaming import detect_available
 from unerring.runtime.live import LiveSupervisor
 
 from .ties_app import app, fraud

@@ -13,11 +13,11 @@ import pyarrow as pa
 from unerring.log import Chain, EventLog, with_origin
 from unerring.log.tables import events_of
 from unerring.model import TIME_MAX, ColumnType, Event, Stamp, StreamSchema, schema_of, stream
-from unerring.pipeline.detect import output_chains, seal_outputs
 from unerring.pipeline.intervals import read_spans, spans_of
 from unerring.pipeline.level import Level
 from unerring.pipeline.partition import Partition
 from unerring.pipeline.sealing import numbered
+from unerring.pipeline.streaming import output_chains, seal_outputs
 from unerring.rules.expressions import At, Attribute, Comparison, EventTime, KeyValue, Which, literal
 from unerring.rules.patterns import Absence, Gap, Sequence, Step
 from unerring.rules.plan import Input, Measure, PatternPlan, Selection, Variable

@@ -25,8 +25,7 @@ from tests.correlation.network import Network
 from unerring.audit import Acted, Did, Model, Violation, check_agreement, check_one_copy
 from unerring.processes.build import Process
 from unerring.processes.config import ProcessesConfig
-from unerring.processes.graph import Retry
-from unerring.processes.graph import Service as Declared
+from unerring.processes.graph import Retry, Service as Declared
 from unerring.processes.grouping import Grouping
 from unerring.processes.messages import State
 from unerring.processes.replica import Ended, Replica

@@ -18,7 +18,7 @@ from unerring.processes.config import ClusterBounds
 from unerring.processes.mailbox import Mailbox
 from unerring.processes.messages import CANCEL, Mail, State
 from unerring.runtime.control import COMMAND_BYTES_MAX
-from unerring.runtime.process_control import Command, ask, control_of
+from unerring.runtime.process_control import Command, ask_node, control_of
 from unerring.runtime.reports import Reports
 from unerring.runtime.services.clients import ServiceCarrier
 
@@ -141,7 +141,7 @@ def test_messages_of_partners_have_a_bound_in_bytes_too() -> None:
 
 def test_what_is_too_large_for_a_nodes_socket_is_said(tmp_path: Path) -> None:
     with pytest.raises(ProcessError, match=f"exceeds the limit of {COMMAND_BYTES_MAX} bytes; send a reference"):
-        ask(tmp_path / "none.sock", Command("start", "i", "order", {"customer": "x" * COMMAND_BYTES_MAX}))
+        ask_node(tmp_path / "none.sock", Command("start", "i", "order", {"customer": "x" * COMMAND_BYTES_MAX}))
 
 
 def test_one_message_that_is_too_large_does_not_end_the_node() -> None:

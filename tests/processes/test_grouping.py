@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import combinations, pairwise
 from random import Random
 
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from tests.processes.orders import order_process
 from unerring.processes.drawing import draw

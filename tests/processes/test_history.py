@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from unerring.processes.history import PAST, Page, Pages, added, ends_with, extends, joined
 from unerring.processes.messages import Accepted, State, Step, Taken

@@ -18,7 +18,7 @@ from unerring.app.process_audit import audit_processes
 from unerring.model import InstanceFailed, ProcessError
 from unerring.processes.messages import Answer, Request
 from unerring.processes.schedules import Schedule
-from unerring.runtime.process_control import Command, ask, control_of
+from unerring.runtime.process_control import Command, ask_node, control_of
 from unerring.runtime.services import HttpService, IdempotencyFilter, Interaction, SqliteStore
 from unerring.runtime.services.headers import Headers, read, written
 
@@ -105,7 +105,7 @@ def test_what_cannot_be_an_id_is_refused_at_the_start_however_it_is_started(tmp_
                 control = control_of(engine, tmp_path / "n.sock")
                 await control.open()
                 with pytest.raises(ProcessError, match="invalid instance id"):
-                    await asyncio.to_thread(ask, control.path, Command("start", id, "order"))
+                    await asyncio.to_thread(ask_node, control.path, Command("start", id, "order"))
                 await control.close()
 
     asyncio.run(main())

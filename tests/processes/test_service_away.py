@@ -17,7 +17,7 @@ from tests.processes.test_http_answers import Shop, order, serving
 from unerring import Embedded, HttpService
 from unerring.app.status import RunStatus
 from unerring.app.status.prometheus import prometheus
-from unerring.dashboard.screen import screen
+from unerring.dashboard.screen import render_status
 from unerring.processes.graph import Retry
 from unerring.runtime.process_control import control_of
 
@@ -55,7 +55,7 @@ class Watched:
 def shown(told: dict[str, Any]) -> str:
     console = Console(width=120)
     with console.capture() as captured:
-        console.print(screen(told, width=120))
+        console.print(render_status(told, width=120))
     return captured.get()
 
 

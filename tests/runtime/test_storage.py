@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from unerring.model import ConfigError, DiskError, Persist
 from unerring.runtime.storage import MemoryStorage, SqliteStorage, StorageConfig

@@ -5,8 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import recorder
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unerring.model import CancelTimer, Effects, SetTimer
 from unerring.simulation import KINDS, ClockDrift, ClockJump, Crash, Pause, World, calm, draw_faults, inject

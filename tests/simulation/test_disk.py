@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import recorder
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unerring.model import Deliver, Effects, Persist, Send, SetTimer, Stop
 from unerring.simulation import Bounds, DiskSpec, LinkSpec, World

@@ -7,8 +7,7 @@ from random import Random
 import msgspec
 import pytest
 import recorder
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unerring.model import ConfigError, Persist, Send
 from unerring.simulation import (

@@ -7,8 +7,7 @@ from random import Random
 
 import pytest
 import recorder
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from unerring.model import Broadcast, Codec, ConfigError, Effects, FrameError, Message, Send
 from unerring.simulation import Bounds, Congestion, LinkSpec, Partition, Pause, Reset, World, calm, draw_faults, inject

@@ -1,5 +1,5 @@
 """What an application is, and running it."""
 
-from unerring.app.application import DATA, App, load
+from unerring.lazy import attach
 
-__all__ = ["DATA", "App", "load"]
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -21,10 +21,8 @@ from unerring.app.learned import costs_of_run
 from unerring.app.parts import Parts
 from unerring.log import BadEvent, EventLog, Quarantine, Reason
 from unerring.model import ConfigError, Event, NetworkError, ProcessError
-from unerring.processes.context import replica_set
-from unerring.runtime.process_cluster import ClusterShape, NodeCluster
-from unerring.runtime.process_control import SUFFIX, Command, ask
-from unerring.runtime.process_driver import MACHINE
+from unerring.processes import replica_set
+from unerring.runtime import MACHINE, SUFFIX, ClusterShape, Command, NodeCluster, ask_node
 
 if TYPE_CHECKING:
     from unerring.app.application import App
@@ -135,7 +133,7 @@ class Acting:
         members = replica_set(command.instance, tuple(f"{name}/{MACHINE}" for name in self.nodes.names), self._f)
         for name in (member.partition("/")[0] for member in members):
             try:
-                ask(self.data / PROCESSES / f"{name}{SUFFIX}", command)
+                ask_node(self.data / PROCESSES / f"{name}{SUFFIX}", command)
                 return
             except NetworkError as error:
                 away = error

@@ -15,8 +15,8 @@ from unerring.model import CallerError, ConfigError, StreamSchema, schema_of
 if TYPE_CHECKING:
     from unerring.app.reactions import Reaction, When
     from unerring.app.situations import Situations
-    from unerring.pipeline.level import Level
-    from unerring.processes.build import Process
+    from unerring.pipeline import Level
+    from unerring.processes import Process
     from unerring.rules import Plan
 
 DATA: Final = "unerring-data"
@@ -56,7 +56,7 @@ class App:
         - `f`: for a node, the failures that it survives, where that is not the f of the whole run.
         """
         from unerring.log import BUCKETS
-        from unerring.rules.tree import sources_of
+        from unerring.rules import sources_of
 
         self.name = name
         found = {schema.name: schema for schema in map(schema_of, streams)}
@@ -94,7 +94,7 @@ class App:
     def levels(self, data: str | os.PathLike[str]) -> tuple[Level, ...]:
         """The query tree cut into levels, for a run in a folder."""
         from unerring.log import local_folder
-        from unerring.pipeline.level import levels_of
+        from unerring.pipeline import levels_of
 
         return levels_of(self.plans, self.streams, str(local_folder(data).absolute()), self.buckets)
 
@@ -106,7 +106,7 @@ class App:
     @property
     def ranks(self) -> dict[str, int]:
         """Of every stream, its place among events of one time."""
-        from unerring.rules.tree import ranks_of
+        from unerring.rules import ranks_of
 
         return ranks_of(self.plans, self.streams)
 
@@ -140,7 +140,7 @@ class App:
 
 def with_lower(rules: Sequence[Any], streams: Collection[str]) -> tuple[Plan, ...]:
     """The rules in their order; those below them that the app does not name stand before the first that reads them."""
-    from unerring.rules.api import Rule
+    from unerring.rules import Rule
 
     named = {getattr(rule, "plan", rule).name for rule in rules}
     found: list[Plan] = []

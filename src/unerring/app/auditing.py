@@ -12,17 +12,25 @@ from unerring.app.application import App
 from unerring.app.deliveries import as_chain, ran_live, ranked_otherwise_live
 from unerring.app.folder import LOG, check_run
 from unerring.app.reconciling import reconcile
-from unerring.audit.intake import check_quarantined
-from unerring.audit.moments import moment
-from unerring.audit.report import Report, RuleVerdict
+from unerring.audit import Report, RuleVerdict, check_quarantined, moment
 from unerring.log import Chain, EventLog, Positions
 from unerring.model import TIME_MAX, TIME_MIN, CallerError, ColumnType, SchemaError, StreamSchema
-from unerring.pipeline.auditing import Scope, bounds_of, judge_intake, judge_stream, waiting_after
-from unerring.pipeline.intervals import Bounds
-from unerring.pipeline.level import Level, levels_of
-from unerring.pipeline.reference import Judged, Reference, delivered_chain, made_by_another
-from unerring.pipeline.session import told_plainly
-from unerring.pipeline.versions import ranked_otherwise
+from unerring.pipeline import (
+    Bounds,
+    Judged,
+    Level,
+    Reference,
+    Scope,
+    bounds_of,
+    delivered_chain,
+    judge_intake,
+    judge_stream,
+    levels_of,
+    made_by_another,
+    ranked_otherwise,
+    told_plainly,
+    waiting_after,
+)
 from unerring.rules import Plan
 
 if TYPE_CHECKING:

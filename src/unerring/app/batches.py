@@ -13,7 +13,7 @@ from unerring.runtime import lines
 
 if TYPE_CHECKING:
     from unerring.log import Chain
-    from unerring.pipeline.level import Level
+    from unerring.pipeline import Level
 
 FILE: Final = "batches.jsonl"
 KEPT_MAX: Final = 600
@@ -65,7 +65,7 @@ def reached_us(chain: Chain, after_us: int) -> int:
 
 def state_bytes(level: Level, through_us: int) -> int | None:
     """What a level's state files of one time hold together."""
-    from unerring.pipeline.states import size_at
+    from unerring.pipeline import size_at
 
     return size_at(level, through_us)
 

@@ -9,14 +9,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from unerring.audit.comparison import WITNESSES_MAX, Finding, Stretch
-from unerring.audit.strong_reliability import DUPLICATION, FALSE_ORDERING
-from unerring.correlation import Role
-from unerring.correlation.application import committed, position_of
+from unerring.audit import DUPLICATION, FALSE_ORDERING, WITNESSES_MAX, Finding, Stretch
+from unerring.correlation import Role, committed, position_of
 from unerring.log import Chain, EventLog, with_origin
 from unerring.model import BEFORE_ALL, ColumnType, Event, StreamSchema
-from unerring.runtime.live import cluster
-from unerring.runtime.storage import SqliteStorage
+from unerring.runtime import SqliteStorage, cluster
 
 FOLDER: Final = "live"
 FILE: Final = "situations.0.db"

@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from unerring.matching.tables import TableMatcher, outputs_of
+from unerring.matching import TableMatcher, outputs_of
 from unerring.model import CallerError, ColumnType, RuleError
-from unerring.sql.arrow import column_type, output_table, partitions_of
-from unerring.sql.recognition import PARTITION, Recognition
-from unerring.sql.statement import Rewriting
+from unerring.sql import PARTITION, Recognition, Rewriting, column_type, output_table, partitions_of
 
 if TYPE_CHECKING:
     import duckdb

@@ -22,9 +22,7 @@ from unerring.app.parts import LoopThread, Parts, channel_part
 from unerring.channels import ConsumerConfig, Start
 from unerring.log import EventLog, LogWriter, Resets, WriterConfig
 from unerring.model import ConfigError, MessageLoss, Stamp, StreamSchema
-from unerring.runtime.channel import AsyncSubscriber
-from unerring.runtime.timers import monotonic_us
-from unerring.runtime.transports import check_address
+from unerring.runtime import AsyncSubscriber, check_address, monotonic_us
 
 if TYPE_CHECKING:
     from unerring.app.application import App

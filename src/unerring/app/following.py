@@ -1,7 +1,7 @@
 """Handing streams of the run's log to the machine that takes them: a live source, or the replica of a Spark driver.
 
 Both engines so see the same events, and the machine keeps none of them for long: what it lacks is read again. The
-machine says what it has taken and whether it has room (`Taken`), or from where it is to be handed everything again
+machine says what it has taken and whether it has room (`StreamPosition`), or from where it needs everything again
 (`HandOver`); until then the log holds what follows. Streams are handed over in stamp order and in whole times.
 """
 
@@ -12,14 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from unerring.correlation import HandOver
-from unerring.correlation.messages import ENGINE, Batch, Produced, Publish
-from unerring.correlation.outgoing import Taken
-from unerring.correlation.source import PRODUCER
-from unerring.log import Chain, EventLog
-from unerring.log.tables import events_of
+from unerring.correlation import ENGINE, PRODUCER, Batch, HandOver, Produced, Publish, StreamPosition
+from unerring.log import Chain, EventLog, events_of
 from unerring.model import Address, Event, Stamp
-from unerring.runtime.loop import Driver
+from unerring.runtime import Driver
 
 PAUSE_S = 0.002
 PAUSE_S_MAX = 0.016
@@ -65,7 +61,7 @@ class Following:
     def deliver(self, what: Any) -> None:
         if isinstance(what, HandOver):
             self._places = {s: Place(what.after[s], what.counts[s], what.after[s].time) for s in self._streams}
-        elif isinstance(what, Taken) and what.stream in self._streams:
+        elif isinstance(what, StreamPosition) and what.stream in self._streams:
             place = self._places.setdefault(what.stream, Place(what.last, what.count, what.watermark))
             place.taken_us = what.watermark
         self._heard.set()

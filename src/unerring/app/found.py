@@ -8,8 +8,7 @@ from pathlib import Path
 
 from unerring.app.folder import LOG, address_in
 from unerring.app.why import latest
-from unerring.log import Chain, EventLog
-from unerring.log.tables import events_of
+from unerring.log import Chain, EventLog, events_of
 from unerring.model import TIME_MAX, CallerError, ColumnType, Event
 
 

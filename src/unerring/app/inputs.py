@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from unerring.app.metrics import Metrics
-from unerring.log import Chain, EventLog, LocalStore
-from unerring.log.chain import SEGMENTS
-from unerring.log.segments import segment_name
+from unerring.log import SEGMENTS, Chain, EventLog, LocalStore, segment_name
 from unerring.model import SECOND_US, TIME_MAX, TIME_MIN, to_datetime
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from unerring.model import CallerError, LogError
-from unerring.processes.build import Process
-from unerring.processes.costs import read_costs, with_costs
+from unerring.processes import Process, read_costs, with_costs
 
 FOLDER: Final = "costs"
 COSTS_KEPT_MAX: Final = 16

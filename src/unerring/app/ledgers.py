@@ -15,7 +15,7 @@ from unerring.log import EventLog, LocalStore
 from unerring.model import protect_json, verified_json
 
 if TYPE_CHECKING:
-    from unerring.runtime.channel import AsyncSubscriber
+    from unerring.runtime import AsyncSubscriber
 
 FILE: Final = "channels.json"
 TELL_S: Final = 0.5

@@ -21,19 +21,37 @@ import msgspec
 from unerring.app.application import App, load
 from unerring.app.following import Following, to_source
 from unerring.app.sink import Sink
-from unerring.correlation import Application, CorrelationConfig, Hosting, NodeSpec, Replica, Role, Source, Topology
-from unerring.correlation.messages import MEMBERSHIP, is_keeper
-from unerring.correlation.record import node_of
+from unerring.correlation import (
+    MEMBERSHIP,
+    Application,
+    CorrelationConfig,
+    Hosting,
+    NodeSpec,
+    Replica,
+    Role,
+    Source,
+    Topology,
+    is_keeper,
+    node_of,
+)
 from unerring.log import BadEvent, EventLog, Quarantine, Reason
-from unerring.matching.matcher import Quarantined
+from unerring.matching import Quarantined
 from unerring.model import TIME_MIN, CallerError, ConfigError, LogError, UnerringError, WorldError
-from unerring.rules.tree import part_of
-from unerring.runtime.live import Cluster, Host, addresses_on, free_addresses, place, process_names
-from unerring.runtime.live import cluster as clusters
-from unerring.runtime.live.supervisor import WANTED
-from unerring.runtime.os_processes import dotted, find
-from unerring.runtime.restarts import EXIT_FINAL
-from unerring.runtime.storage import SqliteStorage
+from unerring.rules import part_of
+from unerring.runtime import (
+    EXIT_FINAL,
+    WANTED,
+    Cluster,
+    Host,
+    SqliteStorage,
+    addresses_on,
+    cluster as clusters,
+    dotted,
+    find,
+    free_addresses,
+    place,
+    process_names,
+)
 
 if TYPE_CHECKING:
     from unerring.rules import Plan
@@ -123,7 +141,7 @@ def make_cluster(
 
 def _certify(folder: Path, ca: Path, addresses: Mapping[str, str]) -> None:
     """A certificate for every process, signed by the CA of a folder that `unerring certs` made."""
-    from unerring.runtime.certificates import make_certificates
+    from unerring.runtime import make_certificates
 
     for name, address in addresses.items():
         if not (folder / dotted(name)).exists():
@@ -212,8 +230,8 @@ async def run_node(data: Path, name: str) -> None:
 
 
 def _engine(plans: Sequence[Plan]) -> Hosting:
-    from unerring.matching.choice import matcher_for
-    from unerring.runtime.compiling import submit
+    from unerring.matching import matcher_for
+    from unerring.runtime import submit
 
     return Hosting([matcher_for(plan, submit) for plan in plans])
 

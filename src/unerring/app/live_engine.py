@@ -15,10 +15,9 @@ from unerring.app.metrics import Metrics
 from unerring.app.options import RunOptions, check_memory
 from unerring.app.parts import LoopThread, Parts
 from unerring.app.standby import command
-from unerring.correlation.record import node_of
+from unerring.correlation import node_of
 from unerring.model import CallerError
-from unerring.runtime.live import LiveSupervisor
-from unerring.runtime.live.status import processes
+from unerring.runtime import LiveSupervisor, processes
 
 LOOK_S: Final = 1.0
 
@@ -52,7 +51,7 @@ class LiveEngine:
         o = self._options
         if self._on_spark:
             from unerring.app.spark_engine import check_master
-            from unerring.pipeline.session import SparkConfig
+            from unerring.pipeline import SparkConfig
 
             check_master(SparkConfig(master=o.driver.master, memory=o.driver.memory).master)
             check_memory(o.drivers, o.driver.memory)

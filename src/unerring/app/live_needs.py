@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from unerring.app.live import LIVE, SPARK
-from unerring.correlation import Role
-from unerring.correlation.source import kept_key, needs_after
+from unerring.correlation import Role, kept_key, needs_after
 from unerring.model import CallerError
-from unerring.runtime.live import cluster as clusters
-from unerring.runtime.os_processes import dotted
-from unerring.runtime.storage import settled
+from unerring.runtime import cluster as clusters, dotted, settled
 
 
 def needed_after(data: Path) -> dict[str, int]:

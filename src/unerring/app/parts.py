@@ -20,11 +20,7 @@ import msgspec
 
 from unerring.app.metrics import Metrics
 from unerring.model import CallerError, InvariantBreach, LogError, PeerError, UnerringError, WorldError, verified_json
-from unerring.runtime import timeline
-from unerring.runtime.live.hosting import note
-from unerring.runtime.os_processes import began_at
-from unerring.runtime.restarts import GivenUp, Restarts, RestartsConfig
-from unerring.runtime.timeline import What
+from unerring.runtime import GivenUp, Restarts, RestartsConfig, What, began_at, note, timeline
 
 FILE: Final = "parts.json"
 SILENT_S: Final = 10.0

@@ -26,16 +26,21 @@ from unerring.audit import (
     check_owners,
 )
 from unerring.model import CallerError, DiskError, WorldError
-from unerring.processes.build import Process
-from unerring.processes.children import children_used
-from unerring.processes.config import ProcessesConfig
-from unerring.processes.graph import LOCAL
-from unerring.processes.history import GIVEN, PAST, Pages
-from unerring.processes.messages import FINAL, Accepted, State
-from unerring.processes.node import family
-from unerring.processes.roster import HISTORY
-from unerring.runtime.services.store import JOURNAL, Line
-from unerring.runtime.storage import SqliteStorage
+from unerring.processes import (
+    FINAL,
+    GIVEN,
+    HISTORY,
+    LOCAL,
+    PAST,
+    Accepted,
+    Pages,
+    Process,
+    ProcessesConfig,
+    State,
+    children_used,
+    family,
+)
+from unerring.runtime import JOURNAL, Line, SqliteStorage
 
 KEPT_MAX: Final = ProcessesConfig().finished_max
 """A node forgets the oldest of more instances that have ended."""

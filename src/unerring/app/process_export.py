@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from unerring.log import Chain, EventLog, with_origin
 from unerring.model import schema_of
-from unerring.processes.costs import ProcessAction
+from unerring.processes import ProcessAction
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,7 +15,7 @@ from unerring.model import CallerError, ColumnType, ConfigError, Event, ProcessE
 
 if TYPE_CHECKING:
     from unerring.app.application import App
-    from unerring.processes.build import Process
+    from unerring.processes import Process
 
 _SAMPLES: Final = {
     ColumnType.BOOL: True,

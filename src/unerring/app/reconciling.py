@@ -13,14 +13,11 @@ from unerring.app.acting import PROCESSES
 from unerring.app.application import App
 from unerring.app.process_audit import KEPT_MAX, known_in
 from unerring.app.reactions import Reaction
-from unerring.audit.line import Begun, Starts, Wanted, check_starts
-from unerring.audit.moments import moment
-from unerring.audit.verdict import Violation
+from unerring.audit import Begun, Starts, Violation, Wanted, check_starts, moment
 from unerring.log import Chain, EventLog, Positions, Quarantine, Reason
 from unerring.model import BEFORE_ALL, TIME_MAX, TIME_MIN, Stamp
-from unerring.processes.messages import State
-from unerring.processes.replica import digest_of
-from unerring.runtime.os_processes import find
+from unerring.processes import State, digest_of
+from unerring.runtime import find
 
 _GIVEN_SHOWN: Final = 200
 
@@ -73,7 +70,7 @@ def _begun(
 
 
 def _wanted(reaction: Reaction, log: EventLog, chain: Chain, position: Stamp, through_us: int) -> Iterator[Wanted]:
-    from unerring.log.tables import events_of
+    from unerring.log import events_of
 
     bad = Quarantine(log.store, reaction.situation).events()
     aside = {

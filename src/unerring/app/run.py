@@ -102,8 +102,7 @@ def run_of(
 
 def _spark_engine(app: App, options: RunOptions, data: Path, parts: Parts, metrics: Metrics) -> SparkEngine:
     from unerring.app.spark_engine import SparkEngine
-    from unerring.pipeline.intervals import Bounds
-    from unerring.pipeline.session import SparkConfig
+    from unerring.pipeline import Bounds, SparkConfig
 
     master, memory = options.master or "local[*]", options.memory or "2g"
     config = SparkConfig(master=master, memory=memory, log=str(data / "spark.log"))

@@ -11,15 +11,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unerring.correlation import Application
-from unerring.correlation.application import committed, numbered
-from unerring.correlation.messages import SEALER, Forget
-from unerring.log import EventLog
-from unerring.log.sealing import seal_interval
-from unerring.log.tables import events_of, table_of
+from unerring.correlation import SEALER, Application, Forget, committed, numbered
+from unerring.log import EventLog, events_of, seal_interval, table_of
 from unerring.model import TIME_MIN, Event
-from unerring.runtime.live import Host
-from unerring.runtime.storage import SqliteStorage
+from unerring.runtime import Host, SqliteStorage
 
 if TYPE_CHECKING:
     from unerring.app.application import App
@@ -100,7 +95,7 @@ class Sink:
             seal_interval(lane.chain, table_of(events, lane.chain.schema), through_us, rule=lane.rule)
 
 
-def situations(data: Path, stream: str) -> list[Event]:
+def live_situations(data: Path, stream: str) -> list[Event]:
     """What the live engine has delivered of a stream so far, in order: sealed, and committed but not sealed yet."""
     chain = EventLog(data / "log").chain(stream)
     through_us = chain.refresh()

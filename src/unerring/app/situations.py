@@ -71,7 +71,7 @@ class Situations:
         self.commit()
 
     def _batches(self, count_max: int) -> Iterator[list[Event]]:
-        from unerring.log.tables import events_of
+        from unerring.log import events_of
 
         # The position may lie inside a time, so that time is read once more and its handled ordinals passed over.
         from_us = max(self._done.time - 1, self._chain.base.from_us)

@@ -19,21 +19,14 @@ from unerring.app.metrics import Metrics
 from unerring.app.parts import Parts
 from unerring.log import EventLog, LocalStore
 from unerring.model import NetworkError, WorldError
-from unerring.pipeline import jvm
-from unerring.pipeline.intervals import Bounds
-from unerring.pipeline.session import SparkConfig, is_started, own_sentence, sentence_of, start
-from unerring.pipeline.versions import agree
-from unerring.runtime import timeline
-from unerring.runtime.os_processes import own_number
-from unerring.runtime.restarts import GivenUp
-from unerring.runtime.timeline import What
+from unerring.pipeline import Bounds, SparkConfig, agree, is_started, jvm, own_sentence, sentence_of, start
+from unerring.runtime import GivenUp, What, own_number, timeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from unerring.pipeline.detect import MaySeal, Sealed
-    from unerring.pipeline.level import Level
+    from unerring.pipeline import Level, MaySeal, Sealed
 
 _INITIALIZING: Final = "Initializing"
 """What Spark says of a query that has not begun."""
@@ -149,7 +142,7 @@ class SparkEngine:
 
     def run_once(self, say: Callable[[str], None]) -> None:
         """Detect in what the log holds now, level after level, and end there. The next run goes on from it."""
-        from unerring.pipeline.detect import detect_available
+        from unerring.pipeline import detect_available
 
         self._create_log()
         self._spark = self._start_spark(say)
@@ -195,7 +188,7 @@ class SparkEngine:
         return self._detect(self._spark, view)
 
     def _detect(self, spark: SparkSession, view: LevelView) -> StreamingQuery:
-        from unerring.pipeline.detect import detect, seal_at_once
+        from unerring.pipeline import detect, seal_at_once
 
         may_seal = self.standby.may_seal if self.standby else seal_at_once
         self.parts.began(view.part)

@@ -31,20 +31,21 @@ from unerring.app.run import Run
 from unerring.app.spark_engine import SparkEngine, StandbyDriver
 from unerring.correlation import Replica
 from unerring.model import TIME_MIN, ConfigError, UnerringError
-from unerring.pipeline import jvm
-from unerring.pipeline.checkpoints import committed_us
-from unerring.pipeline.intervals import Bounds
-from unerring.pipeline.sealing_order import SealingOrder
-from unerring.pipeline.session import SparkConfig
-from unerring.runtime.live import Host
-from unerring.runtime.live import cluster as clusters
-from unerring.runtime.live.hosting import STATUS_S, note
-from unerring.runtime.os_processes import dotted, end_all, marked
-from unerring.runtime.restarts import RestartsConfig
-from unerring.runtime.storage import SqliteStorage
+from unerring.pipeline import Bounds, SealingOrder, SparkConfig, committed_us, jvm
+from unerring.runtime import (
+    STATUS_S,
+    Host,
+    RestartsConfig,
+    SqliteStorage,
+    cluster as clusters,
+    dotted,
+    end_all,
+    marked,
+    note,
+)
 
 if TYPE_CHECKING:
-    from unerring.pipeline.level import Level
+    from unerring.pipeline import Level
 
 LOOK_S: Final = 0.1
 CAUGHT_UP_S: Final = 3.0

@@ -13,7 +13,7 @@ from unerring.model import protect_json, verified_json
 
 if TYPE_CHECKING:
     from unerring.app.process_audit import ProcessVerdict
-    from unerring.audit.report import Report
+    from unerring.audit import Report
 
 FILE: Final = "audit.json"
 PAGE: Final = "audit.html"
@@ -23,7 +23,7 @@ WITNESSES_MAX: Final = 20
 
 def keep(report: Report, data: Path) -> None:
     """Promises 1 and 2, as figures and as a page."""
-    from unerring.audit.page import page
+    from unerring.audit import page
 
     store = LocalStore(data)
     store.replace(PAGE, page(report).encode())

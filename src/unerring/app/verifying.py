@@ -10,10 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from unerring.app.folder import LOG
-from unerring.log import EventLog
-from unerring.log.segments import Segment
+from unerring.log import EventLog, Segment
 from unerring.model import LogError, UnerringError, is_protected, verified, verified_json, verified_line, was_protected
-from unerring.runtime.storage import check_file
+from unerring.runtime import check_file
 
 _SCRATCH: Final = (".new", ".tmp", ".sock", ".lock")
 

@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.app.folder import LOG
-from unerring.audit.evidence import EVENTS_MAX, making
-from unerring.log import Chain, EventLog
-from unerring.log.tables import events_of
-from unerring.matching.matcher import Router
-from unerring.matching.oracle.windows import window_of
-from unerring.matching.outputs import Row
+from unerring.audit import EVENTS_MAX, making
+from unerring.log import Chain, EventLog, events_of
+from unerring.matching import Router, Row, window_of
 from unerring.model import TIME_MAX, CallerError, Event, Stamp
-from unerring.pipeline.history import rows_before, rows_near
+from unerring.pipeline import rows_before, rows_near
 from unerring.rules import Plan, WindowPlan
 
 if TYPE_CHECKING:

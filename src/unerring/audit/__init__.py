@@ -1,24 +1,69 @@
 """Pure checkers: from a history to a list of violations, each with its witness. No I/O, no clock, no randomness."""
 
+from unerring.audit.comparison import WITNESSES_MAX, Finding, Stretch, compare, missing
+from unerring.audit.evidence import EVENTS_MAX, making, unmaking
 from unerring.audit.families import Relative, check_family
-from unerring.audit.line import check_done, check_owners
+from unerring.audit.intake import Incarnation, Intake, Range, check_intake, check_quarantined
+from unerring.audit.line import Begun, Starts, Wanted, check_done, check_owners, check_starts
 from unerring.audit.loss_ledger import Claim, Declared, Delivered, check_channel
+from unerring.audit.moments import moment
 from unerring.audit.one_copy import Acted, Did, Model, check_agreement, check_one_copy
+from unerring.audit.page import explained, page
+from unerring.audit.reference import Stage, perfect_run
+from unerring.audit.report import PROMISES, Report, RuleVerdict, Witness
+from unerring.audit.strong_reliability import (
+    COMPLETENESS,
+    DUPLICATION,
+    FALSE_ORDERING,
+    FALSE_POSITIVE,
+    check_strong_reliability,
+)
 from unerring.audit.verdict import Violation
 
 __all__ = [
+    "COMPLETENESS",
+    "DUPLICATION",
+    "EVENTS_MAX",
+    "FALSE_ORDERING",
+    "FALSE_POSITIVE",
+    "PROMISES",
+    "WITNESSES_MAX",
     "Acted",
+    "Begun",
     "Claim",
     "Declared",
     "Delivered",
     "Did",
+    "Finding",
+    "Incarnation",
+    "Intake",
     "Model",
+    "Range",
     "Relative",
+    "Report",
+    "RuleVerdict",
+    "Stage",
+    "Starts",
+    "Stretch",
     "Violation",
+    "Wanted",
+    "Witness",
     "check_agreement",
     "check_channel",
     "check_done",
     "check_family",
+    "check_intake",
     "check_one_copy",
     "check_owners",
+    "check_quarantined",
+    "check_starts",
+    "check_strong_reliability",
+    "compare",
+    "explained",
+    "making",
+    "missing",
+    "moment",
+    "page",
+    "perfect_run",
+    "unmaking",
 ]

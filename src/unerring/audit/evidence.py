@@ -11,8 +11,7 @@ from typing import Final
 
 import msgspec
 
-from unerring.matching.interpreter import Interpreter
-from unerring.matching.outputs import Row
+from unerring.matching import Interpreter, Row
 from unerring.model import Event
 from unerring.rules import Plan
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from unerring.matching.merge import Merge
-from unerring.matching.outputs import Row
+from unerring.matching import Merge, Row
 from unerring.model import TIME_MAX, Event, StreamSchema, invariant
 
 

@@ -4,11 +4,13 @@
 every event.
 """
 
-from unerring.channels.codec import HEADER_BYTES, ChannelCodec
+from unerring.channels.codec import EVENT_BYTES, HEADER_BYTES, ChannelCodec
 from unerring.channels.config import ChannelConfig, ConsumerConfig, ProducerConfig, Start
 from unerring.channels.consumer import Consumer, Position
+from unerring.channels.feed import Feed
 from unerring.channels.ledger import Account, Ledger
 from unerring.channels.messages import (
+    ORDINAL_MAX,
     Ack,
     Asked,
     Evicted,
@@ -20,15 +22,23 @@ from unerring.channels.messages import (
     Nack,
     Newcomer,
     Peer,
+    PresentEpoch,
     Stale,
     Watermark,
+    any_epoch,
     producer_id,
 )
+from unerring.channels.peers import REPAIRED, Peers
 from unerring.channels.producer import Producer
 from unerring.channels.relay import Relay
+from unerring.channels.signature import SEED_BYTES
 
 __all__ = [
+    "EVENT_BYTES",
     "HEADER_BYTES",
+    "ORDINAL_MAX",
+    "REPAIRED",
+    "SEED_BYTES",
     "Account",
     "Ack",
     "Asked",
@@ -37,6 +47,7 @@ __all__ = [
     "Consumer",
     "ConsumerConfig",
     "Evicted",
+    "Feed",
     "Frames",
     "Gone",
     "Heartbeat",
@@ -46,12 +57,15 @@ __all__ = [
     "Nack",
     "Newcomer",
     "Peer",
+    "Peers",
     "Position",
+    "PresentEpoch",
     "Producer",
     "ProducerConfig",
     "Relay",
     "Stale",
     "Start",
     "Watermark",
+    "any_epoch",
     "producer_id",
 ]

@@ -13,6 +13,8 @@ import typer.main
 
 from unerring.model import UnerringError
 
+__all__ = ["COMMANDS", "RENAMED", "main"]
+
 COMMANDS: dict[str, str] = {
     # name: the first line of its help. The module unerring.cli.NAME ('-' becomes '_') has a function `command`,
     # or a typer app `app` where there are subcommands.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from unerring.app.address import find as load
+from unerring.app import find as load
 from unerring.model import CallerError
 
 if TYPE_CHECKING:
-    from unerring.processes.build import Process
+    from unerring.processes import Process
 
 __all__ = ["load", "pairs", "versions_at"]
 
@@ -17,7 +17,7 @@ __all__ = ["load", "pairs", "versions_at"]
 def versions_at(addresses: Sequence[str]) -> list[Process]:
     """The processes at these addresses, and all versions of an app's, in the order in which they were given."""
     from unerring.app import App
-    from unerring.processes.build import Process
+    from unerring.processes import Process
 
     found: list[Process] = []
     for address in addresses:

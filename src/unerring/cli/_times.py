@@ -7,7 +7,7 @@ from unerring.model import CallerError
 
 def time_us(option: str, text: str) -> int:
     """Microseconds, or ISO 8601 with an offset."""
-    from unerring.log.rows import time_of
+    from unerring.log import time_of
 
     try:
         return int(text) if text.lstrip("-").isdigit() else time_of(text, 1.0)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from unerring.app.process_audit import ProcessVerdict
-    from unerring.audit.report import Report
+    from unerring.app import ProcessVerdict
+    from unerring.audit import Report
 
 
 def command(
@@ -51,7 +51,7 @@ def command(
 
     Exit code 0: nothing is wrong. 1: something is wrong. 2: the run could not be checked.
     """
-    from unerring.runtime.process_cluster import addresses_in
+    from unerring.runtime import addresses_in
 
     if addresses_in(run):
         from unerring.cli.process import audit as audit_processes
@@ -61,15 +61,11 @@ def command(
     import msgspec
     from rich.console import Console
 
-    from unerring.app.acting import PROCESSES
-    from unerring.app.application import load
-    from unerring.app.auditing import Audit
-    from unerring.app.folder import address_in, check_run
-    from unerring.app.verdicts import PAGE, keep
-    from unerring.audit.page import page
+    from unerring.app import PAGE, PROCESSES, Audit, address_in, check_run, keep, load
+    from unerring.audit import page
     from unerring.cli._times import time_us
     from unerring.model import TIME_MAX
-    from unerring.pipeline.session import SparkConfig, session
+    from unerring.pipeline import SparkConfig, spark_session
 
     console = Console(stderr=True)
     check_run(run)
@@ -82,7 +78,7 @@ def command(
         quarantine_max=quarantine_max / 100,
     )
     config = SparkConfig(master=master, memory=memory, log=str(run / "audit.log"))
-    with console.status("starting Spark") as status, session(config, f"audit {loaded.name}") as spark:
+    with console.status("starting Spark") as status, spark_session(config, f"audit {loaded.name}") as spark:
         report = audit.run(spark, status.update)
     keep(report, run)
     acted = _judged(run, app or address_in(run), journal or (), also or ()) if addresses_in(run / PROCESSES) else None
@@ -109,8 +105,7 @@ def _judged(
     run: Path, address: str, journals: list[str] | tuple[str, ...], also: list[Path] | tuple[Path, ...]
 ) -> ProcessVerdict | str:
     """The verdict on the run's processes, or why there is none."""
-    from unerring.app.acting import PROCESSES
-    from unerring.app.reconciling import running_in
+    from unerring.app import PROCESSES, running_in
     from unerring.cli.process import judge
 
     running = running_in(run / PROCESSES)
@@ -120,9 +115,7 @@ def _judged(
 def _show(report: Report, console: Any) -> None:
     from rich.table import Table
 
-    from unerring.audit.moments import moment
-    from unerring.audit.page import explained
-    from unerring.audit.report import PROMISES
+    from unerring.audit import PROMISES, explained, moment
 
     table = Table("situation", "engine", "delivered", "perfect", "wrong", title_justify="left")
     table.title = f"{report.app}, checked through {moment(report.through_us)}"

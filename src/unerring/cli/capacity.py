@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from unerring.app.capacity import Capacity, Use
+    from unerring.app import Capacity, Use
 
 
 def command(
@@ -138,7 +138,7 @@ def _show_errors(as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from unerring.app.capacity import errors
+    from unerring.app import errors
 
     found = errors()
     if as_json:

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from unerring.runtime.certificates import make_certificates
+from unerring.runtime import make_certificates
 
 
 def command(

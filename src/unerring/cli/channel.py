@@ -27,7 +27,7 @@ def reset(
 
     Stop the run and the producer first. Nothing that is in the log changes.
     """
-    from unerring.app.resets import reset_producer
+    from unerring.app import reset_producer
 
     for line in reset_producer(data, stream, producer):
         typer.echo(line)

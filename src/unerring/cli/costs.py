@@ -28,8 +28,7 @@ def command(
     First write the histories to the log with `unerring process export`. Nodes with --costs use the learned costs for
     grouping; a write stays passive whatever it costs.
     """
-    from unerring.pipeline.costs import learn
-    from unerring.pipeline.session import SparkConfig, start
+    from unerring.pipeline import SparkConfig, learn, start
 
     spark = start(SparkConfig(master=master, memory="1g", log=str(data / "spark.log")), "unerring costs")
     try:

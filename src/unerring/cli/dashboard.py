@@ -35,7 +35,7 @@ def command(
 ) -> None:
     """Serve a run's page on loopback until Ctrl-C: the query tree, situations and why they arose, processes, channels,
     Spark, failures and elections, the verdict. From elsewhere: ssh -L 8700:127.0.0.1:8700 HOST."""
-    from unerring.app.status import RunStatus
+    from unerring.app import RunStatus
     from unerring.dashboard import Dashboard
 
     made = secrets.token_urlsafe(12)

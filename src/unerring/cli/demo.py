@@ -39,7 +39,7 @@ def command(
 
     console = Console(stderr=as_json, highlight=False)
     if mutant == "?":
-        from unerring.app.demo.mutants import MUTANTS
+        from unerring.app import MUTANTS
 
         console.print("\n".join(MUTANTS))
         return
@@ -58,8 +58,7 @@ def command(
 
 
 def _play(seed: int, fast: bool, folder: Path, mutant: str, console: Console, quiet: bool) -> Any:
-    from unerring.app.demo.factory import Factory, Shape
-    from unerring.app.demo.screen import Screen, print_verdict
+    from unerring.app import Factory, Screen, Shape, print_verdict
 
     screen = Screen(console)
     factory = Factory(folder, seed, Shape.fast() if fast else Shape(), screen.say, mutant)

@@ -10,14 +10,17 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress as Bar,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 
-from unerring.evaluation import run_one
-from unerring.evaluation.claims import Claim, claims
-from unerring.evaluation.grids import experiment
-from unerring.evaluation.summary import Summary
+from unerring.evaluation import Claim, Summary, claims_of, experiment, run_one
 from unerring.model import CallerError
 
 SHOWN_MAX = 5
@@ -48,7 +51,7 @@ def command(
     folder = data / "evaluation" / paper
     summary = _sweep(paper, folder, found.points(full), range(runs), fresh, master, as_json)
     made = _write(summary, folder)
-    said = claims(summary)
+    said = claims_of(summary)
     if as_json:
         sys.stdout.write(msgspec.json.encode(_json(summary, said, made)).decode() + "\n")
     else:
@@ -57,8 +60,8 @@ def command(
 
 
 def _sweep(paper: str, folder: Path, points: list[str], seeds: range, fresh: bool, master: str, quiet: bool) -> Summary:
-    from unerring.evaluation.sweeps import Sweep
-    from unerring.pipeline.session import SparkConfig, start
+    from unerring.evaluation import Sweep
+    from unerring.pipeline import SparkConfig, start
 
     folder.mkdir(parents=True, exist_ok=True)
     spark = start(SparkConfig(master=master, log=str(folder / "spark.log")), f"unerring evaluate {paper}")
@@ -80,7 +83,7 @@ def _sweep(paper: str, folder: Path, points: list[str], seeds: range, fresh: boo
 
 
 def _write(summary: Summary, folder: Path) -> list[Path]:
-    from unerring.evaluation.figures import draw
+    from unerring.evaluation import draw
 
     table = folder / "table.csv"
     table.write_text(summary.csv())

@@ -34,7 +34,7 @@ def command(
     if diff or newer:
         _explain_difference(address, newer, as_json)
         return
-    from unerring.matching.explain import describe, printed
+    from unerring.matching import describe, printed
 
     found = load(address)
     if _is_process(found):
@@ -60,13 +60,13 @@ def _reacting(found: Any) -> list[Any]:
 
 
 def _is_process(found: Any) -> bool:
-    from unerring.processes.build import Process
+    from unerring.processes import Process
 
     return isinstance(found, Process)
 
 
 def _explain_difference(address: str, newer: str, as_json: bool) -> None:
-    from unerring.processes.moving import compared, difference_text
+    from unerring.processes import compared, difference_text
 
     if not newer:
         raise CallerError("--diff compares two versions; write: unerring explain --diff old:process new:process")
@@ -81,9 +81,7 @@ def _explain_difference(address: str, newer: str, as_json: bool) -> None:
 
 
 def _explain_process(process: Any, as_json: bool, svg: Path | None, failover_ms: int) -> None:
-    from unerring.processes.drawing import draw
-    from unerring.processes.explain import explain, told
-    from unerring.processes.grouping import Grouping
+    from unerring.processes import Grouping, draw, explain, told
 
     grouping = Grouping(failover_us=failover_ms * 1000)
     if svg is not None:
@@ -95,9 +93,7 @@ def _explain_process(process: Any, as_json: bool, svg: Path | None, failover_ms:
 
 
 def _plans(found: Any, address: str) -> list[Any]:
-    from unerring.rules.api import Rule
-    from unerring.rules.plan import JoinPlan, OperatorPlan, PatternPlan, WindowPlan
-    from unerring.rules.tree import plans_of
+    from unerring.rules import JoinPlan, OperatorPlan, PatternPlan, Rule, WindowPlan, plans_of
 
     if isinstance(found, Rule):
         return list(plans_of(found))

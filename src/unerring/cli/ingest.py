@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
-from unerring.log.quarantine import share_text
+from unerring.log import share_text
 from unerring.model import CallerError
 
 if TYPE_CHECKING:
-    from unerring.log import EventLog
-    from unerring.log.times import Times
+    from unerring.log import EventLog, Times
     from unerring.model import StreamSchema
 
 _UNITS_US: Final = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
@@ -49,8 +48,7 @@ def command(
     """
     from rich.console import Console
 
-    from unerring.log import EventLog, IngestConfig, ingest
-    from unerring.log.times import Times
+    from unerring.log import EventLog, IngestConfig, Times, ingest
 
     times = Times(time_column, time_unit, zone)
     log = EventLog(data / "log")
@@ -90,8 +88,7 @@ def _declared(
     log: EventLog, stream: str, app: str | None, file: Path, key: str, no_key: bool, times: Times
 ) -> tuple[StreamSchema, int]:
     """The stream as its app declares it, as the log knows it, or after the file's own columns; and its buckets."""
-    from unerring.log import BUCKETS
-    from unerring.log.files import guess_schema
+    from unerring.log import BUCKETS, guess_schema
 
     if app is not None:
         from unerring.app import load

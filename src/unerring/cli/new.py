@@ -15,7 +15,7 @@ def command(
     ] = None,
 ) -> None:
     """Create a small application: a rule, a process that reacts to it, and their tests."""
-    from unerring.app.new import make_app
+    from unerring.app import make_app
 
     where = folder or Path(name)
     for path in make_app(name, where):

@@ -32,7 +32,7 @@ def command(
     ] = None,
 ) -> None:
     """Run a process node until Ctrl-C. With three nodes that name each other, f = 1; alone, f = 0."""
-    from unerring.app.learned import priced
+    from unerring.app import priced
 
     found = priced(versions_at(processes), costs, also_costs or ())
     data.mkdir(parents=True, exist_ok=True)
@@ -50,13 +50,8 @@ async def _run(
     start: str,
     given: str,
 ) -> None:
-    from unerring.processes.config import ClusterBounds
-    from unerring.runtime import timeline
-    from unerring.runtime.links import LinksConfig
-    from unerring.runtime.process_control import SUFFIX, control_of
-    from unerring.runtime.process_node import RunningNode
-    from unerring.runtime.reports import Reports
-    from unerring.runtime.services import HttpService
+    from unerring.processes import ClusterBounds
+    from unerring.runtime import SUFFIX, HttpService, LinksConfig, Reports, RunningNode, control_of, timeline
 
     def happens(report: Report) -> None:
         word = timeline.REPORTED.get(report.what)

@@ -13,8 +13,8 @@ import typer
 from unerring.model import CallerError, NetworkError, ProcessError
 
 if TYPE_CHECKING:
-    from unerring.app.process_audit import ProcessVerdict
-    from unerring.runtime.process_control import Command
+    from unerring.app import ProcessVerdict
+    from unerring.runtime import Command
 
 app = typer.Typer(
     add_completion=False,
@@ -132,8 +132,7 @@ def export(
     data: Data = HERE, to: Annotated[Path, typer.Option(help="The folder of the event log.")] = HERE / "log"
 ) -> None:
     """Append what ended instances did to stream ProcessActions of an event log, each instance once."""
-    from unerring.app.process_export import ENDED
-    from unerring.app.process_export import export as append
+    from unerring.app import ENDED, export as append
     from unerring.log import EventLog
 
     over = [told["instance"] for told in _merged(data) if told["status"] in ENDED]
@@ -271,11 +270,9 @@ def audit(
 
 def judge(data: Path, addresses: Sequence[str], journals: Sequence[str], also: Sequence[Path] = ()) -> ProcessVerdict:
     """The verdict on the process nodes of a folder, which it keeps."""
-    from unerring.app.learned import kept_in, priced
-    from unerring.app.process_audit import audit_processes
-    from unerring.app.verdicts import keep_processes
+    from unerring.app import audit_processes, keep_processes, kept_in, priced
     from unerring.cli._address import versions_at
-    from unerring.runtime.process_cluster import addresses_in
+    from unerring.runtime import addresses_in
 
     data = _nodes_in(data)
     named = addresses or addresses_in(data)
@@ -313,8 +310,8 @@ def show_verdict(verdict: ProcessVerdict) -> None:
 
 def _nodes_in(data: Path) -> Path:
     """An app's nodes are in a folder of their own inside the run's."""
-    from unerring.app.acting import PROCESSES
-    from unerring.runtime.process_cluster import addresses_in
+    from unerring.app import PROCESSES
+    from unerring.runtime import addresses_in
 
     inner = data / PROCESSES
     return inner if addresses_in(inner) and not addresses_in(data) else data
@@ -322,15 +319,15 @@ def _nodes_in(data: Path) -> Path:
 
 def _answers(data: Path, do: str, **command: Any) -> Iterator[Any]:
     """From each node of the folder: what it answered, or the error."""
-    from unerring.runtime.process_control import Command, ask, sockets
+    from unerring.runtime import Command, ask_node, node_sockets
 
     wanted: Command = Command(do, **command)
-    found = sockets(_nodes_in(data))
+    found = node_sockets(_nodes_in(data))
     if not found:
         raise CallerError(f"no node runs in {data}; start some with 'unerring run' or 'unerring node', or give --data")
     for path in found:
         try:
-            yield ask(path, wanted)
+            yield ask_node(path, wanted)
         except (NetworkError, ProcessError, CallerError) as error:
             yield error
 

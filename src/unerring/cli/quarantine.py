@@ -14,7 +14,7 @@ import typer
 from unerring.model import CallerError
 
 if TYPE_CHECKING:
-    from unerring.log.returning import Held, Returned
+    from unerring.log import Held, Returned
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -76,9 +76,7 @@ def replay(
 
     Exit code 0: all events are back. 1: some stayed. 2: nothing could be done.
     """
-    from unerring.log import EventLog
-    from unerring.log.returning import STAYS, Returned, Stayed, bring_back
-    from unerring.log.times import Times
+    from unerring.log import STAYS, EventLog, Returned, Stayed, Times, bring_back
 
     Times("time", zone=zone)  # a sentence, if there is no such zone
     log = EventLog(run / "log")
@@ -109,9 +107,8 @@ def _tell(done: Returned, as_json: bool) -> None:
 
 
 def _held(run: Path, streams: list[str] | None, reasons: list[str] | None) -> Iterator[Held]:
-    from unerring.app.folder import check_run
-    from unerring.log import EventLog
-    from unerring.log.returning import held
+    from unerring.app import check_run
+    from unerring.log import EventLog, held
 
     check_run(run)
     log = EventLog(run / "log")
@@ -123,7 +120,7 @@ def _held(run: Path, streams: list[str] | None, reasons: list[str] | None) -> It
 
 
 def _read(path: Path, streams: list[str] | None, reasons: list[str] | None) -> Iterator[Held]:
-    from unerring.log.returning import Held
+    from unerring.log import Held
 
     wanted = _reasons(reasons)
     try:

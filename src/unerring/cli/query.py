@@ -16,7 +16,7 @@ import typer
 from unerring.model import CallerError
 
 if TYPE_CHECKING:
-    from unerring.app.duckdb_tables import DuckTables
+    from unerring.app import DuckTables
 
 
 class Engine(StrEnum):
@@ -61,9 +61,9 @@ def command(
     everything, kernel is the matcher of streams (compiled where it can be), oracle is the definition, and slow; with
     spark the statement runs on Spark.
     """
-    from unerring.app.duckdb_tables import DuckTables
+    from unerring.app import DuckTables
     from unerring.log import local_folder
-    from unerring.matching.tables import TableMatcher
+    from unerring.matching import TableMatcher
 
     text = _from_stdin() if sql == "-" else sql
     schemas = {name: _columns(name, columns) for name, columns in map(_assignment, schema or [])}
@@ -89,7 +89,7 @@ def command(
 
 
 def _from_stdin() -> str:
-    from unerring.sql.limits import SIZE_MAX
+    from unerring.sql import SIZE_MAX
 
     data = sys.stdin.buffer.read(4 * SIZE_MAX + 1)  # more cannot be a statement
     # A byte that is no UTF-8 is kept as it is in an argument: who reads the statement says where it stands.
@@ -98,13 +98,12 @@ def _from_stdin() -> str:
 
 def _on_spark(tables: DuckTables, names: list[str], text: str, steps_max: int | None) -> list[dict[str, Any]]:
     """The same statement on a Spark session of its own; Spark SQL runs what stands around MATCH_RECOGNIZE."""
-    from unerring.pipeline.session import SparkConfig, session
-    from unerring.pipeline.sql_tables import SparkTables
+    from unerring.pipeline import SparkConfig, SparkTables, spark_session
 
     with tempfile.TemporaryDirectory(prefix="unerring-") as folder:
         # A task a core: a table that fits into this process is not spread over the default 200.
         few = (("spark.sql.shuffle.partitions", str(os.cpu_count() or 1)),)
-        with session(SparkConfig(log=str(Path(folder) / "spark.log"), more=few), "unerring query") as spark:
+        with spark_session(SparkConfig(log=str(Path(folder) / "spark.log"), more=few), "unerring query") as spark:
             for name in names:
                 spark.createDataFrame(tables.table(name)).createOrReplaceTempView(name)
             return SparkTables(spark, steps_max).rows(text)
@@ -112,7 +111,7 @@ def _on_spark(tables: DuckTables, names: list[str], text: str, steps_max: int | 
 
 def _explain(tables: DuckTables, text: str, as_json: bool) -> None:
     """What `unerring explain` says of a rule, for the plan of each MATCH_RECOGNIZE; the statement is run for it."""
-    from unerring.matching.explain import describe, printed
+    from unerring.matching import describe, printed
 
     described = [describe(found.batch_plan()) for found in tables.recognised(text)[1]]
     for one in described:

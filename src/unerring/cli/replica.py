@@ -41,6 +41,6 @@ def evict(replica: Replica, data: Data = FOLDER) -> None:
 
 
 def _ask(data: Path, command: str, subject: str) -> None:
-    from unerring.runtime.live.supervisor import ask
+    from unerring.runtime import ask_supervisor
 
-    typer.echo(ask(data / "live", command, subject))
+    typer.echo(ask_supervisor(data / "live", command, subject))

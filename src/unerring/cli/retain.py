@@ -27,13 +27,10 @@ def command(
     """
     from rich.console import Console
 
-    from unerring.app.application import load
-    from unerring.app.folder import address_in, check_run
-    from unerring.app.live_needs import needed_after
-    from unerring.audit.moments import moment
+    from unerring.app import address_in, check_run, load, needed_after
+    from unerring.audit import moment
     from unerring.cli._times import time_us
-    from unerring.pipeline.retention import retain
-    from unerring.pipeline.session import SparkConfig, session
+    from unerring.pipeline import SparkConfig, retain, spark_session
 
     check_run(run)
     needed = needed_after(run)
@@ -42,7 +39,7 @@ def command(
     config = SparkConfig(master=master, memory=memory, log=str(run / "retain.log"))
     with (
         Console(stderr=True).status("starting Spark; a savepoint is made first"),
-        session(config, f"retain {loaded.name}") as spark,
+        spark_session(config, f"retain {loaded.name}") as spark,
     ):
         removed = retain(spark, loaded.levels(run), before_us, needed)
     if as_json:

@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unerring.cli._address import load as find
-from unerring.cli._address import pairs
+from unerring.cli._address import load as find, pairs
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from unerring.app.live_engine import LiveEngine
-    from unerring.app.options import RunOptions
-    from unerring.app.run import Run
-    from unerring.app.spark_engine import LevelView, SparkEngine
+    from unerring.app import LevelView, LiveEngine, Run, RunOptions, SparkEngine
 
 CHECKS_PER_LINE = 20
 
@@ -77,11 +73,7 @@ def command(
         _run_nodes(app, 1 if f is None else f, certificates, pairs(service), data, console, costs)
         return
 
-    from unerring.app import load
-    from unerring.app.feeds import check_channels
-    from unerring.app.folder import remember
-    from unerring.app.options import RunOptions
-    from unerring.app.run import run_of
+    from unerring.app import RunOptions, check_channels, load, remember, run_of
 
     options = RunOptions(
         engine=engine,
@@ -112,9 +104,7 @@ def _run(
     run: Run[SparkEngine] | Run[LiveEngine], options: RunOptions, data: Path, metrics_port: int | None, console: Console
 ) -> None:
     """Until SIGINT or SIGTERM, or until a part of it cannot go on."""
-    from unerring.app.metrics import serve
-    from unerring.app.spark_engine import SparkEngine
-    from unerring.app.status import StatusMetrics
+    from unerring.app import SparkEngine, StatusMetrics, serve
 
     metrics = StatusMetrics(data) if options.engine == "live" else run.metrics
     server = None if metrics_port is None else serve(metrics, metrics_port)
@@ -168,7 +158,7 @@ def _hear_no_more() -> None:
 
 
 def _is_process(address: str) -> bool:
-    from unerring.processes.build import Process
+    from unerring.processes import Process
 
     return isinstance(find(address), Process)
 
@@ -176,8 +166,8 @@ def _is_process(address: str) -> bool:
 def _run_nodes(
     address: str, f: int, tls: str, services: dict[str, str], data: Path, console: Console, costs: Path | None
 ) -> None:
-    from unerring.app.learned import costs_of_run
-    from unerring.runtime.process_cluster import ClusterShape, NodeCluster
+    from unerring.app import costs_of_run
+    from unerring.runtime import ClusterShape, NodeCluster
 
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -196,7 +186,7 @@ def _run_nodes(
 def _watch(run: Run[SparkEngine] | Run[LiveEngine], console: Console, stopping: threading.Event) -> None:
     from rich.live import Live
 
-    from unerring.app.run import CHECK_S
+    from unerring.app import CHECK_S
 
     views = getattr(run.engine, "views", [])
     if not views or not console.is_terminal:
@@ -212,7 +202,7 @@ def _watch_in_lines(
     run: Run[SparkEngine] | Run[LiveEngine], views: list[LevelView], console: Console, stopping: threading.Event
 ) -> None:
     """For a log file: a line for each level that has moved on, every few seconds."""
-    from unerring.app.run import CHECK_S
+    from unerring.app import CHECK_S
 
     shown: dict[int, int | None] = {}
     checks = 0

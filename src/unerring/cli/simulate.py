@@ -24,9 +24,21 @@ from rich.progress import (
 )
 
 from unerring.model import SECOND_US, CallerError
-from unerring.simulation.scenario import Outcome, Scenario, find, run, schedule_of
-from unerring.simulation.shrink import RUNS_MAX, decode_schedule, encode_schedule, shrink
-from unerring.simulation.sweep import Catch, Tally, catch_mutants, sweep
+from unerring.simulation import (
+    RUNS_MAX,
+    Catch,
+    Outcome,
+    Scenario,
+    Tally,
+    catch_mutants,
+    decode_schedule,
+    encode_schedule,
+    find,
+    run,
+    schedule_of,
+    shrink,
+    sweep,
+)
 
 SHOWN_MAX = 3
 """Verdicts printed whole; of further failing seeds only the numbers."""

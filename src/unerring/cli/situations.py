@@ -28,8 +28,7 @@ def command(
 
     No reader's position changes, so you can call this at any time, also while the run is running.
     """
-    from unerring.app.folder import check_run
-    from unerring.app.found import Found
+    from unerring.app import Found, check_run
 
     check_run(run)
     found = Found(run, stream or ())
@@ -48,7 +47,7 @@ def command(
 def _print(event: Event, times: frozenset[str], as_json: bool) -> None:
     import msgspec
 
-    from unerring.app.why import told
+    from unerring.app import told
 
     if as_json:
         sys.stdout.write(msgspec.json.encode(told(event)).decode() + "\n")

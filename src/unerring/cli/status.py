@@ -18,7 +18,7 @@ def command(
     and elections; the verdict. Of a run that has ended, what it left in its folder."""
     import msgspec
 
-    from unerring.app.status import RunStatus
+    from unerring.app import RunStatus
 
     told = RunStatus(run or data).look()
     if as_json:
@@ -26,7 +26,7 @@ def command(
         return
     from rich.console import Console
 
-    from unerring.dashboard.screen import screen
+    from unerring.dashboard import render_status
 
     console = Console()
-    console.print(screen(told, console.width))
+    console.print(render_status(told, console.width))

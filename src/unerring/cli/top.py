@@ -20,19 +20,19 @@ def command(
     from rich.console import Console
     from rich.live import Live
 
-    from unerring.app.status import RunStatus
-    from unerring.dashboard.screen import screen
+    from unerring.app import RunStatus
+    from unerring.dashboard import render_status
 
     console = Console()
     status = RunStatus(run)
     if once or not console.is_terminal:
-        console.print(screen(status.look(), console.width))
+        console.print(render_status(status.look(), console.width))
         return
     pause = threading.Event()
     try:
-        now = screen(status.look(), console.width, console.height)
+        now = render_status(status.look(), console.width, console.height)
         with Live(now, console=console, screen=True, auto_refresh=False) as live:
             while not pause.wait(LOOK_S):
-                live.update(screen(status.look(), console.width, console.height), refresh=True)
+                live.update(render_status(status.look(), console.width, console.height), refresh=True)
     except KeyboardInterrupt:
-        console.print(screen(status.look(), console.width))
+        console.print(render_status(status.look(), console.width))

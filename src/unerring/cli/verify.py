@@ -21,8 +21,7 @@ def command(
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
-    from unerring.app.folder import check_run
-    from unerring.app.verifying import verify
+    from unerring.app import check_run, verify
 
     check_run(run)
     columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())

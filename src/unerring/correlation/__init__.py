@@ -12,25 +12,98 @@
 | replica, source, application | the machines |
 """
 
-from unerring.correlation.application import Application
+from unerring.correlation.application import Application, committed, numbered, position_of
 from unerring.correlation.config import CorrelationConfig
 from unerring.correlation.engine import Engine, Fed, HandOver, Hosting
-from unerring.correlation.membership import Membership
+from unerring.correlation.incoming import Incoming, Taken, Verdict
+from unerring.correlation.intake import Intake
+from unerring.correlation.join import Join
+from unerring.correlation.membership import KEY, Membership
+from unerring.correlation.messages import (
+    ENGINE,
+    MEMBERSHIP,
+    OPERATOR,
+    SEALER,
+    STORE,
+    Ack,
+    AskAcks,
+    Batch,
+    Candidate,
+    Elected,
+    Evict,
+    Forget,
+    Gossip,
+    LeaderDead,
+    Produced,
+    Publish,
+    Receipt,
+    RecordIs,
+    Resume,
+    Vote,
+    codec,
+    is_keeper,
+)
+from unerring.correlation.outgoing import Outgoing, StreamPosition
+from unerring.correlation.queue import Queue
+from unerring.correlation.record import Member, Record, Standing, node_of
 from unerring.correlation.replica import Replica
-from unerring.correlation.source import Source
+from unerring.correlation.snapshot import Snapshot
+from unerring.correlation.source import PRODUCER, Source, kept_key, needs_after
 from unerring.correlation.topology import NodeSpec, Role, Topology
 
 __all__ = [
+    "ENGINE",
+    "KEY",
+    "MEMBERSHIP",
+    "OPERATOR",
+    "PRODUCER",
+    "SEALER",
+    "STORE",
+    "Ack",
     "Application",
+    "AskAcks",
+    "Batch",
+    "Candidate",
     "CorrelationConfig",
+    "Elected",
     "Engine",
+    "Evict",
     "Fed",
+    "Forget",
+    "Gossip",
     "HandOver",
     "Hosting",
+    "Incoming",
+    "Intake",
+    "Join",
+    "LeaderDead",
+    "Member",
     "Membership",
     "NodeSpec",
+    "Outgoing",
+    "Produced",
+    "Publish",
+    "Queue",
+    "Receipt",
+    "Record",
+    "RecordIs",
     "Replica",
+    "Resume",
     "Role",
+    "Snapshot",
     "Source",
+    "Standing",
+    "StreamPosition",
+    "Taken",
     "Topology",
+    "Verdict",
+    "Vote",
+    "codec",
+    "committed",
+    "is_keeper",
+    "kept_key",
+    "needs_after",
+    "node_of",
+    "numbered",
+    "position_of",
 ]

@@ -12,8 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from unerring.matching import matcher as rules
-from unerring.matching.outputs import Row, number
+from unerring.matching import Row, matcher as rules, number
 from unerring.model import Event, Stamp, StreamSchema
 
 

@@ -16,7 +16,7 @@ from unerring.correlation.messages import Ack, Batch, Ping, Pong, Resume
 from unerring.correlation.record import EMPTY, Record
 from unerring.correlation.shapes import Shapes
 from unerring.correlation.topology import Topology
-from unerring.matching.outputs import Row
+from unerring.matching import Row
 from unerring.model import Address, Effects, Report, Send
 
 NEVER = -(1 << 62)

@@ -28,7 +28,7 @@ AHEAD_MAX: Final = 64
 be further: what it is pinned for would never be superseded."""
 
 
-class Taken(msgspec.Struct, frozen=True):
+class StreamPosition(msgspec.Struct, frozen=True):
     """What a machine tells whoever feeds it: it has the stream up to here, and room for what follows."""
 
     stream: str
@@ -137,7 +137,7 @@ class Outgoing:
         for stream, queue in self.queues.items():
             if self._taken.get(stream) != (queue.last, queue.watermark):
                 self._taken[stream] = queue.last, queue.watermark
-                effects.append(Deliver(Taken(stream, queue.last, queue.count, queue.watermark)))
+                effects.append(Deliver(StreamPosition(stream, queue.last, queue.count, queue.watermark)))
         return effects
 
     @property

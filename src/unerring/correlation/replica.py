@@ -59,7 +59,7 @@ from unerring.correlation.messages import (
 from unerring.correlation.outgoing import Outgoing
 from unerring.correlation.record import EMPTY, Record, Standing, node_of
 from unerring.correlation.topology import Topology
-from unerring.matching.merge import Merge
+from unerring.matching import Merge
 from unerring.model import (
     Address,
     Connected,

@@ -16,7 +16,7 @@ from unerring.correlation.incoming import Incoming
 from unerring.correlation.intake import Intake
 from unerring.correlation.messages import Receipt, SnapshotPart
 from unerring.correlation.outgoing import Outgoing
-from unerring.matching.merge import Merge, MergeState
+from unerring.matching import Merge, MergeState
 from unerring.model import Event, FrameError, ProtocolError, Stamp
 
 

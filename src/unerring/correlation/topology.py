@@ -8,7 +8,7 @@ import msgspec
 
 from unerring.correlation.record import Member, Record, Standing
 from unerring.model import ClusterConfig, ConfigError, RuleError, StreamSchema
-from unerring.rules.tree import levels_of
+from unerring.rules import levels_of
 
 
 class Role(StrEnum):

@@ -1,5 +1,5 @@
 """The web page of a run and its API: what it shows is the status document, pushed as it changes."""
 
-from unerring.dashboard.server import Dashboard
+from unerring.lazy import attach
 
-__all__ = ["Dashboard"]
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

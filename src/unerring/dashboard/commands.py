@@ -7,11 +7,9 @@ import signal
 from pathlib import Path
 from typing import Final
 
-from unerring.app.status import RunStatus
+from unerring.app import RunStatus
 from unerring.model import CallerError
-from unerring.runtime import timeline
-from unerring.runtime.os_processes import find
-from unerring.runtime.timeline import What
+from unerring.runtime import What, find, timeline
 
 VERBS: Final = {"kill": (signal.SIGKILL, What.KILLED), "restart": (signal.SIGTERM, What.KILLED)}
 SAID: Final = {

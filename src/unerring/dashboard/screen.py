@@ -33,7 +33,7 @@ _WELL: Final = ("running", "member", "ended", "elsewhere")
 Cells = Callable[[dict[str, Any], int], list[RenderableType]]
 
 
-def screen(told: dict[str, Any], width: int = 80, height: int | None = None) -> RenderableType:
+def render_status(told: dict[str, Any], width: int = 80, height: int | None = None) -> RenderableType:
     """All sections that have something to say; with `height`, in so many lines."""
     over = told["run"]["state"] == "ended"
     head, promises = _head(told, width), _promises(told, over)

@@ -18,10 +18,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from unerring.app.status import RunStatus
-from unerring.app.status.prometheus import prometheus
-from unerring.app.verdicts import PAGE
-from unerring.app.why import Why, latest, told
+from unerring.app import PAGE, RunStatus, Why, latest, prometheus, told
 from unerring.dashboard import commands
 from unerring.dashboard.watch import Watch
 from unerring.model import TIME_MAX, TIME_MIN, CallerError, Stamp, UnerringError

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from unerring.app.why import told
+from unerring.app import told
 from unerring.log import Chain
 from unerring.model import TIME_MAX
 
 if TYPE_CHECKING:
-    from unerring.app.status.streams import Streams
+    from unerring.app import Streams
 
 SHOWN_MAX: Final = 60
 """Of what is new at one look, so many are shown."""
@@ -43,7 +43,7 @@ class Tail:
 
 
 def _last(chain: Chain, tables: list[Any], count: int) -> list[dict[str, Any]]:
-    from unerring.log.tables import events_of
+    from unerring.log import events_of
 
     found: list[dict[str, Any]] = []
     for table in reversed(tables):

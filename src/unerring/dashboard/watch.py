@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from unerring.app.status import RunStatus
+from unerring.app import RunStatus
 from unerring.dashboard.tail import Tail
 from unerring.model import UnerringError
 

@@ -5,6 +5,6 @@ no figure stands for a system that was wrong. `unerring.evaluation.sweeps` runs 
 `summary` and `claims` say what came out.
 """
 
-from unerring.evaluation.grids import EXPERIMENTS, Experiment, Measured, experiment, run_one
+from unerring.lazy import attach
 
-__all__ = ["EXPERIMENTS", "Experiment", "Measured", "experiment", "run_one"]
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -18,12 +18,21 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.channels import Consumer, ConsumerConfig, Frames, Loss, Producer, ProducerConfig, Start
-from unerring.channels.messages import Ack, Heartbeat, Nack
+from unerring.channels import (
+    Ack,
+    Consumer,
+    ConsumerConfig,
+    Frames,
+    Heartbeat,
+    Loss,
+    Nack,
+    Producer,
+    ProducerConfig,
+    Start,
+)
 from unerring.evaluation.metering import MeteredWorld
 from unerring.model import MILLISECOND_US, SECOND_US, Entropy
-from unerring.simulation.network import LinkSpec
-from unerring.simulation.transport import Bounds
+from unerring.simulation import Bounds, LinkSpec
 
 BURSTS: Final = 10
 PER_BURST: Final = 100

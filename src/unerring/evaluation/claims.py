@@ -23,7 +23,7 @@ class Claim(msgspec.Struct, frozen=True):
     """None: the sweep has no points for it."""
 
 
-def claims(summary: Summary) -> list[Claim]:
+def claims_of(summary: Summary) -> list[Claim]:
     """All that the sweep's paper says."""
     said = {"correlation": _correlation, "processes": _processes, "channels": _channels}[summary.experiment.name]
     return list(said(summary))

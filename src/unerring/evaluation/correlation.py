@@ -14,32 +14,38 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.audit.reference import Stage, perfect_run
-from unerring.audit.strong_reliability import check_strong_reliability
-from unerring.correlation import Application, CorrelationConfig, Membership, NodeSpec, Replica, Role, Source, Topology
-from unerring.correlation.application import committed
-from unerring.correlation.incoming import Incoming, Taken, Verdict
-from unerring.correlation.intake import Intake
-from unerring.correlation.messages import (
+from unerring.audit import Stage, check_strong_reliability, perfect_run
+from unerring.correlation import (
     MEMBERSHIP,
     Ack,
+    Application,
     AskAcks,
     Batch,
     Candidate,
+    CorrelationConfig,
     Elected,
     Gossip,
+    Incoming,
+    Intake,
     LeaderDead,
+    Membership,
+    NodeSpec,
+    Outgoing,
     Receipt,
+    Replica,
     Resume,
+    Role,
+    Source,
+    Taken,
+    Topology,
+    Verdict,
     Vote,
+    committed,
 )
-from unerring.correlation.outgoing import Outgoing
 from unerring.evaluation.factory import STEPS, TIERS, engine_of, events_of, factory, primary_events
 from unerring.evaluation.metering import MeteredWorld
 from unerring.model import MILLISECOND_US, SECOND_US, TIME_MAX, Effects, Entropy, Event
-from unerring.simulation.network import LinkSpec
-from unerring.simulation.node import State
-from unerring.simulation.transport import Bounds
+from unerring.simulation import Bounds, LinkSpec, State
 
 STEP_US: Final = 200 * MILLISECOND_US
 BEGIN_US: Final = SECOND_US

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from unerring.correlation import Fed, NodeSpec, Role, Topology
-from unerring.matching.outputs import Row
+from unerring.matching import Row
 from unerring.model import Column, ColumnType, Event, Stamp, StreamSchema
 
 TIERS: Final = (1, 4, 10, 20)

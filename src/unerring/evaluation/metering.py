@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from unerring.simulation.network import Link, LinkSpec
-from unerring.simulation.transport import Bounds
-from unerring.simulation.world import World
+from unerring.simulation import Bounds, Link, LinkSpec, World
 
 Occupancy = Callable[[Any], int]
 """How long a message keeps its sender's uplink busy, in microseconds: the next one leaves after it."""

@@ -10,17 +10,24 @@ from typing import Any, Final
 import msgspec
 
 from unerring.model import MILLISECOND_US, SECOND_US, Effects, Entropy, SetTimer
-from unerring.processes.build import Process
-from unerring.processes.config import ProcessesConfig
-from unerring.processes.election import Election
-from unerring.processes.graph import Edge, Graph, Kind, Retry, Service, Variable, Vertex
-from unerring.processes.messages import Replicate, Vote
-from unerring.processes.replica import Replica
-from unerring.processes.replication import Replication
-from unerring.processes.watch import Watch
-from unerring.simulation.disk import DiskSpec
-from unerring.simulation.network import LinkSpec
-from unerring.simulation.process_parts import SimService, Temper
+from unerring.processes import (
+    Edge,
+    Election,
+    Graph,
+    Kind,
+    Process,
+    ProcessesConfig,
+    Replica,
+    Replicate,
+    Replication,
+    Retry,
+    Service,
+    Variable,
+    Vertex,
+    Vote,
+    Watch,
+)
+from unerring.simulation import DiskSpec, LinkSpec, SimService, Temper
 
 DEVIATION_MS: Final = 500
 """Of an action's execution time."""

@@ -23,15 +23,23 @@ from unerring.audit import Acted, Model, check_one_copy
 from unerring.evaluation.metering import MeteredWorld
 from unerring.evaluation.process_bed import NETWORKS, VERDICT, TimedService, Timing, random_actions, sequence
 from unerring.model import MILLISECOND_US, SECOND_US, CallerError, Entropy
-from unerring.processes.config import ClusterBounds
-from unerring.processes.context import replica_set
-from unerring.processes.graph import Vertex
-from unerring.processes.grouping import Grouping, may_be_active
-from unerring.processes.messages import CANCEL, Mail, Post, Replicate, Start, Status
-from unerring.processes.node import ProcessNode
-from unerring.processes.partition import best_ends
-from unerring.processes.replica import Ended
-from unerring.simulation.transport import Bounds
+from unerring.processes import (
+    CANCEL,
+    ClusterBounds,
+    Ended,
+    Grouping,
+    Mail,
+    Post,
+    ProcessNode,
+    Replicate,
+    Start,
+    Status,
+    Vertex,
+    best_ends,
+    may_be_active,
+    replica_set,
+)
+from unerring.simulation import Bounds
 
 RECOVERY_MEAN_US: Final = 10 * SECOND_US
 MASTER_DOWN_US: Final = 3 * SECOND_US

@@ -19,7 +19,7 @@ import msgspec
 import unerring
 from unerring.evaluation.grids import Measured, experiment, run_one
 from unerring.model import CallerError, WorldError
-from unerring.pipeline.session import sentence_of
+from unerring.pipeline import sentence_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,40 +1,68 @@
 """The event log: streams as contiguous chains of sealed segments; quarantine; positions; files brought in."""
 
 from unerring.log.buckets import bucket_of, buckets_of
-from unerring.log.chain import Base, Chain, Sealed, Span
+from unerring.log.chain import BASE, REACHED, SEGMENTS, Base, Chain, Sealed, Span
 from unerring.log.eventlog import BUCKETS, EventLog
+from unerring.log.files import guess_schema
 from unerring.log.ingest import IngestConfig, Ingested, ingest
 from unerring.log.positions import Positions
-from unerring.log.quarantine import BadEvent, Quarantine, Reason
-from unerring.log.resets import Resets
-from unerring.log.segments import Footer, arrow_schema, with_origin
+from unerring.log.quarantine import QUARANTINE, BadEvent, Quarantine, Reason, share_text
+from unerring.log.resets import Mark, Resets
+from unerring.log.returning import STAYS, Held, Returned, Stayed, bring_back, held
+from unerring.log.rows import time_of
+from unerring.log.sealing import agree_on, seal_interval
+from unerring.log.segments import Footer, Segment, arrow_schema, encode_segment, segment_name, with_origin
 from unerring.log.store import LocalStore, MemoryStore, Store, local_folder
+from unerring.log.tables import events_of, table_of
+from unerring.log.times import Times
 from unerring.log.writer import LogWriter, WriterConfig
 
 __all__ = [
+    "BASE",
     "BUCKETS",
+    "QUARANTINE",
+    "REACHED",
+    "SEGMENTS",
+    "STAYS",
     "BadEvent",
     "Base",
     "Chain",
     "EventLog",
     "Footer",
+    "Held",
     "IngestConfig",
     "Ingested",
     "LocalStore",
     "LogWriter",
+    "Mark",
     "MemoryStore",
     "Positions",
     "Quarantine",
     "Reason",
     "Resets",
+    "Returned",
     "Sealed",
+    "Segment",
     "Span",
+    "Stayed",
     "Store",
+    "Times",
     "WriterConfig",
+    "agree_on",
     "arrow_schema",
+    "bring_back",
     "bucket_of",
     "buckets_of",
+    "encode_segment",
+    "events_of",
+    "guess_schema",
+    "held",
     "ingest",
     "local_folder",
+    "seal_interval",
+    "segment_name",
+    "share_text",
+    "table_of",
+    "time_of",
     "with_origin",
 ]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from unerring.matching.interpreter import Interpreter
 from unerring.matching.matcher import Matcher
-from unerring.rules.plan import OperatorPlan, Plan
+from unerring.rules import OperatorPlan, Plan
 
 
 def why_interpreted(plan: Plan) -> str | None:

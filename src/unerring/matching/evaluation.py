@@ -21,8 +21,7 @@ from typing import Any, Final, Protocol
 
 from unerring.matching.outputs import canonical_key
 from unerring.model import ColumnType, Event, Key, RuleError, SchemaError, Value, to_datetime, to_time_us
-from unerring.rules import expressions as ex
-from unerring.rules.functions import AGGREGATES, FUNCTIONS, INT_MAX, INT_MIN, fit
+from unerring.rules import AGGREGATES, FUNCTIONS, INT_MAX, INT_MIN, expressions as ex, fit
 
 
 class NotYet(Exception):

@@ -7,11 +7,15 @@ from typing import Any, Final
 from unerring.matching.choice import compilation_fault, why_interpreted
 from unerring.matching.interpreter.matching import PatternRules
 from unerring.model import ColumnType
-from unerring.rules import expressions as ex
-from unerring.rules import patterns as pt
-from unerring.rules import plan as pl
-from unerring.rules.checks import trailing_absences, unbounded_reason
-from unerring.rules.reading import of_row_alone, walk
+from unerring.rules import (
+    expressions as ex,
+    of_row_alone,
+    patterns as pt,
+    plan as pl,
+    trailing_absences,
+    unbounded_reason,
+    walk,
+)
 
 TIMES_COMPILED: Final = {"pattern": 300, "window": 80, "join": 200}
 """How many times the CPU time of the compiled kernel the interpreter takes for an event of such a rule, rounded: the

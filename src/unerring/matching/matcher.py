@@ -15,7 +15,7 @@ from unerring.matching.evaluation import Prepared, prepare
 from unerring.matching.outputs import Output, Row, canonical_key
 from unerring.matching.scopes import RowScope
 from unerring.model import Event, Key, RuleError, StreamSchema
-from unerring.rules.plan import Input, Plan
+from unerring.rules import Input, Plan
 
 
 class Quarantined(msgspec.Struct, frozen=True):

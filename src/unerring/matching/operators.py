@@ -12,8 +12,7 @@ from typing import Any, Final
 from unerring.matching.matcher import Quarantined
 from unerring.matching.outputs import RANK_DEADLINE, Output, Row
 from unerring.model import TIME_MAX, Event, Key, RuleError, Stamp, UnerringError
-from unerring.rules.operators import Operator, Payload
-from unerring.rules.plan import OperatorPlan
+from unerring.rules import Operator, OperatorPlan, Payload
 
 JOURNAL_MAX: Final = 64
 """After a poison event an instance is rebuilt from a snapshot at most this many inputs old."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from unerring.matching.evaluation import NotYet
 from unerring.model import Event, Key
-from unerring.rules.expressions import At, Which
+from unerring.rules import At, Which
 
 Bound = tuple[int, str]
 """A row's index and the variable it is bound to."""

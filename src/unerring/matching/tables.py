@@ -8,7 +8,7 @@ from typing import Any
 
 from unerring.matching.outputs import Output, Row, merge_order
 from unerring.model import TIME_MAX, Event, RuleError
-from unerring.rules.plan import PatternPlan
+from unerring.rules import PatternPlan
 
 
 class TableMatcher(StrEnum):

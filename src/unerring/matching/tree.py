@@ -11,9 +11,7 @@ from unerring.matching.matcher import Matcher, Quarantined, schemas_of
 from unerring.matching.merge import ROWS_MAX, Merge, MergeState
 from unerring.matching.outputs import number
 from unerring.model import TIME_MAX, Event, Stamp
-from unerring.rules.api import Rule
-from unerring.rules.plan import Plan
-from unerring.rules.tree import part_of, plans_of, ranks_of, sources_of, takers_of
+from unerring.rules import Plan, Rule, part_of, plans_of, ranks_of, sources_of, takers_of
 
 
 class TreeState(msgspec.Struct, frozen=True, array_like=True):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from unerring.rules.expressions import KeyValue, WindowBound
-from unerring.rules.plan import WindowPlan
-from unerring.rules.reading import walk
+from unerring.rules import KeyValue, WindowBound, WindowPlan, walk
 
 
 def watched(plan: WindowPlan) -> tuple[str, ...]:

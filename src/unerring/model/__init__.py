@@ -52,7 +52,7 @@ from unerring.model.errors import (
 from unerring.model.events import Event, Key, Value
 from unerring.model.ports import Entropy, Inlet, Machine, Outlet, Receive, StableStorage
 from unerring.model.renamed import renamed, renamed_keywords
-from unerring.model.schema import Column, ColumnType, StreamSchema, event_of, schema_of, stream
+from unerring.model.schema import RESERVED, Column, ColumnType, StreamSchema, event_of, refer_with, schema_of, stream
 from unerring.model.stamps import (
     BEFORE_ALL,
     MILLISECOND_US,
@@ -70,6 +70,7 @@ __all__ = [
     "BEFORE_ALL",
     "DIGEST_HEX",
     "MILLISECOND_US",
+    "RESERVED",
     "SECOND_US",
     "TIME_MAX",
     "TIME_MIN",
@@ -131,6 +132,7 @@ __all__ = [
     "protect",
     "protect_json",
     "protect_line",
+    "refer_with",
     "renamed",
     "renamed_keywords",
     "schema_of",

@@ -12,17 +12,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from unerring.audit.comparison import Stretch, compare, missing
-from unerring.audit.evidence import making, unmaking
-from unerring.audit.intake import Incarnation, Intake, Range, check_intake
-from unerring.audit.moments import moment
-from unerring.audit.report import RuleVerdict, Witness
-from unerring.audit.strong_reliability import COMPLETENESS, FALSE_POSITIVE
-from unerring.audit.verdict import Violation
-from unerring.log import BadEvent, Chain, EventLog, Quarantine, Resets, Span
-from unerring.log.chain import SEGMENTS
-from unerring.log.resets import Mark
-from unerring.log.segments import Segment, segment_name
+from unerring.audit import (
+    COMPLETENESS,
+    FALSE_POSITIVE,
+    Incarnation,
+    Intake,
+    Range,
+    RuleVerdict,
+    Stretch,
+    Violation,
+    Witness,
+    check_intake,
+    compare,
+    making,
+    missing,
+    moment,
+    unmaking,
+)
+from unerring.log import SEGMENTS, BadEvent, Chain, EventLog, Mark, Quarantine, Resets, Segment, Span, segment_name
 from unerring.model import TIME_MAX, LogError, Stamp
 from unerring.pipeline.history import rows_before
 from unerring.pipeline.level import Level

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from unerring.log import Chain
 from unerring.model import TIME_MAX
 from unerring.pipeline import savepoints
-from unerring.pipeline.detect import Sealed, numbered_by_stream, output_chains, seal_outputs
 from unerring.pipeline.intervals import Bounds, next_end, read_spans, spans_of
 from unerring.pipeline.level import Level
 from unerring.pipeline.staging import stage
+from unerring.pipeline.streaming import Sealed, numbered_by_stream, output_chains, seal_outputs
 from unerring.pipeline.versions import end_of, enter
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unerring.matching.kernel import Columns, Kernel, Numbers, OutputColumns, Texts
-from unerring.matching.kernel.columns import Column
+from unerring.matching import Column, Columns, Kernel, Numbers, OutputColumns, Texts
 from unerring.model import ColumnType, Event, StreamSchema
 from unerring.pipeline.feeding import columns_of, staged_schema
 

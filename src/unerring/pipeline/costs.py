@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.model import CallerError
-from unerring.processes.costs import STREAM, Cost
+from unerring.processes import STREAM, Cost
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,8 +49,7 @@ def _all() -> Any:
 
 def _quantile(weighed: DataFrame, of: str, q: float, called: str) -> DataFrame:
     """The least value that has at least a share q of the weight at or below it."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
+    from pyspark.sql import Window, functions as F
 
     mine = Window.partitionBy("process", "action")
     upto = mine.orderBy(of, "iid").rowsBetween(Window.unboundedPreceding, Window.currentRow)

@@ -7,13 +7,10 @@ from dataclasses import fields, is_dataclass
 from heapq import merge
 from typing import TYPE_CHECKING, Any, Protocol
 
-from unerring.log.tables import events_of
-from unerring.matching.matcher import Matcher
-from unerring.matching.outputs import Output, Row, merge_order
+from unerring.log import events_of
+from unerring.matching import Matcher, Output, Row, merge_order
 from unerring.model import ColumnType, Event, StreamSchema
-from unerring.rules import OperatorPlan, Plan
-from unerring.rules.expressions import Attribute
-from unerring.rules.plan import key_types
+from unerring.rules import Attribute, OperatorPlan, Plan, key_types
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,8 +40,7 @@ class Feed(Protocol):
 
 def feed_of(plan: Plan, ranks: dict[str, int]) -> Feed:
     """A fresh matcher for a plan, with its columns in and out."""
-    from unerring.matching.choice import matcher_for
-    from unerring.matching.kernel import Kernel
+    from unerring.matching import Kernel, matcher_for
     from unerring.pipeline.columns import ColumnFeed
 
     matcher = matcher_for(plan)

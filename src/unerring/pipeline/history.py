@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from unerring.audit.evidence import EVENTS_MAX
-from unerring.log import Chain
-from unerring.log.tables import events_of
-from unerring.matching.outputs import Row, merge_order
+from unerring.audit import EVENTS_MAX
+from unerring.log import Chain, events_of
+from unerring.matching import Row, merge_order
 from unerring.model import ColumnType, Event, StreamSchema
 from unerring.pipeline.level import Level
-from unerring.rules import JoinPlan, PatternPlan, Plan, WindowPlan
-from unerring.rules.plan import Session, Sliding, Trailing, Tumbling
+from unerring.rules import JoinPlan, PatternPlan, Plan, Session, Sliding, Trailing, Tumbling, WindowPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa

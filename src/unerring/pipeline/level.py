@@ -8,8 +8,7 @@ from pathlib import Path
 
 from unerring.log import Chain, EventLog
 from unerring.model import TIME_MIN, StreamSchema
-from unerring.rules import Plan
-from unerring.rules.tree import heights_of, part_of, ranks_of
+from unerring.rules import Plan, heights_of, part_of, ranks_of
 
 
 @dataclass(frozen=True, slots=True)

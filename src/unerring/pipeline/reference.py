@@ -14,16 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from unerring.audit.moments import moment
-from unerring.log import Base, Chain, Footer
-from unerring.log.chain import BASE, SEGMENTS
-from unerring.log.segments import segment_name
+from unerring.audit import moment
+from unerring.log import BASE, SEGMENTS, Base, Chain, Footer, segment_name
 from unerring.model import TIME_MIN, StreamSchema, protect_json
 from unerring.pipeline import savepoints
 from unerring.pipeline.batch import detect_batch, intervals
-from unerring.pipeline.detect import Sealed, output_chains
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level
+from unerring.pipeline.streaming import Sealed, output_chains
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -112,7 +112,7 @@ def start(config: SparkConfig, name: str = "unerring") -> SparkSession:
 
 
 @contextmanager
-def session(config: SparkConfig, name: str = "unerring") -> Iterator[SparkSession]:
+def spark_session(config: SparkConfig, name: str = "unerring") -> Iterator[SparkSession]:
     """A session for a while. One that this process had before stays."""
     joined = is_started()
     spark = start(config, name)

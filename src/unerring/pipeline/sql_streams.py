@@ -12,9 +12,7 @@ from unerring.model import RuleError
 from unerring.pipeline.carrying import uncarried
 from unerring.pipeline.sql_types import output_types
 from unerring.pipeline.streamed import Reading, run_plan
-from unerring.sql.arrow import is_list
-from unerring.sql.recognition import Recognition
-from unerring.sql.stream import check_streamable
+from unerring.sql import Recognition, check_streamable, is_list
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

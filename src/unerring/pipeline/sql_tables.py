@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from unerring.matching.tables import outputs_of
+from unerring.matching import outputs_of
 from unerring.model import ColumnType, RuleError
 from unerring.pipeline.carrying import quoted
 from unerring.pipeline.session import check_classic, sentence_of
 from unerring.pipeline.sql_streams import recognise_stream
 from unerring.pipeline.sql_types import output_types
 from unerring.pipeline.streamed import BUCKETS
-from unerring.sql.arrow import column_type, output_table, partitions_of
-from unerring.sql.recognition import PARTITION, Recognition
-from unerring.sql.statement import Rewriting
+from unerring.sql import PARTITION, Recognition, Rewriting, column_type, output_table, partitions_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

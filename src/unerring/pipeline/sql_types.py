@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from unerring.model import ColumnType
-from unerring.rules import expressions as ex
-from unerring.rules.reading import walk
-from unerring.sql.arrow import is_list
-from unerring.sql.recognition import Recognition
+from unerring.rules import expressions as ex, walk
+from unerring.sql import Recognition, is_list
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

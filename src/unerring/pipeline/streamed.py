@@ -17,8 +17,7 @@ import msgspec
 from unerring.model import MILLISECOND_US, TIME_MAX, TIME_MIN, Column, ColumnType, RuleError, protect, verified
 from unerring.pipeline.carrying import BUCKET, ORDINAL, TIME, as_log_rows, carried, carried_schema, quoted, split
 from unerring.pipeline.feeding import Feed, feed_of
-from unerring.rules import Plan
-from unerring.rules.plan import key_types
+from unerring.rules import Plan, key_types
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -54,3 +54,155 @@ For people
 
 spec/             the model of views, votes, naming, acceptance and compensation, for TLC
 """
+
+from unerring.processes.acceptor import Acceptor
+from unerring.processes.backups import Backups
+from unerring.processes.build import Process
+from unerring.processes.children import children_used
+from unerring.processes.commands import back, promised
+from unerring.processes.config import ClusterBounds, ProcessesConfig
+from unerring.processes.context import Context, replica_set
+from unerring.processes.costs import STREAM, Cost, ProcessAction, read_costs, with_costs
+from unerring.processes.drawing import draw
+from unerring.processes.election import Election
+from unerring.processes.execution import UNKEPT, Execution, values_of
+from unerring.processes.explain import explain, told
+from unerring.processes.graph import LOCAL, Edge, Graph, Kind, Retry, Service, Variable, Vertex
+from unerring.processes.grouping import Group, Grouping, group_at, may_be_active
+from unerring.processes.history import GIVEN, PAST, Pages, history_of
+from unerring.processes.inbox import Inbox
+from unerring.processes.master import Master
+from unerring.processes.messages import (
+    AGAIN,
+    CANCEL,
+    FINAL,
+    HOLD,
+    MOVE,
+    RESUME,
+    Accepted,
+    Answer,
+    AskMail,
+    BackupLog,
+    GroupLog,
+    Mail,
+    Post,
+    Publish,
+    Replicate,
+    Reply,
+    Request,
+    RequestView,
+    Start,
+    Started,
+    State,
+    Status,
+    Stored,
+    Vote,
+    codec,
+)
+from unerring.processes.moving import compared, difference_text, moved
+from unerring.processes.naming import Slot
+from unerring.processes.node import ProcessNode, family
+from unerring.processes.out import Out
+from unerring.processes.partition import best_ends
+from unerring.processes.planner import Planner
+from unerring.processes.recovery import Recovery
+from unerring.processes.replica import Ended, Replica, digest_of
+from unerring.processes.replication import Replication
+from unerring.processes.roster import HISTORY
+from unerring.processes.schedules import Schedule
+from unerring.processes.starts import check_message_id
+from unerring.processes.steering import Steering
+from unerring.processes.undo import UndoStep
+from unerring.processes.undoing import Undoing
+from unerring.processes.waits import key_of
+from unerring.processes.watch import Watch
+
+__all__ = [
+    "AGAIN",
+    "CANCEL",
+    "FINAL",
+    "GIVEN",
+    "HISTORY",
+    "HOLD",
+    "LOCAL",
+    "MOVE",
+    "PAST",
+    "RESUME",
+    "STREAM",
+    "UNKEPT",
+    "Accepted",
+    "Acceptor",
+    "Answer",
+    "AskMail",
+    "BackupLog",
+    "Backups",
+    "ClusterBounds",
+    "Context",
+    "Cost",
+    "Edge",
+    "Election",
+    "Ended",
+    "Execution",
+    "Graph",
+    "Group",
+    "GroupLog",
+    "Grouping",
+    "Inbox",
+    "Kind",
+    "Mail",
+    "Master",
+    "Out",
+    "Pages",
+    "Planner",
+    "Post",
+    "Process",
+    "ProcessAction",
+    "ProcessNode",
+    "ProcessesConfig",
+    "Publish",
+    "Recovery",
+    "Replica",
+    "Replicate",
+    "Replication",
+    "Reply",
+    "Request",
+    "RequestView",
+    "Retry",
+    "Schedule",
+    "Service",
+    "Slot",
+    "Start",
+    "Started",
+    "State",
+    "Status",
+    "Steering",
+    "Stored",
+    "UndoStep",
+    "Undoing",
+    "Variable",
+    "Vertex",
+    "Vote",
+    "Watch",
+    "back",
+    "best_ends",
+    "check_message_id",
+    "children_used",
+    "codec",
+    "compared",
+    "difference_text",
+    "digest_of",
+    "draw",
+    "explain",
+    "family",
+    "group_at",
+    "history_of",
+    "key_of",
+    "may_be_active",
+    "moved",
+    "promised",
+    "read_costs",
+    "replica_set",
+    "told",
+    "values_of",
+    "with_costs",
+]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from unerring.model import MILLISECOND_US, SECOND_US, ClusterConfig, ConfigError, ProcessConfig
-from unerring.model.config import check
+from unerring.model import MILLISECOND_US, SECOND_US, ClusterConfig, ConfigError, ProcessConfig, check
 
 
 class ProcessesConfig(ProcessConfig, frozen=True):

@@ -16,8 +16,7 @@ from itertools import combinations
 
 import msgspec
 
-from unerring.model import ClusterConfig
-from unerring.model.config import check
+from unerring.model import ClusterConfig, check
 from unerring.processes.graph import Cut, Graph, Kind, Vertex
 
 

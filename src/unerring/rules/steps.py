@@ -21,8 +21,7 @@ from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 from unerring.model import RuleError, StreamSchema, to_duration_us
-from unerring.rules import expressions as ex
-from unerring.rules import patterns as pt
+from unerring.rules import expressions as ex, patterns as pt
 from unerring.rules.terms import Operand, Row, Source, expr_of, schema_for
 
 T = TypeVar("T")

@@ -11,8 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, NoReturn, TypeVar, cast, overload
 
-from unerring.model import ColumnType, RuleError, StreamSchema, schema_of, to_time_us
-from unerring.model.schema import refer_with
+from unerring.model import ColumnType, RuleError, StreamSchema, refer_with, schema_of, to_time_us
 from unerring.rules import expressions as ex
 
 T = TypeVar("T")

@@ -94,10 +94,10 @@ def control_of(node: RunningNode, path: Path) -> Control[Command]:
     return Control(path, Command, Commands(node).carry_out)
 
 
-def sockets(folder: Path) -> list[Path]:
+def node_sockets(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"*{SUFFIX}"))
 
 
-def ask(path: Path, command: Command, within_s: float = 30.0) -> Any:
+def ask_node(path: Path, command: Command, within_s: float = 30.0) -> Any:
     """One command to one node. ProcessError with the node's own sentence, NetworkError when nobody is there."""
     return control.ask(path, command, within_s, ProcessError)

@@ -12,11 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from unerring.model import Codec, Effects, NetworkError, ProcessError, StableStorage
-from unerring.processes.build import Process
-from unerring.processes.config import ClusterBounds, ProcessesConfig
-from unerring.processes.grouping import Grouping
-from unerring.processes.messages import codec
-from unerring.processes.node import ProcessNode
+from unerring.processes import ClusterBounds, Grouping, Process, ProcessesConfig, ProcessNode, codec
 from unerring.runtime.greeting import Identity
 from unerring.runtime.links import Links, LinksConfig
 from unerring.runtime.loop import Driver, DriverConfig

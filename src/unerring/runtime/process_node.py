@@ -18,33 +18,36 @@ from typing import Any, Self
 import msgspec
 
 from unerring.model import CallerError, InstanceFailed, NetworkError, ProcessError, StableStorage
-from unerring.processes.build import Process
-from unerring.processes.commands import back
-from unerring.processes.config import ClusterBounds, ProcessesConfig
-from unerring.processes.execution import UNKEPT, values_of
-from unerring.processes.graph import Vertex
-from unerring.processes.grouping import Grouping
-from unerring.processes.history import history_of
-from unerring.processes.messages import (
+from unerring.processes import (
     AGAIN,
     CANCEL,
+    HISTORY,
     HOLD,
     MOVE,
     RESUME,
+    UNKEPT,
+    ClusterBounds,
+    Ended,
+    Grouping,
     Mail,
+    Process,
+    ProcessesConfig,
+    ProcessNode,
     Publish,
     Start,
     Started,
     State,
     Status,
     Stored,
+    Vertex,
+    back,
+    check_message_id,
+    family,
+    history_of,
+    key_of,
+    moved,
+    values_of,
 )
-from unerring.processes.moving import moved
-from unerring.processes.node import ProcessNode, family
-from unerring.processes.replica import Ended
-from unerring.processes.roster import HISTORY
-from unerring.processes.starts import check_message_id
-from unerring.processes.waits import key_of
 from unerring.runtime.links import LinksConfig
 from unerring.runtime.process_driver import NodeDriver
 from unerring.runtime.reports import Reports

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from unerring.model import DiskError
-from unerring.runtime import os_processes as processes
-from unerring.runtime import timeline
+from unerring.runtime import os_processes as processes, timeline
 from unerring.runtime.os_processes import Process
 from unerring.runtime.restarts import EXIT_FINAL, GivenUp, Restarts, RestartsConfig, last_words
 from unerring.runtime.timeline import What

@@ -57,16 +57,23 @@ from unerring.simulation.faults import (
     draw_faults,
 )
 from unerring.simulation.injection import calm, inject
-from unerring.simulation.network import LinkSpec
-from unerring.simulation.scenario import Mutant, Outcome, Scenario, find, mutant, names, run, scenario
+from unerring.simulation.network import Link, LinkSpec
+from unerring.simulation.node import State
+from unerring.simulation.process_parts import Client, SimService, Temper
+from unerring.simulation.scenario import Mutant, Outcome, Scenario, find, mutant, names, run, scenario, schedule_of
+from unerring.simulation.shrink import RUNS_MAX, decode_schedule, encode_schedule, shrink
+from unerring.simulation.sweep import Catch, Tally, catch_mutants, sweep
 from unerring.simulation.transport import Bounds, Happened
 from unerring.simulation.world import World
 
 __all__ = [
     "FOR_GOOD",
     "KINDS",
+    "RUNS_MAX",
     "Aimed",
     "Bounds",
+    "Catch",
+    "Client",
     "ClockDrift",
     "ClockJump",
     "Congestion",
@@ -77,6 +84,7 @@ __all__ = [
     "FullDisk",
     "Happened",
     "Limit",
+    "Link",
     "LinkSpec",
     "LyingDisk",
     "Mutant",
@@ -85,17 +93,27 @@ __all__ = [
     "Pause",
     "Reset",
     "Scenario",
+    "SimService",
     "SlowDisk",
+    "State",
+    "Tally",
+    "Temper",
     "World",
     "calm",
+    "catch_mutants",
+    "decode_schedule",
     "draw_aimed",
     "draw_faults",
+    "encode_schedule",
     "find",
     "inject",
     "mutant",
     "names",
     "run",
     "scenario",
+    "schedule_of",
+    "shrink",
+    "sweep",
 ]
 
 __getattr__ = renamed("unerring.simulation", {"Canary": "Mutant", "canary": "mutant"})

@@ -6,17 +6,26 @@ from typing import Any
 
 import msgspec
 
-from unerring.correlation import Application, Membership, Replica, Source
-from unerring.correlation.incoming import Incoming, Taken, Verdict
-from unerring.correlation.intake import Intake
-from unerring.correlation.join import Join
-from unerring.correlation.messages import Ack, Batch, Receipt
-from unerring.correlation.outgoing import Outgoing
-from unerring.correlation.queue import Queue
-from unerring.correlation.record import Record, Standing
-from unerring.correlation.snapshot import Snapshot
-from unerring.matching.merge import Merge
-from unerring.matching.outputs import Row
+from unerring.correlation import (
+    Ack,
+    Application,
+    Batch,
+    Incoming,
+    Intake,
+    Join,
+    Membership,
+    Outgoing,
+    Queue,
+    Receipt,
+    Record,
+    Replica,
+    Snapshot,
+    Source,
+    Standing,
+    Taken,
+    Verdict,
+)
+from unerring.matching import Merge, Row
 from unerring.model import MILLISECOND_US, TIME_MIN, Address, Effects, Event, Send, Stamp
 
 # ---- the duplicate filter --------------------------------------------------------------------------------------

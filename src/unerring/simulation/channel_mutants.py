@@ -6,10 +6,7 @@ from typing import Any
 
 import msgspec
 
-from unerring.channels import Consumer, Frames, Position, Producer, Relay
-from unerring.channels.feed import Feed
-from unerring.channels.messages import Nack
-from unerring.channels.peers import REPAIRED, Peers
+from unerring.channels import REPAIRED, Consumer, Feed, Frames, Nack, Peers, Position, Producer, Relay
 from unerring.model import Broadcast, Effects, Persist, Report, Send
 
 

@@ -22,11 +22,8 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.channels import ChannelConfig, Consumer, Frames, Producer
-from unerring.channels.codec import ChannelCodec
-from unerring.correlation.messages import ENGINE, MEMBERSHIP, OPERATOR, SEALER, STORE
-from unerring.correlation.messages import codec as correlation_codec
-from unerring.correlation.source import PRODUCER
+from unerring.channels import ChannelCodec, ChannelConfig, Consumer, Frames, Producer
+from unerring.correlation import ENGINE, MEMBERSHIP, OPERATOR, PRODUCER, SEALER, STORE, codec as correlation_codec
 from unerring.model import (
     MILLISECOND_US,
     SECOND_US,
@@ -42,8 +39,7 @@ from unerring.model import (
     StaleEpoch,
     Stop,
 )
-from unerring.processes.messages import Mail, Publish, Start
-from unerring.processes.messages import codec as process_codec
+from unerring.processes import Mail, Publish, Start, codec as process_codec
 from unerring.simulation.injection import calm, inject
 from unerring.simulation.node import Node, State
 from unerring.simulation.scenario import Scenario, find

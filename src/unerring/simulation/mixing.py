@@ -10,12 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from unerring.correlation import Fed, HandOver
-from unerring.correlation.application import committed
-from unerring.correlation.messages import Batch, Produced
-from unerring.correlation.queue import Queue
-from unerring.matching.merge import Merge
-from unerring.matching.outputs import Row
+from unerring.correlation import Batch, Fed, HandOver, Produced, Queue, committed
+from unerring.matching import Merge, Row
 from unerring.model import TIME_MAX, TIME_MIN, Event, Stamp, StreamSchema
 
 _PRIME = 2_147_483_647

@@ -10,8 +10,7 @@ from typing import Final
 import msgspec
 
 from unerring.model import MILLISECOND_US
-from unerring.processes.build import Process
-from unerring.processes.graph import Edge, Graph, Kind, Retry, Service, Variable, Vertex
+from unerring.processes import Edge, Graph, Kind, Process, Retry, Service, Variable, Vertex
 
 
 def odd0(c0: int) -> bool:

@@ -5,42 +5,44 @@ from __future__ import annotations
 import msgspec
 
 from unerring.model import Address, Effects, Persist
-from unerring.processes.acceptor import Acceptor
-from unerring.processes.backups import Backups
-from unerring.processes.build import Process
-from unerring.processes.commands import promised
-from unerring.processes.context import Context
-from unerring.processes.election import Election
-from unerring.processes.execution import Execution
-from unerring.processes.graph import Kind, Vertex
-from unerring.processes.grouping import Group, group_at
-from unerring.processes.inbox import Inbox
-from unerring.processes.master import Master
-from unerring.processes.messages import (
+from unerring.processes import (
     AGAIN,
     CANCEL,
+    Acceptor,
     Answer,
     AskMail,
     BackupLog,
+    Backups,
+    Context,
+    Election,
+    Execution,
+    Group,
     GroupLog,
+    Inbox,
+    Kind,
+    Master,
+    Out,
+    Planner,
     Post,
+    Process,
+    Recovery,
+    Replica,
     Replicate,
+    Replication,
     Reply,
     Request,
     RequestView,
+    Slot,
     State,
     Status,
+    Steering,
+    Undoing,
+    UndoStep,
+    Vertex,
     Vote,
+    group_at,
+    promised,
 )
-from unerring.processes.naming import Slot
-from unerring.processes.out import Out
-from unerring.processes.planner import Planner
-from unerring.processes.recovery import Recovery
-from unerring.processes.replica import Replica
-from unerring.processes.replication import Replication
-from unerring.processes.steering import Steering
-from unerring.processes.undo import UndoStep
-from unerring.processes.undoing import Undoing
 from unerring.simulation.process_parts import SimService
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from unerring.audit import Did
 from unerring.model import MILLISECOND_US, Effects, Entropy, Persist, Send, SetTimer
-from unerring.processes.messages import CANCEL, Answer, Mail, Post, Publish, Reply, Request, Start, Started, Stored
+from unerring.processes import CANCEL, Answer, Mail, Post, Publish, Reply, Request, Start, Started, Stored
 
 GARBAGE: Final = "garbage"
 

@@ -5,3 +5,7 @@ into a plan's, `recognition` puts the plan together. For a query on tables `stat
 MATCH_RECOGNIZE to an SQL engine, and `arrow` brings rows in and out. Who finds the matches is another package's:
 `matching`, which knows plans and no SQL.
 """
+
+from unerring.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -13,8 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from unerring.model import ColumnType, Event, RuleError, Stamp, Value
-from unerring.rules import expressions as ex
-from unerring.rules.reading import walk
+from unerring.rules import expressions as ex, walk
 from unerring.sql.names import TableColumn
 from unerring.sql.recognition import PARTITION, ROW, Recognition
 

@@ -21,9 +21,7 @@ from typing import Final, TypeVar
 from sqlglot import exp
 
 from unerring.model import ColumnType, RuleError
-from unerring.rules import expressions as ex
-from unerring.rules.functions import FUNCTIONS, NONDETERMINISTIC
-from unerring.rules.reading import walk
+from unerring.rules import FUNCTIONS, NONDETERMINISTIC, expressions as ex, walk
 from unerring.sql import scalars
 from unerring.sql.dialect import Semantics
 from unerring.sql.names import Names, TableColumn

@@ -9,8 +9,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from unerring.model import ColumnType
-from unerring.model.schema import RESERVED
+from unerring.model import RESERVED, ColumnType
 from unerring.sql.source import Source
 
 _SAFE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")

@@ -15,7 +15,7 @@ import re
 from typing import Final, NamedTuple
 
 from unerring.model import RuleError
-from unerring.rules.patterns import (
+from unerring.rules import (
     PERMUTE_MAX,
     Alternation,
     Empty,

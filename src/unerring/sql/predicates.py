@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlglot import exp
 
 from unerring.model import ColumnType
-from unerring.rules import expressions as ex
-from unerring.rules.calendar import FIELDS
+from unerring.rules import FIELDS, expressions as ex
 from unerring.sql import scalars
 
 if TYPE_CHECKING:

@@ -13,10 +13,19 @@ from typing import Any, Final
 from sqlglot import exp
 
 from unerring.model import Column, ColumnType, RuleError, StreamSchema
-from unerring.rules import expressions as ex
-from unerring.rules import patterns as pt
-from unerring.rules.plan import Input, Measure, OrderKey, OutputMode, PatternPlan, Skip, SkipKind, Variable
-from unerring.rules.reading import walk
+from unerring.rules import (
+    Input,
+    Measure,
+    OrderKey,
+    OutputMode,
+    PatternPlan,
+    Skip,
+    SkipKind,
+    Variable,
+    expressions as ex,
+    patterns as pt,
+    walk,
+)
 from unerring.sql.dialect import RowPattern
 from unerring.sql.lowering import Lowering
 from unerring.sql.names import Names, TableColumn, fields_for, variable_name

@@ -12,10 +12,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from unerring.model import ColumnType, RuleError, StreamSchema
-from unerring.rules.api import Rule
-from unerring.rules.checks import unbounded_reason
-from unerring.rules.plan import Input, Measure, PatternPlan
-from unerring.rules.terms import schema_for
+from unerring.rules import Input, Measure, PatternPlan, Rule, schema_for, unbounded_reason
 from unerring.sql.dialect import RowPattern, parse_statement
 from unerring.sql.lowering import Lowering, Place
 from unerring.sql.names import Names, TableColumn

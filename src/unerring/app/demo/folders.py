@@ -52,7 +52,7 @@ class RunFolder:
 
     def delivered(self, stream: str) -> list[Event]:
         """All its situations, in order."""
-        from unerring.log.tables import events_of
+        from unerring.log import events_of
 
         with self._reading:
             chain = self._chain(stream)
@@ -62,7 +62,7 @@ class RunFolder:
 
     def replicas(self) -> list[dict[str, Any]]:
         """What the live replicas say of themselves; nothing before they do."""
-        from unerring.runtime.live.status import processes
+        from unerring.runtime import processes
 
         with contextlib.suppress(FileNotFoundError, msgspec.DecodeError, UnerringError):
             return processes(self.data / LIVE)
@@ -70,28 +70,28 @@ class RunFolder:
 
     def master(self) -> int:
         """The operating-system process of a node that is the master of an open instance just now; 0: none."""
-        from unerring.runtime.process_control import Command, ask, sockets
+        from unerring.runtime import Command, ask_node, node_sockets
 
-        for path in sockets(self.data / PROCESSES):
+        for path in node_sockets(self.data / PROCESSES):
             with contextlib.suppress(NetworkError, ProcessError):
-                if any(told.get("role") == "master" for told in ask(path, Command("list"), within_s=5.0)):
+                if any(told.get("role") == "master" for told in ask_node(path, Command("list"), within_s=5.0)):
                     return _listener(path)
         return 0
 
     def node(self) -> int:
         """The operating-system process of the first process node."""
-        from unerring.runtime.process_control import sockets
+        from unerring.runtime import node_sockets
 
-        return _listener(sockets(self.data / PROCESSES)[0])
+        return _listener(node_sockets(self.data / PROCESSES)[0])
 
     def instances(self) -> dict[str, bool]:
         """Process instances that some node knows, and whether they have ended."""
-        from unerring.runtime.process_control import Command, ask, sockets
+        from unerring.runtime import Command, ask_node, node_sockets
 
         found: dict[str, bool] = {}
-        for path in sockets(self.data / PROCESSES):
+        for path in node_sockets(self.data / PROCESSES):
             with contextlib.suppress(NetworkError, ProcessError):
-                for told in ask(path, Command("list"), within_s=5.0):
+                for told in ask_node(path, Command("list"), within_s=5.0):
                     found[told["instance"]] = found.get(told["instance"], False) or "ended_us" in told
         return found
 

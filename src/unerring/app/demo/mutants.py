@@ -15,13 +15,10 @@ import msgspec
 
 from unerring.app.acting import PROCESSES
 from unerring.app.folder import LOG
-from unerring.log import EventLog
-from unerring.log.chain import REACHED, SEGMENTS
-from unerring.log.segments import Segment, arrow_schema, encode_segment, segment_name
+from unerring.log import REACHED, SEGMENTS, EventLog, Segment, arrow_schema, encode_segment, segment_name
 from unerring.model import TIME_MAX, CallerError, Persist, invariant
-from unerring.processes.messages import State
-from unerring.processes.roster import HISTORY
-from unerring.runtime.storage import SqliteStorage
+from unerring.processes import HISTORY, State
+from unerring.runtime import SqliteStorage
 
 Rows = list[dict[str, Any]]
 

@@ -20,7 +20,7 @@ import msgspec
 from unerring.app.acting import PROCESSES
 from unerring.app.application import App, load
 from unerring.app.demo.folders import RunFolder, effects_in
-from unerring.audit.report import PROMISES, Report
+from unerring.audit import PROMISES, Report
 from unerring.model import verified_json
 
 APP: Final = "factory.app:app"
@@ -110,7 +110,7 @@ def judge(folder: Path, say: Callable[[str], Any]) -> FactoryVerdict:
 def _audited(app: App, runs: dict[str, Path], say: Callable[[str], Any]) -> dict[str, EngineVerdict]:
     from unerring.app.auditing import Audit
     from unerring.app.verdicts import keep
-    from unerring.pipeline.session import SparkConfig, start
+    from unerring.pipeline import SparkConfig, start
 
     found: dict[str, EngineVerdict] = {}
     audits = {name: Audit(app, data) for name, data in runs.items()}

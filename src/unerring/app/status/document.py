@@ -36,8 +36,7 @@ from unerring.app.status.timeline import RunTimeline
 from unerring.app.status.tree import tree_of
 from unerring.app.verdicts import verdict_in
 from unerring.model import SECOND_US, CallerError, LogError, UnerringError
-from unerring.runtime.live import cluster as clusters
-from unerring.runtime.live import status as live_status
+from unerring.runtime import cluster as clusters, status as live_status
 
 if TYPE_CHECKING:
     from unerring.app.application import App

@@ -14,11 +14,8 @@ import msgspec
 
 from unerring.app.process_audit import states_in
 from unerring.model import CallerError, LogError, NetworkError, ProcessError, UnerringError, verified_json
-from unerring.processes.history import history_of
-from unerring.processes.messages import FINAL, State, Status
-from unerring.runtime.os_processes import find
-from unerring.runtime.process_cluster import PLACES, Places
-from unerring.runtime.process_control import SUFFIX, Command, ask, sockets
+from unerring.processes import FINAL, State, Status, history_of
+from unerring.runtime import PLACES, SUFFIX, Command, Places, ask_node, find, node_sockets
 
 ASK_S: Final = 5.0
 PAUSE_S_MIN: Final = 0.4
@@ -60,7 +57,7 @@ class Instances:
         try:
             return list(verified_json((self.folder / PLACES).read_bytes(), Places, PLACES).ports)
         except (OSError, LogError):
-            return sorted({path.stem for path in [*sockets(self.folder), *self.folder.glob("*.db")]})
+            return sorted({path.stem for path in [*node_sockets(self.folder), *self.folder.glob("*.db")]})
 
     def refresh(self) -> None:
         """Ask for the lists again, if it is time to."""
@@ -103,11 +100,11 @@ class Instances:
 
     def _ask_all(self, command: Command) -> dict[Path, Any]:
         """From each node that answers."""
-        paths = sockets(self.folder)
+        paths = node_sockets(self.folder)
 
         def one(path: Path) -> Any:
             try:
-                return ask(path, command, ASK_S)
+                return ask_node(path, command, ASK_S)
             except (NetworkError, ProcessError, CallerError) as error:
                 return error
 

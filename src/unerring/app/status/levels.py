@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from unerring.app.batches import DRIVER, Batch, Batches
 from unerring.model import SECOND_US, TIME_MAX
-from unerring.runtime.os_processes import find
+from unerring.runtime import find
 
 RECENT_MAX: Final = 120
 PIDS: Final = "pids"

@@ -6,8 +6,7 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from unerring.log import Chain, EventLog, Positions, Quarantine
-from unerring.log.quarantine import QUARANTINE
+from unerring.log import QUARANTINE, Chain, EventLog, Positions, Quarantine
 from unerring.model import TIME_MAX, TIME_MIN, ColumnType
 
 if TYPE_CHECKING:

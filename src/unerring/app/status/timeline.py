@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.runtime.timeline import Entry, Timeline, What
+from unerring.runtime import Entry, Timeline, What
 
 HELD_MAX: Final = 20_000
 """The last so many are held; the counts are of all."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from unerring.correlation import Role, Topology
-from unerring.correlation.topology import NodeSpec
-from unerring.rules.tree import levels_of, part_of
+from unerring.correlation import NodeSpec, Role, Topology
+from unerring.rules import levels_of, part_of
 
 if TYPE_CHECKING:
     from unerring.app.application import App

@@ -15,7 +15,7 @@ from unerring.matching.matcher import Quarantined, Router, check_version
 from unerring.matching.operators import KeyOperator, load
 from unerring.matching.outputs import Output, Row, canonical_key, key_order
 from unerring.model import TIME_MAX, TIME_MIN, Key, RuleError
-from unerring.rules.plan import JoinPlan, OperatorPlan, PatternPlan, Plan, WindowPlan
+from unerring.rules import JoinPlan, OperatorPlan, PatternPlan, Plan, WindowPlan
 
 
 class StoredOperator(msgspec.Struct, frozen=True, array_like=True):

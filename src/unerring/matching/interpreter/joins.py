@@ -11,9 +11,7 @@ from unerring.matching.evaluation import Prepared, prepare
 from unerring.matching.outputs import RANK_DEADLINE, Output, Row
 from unerring.matching.scopes import JoinScope
 from unerring.model import TIME_MAX, Event, Key, Stamp
-from unerring.rules.expressions import Attribute
-from unerring.rules.plan import JoinPlan
-from unerring.rules.reading import walk
+from unerring.rules import Attribute, JoinPlan, walk
 
 
 class StoredJoin(msgspec.Struct, frozen=True, array_like=True):

@@ -19,11 +19,18 @@ from unerring.matching.interpreter.search import Link, Search, SearchPlan, Stack
 from unerring.matching.interpreter.writing import Writer
 from unerring.matching.outputs import RANK_DEADLINE, Output, Row
 from unerring.model import TIME_MAX, Event, Key, RuleError, Stamp
-from unerring.rules import patterns as pt
-from unerring.rules.checks import leading_absences
-from unerring.rules.expressions import Attribute, MatchNumber
-from unerring.rules.plan import OutputMode, PatternPlan, Selection, SkipKind
-from unerring.rules.reading import lookback, walk
+from unerring.rules import (
+    Attribute,
+    MatchNumber,
+    OutputMode,
+    PatternPlan,
+    Selection,
+    SkipKind,
+    leading_absences,
+    lookback,
+    patterns as pt,
+    walk,
+)
 
 Place = tuple[int, int, int]
 

@@ -15,9 +15,7 @@ from unerring.matching.evaluation import NotYet, Prepared, prepare
 from unerring.matching.outputs import canonical_key
 from unerring.matching.scopes import Bound, MatchScope
 from unerring.model import TIME_MAX, ColumnType, Event, Key
-from unerring.rules import expressions as ex
-from unerring.rules.functions import AGGREGATES, AggregateFunction
-from unerring.rules.reading import walk
+from unerring.rules import AGGREGATES, AggregateFunction, expressions as ex, walk
 
 Pairs = tuple[tuple[int, int], ...]
 """Rows and the numbers of the variables they are bound to."""

@@ -16,9 +16,7 @@ from unerring.matching.evaluation import NotYet, Prepared
 from unerring.matching.interpreter.program import Op, Program, assemble
 from unerring.matching.interpreter.registers import RegisterFile, Registers, RegisterScope, Rows, bound
 from unerring.model import TIME_MAX, RuleError
-from unerring.rules import patterns as pt
-from unerring.rules.expressions import Expr
-from unerring.rules.plan import PatternPlan, Selection
+from unerring.rules import Expr, PatternPlan, Selection, patterns as pt
 
 ATTEMPTS_MAX: Final = 2_000_000
 """How many threads one start row may try before the rule stops with a sentence."""

@@ -11,9 +11,7 @@ from unerring.matching.outputs import RANK_DEADLINE, Output, Row
 from unerring.matching.scopes import WindowScope
 from unerring.matching.windows import same, watched
 from unerring.model import TIME_MAX, Event, Key, Stamp
-from unerring.rules.expressions import Attribute
-from unerring.rules.plan import Counted, Emit, Session, Sliding, Trailing, Tumbling, WindowPlan
-from unerring.rules.reading import walk
+from unerring.rules import Attribute, Counted, Emit, Session, Sliding, Trailing, Tumbling, WindowPlan, walk
 
 
 class StoredWindow(msgspec.Struct, frozen=True, array_like=True):

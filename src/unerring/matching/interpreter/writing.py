@@ -8,7 +8,7 @@ from typing import Any
 from unerring.matching.interpreter.registers import RegisterFile, RegisterScope, Rows, bound
 from unerring.matching.interpreter.search import Link, contiguous
 from unerring.model import Key
-from unerring.rules.plan import Measure, OutputMode, PatternPlan
+from unerring.rules import Measure, OutputMode, PatternPlan
 
 
 class Writer:

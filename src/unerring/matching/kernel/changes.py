@@ -10,8 +10,7 @@ from unerring.matching.kernel.lists import BASE, COUNT, DEADLINE, NEVER, ListSou
 from unerring.matching.kernel.registers import Bank, Register, View, declare, register_of
 from unerring.matching.kernel.scalar import CODED, FLOAT, Lines, Operand, Uncompiled, emit, zero
 from unerring.matching.windows import watched
-from unerring.rules import expressions as ex
-from unerring.rules.plan import WindowPlan
+from unerring.rules import WindowPlan, expressions as ex
 
 GIVEN = 2
 """The PC of the slot that holds what was given last."""

@@ -9,7 +9,7 @@ from unerring.matching.kernel.lists import BASE, COUNT, DEADLINE, LONG, NEVER, O
 from unerring.matching.kernel.reading import RowReader, settled
 from unerring.matching.kernel.registers import Bank, Register, View, declare, fold, leaf_in_condition
 from unerring.matching.kernel.scalar import Lines, Uncompiled, emit, hold
-from unerring.rules.plan import JoinPlan
+from unerring.rules import JoinPlan
 
 
 class JoinSource(ListSource):

@@ -23,7 +23,7 @@ from unerring.matching.kernel.scalar import Uncompiled
 from unerring.matching.matcher import Quarantined, Router
 from unerring.matching.outputs import Output, Row
 from unerring.model import TIME_MIN, ColumnType, Event, RuleError, invariant
-from unerring.rules.plan import Plan, key_types
+from unerring.rules import Plan, key_types
 
 IDLE_MIN: Final = 1 << 12
 """Numbers of idle keys are taken back once there are more than this, and more than there are keys with state."""

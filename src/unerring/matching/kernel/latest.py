@@ -21,9 +21,7 @@ from unerring.matching.kernel.registers import Bank, Register, View, declare, fo
 from unerring.matching.kernel.scalar import Lines, Uncompiled
 from unerring.matching.kernel.state import Entries, RegisterRows, keys_more, longer
 from unerring.model import TIME_MAX
-from unerring.rules import patterns as pt
-from unerring.rules.plan import PatternPlan, Selection
-from unerring.rules.reading import of_row_alone
+from unerring.rules import PatternPlan, Selection, of_row_alone, patterns as pt
 
 NONE = -(2**63) + 1
 """A deadline before every row: no `a` is open."""

@@ -13,10 +13,7 @@ from itertools import permutations
 from typing import Final as Constant
 
 from unerring.matching.kernel.scalar import Uncompiled
-from unerring.rules import patterns as pt
-from unerring.rules.expressions import Expr
-from unerring.rules.plan import OutputMode, PatternPlan, Selection
-from unerring.rules.reading import of_row_alone
+from unerring.rules import Expr, OutputMode, PatternPlan, Selection, of_row_alone, patterns as pt
 
 STRICT = pt.Gap(pt.Contiguity.STRICT)
 PLACES_MAX: Constant = 48

@@ -19,9 +19,7 @@ from unerring.matching.kernel.registers import Bank, Register, View, count_besid
 from unerring.matching.kernel.scalar import CODED, FLOAT, Lines, Operand, Uncompiled, emit, zero
 from unerring.matching.scopes import RowScope
 from unerring.model import ColumnType, Event, Key, Stamp
-from unerring.rules import expressions as ex
-from unerring.rules.plan import Measure
-from unerring.rules.reading import walk
+from unerring.rules import Measure, expressions as ex, walk
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from unerring.matching.kernel.single import SingleMemory, SingleSource
 from unerring.matching.kernel.state import Memory
 from unerring.matching.kernel.trailing import TrailingSource
 from unerring.matching.kernel.windows import WindowSource
-from unerring.rules.plan import JoinPlan, PatternPlan, Plan, SkipKind, Trailing, WindowPlan
+from unerring.rules import JoinPlan, PatternPlan, Plan, SkipKind, Trailing, WindowPlan
 
 NESTING_MAX = 180
 """Parentheses in each other: Python reads 200."""

@@ -19,9 +19,7 @@ from unerring.matching.kernel.registers import Bank
 from unerring.matching.kernel.scalar import CODED, Constants, Lines, Operand, Uncompiled, emit, hold
 from unerring.matching.scopes import RowScope
 from unerring.model import ColumnType, Event, Stamp
-from unerring.rules import expressions as ex
-from unerring.rules.plan import Input
-from unerring.rules.reading import of_row_alone, walk
+from unerring.rules import Input, expressions as ex, of_row_alone, walk
 
 Fetch = Callable[[Columns, Interner], Array]
 

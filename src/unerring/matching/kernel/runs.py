@@ -32,9 +32,7 @@ from unerring.matching.kernel.reading import RowReader, settled
 from unerring.matching.kernel.registers import Bank, Register, View, declare, fold, leaf_in_condition
 from unerring.matching.kernel.scalar import Lines, Uncompiled, emit, hold
 from unerring.model import TIME_MAX
-from unerring.rules import patterns as pt
-from unerring.rules.expressions import Expr
-from unerring.rules.plan import PatternPlan, Selection, SkipKind
+from unerring.rules import Expr, PatternPlan, Selection, SkipKind, patterns as pt
 
 OPTIONS_MAX = 24
 """Each is a piece of source."""

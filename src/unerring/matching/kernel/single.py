@@ -21,9 +21,7 @@ from unerring.matching.kernel.registers import UNBOUND, Bank, Register, View, de
 from unerring.matching.kernel.scalar import Lines, Uncompiled, emit, hold
 from unerring.matching.kernel.state import Entries, RegisterRows, keys_more
 from unerring.model import TIME_MAX
-from unerring.rules import expressions as ex
-from unerring.rules.plan import PatternPlan, Selection
-from unerring.rules.reading import of_row_alone
+from unerring.rules import PatternPlan, Selection, expressions as ex, of_row_alone
 
 PLACE, COUNT, DEADLINE = range(3)
 """Columns of `I`: the element whose row was bound last, plus one (0: no run), how often, until when."""

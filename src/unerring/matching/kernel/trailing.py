@@ -11,8 +11,7 @@ from unerring.matching.kernel.reading import RowReader
 from unerring.matching.kernel.registers import Bank, Register, View, declare, fold, stored
 from unerring.matching.kernel.scalar import Operand, Uncompiled, emit
 from unerring.matching.kernel.windows import OPEN, WindowSource
-from unerring.rules import expressions as ex
-from unerring.rules.plan import Trailing, WindowPlan
+from unerring.rules import Trailing, WindowPlan, expressions as ex
 
 
 class TrailingSource(WindowSource):

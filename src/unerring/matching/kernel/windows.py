@@ -22,7 +22,7 @@ from unerring.matching.kernel.lists import (
 from unerring.matching.kernel.reading import RowReader, settled
 from unerring.matching.kernel.registers import Bank, Register, View, declare, fold
 from unerring.matching.kernel.scalar import Lines, Uncompiled, emit, hold
-from unerring.rules.plan import Counted, Emit, Session, Sliding, Tumbling, WindowPlan
+from unerring.rules import Counted, Emit, Session, Sliding, Tumbling, WindowPlan
 
 OPEN = 1
 """The PC of a window: time alone may close it."""

@@ -15,7 +15,7 @@ from unerring.matching.oracle.search import ATTEMPTS_MAX
 from unerring.matching.oracle.windows import join_outputs, window_outputs
 from unerring.matching.outputs import Output, Row, key_order, merge_order, number
 from unerring.model import TIME_MAX, Event, Key
-from unerring.rules.plan import JoinPlan, OperatorPlan, PatternPlan, Plan, WindowPlan
+from unerring.rules import JoinPlan, OperatorPlan, PatternPlan, Plan, WindowPlan
 
 __all__ = ["ATTEMPTS_MAX", "merged", "outputs_of", "run", "run_tree"]
 

@@ -14,7 +14,7 @@ from unerring.matching.oracle.search import ATTEMPTS_MAX, Known, Path, Search, S
 from unerring.matching.outputs import RANK_DEADLINE, Output, Row
 from unerring.matching.scopes import Bound, MatchScope
 from unerring.model import TIME_MAX, TIME_MIN, Event, Key, RuleError
-from unerring.rules.plan import Measure, OutputMode, PatternPlan, Selection, SkipKind
+from unerring.rules import Measure, OutputMode, PatternPlan, Selection, SkipKind
 
 
 @dataclass(slots=True)

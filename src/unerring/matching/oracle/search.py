@@ -23,9 +23,7 @@ from typing import Final
 from unerring.matching.evaluation import NotYet, Prepared, prepare
 from unerring.matching.scopes import Bound, MatchScope
 from unerring.model import TIME_MAX, Event, Key, RuleError, breach
-from unerring.rules import patterns as pt
-from unerring.rules.expressions import Expr
-from unerring.rules.plan import PatternPlan
+from unerring.rules import Expr, PatternPlan, patterns as pt
 
 
 class Status(Enum):

@@ -11,7 +11,7 @@ from unerring.matching.outputs import RANK_DEADLINE, Output, Row
 from unerring.matching.scopes import JoinScope, WindowScope
 from unerring.matching.windows import changed, watched
 from unerring.model import Event, Key
-from unerring.rules.plan import Counted, Emit, JoinPlan, Session, Sliding, Trailing, Tumbling, WindowPlan
+from unerring.rules import Counted, Emit, JoinPlan, Session, Sliding, Trailing, Tumbling, WindowPlan
 
 Place = tuple[int, int, int]
 

@@ -10,10 +10,16 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Final, Generic, Self, TypeVar
 
-from unerring.channels import Asked, ChannelCodec, ChannelConfig, Producer, ProducerConfig
-from unerring.channels.codec import EVENT_BYTES
-from unerring.channels.messages import ORDINAL_MAX
-from unerring.channels.signature import SEED_BYTES
+from unerring.channels import (
+    EVENT_BYTES,
+    ORDINAL_MAX,
+    SEED_BYTES,
+    Asked,
+    ChannelCodec,
+    ChannelConfig,
+    Producer,
+    ProducerConfig,
+)
 from unerring.model import (
     TIME_MAX,
     Address,

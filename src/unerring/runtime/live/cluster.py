@@ -8,9 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from unerring.correlation import CorrelationConfig, Role, Topology
-from unerring.correlation.messages import MEMBERSHIP, is_keeper
-from unerring.correlation.record import node_of
+from unerring.correlation import MEMBERSHIP, CorrelationConfig, Role, Topology, is_keeper, node_of
 from unerring.model import ConfigError, protect, verified_json
 
 FILE = "cluster.json"

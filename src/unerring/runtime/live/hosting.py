@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from unerring.correlation.messages import MEMBERSHIP, codec, is_keeper
+from unerring.correlation import MEMBERSHIP, codec, is_keeper
 from unerring.model import (
     Address,
     Connected,

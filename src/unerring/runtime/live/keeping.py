@@ -8,10 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from unerring.correlation import Membership
-from unerring.correlation.membership import KEY
-from unerring.correlation.messages import OPERATOR, STORE, Evict, RecordIs
-from unerring.correlation.record import Record
+from unerring.correlation import KEY, OPERATOR, STORE, Evict, Membership, Record, RecordIs
 from unerring.model import CallerError, DiskError
 from unerring.runtime.live.cluster import Cluster
 from unerring.runtime.live.etcd import EtcdStorage

@@ -8,8 +8,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping, Sequence
 
-from unerring.correlation import Role, Topology
-from unerring.correlation.messages import MEMBERSHIP
+from unerring.correlation import MEMBERSHIP, Role, Topology
 from unerring.model import ConfigError
 
 SPARES = 2

@@ -13,10 +13,9 @@ from typing import Any
 
 import msgspec
 
-from unerring.correlation.record import Member, Standing, node_of
+from unerring.correlation import Member, Standing, node_of
 from unerring.model import CallerError, protect_json, verified_json
-from unerring.runtime import control
-from unerring.runtime import os_processes as processes
+from unerring.runtime import control, os_processes as processes
 from unerring.runtime.control import Control
 from unerring.runtime.live.cluster import Cluster
 from unerring.runtime.live.keeping import Keeping
@@ -205,7 +204,7 @@ class LiveSupervisor:
         return verified_json(path.read_bytes(), _Wanted, str(path)) if path.exists() else _Wanted()
 
 
-def ask(folder: Path, command: str, subject: str) -> str:
+def ask_supervisor(folder: Path, command: str, subject: str) -> str:
     """The operator's end: what the supervisor of a run's live folder answers."""
     if not (folder / SOCKET).exists():
         raise CallerError(f"nobody supervises a run in {folder}; start it with `unerring run`")

@@ -17,7 +17,7 @@ import httpx
 import msgspec
 
 from unerring.model import Address, FrameError, Refused
-from unerring.processes.messages import Answer, Reply, Request
+from unerring.processes import Answer, Reply, Request
 from unerring.runtime.executor import Carrier
 from unerring.runtime.reports import Reports
 from unerring.runtime.services.headers import written

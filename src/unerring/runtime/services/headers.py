@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from unerring.processes.messages import Request
+from unerring.processes import Request
 
 _SAFE: Final = "!\"#$&'()*+,/:;<=>?@[\\]^`{|}"
 """Printable ASCII that stays as it is, beside letters, digits and `_.-~`."""

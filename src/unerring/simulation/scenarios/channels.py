@@ -11,19 +11,21 @@ from typing import Any
 from unerring.audit import Claim, Declared, Delivered, Violation, check_channel
 from unerring.channels import (
     Asked,
+    ChannelCodec,
+    ChannelConfig,
     Consumer,
     ConsumerConfig,
     Frames,
     Loss,
     Position,
+    PresentEpoch,
     Producer,
     ProducerConfig,
     Relay,
     Start,
+    Watermark,
+    any_epoch,
 )
-from unerring.channels.codec import ChannelCodec
-from unerring.channels.config import ChannelConfig
-from unerring.channels.messages import PresentEpoch, Watermark, any_epoch
 from unerring.model import MILLISECOND_US, SECOND_US, TIME_MIN, Entropy
 from unerring.simulation.channel_mutants import (
     AsksOnce,

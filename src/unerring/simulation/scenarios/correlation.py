@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
-from unerring.audit import Violation
-from unerring.audit.reference import Stage, perfect_run
-from unerring.audit.strong_reliability import check_strong_reliability
+from unerring.audit import Stage, Violation, check_strong_reliability, perfect_run
 from unerring.correlation import (
+    ENGINE,
+    MEMBERSHIP,
     Application,
     CorrelationConfig,
     HandOver,
@@ -28,11 +28,11 @@ from unerring.correlation import (
     Replica,
     Role,
     Source,
+    Standing,
     Topology,
+    committed,
+    node_of,
 )
-from unerring.correlation.application import committed
-from unerring.correlation.messages import ENGINE, MEMBERSHIP
-from unerring.correlation.record import Standing, node_of
 from unerring.model import (
     MILLISECOND_US,
     SECOND_US,
@@ -59,11 +59,11 @@ from unerring.simulation import (
     Scenario,
     SlowDisk,
     World,
+    broken_replicas as broken,
     draw_faults,
     mutant,
     scenario,
 )
-from unerring.simulation import broken_replicas as broken
 from unerring.simulation.mixing import Mixing, Reading
 from unerring.simulation.node import State
 

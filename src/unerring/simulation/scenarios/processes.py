@@ -10,16 +10,28 @@ from random import Random
 
 from unerring.audit import Acted, Did, Model, Relative, Violation, check_agreement, check_family, check_one_copy
 from unerring.model import MILLISECOND_US, SECOND_US, Entropy
-from unerring.processes.build import Process
-from unerring.processes.children import children_used
-from unerring.processes.config import ClusterBounds, ProcessesConfig
-from unerring.processes.graph import Kind
-from unerring.processes.grouping import Grouping
-from unerring.processes.messages import AGAIN, HOLD, MOVE, RESUME, Mail, Publish, Start, State
-from unerring.processes.node import ProcessNode, family
-from unerring.processes.out import Out
-from unerring.processes.replica import Ended, Replica
-from unerring.processes.schedules import Schedule
+from unerring.processes import (
+    AGAIN,
+    HOLD,
+    MOVE,
+    RESUME,
+    ClusterBounds,
+    Ended,
+    Grouping,
+    Kind,
+    Mail,
+    Out,
+    Process,
+    ProcessesConfig,
+    ProcessNode,
+    Publish,
+    Replica,
+    Schedule,
+    Start,
+    State,
+    children_used,
+    family,
+)
 from unerring.simulation import process_mutants as broken
 from unerring.simulation.disk import DiskSpec
 from unerring.simulation.faults import Crash, Fault, Partition, Pause, draw_aimed, draw_faults

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from unerring.log import Chain
-from unerring.log.sealing import agree_on, seal_interval
+from unerring.log import Chain, agree_on, seal_interval
 from unerring.model import RuleError, WorldError
 from unerring.pipeline.beginnings import settle
 from unerring.pipeline.checkpoints import folder_of

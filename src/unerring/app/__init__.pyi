@@ -1,0 +1,41 @@
+"""What other packages import of app. This is the list; `__init__.py` loads it when it is used."""
+
+from . import capacity as capacity, live as live
+from .acting import PROCESSES as PROCESSES
+from .address import find as find
+from .application import DATA as DATA, App as App, load as load
+from .auditing import Audit as Audit
+from .capacity import Capacity as Capacity, Use as Use, errors as errors
+from .demo.factory import Factory as Factory, Shape as Shape
+from .demo.mutants import MUTANTS as MUTANTS
+from .demo.screen import Screen as Screen, print_verdict as print_verdict
+from .duckdb_tables import DuckTables as DuckTables
+from .feeds import check_channels as check_channels
+from .folder import address_in as address_in, check_run as check_run, remember as remember
+from .found import Found as Found
+from .learned import costs_of_run as costs_of_run, kept_in as kept_in, priced as priced
+from .live_engine import LiveEngine as LiveEngine
+from .live_needs import needed_after as needed_after
+from .metrics import serve as serve
+from .new import make_app as make_app
+from .options import RunOptions as RunOptions
+from .process_audit import (
+    ProcessVerdict as ProcessVerdict,
+    audit_processes as audit_processes,
+    judge_family as judge_family,
+    judge_instance as judge_instance,
+)
+from .process_export import ENDED as ENDED, export as export
+from .reconciling import running_in as running_in
+from .resets import reset_producer as reset_producer
+from .run import CHECK_S as CHECK_S, Run as Run, run_of as run_of
+from .sink import live_situations as live_situations
+from .spark_engine import LevelView as LevelView, SparkEngine as SparkEngine
+from .status import RunStatus as RunStatus, StatusMetrics as StatusMetrics
+from .status.prometheus import prometheus as prometheus
+from .status.streams import Streams as Streams
+from .verdicts import PAGE as PAGE, keep as keep, keep_processes as keep_processes
+from .verifying import verify as verify
+from .why import Why as Why, latest as latest, told as told
+
+__all__: list[str]

@@ -1,0 +1,46 @@
+"""What other packages import of pipeline. This is the list; `__init__.py` loads it when it is used."""
+
+from . import jvm as jvm, savepoints as savepoints
+from .auditing import (
+    Scope as Scope,
+    bounds_of as bounds_of,
+    judge_intake as judge_intake,
+    judge_stream as judge_stream,
+    waiting_after as waiting_after,
+)
+from .batch import detect_batch as detect_batch
+from .checkpoints import committed_us as committed_us
+from .costs import learn as learn
+from .history import rows_before as rows_before, rows_near as rows_near
+from .intervals import Bounds as Bounds, read_spans as read_spans, spans_of as spans_of
+from .level import Level as Level, levels_of as levels_of
+from .reference import (
+    Judged as Judged,
+    Reference as Reference,
+    delivered_chain as delivered_chain,
+    made_by_another as made_by_another,
+)
+from .retention import retain as retain
+from .sealing_order import SealingOrder as SealingOrder
+from .session import (
+    SparkConfig as SparkConfig,
+    is_started as is_started,
+    own_sentence as own_sentence,
+    sentence_of as sentence_of,
+    spark_session as spark_session,
+    start as start,
+    told_plainly as told_plainly,
+)
+from .source import UnerringSource as UnerringSource
+from .sql_tables import SparkTables as SparkTables, match as match
+from .states import size_at as size_at
+from .streaming import (
+    MaySeal as MaySeal,
+    Sealed as Sealed,
+    detect as detect,
+    detect_available as detect_available,
+    seal_at_once as seal_at_once,
+)
+from .versions import agree as agree, ranked_otherwise as ranked_otherwise
+
+__all__: list[str]

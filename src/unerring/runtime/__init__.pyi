@@ -1,0 +1,103 @@
+"""What other packages import of runtime. This is the list; `__init__.py` loads it when it is used."""
+
+from . import lines as lines, timeline as timeline, unix_sockets as unix_sockets
+from .certificates import make_certificates as make_certificates
+from .channel import (
+    AsyncPublisher as AsyncPublisher,
+    AsyncRelay as AsyncRelay,
+    AsyncSubscriber as AsyncSubscriber,
+    OnLoss as OnLoss,
+    Publisher as Publisher,
+    Received as Received,
+    Subscriber as Subscriber,
+)
+from .compiling import submit as submit
+from .giop import (
+    GiopClient as GiopClient,
+    GiopConfig as GiopConfig,
+    PushConsumer as PushConsumer,
+    Reference as Reference,
+)
+from .giop.events import (
+    EventChannel as EventChannel,
+    channel_named as channel_named,
+    read_pulled as read_pulled,
+    write_event as write_event,
+)
+from .links import LinksConfig as LinksConfig
+from .live import (
+    Cluster as Cluster,
+    Host as Host,
+    LiveSupervisor as LiveSupervisor,
+    addresses_on as addresses_on,
+    cluster as cluster,
+    free_addresses as free_addresses,
+    place as place,
+    process_names as process_names,
+    status as status,
+)
+from .live.hosting import STATUS_S as STATUS_S, note as note
+from .live.status import processes as processes
+from .live.supervisor import WANTED as WANTED, ask_supervisor as ask_supervisor
+from .loop import Driver as Driver
+from .os_processes import (
+    began_at as began_at,
+    dotted as dotted,
+    end_all as end_all,
+    find as find,
+    marked as marked,
+    own_number as own_number,
+)
+from .process_cluster import (
+    PLACES as PLACES,
+    ClusterShape as ClusterShape,
+    NodeCluster as NodeCluster,
+    Places as Places,
+    addresses_in as addresses_in,
+)
+from .process_control import (
+    SUFFIX as SUFFIX,
+    Command as Command,
+    ask_node as ask_node,
+    control_of as control_of,
+    node_sockets as node_sockets,
+)
+from .process_driver import MACHINE as MACHINE
+from .process_node import Embedded as Embedded, RunningNode as RunningNode
+from .reports import Reports as Reports
+from .restarts import (
+    EXIT_FINAL as EXIT_FINAL,
+    GivenUp as GivenUp,
+    Restarts as Restarts,
+    RestartsConfig as RestartsConfig,
+)
+from .services import (
+    HttpService as HttpService,
+    IdempotencyFilter as IdempotencyFilter,
+    Interaction as Interaction,
+    LocalService as LocalService,
+    PostgresStore as PostgresStore,
+    SqliteStore as SqliteStore,
+)
+from .services.store import JOURNAL as JOURNAL, Line as Line
+from .storage import (
+    MemoryStorage as MemoryStorage,
+    SqliteStorage as SqliteStorage,
+    check_file as check_file,
+    settled as settled,
+)
+from .timeline import Entry as Entry, Timeline as Timeline, What as What
+from .timers import monotonic_us as monotonic_us
+from .transports import (
+    Faults as Faults,
+    TransportConfig as TransportConfig,
+    check_address as check_address,
+    corba as corba,
+    lossy_inlet as lossy_inlet,
+    lossy_outlet as lossy_outlet,
+    open_inlet as open_inlet,
+    open_outlet as open_outlet,
+)
+from .transports.tcp import YIELD_BYTES as YIELD_BYTES
+
+__all__: list[str]
