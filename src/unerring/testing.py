@@ -120,7 +120,7 @@ class _FakeService(SimService):
 
 
 class Rehearsal:
-    """One process on 2f+1 simulated nodes. `services` has, by service and operation, what fakes answer."""
+    """A process on 2f+1 simulated nodes. `services` maps a service and an operation to a function that answers."""
 
     def __init__(
         self,
@@ -216,30 +216,30 @@ class Rehearsal:
     # ---- the play ----------------------------------------------------------------------------------------------
 
     def start(self, instance: str, **given: Any) -> None:
-        """Want an instance; it starts as time passes."""
+        """Start an instance, as virtual time passes."""
         start = Start(instance, self.process.name, msgspec.to_builtins(given))
         self.process.initial(start.given)
         self._given[instance] = start.given
         self.world.call("client", "want", start)
 
     def signal(self, instance: str, channel: str, payload: Any = None, id: str = "", answers: str = "") -> None:
-        """A message for a receive action; the same id is the same message. `answers`: an interaction's id."""
+        """Send a message to a receive action; the same id is the same message. `answers`: an interaction id."""
         self._signals += 1
         mail = Mail(id or f"signal-{self._signals}", channel, msgspec.to_builtins(payload), answers)
         self.world.call("client", "post", instance, mail)
 
     def cancel(self, instance: str) -> None:
-        """Ask that the instance is undone."""
+        """Undo an instance."""
         self.world.call("client", "post", instance, Mail(f"cancel-{instance}", CANCEL, None))
 
     def publish(self, channel: str, key: Any, payload: Any = None, id: str = "") -> None:
-        """A message for whoever waits for the key."""
+        """Send a message to every instance that waits for the key."""
         self._signals += 1
         message = Publish(id or f"message-{self._signals}", channel, key_of(key), msgspec.to_builtins(payload))
         self.world.call("client", "publish", message)
 
     def hold(self, instance: str) -> None:
-        """Do not go on after the present group, until `resume`."""
+        """Hold an instance after its present group, until `resume`."""
         self._command(instance, HOLD, "by an operator")
 
     def park(self, instance: str) -> None:
@@ -248,11 +248,11 @@ class Rehearsal:
         self.hold(instance)
 
     def resume(self, instance: str) -> None:
-        """Go on with what is held."""
+        """Let a held instance continue."""
         self._command(instance, RESUME, None)
 
     def retry(self, instance: str, step: str = "") -> None:
-        """Let what is held try again; with a step, undo from that step on and go on from there."""
+        """Let a held instance try again; with a step, undo from that step on and continue from there."""
         self._command(instance, AGAIN, step or None)
 
     def move(self, instance: str, process: Process) -> None:
@@ -264,7 +264,7 @@ class Rehearsal:
         self.world.call("client", "post", instance, Mail(f"command-{self._signals}", channel, payload))
 
     def deploy(self, *processes: Process) -> None:
-        """Start every node again, with these versions; of each process the last is the current one."""
+        """Restart every node with these versions; of each process the last one is current."""
         self.deployed = family(processes)
         for process in self.deployed:
             self._know(process)
@@ -273,12 +273,12 @@ class Rehearsal:
             self.world.start(node)
 
     def crash(self, node: str, for_s: float = 1.0) -> None:
-        """The node loses its memory and what was not synced, and comes back after a while."""
+        """Crash a node: it loses its memory and what was not synced, and comes back after a while."""
         self.world.crash(node)
         self.world.at(self.world.now_us + int(for_s * SECOND_US), lambda: self.world.start(node))
 
     def pause(self, node: str, for_s: float = 1.0) -> None:
-        """As by SIGSTOP: it takes no steps for a while, and does not know it."""
+        """Pause a node, as by SIGSTOP: it takes no steps for a while."""
         if self.world.pause(node):
             self.world.at(self.world.now_us + int(for_s * SECOND_US), lambda: self.world.resume(node))
 
@@ -289,7 +289,7 @@ class Rehearsal:
             raise AssertionError(f"a machine broke: {self.world.broken[0]}")
 
     def run_until(self, condition: Callable[[], bool], seconds: float = FINISH_S) -> None:
-        """Let time pass until something holds; AssertionError if it does not come to that."""
+        """Let virtual time pass until a condition holds; AssertionError if it never does."""
         end_us = self.world.now_us + int(seconds * SECOND_US)
         while not condition():
             if self.world.now_us >= end_us:
@@ -297,7 +297,7 @@ class Rehearsal:
             self.run(seconds=0.005)
 
     def finish(self, instance: str, seconds: float = FINISH_S) -> End:
-        """Let time pass until the instance has ended and every node is clean."""
+        """Let virtual time pass until the instance has ended and every node is clean."""
         self.run_until(lambda: self._settled(instance), seconds)
         state = next(iter(self._ends[instance].values()))
         return End(state.status, state.reason, dict(state.variables), history_of(state))
@@ -309,7 +309,7 @@ class Rehearsal:
     # ---- what is seen ------------------------------------------------------------------------------------------
 
     def master(self, instance: str) -> str:
-        """The node that leads the instance now; the first node if nobody does."""
+        """The node that leads the instance now; the first node if none does."""
         for name in self.names:
             node = self.world.machine(name)
             replica = node.instances.get(instance) if node is not None else None
@@ -318,7 +318,7 @@ class Rehearsal:
         return self.names[0]
 
     def query(self, instance: str) -> dict[str, Any]:
-        """What the leading node knows."""
+        """What the leading node knows of an instance."""
         node = self.world.machine(self.master(instance))
         if node is None or not node.knows(instance):
             return {"instance": instance, "status": "starting"}
@@ -331,13 +331,13 @@ class Rehearsal:
         return [] if machine is None else [line for _, line in machine.journal]
 
     def effects(self, service: str) -> list[str]:
-        """The actions whose effects stand, in order."""
+        """The actions of a service that have an effect now, in order."""
         lines = self.journal(service)
         undone = {line.iid for line in lines if line.what == "undo"}
         return [line.action for line in lines if line.what == "do" and line.iid not in undone]
 
     def check(self) -> None:
-        """One-copy consistency of every instance that has ended; AssertionError with a witness."""
+        """Check the one-copy consistency of every instance that has ended; AssertionError with a witness."""
         found = []
         lines = sorted(
             (line for service in self._services for line in self.world.machine(f"service:{service}").journal),

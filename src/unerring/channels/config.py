@@ -9,7 +9,7 @@ from unerring.model import MILLISECOND_US, SECOND_US, ClusterConfig, ConfigError
 
 
 class ChannelConfig(ClusterConfig, frozen=True):
-    """Equal on both ends."""
+    """Bounds of a channel that must be equal on both ends."""
 
     frame_bytes_max: int = 4 * 1024 * 1024
     """A frame over this is refused before it is decoded."""
@@ -22,7 +22,7 @@ class ChannelConfig(ClusterConfig, frozen=True):
 
 
 class ProducerConfig(ProcessConfig, frozen=True):
-    """A producer's own bounds."""
+    """The bounds and settings of one producer."""
 
     buffer_count_max: int = 1_000_000
     buffer_bytes_max: int = 64 * 1024 * 1024
@@ -75,7 +75,7 @@ class ProducerConfig(ProcessConfig, frozen=True):
 
 
 class Start(StrEnum):
-    """Where a new consumer's cut lies."""
+    """Where a new consumer begins."""
 
     LATEST = "latest"
     """The first event it hears of."""
@@ -86,7 +86,7 @@ class Start(StrEnum):
 
 
 class ConsumerConfig(ProcessConfig, frozen=True):
-    """A consumer's own bounds."""
+    """The bounds and settings of one consumer."""
 
     start: Start = Start.LATEST
     registered: str = ""

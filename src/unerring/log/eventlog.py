@@ -25,7 +25,7 @@ class Declaration(msgspec.Struct, frozen=True):
 
 
 class EventLog:
-    """Streams by name, in one store."""
+    """An event log: streams by name, in one store."""
 
     def __init__(self, store: Store | str | os.PathLike[str]) -> None:
         self.store: Store = LocalStore(store) if isinstance(store, str | os.PathLike) else store
@@ -46,7 +46,7 @@ class EventLog:
             raise LogError(f"{where} is damaged ({error}); restore it from a copy") from None
 
     def create(self, schema: StreamSchema, buckets: int = BUCKETS) -> Chain:
-        """The chain of a stream, declared now or, the same way, before."""
+        """The chain of a stream; declares the stream if it is new."""
         if not 1 <= buckets <= BUCKETS_MAX:
             raise ConfigError(f"stream {schema.name}: {buckets} buckets; choose between 1 and {BUCKETS_MAX}")
         known = self.declaration(schema.name)
@@ -66,7 +66,7 @@ class EventLog:
         )
 
     def chain(self, name: str) -> Chain:
-        """The chain of a stream that is there."""
+        """The chain of an existing stream."""
         known = self.declaration(name)
         if known is None:
             there = ", ".join(self.streams()) or "none"

@@ -41,7 +41,7 @@ FILE: Final = "file-"
 
 
 class IngestConfig(ProcessConfig, frozen=True):
-    """How out of order a file may be, and what bounds the work."""
+    """How much a file may be out of order, and the bounds of ingesting it."""
 
     lateness_us: int = 0
     """A row this much before the latest row above it in the file still finds its place."""

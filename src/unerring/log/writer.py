@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class WriterConfig(ProcessConfig, frozen=True):
-    """When a segment is sealed, and what bounds the writer."""
+    """When a segment is sealed, and the bounds of the writer."""
 
     rows_per_segment: int = 250_000
     """Seal when this many are held."""
@@ -49,7 +49,7 @@ class _Held(msgspec.Struct, frozen=True, gc=False):
 
 
 class LogWriter:
-    """Feeds one stream's chain. `now` is monotonic microseconds, handed in."""
+    """Writes one stream of an event log. `now` is monotonic microseconds, given by the caller."""
 
     def __init__(
         self, log: EventLog, schema: StreamSchema, config: WriterConfig | None = None, buckets: int = BUCKETS
@@ -80,7 +80,7 @@ class LogWriter:
         return not self._held or bool(self._bad) or self._held[0].stamp.time <= self._complete_us
 
     def append(self, producer: str, mark: Mark, stamp: Stamp, payload: dict[str, Any], now: int) -> None:
-        """One event, in the order of its producer's sequence. A bad one goes to quarantine, a repeated one nowhere."""
+        """Take an event, in its producer's order. A bad event goes to quarantine; a repeated one is ignored."""
         if self.full:
             raise CallerError(
                 f"stream {self.schema.name}: the writer holds {len(self._held)} events, which is its limit; seal first"
@@ -114,25 +114,25 @@ class LogWriter:
         self._age(now)
 
     def undecodable(self, producer: str, mark: Mark, raw: bytes, detail: str, now: int) -> None:
-        """Bytes of which no event could be made."""
+        """Put bytes that could not be decoded into quarantine."""
         if mark <= self._taken.get(producer, (-1, -1)):
             self.repeated += 1
             return
         self._refuse(producer, mark, Reason.UNDECODABLE, detail, raw, now)
 
     def lost(self, producer: str, mark: Mark, detail: str, now: int) -> None:
-        """Events that the channel declared lost, up to the mark: told once, and the stream goes on."""
+        """Record events that the channel declared lost, up to the mark; the stream continues."""
         if mark > self._taken.get(producer, (-1, -1)):
             self._refuse(producer, mark, Reason.LOST, detail, b"", now)
 
     def advance(self, time_us: int, now: int) -> None:
-        """The stream will send nothing at or before this time."""
+        """Take a watermark: the stream will send nothing at or before this time."""
         if time_us > max(self._watermark_us, self.chain.through_us):
             self._watermark_us = time_us
             self._age(now if self._waiting_us is None else self._waiting_us)
 
     def end(self, now: int) -> None:
-        """The stream's producer is gone for good."""
+        """End the stream: its producer is gone for good."""
         self.advance(TIME_MAX, now)
 
     def due_us(self) -> int | None:
@@ -140,12 +140,12 @@ class LogWriter:
         return None if self._since_us is None else self._since_us + self.config.age_us_max
 
     def due(self, now: int) -> bool:
-        """Is it time to seal, by size or age?"""
+        """Whether it is time to seal, by size or age."""
         due = self.due_us()
         return len(self._held) >= self.config.rows_per_segment or (due is not None and now >= due)
 
     def seal(self) -> dict[str, Mark]:
-        """Make durable what can be; for each producer the mark up to which everything of its is kept now."""
+        """Seal what can be sealed; return for each producer the mark up to which everything is durable now."""
         self.quarantine.add(self._bad)
         self._bad = []
         while True:

@@ -59,7 +59,7 @@ REMOTE: Final = {
 
 
 class SparkConfig(ProcessConfig, frozen=True):
-    """Where Spark runs, and with how much."""
+    """The Spark master, the memory of the driver, and further settings."""
 
     master: str = "local[*]"
     memory: str = "2g"

@@ -6,7 +6,7 @@ from unerring.model import MILLISECOND_US, SECOND_US, ClusterConfig, ConfigError
 
 
 class ProcessesConfig(ProcessConfig, frozen=True):
-    """One node's own choice."""
+    """The bounds and settings of one process node."""
 
     tick_us: int = 20 * MILLISECOND_US
     heartbeat_us: int = 50 * MILLISECOND_US
@@ -71,7 +71,7 @@ class ProcessesConfig(ProcessConfig, frozen=True):
 
 
 class ClusterBounds(ClusterConfig, frozen=True):
-    """Equal on all replicas: they decide what is refused."""
+    """Bounds that must be equal on all nodes, because they decide what is refused."""
 
     f: int = 1
     state_bytes_max: int = 1 << 20

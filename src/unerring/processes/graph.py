@@ -45,7 +45,7 @@ WAITS: Final = (Kind.RECEIVE, Kind.SLEEP, Kind.CHILD)
 
 
 class Retry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How patient an action is with its service. An attempt that times out is repeated under the same IID."""
+    """How often and how long an action is tried. An attempt that times out is repeated under the same id."""
 
     attempt_us: int = 2_000_000
     attempts_max: int = 5

@@ -45,7 +45,7 @@ class StorageConfig(ProcessConfig, frozen=True):
 
 
 class MemoryStorage:
-    """For tests and for machines that need not survive their process. Same behaviour, nothing on disk."""
+    """Storage in memory, for tests and for machines that need not survive their process."""
 
     def __init__(self) -> None:
         self._records: dict[str, bytes] = {}
@@ -67,7 +67,7 @@ class MemoryStorage:
 
 
 class SqliteStorage:
-    """See `StableStorage`. May be written from a thread other than the one that opened it."""
+    """Stable storage in one SQLite file. It may be written from a thread other than the one that opened it."""
 
     def __init__(self, path: str | Path, config: StorageConfig | None = None) -> None:
         self.path = Path(path)
@@ -208,7 +208,7 @@ class SqliteStorage:
         )
 
     def close(self) -> None:
-        """Let go of the file. What `write` took is safe already; closing adds nothing to it."""
+        """Close the file. What `write` took is on disk already."""
         with self._lock:
             self._failure = self._failure or "it was closed"
             self._database.close()

@@ -14,7 +14,7 @@ from unerring.runtime.transports import TransportConfig, open_inlet, open_outlet
 
 
 class AsyncRelay:
-    """Passes everything that comes from `source` on to `target`, with the producers' own ids.
+    """Forwards everything from `source` to `target`, with the producers' own ids.
 
     async with AsyncRelay("tcp://10.0.0.5:7000", "tcp://127.0.0.1:7001"):
         await asyncio.Event().wait()

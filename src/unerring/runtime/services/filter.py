@@ -41,7 +41,7 @@ GONE: Final = 410
 
 
 class Interaction(msgspec.Struct, frozen=True):
-    """What the application may know of the request under way."""
+    """What the application may know of the present request."""
 
     iid: str
     instance: str

@@ -16,7 +16,7 @@ COALESCE_BYTES: Final = 128 * KIB
 
 
 class TransportConfig(ProcessConfig, frozen=True):
-    """What one end of an event service may hold, and how long it waits."""
+    """The bounds of one end of an event service, and how long it waits."""
 
     frame_bytes_max: int = 4 * MIB
     """A longer frame is refused before its body is read, and its sender cut off."""
