@@ -78,7 +78,7 @@ def test_keys_of_every_kind(low: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kinds", ["p", "w", "j"])
-def test_pairs_of_all_engines(kinds: str) -> None:
+def test_pairs_of_all_matchers(kinds: str) -> None:
     for seed in range(FIRST, FIRST + 50_000):
         pair = generators.pair(seed, kinds)
         if why_interpreted(pair.plan) is None:

@@ -49,13 +49,13 @@ def test_longer_streams(kind: str) -> None:
 )
 def test_the_first_two_million(workload: str, found: int, still_open: int | None) -> None:
     plan = getattr(workloads, workload).plan
-    drawn, engine, outputs = _bench_workloads().columns(), Interpreter(plan), 0
+    drawn, matcher, outputs = _bench_workloads().columns(), Interpreter(plan), 0
     for first in range(0, 2_000_000, 20_000):
         batch = _bench_workloads().rows(drawn.part(first, first + 20_000))
-        outputs += len(engine.feed(batch, batch[-1].event.stamp.time))
+        outputs += len(matcher.feed(batch, batch[-1].event.stamp.time))
     assert outputs == found
     if still_open is not None:
-        assert len(engine.feed([], batch[-1].event.stamp.time + 5_000_000)) == still_open
+        assert len(matcher.feed([], batch[-1].event.stamp.time + 5_000_000)) == still_open
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Many more random statements than fit into a test run: every engine against the oracle."""
+"""Many more random statements than fit into a test run: every matcher against the oracle."""
 
 from __future__ import annotations
 

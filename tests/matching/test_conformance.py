@@ -93,6 +93,6 @@ def compare(mutant: type[Interpreter]) -> None:
 
 
 @pytest.mark.parametrize("mutant", [Forgetful, Coarse])
-def test_a_broken_engine_is_caught(mutant: type[Interpreter]) -> None:
+def test_a_broken_matcher_is_caught(mutant: type[Interpreter]) -> None:
     with pytest.raises(AssertionError):
         compare(mutant)

@@ -195,7 +195,7 @@ def test_groups_are_the_oracle(shard: int, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("kinds", ["p", "w", "j"])
-def test_pairs_of_all_engines(kinds: str) -> None:
+def test_pairs_of_all_matchers(kinds: str) -> None:
     """Those of the interpreter's own pairs that compile."""
     compiled = found = 0
     for seed in range(250):

@@ -1,4 +1,4 @@
-"""Statements over small tables written in the test, by either engine."""
+"""Statements over small tables written in the test, by either matcher."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from unerring.sql.source import Source
 Rows = list[dict[str, Any]]
 
 
-def query(sql: str, engine: TableMatcher = TableMatcher.INTERPRETER, steps_max: int = 1_000_000, **tables: Any) -> Rows:
+def query(
+    sql: str, matcher: TableMatcher = TableMatcher.INTERPRETER, steps_max: int = 1_000_000, **tables: Any
+) -> Rows:
     """The rows of a statement over tables given as lists of dictionaries or as Arrow tables."""
-    engine_tables = DuckTables(engine, steps_max)
+    duck_tables = DuckTables(matcher, steps_max)
     for name, rows in tables.items():
-        engine_tables.add_table(name, rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows))
-    return list(engine_tables.query(sql))
+        duck_tables.add_table(name, rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows))
+    return list(duck_tables.query(sql))
 
 
 def recognition_of(sql: str, **columns: ColumnType) -> Recognition:
@@ -33,10 +35,10 @@ def recognition_of(sql: str, **columns: ColumnType) -> Recognition:
     return compile_recognition(node, columns_of((name, kind, kind) for name, kind in columns.items()), source, "m")
 
 
-def matched(recognition: Recognition, rows: Rows, engine: TableMatcher, times: list[int]) -> list[dict[str, Any]]:
+def matched(recognition: Recognition, rows: Rows, matcher: TableMatcher, times: list[int]) -> list[dict[str, Any]]:
     """The output rows of one partition, without DuckDB; `times` in microseconds."""
     events = [
         Event("input", Stamp(time, number), (), {**row, PARTITION: 0})
         for number, (row, time) in enumerate(zip(rows, times, strict=True))
     ]
-    return [payload for _, payload in outputs_of(recognition.batch_plan(), [(0, events)], recognition.place, engine)]
+    return [payload for _, payload in outputs_of(recognition.batch_plan(), [(0, events)], recognition.place, matcher)]

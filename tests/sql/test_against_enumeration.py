@@ -1,4 +1,4 @@
-"""Patterns against an enumeration that knows neither plans nor engines: all words of a pattern, most preferred first,
+"""Patterns against an enumeration that knows neither plans nor matchers: all words of a pattern, most preferred first,
 as the standard orders them; the first one that fits the rows is the match.
 
 Conditions look at the row alone here, so that a word is judged letter by letter; what conditions can see besides is

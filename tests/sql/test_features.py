@@ -375,8 +375,8 @@ def table(case: Case) -> Rows:
     return [{"at": at, "x": x} for at, (x,) in enumerate(case.data, 1)] if case.data else TICKS
 
 
-@pytest.mark.parametrize("engine", TableMatcher)
+@pytest.mark.parametrize("matcher", TableMatcher)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.what)
-def test_a_feature(case: Case, engine: TableMatcher) -> None:
+def test_a_feature(case: Case, matcher: TableMatcher) -> None:
     sql = f"SELECT {case.select} FROM t MATCH_RECOGNIZE (ORDER BY at {case.clause})"
-    assert [tuple(row.values()) for row in query(sql, engine, t=table(case))] == case.rows
+    assert [tuple(row.values()) for row in query(sql, matcher, t=table(case))] == case.rows

@@ -63,8 +63,8 @@ CHAINS: dict[str, Callable[[int], str]] = {
 
 @pytest.mark.parametrize("kind", CHAINS)
 def test_operators_in_a_row(kind: str) -> None:
-    for engine in TableMatcher:
-        assert query(where(CHAINS[kind](100)), engine, t=TABLE) == [{"n": 2}]
+    for matcher in TableMatcher:
+        assert query(where(CHAINS[kind](100)), matcher, t=TABLE) == [{"n": 2}]
     for length in (200, 6_000):
         with pytest.raises(RuleError, match=r"^line 3, column \d+: more than 120 operators in a row"):
             query(where(CHAINS[kind](length)), t=TABLE)

@@ -158,8 +158,8 @@ def test_ambiguous_names() -> None:
 
 
 @pytest.mark.parametrize("kind", ["TO FIRST A", "TO LAST A", "TO A"])
-def test_both_engines_refuse_to_skip_to_the_start(kind: str) -> None:
+def test_all_matchers_refuse_to_skip_to_the_start(kind: str) -> None:
     sql = wrap(f"ORDER BY id AFTER MATCH SKIP {kind} PATTERN (A B)")
-    for engine in TableMatcher:
+    for matcher in TableMatcher:
         with pytest.raises(RuleError, match=r"^line 3, column 13: .*the first row"):
-            query(sql, engine, t=TABLE)
+            query(sql, matcher, t=TABLE)

@@ -95,7 +95,7 @@ def test_several_tables(tmp_path: Path, capsysbinary: pytest.CaptureFixture[byte
 
 
 @pytest.mark.parametrize("engine", ["oracle", "kernel", "interpreter", "backtrack"])
-def test_every_engine_gives_the_same(engine: str, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_every_matcher_gives_the_same(engine: str, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     path = write(tmp_path, "t.csv")
     assert ask(capsysbinary, SQL, "--table", f"t={path}", "--engine", engine) == (0, FOUND, "")
 

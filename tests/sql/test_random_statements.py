@@ -1,4 +1,4 @@
-"""Random patterns, clauses and rows: every engine finds what the oracle finds, row by row; a wrong one is caught."""
+"""Random patterns, clauses and rows: every matcher finds what the oracle finds, row by row; a wrong one is caught."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ ATTEMPTS_MAX = 20_000
 GAVE_UP = "gave up"
 
 
-def answer(sql: str, partitions: Partitions, engine: TableMatcher) -> list[str] | str:
+def answer(sql: str, partitions: Partitions, matcher: TableMatcher) -> list[str] | str:
     """The output rows, or what was wrong."""
-    steps_max = None if engine is TableMatcher.INTERPRETER else ATTEMPTS_MAX
+    steps_max = None if matcher is TableMatcher.INTERPRETER else ATTEMPTS_MAX
     made = recognition_of(sql, **COLUMNS)
     try:
-        return [repr(row) for row in outputs_of(made.batch_plan(), partitions, "here", engine, steps_max)]
+        return [repr(row) for row in outputs_of(made.batch_plan(), partitions, "here", matcher, steps_max)]
     except RuleError as error:
         if "attempts from one row" in str(error) or "ways were tried" in str(error):
             return GAVE_UP
@@ -38,20 +38,20 @@ def answer(sql: str, partitions: Partitions, engine: TableMatcher) -> list[str] 
         return "back to the first row" if "first row" in str(error) else "no row to skip to"
 
 
-def check(seed: int, engines: Iterable[TableMatcher] = (TableMatcher.INTERPRETER, TableMatcher.KERNEL)) -> str:
-    """Raise unless these engines, where they answer, give the oracle's answer; the oracle's, in a word."""
+def check(seed: int, matchers: Iterable[TableMatcher] = (TableMatcher.INTERPRETER, TableMatcher.KERNEL)) -> str:
+    """Raise unless these matchers, where they answer, give the oracle's answer; the oracle's, in a word."""
     sql, partitions = statement(seed)
     expected = answer(sql, partitions, TableMatcher.ORACLE)
     answers = {TableMatcher.ORACLE: expected}
-    for engine in engines:
-        answers[engine] = answer(sql, partitions, engine)
-    given = {engine: found for engine, found in answers.items() if found != GAVE_UP}
+    for matcher in matchers:
+        answers[matcher] = answer(sql, partitions, matcher)
+    given = {matcher: found for matcher, found in answers.items() if found != GAVE_UP}
     first = next(iter(given.values()))
     assert all(found == first for found in given.values()), f"seed {seed}: {sql}\n{partitions}\n{given}"
     return expected if isinstance(expected, str) else f"{min(len(expected), 3)} rows"
 
 
-def test_every_engine_finds_what_the_oracle_finds() -> None:
+def test_every_matcher_finds_what_the_oracle_finds() -> None:
     seen = Counter(check(seed) for seed in range(STATEMENTS))
     assert seen[GAVE_UP] < seen.total() / 50, f"the oracle gave up too often to compare: {seen}"
     assert seen["3 rows"] > seen.total() / 5, f"too few statements find anything: {seen}"
@@ -64,7 +64,7 @@ EXPLODES = (
 )
 
 
-def test_an_engine_that_explodes_says_so() -> None:
+def test_a_matcher_that_explodes_says_so() -> None:
     """Once drawn: the oracle, which remembers nothing, did not come back from it."""
     payload = {"x": 1, "y": 1.0, "k": "p", PARTITION: 0}
     times = (2, 5, 8, 9, 9, 10, 12, 12)
@@ -74,7 +74,7 @@ def test_an_engine_that_explodes_says_so() -> None:
     assert answer(EXPLODES, partitions, TableMatcher.KERNEL) == []
 
 
-# --- mutants: each breaks one thing in an engine, and the random statements must find it ---
+# --- mutants: each breaks one thing in a matcher, and the random statements must find it ---
 
 
 def within_is_exclusive(patch: pytest.MonkeyPatch) -> TableMatcher:
@@ -149,14 +149,14 @@ def an_empty_match_is_none(patch: pytest.MonkeyPatch) -> TableMatcher:
         an_empty_match_is_none,
     ],
 )
-def test_a_broken_engine_is_caught(
+def test_a_broken_matcher_is_caught(
     mutant: Callable[[pytest.MonkeyPatch], TableMatcher], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = mutant(monkeypatch)
+    matcher = mutant(monkeypatch)
 
     def look() -> None:
         for seed in range(2 * STATEMENTS):
-            check(seed, (engine,))
+            check(seed, (matcher,))
 
     with pytest.raises(AssertionError, match="seed"):
         look()

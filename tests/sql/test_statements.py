@@ -104,7 +104,7 @@ def test_navigation_stays_in_its_partition() -> None:
 SECONDS = [{"at": dt.datetime(2026, 1, 1, 0, 0, s), "x": x} for s, x in ((0, 1), (4, 2), (10, 2), (11, 1), (22, 2))]
 
 
-@pytest.mark.parametrize("engine", TableMatcher)
+@pytest.mark.parametrize("matcher", TableMatcher)
 @pytest.mark.parametrize(
     ("within", "expected"),
     [
@@ -116,24 +116,24 @@ SECONDS = [{"at": dt.datetime(2026, 1, 1, 0, 0, s), "x": x} for s, x in ((0, 1),
         ("WITHIN INTERVAL '0 00:00:04' DAY TO SECOND", [(1, 2)]),
     ],
 )
-def test_within(within: str, expected: list[tuple[int, ...]], engine: TableMatcher) -> None:
+def test_within(within: str, expected: list[tuple[int, ...]], matcher: TableMatcher) -> None:
     sql = (
         "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY at MEASURES string_agg(CAST(x AS varchar), '') AS w "
         f"PATTERN (A B+) {within} DEFINE A AS x = 1, B AS x = 2)"
     )
     words = ["".join(map(str, match)) for match in expected]
     later = ["12"] if within == "" else []
-    assert [row["w"] for row in query(sql, engine, t=SECONDS)] == words + later
+    assert [row["w"] for row in query(sql, matcher, t=SECONDS)] == words + later
 
 
-@pytest.mark.parametrize("engine", TableMatcher)
-def test_what_was_too_late_for_one_start_is_tried_for_the_next(engine: TableMatcher) -> None:
+@pytest.mark.parametrize("matcher", TableMatcher)
+def test_what_was_too_late_for_one_start_is_tried_for_the_next(matcher: TableMatcher) -> None:
     rows = [{"at": dt.datetime(2026, 1, 1, 0, 0, s), "x": x} for s, x in ((0, 1), (1, 1), (4, 2))]
     sql = (
         "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY at MEASURES count(*) AS n PATTERN (A+ B) WITHIN INTERVAL '3' SECOND "
         "DEFINE A AS x = 1, B AS x = 2)"
     )
-    assert query(sql, engine, t=rows) == [{"n": 2}]
+    assert query(sql, matcher, t=rows) == [{"n": 2}]
 
 
 def test_times_and_intervals() -> None:
