@@ -1,4 +1,4 @@
-"""DBOS's side of the comparison; runs in its own environment (`make peers`), takes wishes and answers in lines of JSON.
+"""The side of DBOS in the comparison. It has its own environment (`make peers`) and answers requests in JSON lines.
 
 {"chain": 100}               one workflow of so many steps that do nothing: seconds
 {"many": 320, "at_once": 16} so many workflows of two such steps: workflows a second
@@ -42,14 +42,14 @@ def many(count: int, at_once: int) -> float:
     return count / (time.perf_counter() - began)
 
 
-def answer(wish: dict[str, Any]) -> dict[str, Any]:
-    if "chain" in wish:
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    if "chain" in request:
         with SetWorkflowID(f"chain-{time.time_ns()}"):
             began = time.perf_counter()
-            if chain(wish["chain"]) != wish["chain"]:
+            if chain(request["chain"]) != request["chain"]:
                 raise AssertionError("a step is missing")
             return {"took_s": time.perf_counter() - began}
-    return {"rate": many(wish["many"], wish["at_once"])}
+    return {"rate": many(request["many"], request["at_once"])}
 
 
 def main() -> None:

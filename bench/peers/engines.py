@@ -52,9 +52,9 @@ class Dbos:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def ask(self, wish: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         if self._running.stdin is not None:
-            self._running.stdin.write(json.dumps(wish) + "\n")
+            self._running.stdin.write(json.dumps(request) + "\n")
             self._running.stdin.flush()
         return self._heard()
 

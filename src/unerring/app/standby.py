@@ -52,7 +52,7 @@ CAUGHT_UP_S: Final = 3.0
 """A driver that reaches what was sealed when it looked, in less than this, has caught up."""
 SHORTER: Final = 0.7
 BREATH_S: Final = 1.0
-"""A driver that was killed leaves the machine to its fellows for so long, before it starts Spark again."""
+"""A driver that was killed leaves the machine to the others for so long, before it starts Spark again."""
 RESTARTS_MAX: Final = 12
 """Spark gives a Python process ten seconds to start, which on a very busy machine is not enough; a new JVM would take
 more of it than another try does."""
@@ -119,7 +119,7 @@ class Drive:
             threading.Thread(target=self._end_with, args=(process,), name="jvm", daemon=True).start()
 
     def _end_with(self, process: Any) -> None:
-        """A driver without its JVM is dead, and its fellows are to know at once."""
+        """A driver without its JVM is dead, and its peers are to know at once."""
         process.wait()
         if not self._ending:
             _say("the JVM of this driver ended; another driver leads, and this one starts again")
@@ -129,7 +129,7 @@ class Drive:
         """Until its queries are where the sealed streams are, but for what comes meanwhile.
 
         Each round has as much to do as came during the one before. When rounds no longer get shorter, micro-batches of
-        this machine take so long, for its fellows as well, and this is as near as it gets.
+        this machine take so long, for its peers as well, and this is as near as it gets.
         """
         loop = asyncio.get_running_loop()
         before_s = math.inf

@@ -136,7 +136,7 @@ class Membership:
     # ---- eviction ----------------------------------------------------------------------------------------------
 
     def evict(self, replica: str, now: int) -> Effects:
-        """An operator's or the supervisor's wish; never an upstream's. It begins by asking those that would remain."""
+        """An operator's or the supervisor's command, never an upstream's. It first asks those that would remain."""
         member = self.record.members.get(replica)
         if member is None or member.standing is Standing.GONE:
             raise CallerError(f"{replica} is not in the membership record; it cannot be evicted")

@@ -1,7 +1,7 @@
 """Configuration: frozen, validated when built, and split in two.
 
 `ClusterConfig` parts must be equal on all members: they fix what bytes and stamps mean, and their fingerprint
-travels in every handshake. `ProcessConfig` parts are one process's own bounds and pauses. A room derives its own
+travels in every handshake. `ProcessConfig` parts are one process's own bounds and pauses. A package derives its own
 structs from these.
 """
 

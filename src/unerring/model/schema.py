@@ -185,7 +185,7 @@ _references: list[Reference] = []
 
 
 def refer_with(reference: Reference) -> None:
-    """Say what `Reading.celsius` is when it stands in a rule. The rules room does, once; the model knows no rules."""
+    """Say what `Reading.celsius` is when it stands in a rule. Package `rules` does so; the model knows no rules."""
     _references[:] = [reference]
 
 

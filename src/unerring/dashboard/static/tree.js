@@ -90,10 +90,10 @@ function layout(nodes) {
   const middle = (item) => item.y + sizeOf(item) / 2;
   for (let turn = 0; turn < 6; turn += 1) {
     for (const column of turn % 2 ? [...columns].reverse() : columns) {
-      const wish = new Map(column.map((item) => [item, item.near.length ? item.near.reduce((all, one) => all + middle(one), 0) / item.near.length : middle(item)]));
-      column.sort((one, other) => wish.get(one) - wish.get(other));
+      const wanted = new Map(column.map((item) => [item, item.near.length ? item.near.reduce((all, one) => all + middle(one), 0) / item.near.length : middle(item)]));
+      column.sort((one, other) => wanted.get(one) - wanted.get(other));
       const used = stack(column);
-      const shift = [...wish.values()].reduce((all, one) => all + one, 0) / column.length - used / 2;
+      const shift = [...wanted.values()].reduce((all, one) => all + one, 0) / column.length - used / 2;
       for (const item of column) item.y += shift;
     }
   }
