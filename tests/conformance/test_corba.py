@@ -223,7 +223,7 @@ def test_with_us_one_fault_after_the_other_loses_nothing(url, servants):
                 await out.publish(Reading("press-1", 60))
                 assert await collect(events, 1) == [60]
                 assert events.reports["corba.evicted"] >= 2
-                assert "subscribed again" in events.reports.said("corba.evicted")[0]
+                assert "subscribed again" in events.reports.sentences("corba.evicted")[0]
                 assert len(servants) == 1, "subscribed anew at the same proxy, without a new connection"
 
     run(scenario())

@@ -120,7 +120,7 @@ def test_a_server_that_is_not_there_gets_a_sentence(scheme: str) -> None:
         inlet = open_inlet(url)
         await inlet.open(lambda sender, data: None)  # it is waited for
         assert not inlet.subscribed
-        assert "cannot reach" in inlet.reports.said(f"{scheme}.unreachable")[0]
+        assert "cannot reach" in inlet.reports.sentences(f"{scheme}.unreachable")[0]
         await inlet.close()
 
     asyncio.run(scenario())

@@ -13,9 +13,9 @@ import pytest
 
 from unerring import Embedded
 from unerring.app.folder import remember
-from unerring.app.found import Found
 from unerring.app.live import make_cluster
 from unerring.app.new import make_app
+from unerring.app.sealed_events import SealedEvents
 from unerring.app.status import StatusMetrics
 from unerring.cli import main
 from unerring.log import EventLog, LogWriter
@@ -72,7 +72,7 @@ def test_what_was_found_is_printed(unerring: Callable[..., str]) -> None:
 
 def test_only_what_is_new_follows(unerring: Callable[..., str]) -> None:
     found(Path("run"), {10: 84.0})
-    follower = Found(Path("run"))
+    follower = SealedEvents(Path("run"))
 
     def peaks(events: object) -> list[float]:
         return [event.payload["celsius"] for event in events if isinstance(event, Event)]  # type: ignore[attr-defined]
@@ -81,7 +81,7 @@ def test_only_what_is_new_follows(unerring: Callable[..., str]) -> None:
     found(Path("run"), {10: 84.0, 20: 97.0})
     assert peaks(follower.new()) == [97.0]
     assert peaks(follower.new()) == []
-    assert peaks(Found(Path("run")).so_far(last=1)) == [97.0]
+    assert peaks(SealedEvents(Path("run")).so_far(last=1)) == [97.0]
 
 
 def test_an_app_is_explained_with_all_that_it_has(unerring: Callable[..., str]) -> None:

@@ -375,7 +375,7 @@ def test_garbage_is_cut_off_named_and_harms_nobody_else(garbage):
             assert answer == write_message(Kind.MESSAGE_ERROR, 0, b"")
             while not it.reports["corba.bad_message"]:
                 await asyncio.sleep(0.001)
-            assert "cut off" in it.reports.said("corba.bad_message")[0]
+            assert "cut off" in it.reports.sentences("corba.bad_message")[0]
             await it.client.call(it.reference, "push", lambda body: push(body, b"ours"))
             assert it.events == [b"ours"]
 

@@ -153,7 +153,7 @@ def test_one_message_that_is_too_large_does_not_end_the_node() -> None:
 
     reports = Reports()
     ServiceCarrier("n0", {}, Links(), reports).send("n1", "a vote")
-    assert reports.said("process.too_large") == [
+    assert reports.sentences("process.too_large") == [
         "nothing was sent to n1: Vote has 5 bytes, which exceeds the limit of 4 bytes"
     ]
 

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings, strategies as st
 
 from tests.processes.orders import order_process
 from unerring.processes.drawing import draw
-from unerring.processes.explain import explain, groups_of, told
+from unerring.processes.explain import explain, groups_of, process_text
 from unerring.processes.graph import Cut, Edge, Graph, Kind, Service, Vertex
 from unerring.processes.grouping import Grouping, group_at, possible_at
 from unerring.processes.partition import best_ends, lost
@@ -47,7 +47,7 @@ def test_each_action_alone() -> None:
 
 
 def test_explanation_and_drawing_name_everything() -> None:
-    text, picture = told(order_process(), TIGHT), draw(order_process())
+    text, picture = process_text(order_process(), TIGHT), draw(order_process())
     for vertex in order_process().graph.vertices:
         assert vertex.name in picture
         assert not vertex.acts or vertex.name in text

@@ -115,8 +115,8 @@ def test_a_certificate_that_must_be_refused(tmp_path, wait, certificates, kind, 
         with pytest.raises(HandshakeError) as caught:
             await refused.open(lambda sender, data: None)
         await wait.until(lambda: reports["tcp.refused"], "the producer counts it and names the peer")
-        assert "127.0.0.1" in reports.said("tcp.refused")[0]
-        sentences = [str(caught.value), *reports.said("tcp.refused")]
+        assert "127.0.0.1" in reports.sentences("tcp.refused")[0]
+        sentences = [str(caught.value), *reports.sentences("tcp.refused")]
         assert any(
             "both sides need certificates of one CA" in s or noted in s or (told and told in s) for s in sentences
         )
@@ -150,7 +150,7 @@ def test_no_certificate_no_service(wait, certificates):
             assert await reader.read() == b""
         writer.close()
         await wait.until(lambda: reports["tcp.refused"] == 1)
-        assert "it showed no certificate" in reports.said("tcp.refused")[0]
+        assert "it showed no certificate" in reports.sentences("tcp.refused")[0]
         assert requests == []
         await still_serves(wait, outlet, certificates)
         await outlet.close()
@@ -168,7 +168,7 @@ def test_one_side_with_tls_and_the_other_without(wait, certificates):
         await plain.open(lambda sender, data: None)
         assert not plain.subscribed
         await wait.until(lambda: reports["tcp.refused"])
-        assert "does not speak TLS; give both sides tls=DIR or neither" in reports.said("tcp.refused")[0]
+        assert "does not speak TLS; give both sides tls=DIR or neither" in reports.sentences("tcp.refused")[0]
         await plain.close()
         await still_serves(wait, outlet, certificates)
         await outlet.close()
@@ -179,7 +179,7 @@ def test_one_side_with_tls_and_the_other_without(wait, certificates):
         inlet = open_inlet(outlet.direct, TransportConfig(tls=certificates), told)
         await inlet.open(lambda sender, data: None)
         assert not inlet.subscribed
-        assert "it may not speak TLS" in told.said("tcp.unreachable")[0]
+        assert "it may not speak TLS" in told.sentences("tcp.unreachable")[0]
         await inlet.close()
         await outlet.close()
 

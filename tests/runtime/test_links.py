@@ -134,8 +134,8 @@ def test_a_certificate_speaks_only_for_the_nodes_it_names(wait, tmp_path):
         mallory = Node("a", tls=str(tmp_path / "mallory"))
         mallory.links.join("honest", honest.address)
         await wait.until(lambda: honest.reports["links.refused"])
-        assert "not 'a'; make one with 'unerring certs DIR --name a'" in honest.reports.said("links.refused")[0]
-        assert "mallory" in honest.reports.said("links.refused")[0]
+        assert "not 'a'; make one with 'unerring certs DIR --name a'" in honest.reports.sentences("links.refused")[0]
+        assert "mallory" in honest.reports.sentences("links.refused")[0]
         assert honest.heard == []
         await mallory.links.close()
         await honest.links.close()
@@ -231,7 +231,7 @@ def test_a_full_outbox_cuts_the_link_and_both_sides_see_it(wait):
                 sent += 1
                 await asyncio.sleep(0)
                 assert sent < 1_000, "an outbox without a bound"
-            assert "outbox of 500000 bytes is full" in a.reports.said("links.cut")[0]
+            assert "outbox of 500000 bytes is full" in a.reports.sentences("links.cut")[0]
             b.links.resume_reading()
             await wait.until(lambda: a.news()[-2:] == ["Disconnected", "Connected"])
             await wait.until(lambda: b.news() == ["Connected", "Disconnected", "Connected"])
@@ -268,7 +268,7 @@ def test_a_peer_that_broke_its_protocol_loses_its_link_and_may_come_again(wait):
             b.links.blame("a/processes", ProtocolError("a view of 2**64 - 1"))
             b.links.blame("stranger", ProtocolError("nobody"))
             await wait.until(lambda: "Disconnected" in a.news() and "Disconnected" in b.news())
-            assert "a: a view of 2**64 - 1" in b.reports.said("links.cut")[0]
+            assert "a: a view of 2**64 - 1" in b.reports.sentences("links.cut")[0]
             await wait.until(lambda: all_connected(a, b))
             a.links.send("b", Note(9))
             await wait.until(lambda: b.notes() == [9])
@@ -337,7 +337,7 @@ def test_hostile_bytes_on_a_link_are_counted_and_harm_nobody(wait):
             assert a.news() == ["Connected"]
             assert b.reports["links.refused"] >= 8
             assert b.reports["links.bad_frame"] >= 4
-            assert all("127.0.0.1:" in said for said in b.reports.said("links.refused"))
+            assert all("127.0.0.1:" in said for said in b.reports.sentences("links.refused"))
 
     wait.run(scenario())
 
@@ -349,7 +349,7 @@ def test_a_silent_caller_is_cut_off(wait):
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
         writer.close()
-        assert "no greeting arrived in time" in a.reports.said("links.refused")[0]
+        assert "no greeting arrived in time" in a.reports.sentences("links.refused")[0]
         await a.links.close()
 
     wait.run(scenario())

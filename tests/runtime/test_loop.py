@@ -481,6 +481,6 @@ def test_a_message_that_breaks_its_protocol_costs_the_link_and_not_the_process()
         assert world.seen == [("send", "x", 1)]
         assert blamed == [("bad", "a view of 2**64 - 1")]
         assert driver.reports["peer.protocol_error"] == 1
-        assert driver.reports.said("peer.protocol_error") == ["bad: a view of 2**64 - 1"]
+        assert driver.reports.sentences("peer.protocol_error") == ["bad: a view of 2**64 - 1"]
 
     asyncio.run(main())

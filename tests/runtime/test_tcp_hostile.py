@@ -81,7 +81,7 @@ def test_hostile_bytes_are_counted_and_harm_nobody(wait, attack):
                 await reader.read()  # until we are cut off
             writer.close()
             await wait.until(lambda: service.refusals() == 1)
-            said = [*service.reports.said("tcp.bad_frame"), *service.reports.said("tcp.refused")]
+            said = [*service.reports.sentences("tcp.bad_frame"), *service.reports.sentences("tcp.refused")]
             assert said[0].startswith("tcp://127.0.0.1:")
             await service.still_serves()
 
@@ -129,7 +129,7 @@ def test_a_peer_that_never_greets_is_cut_off(wait):
             writer.close()
             # On a busy machine the good one may be too slow for that too; it dials again.
             await wait.until(lambda: service.reports["tcp.bad_frame"] >= 1)
-            assert "no greeting arrived in time" in service.reports.said("tcp.bad_frame")[0]
+            assert "no greeting arrived in time" in service.reports.sentences("tcp.bad_frame")[0]
             await service.still_serves()
 
     wait.run(scenario())
@@ -160,7 +160,7 @@ def test_connections_are_bounded(wait):
         async with Service(wait, connections_max=3) as service:
             pairs = [await asyncio.open_connection("127.0.0.1", service.port) for _ in range(5)]
             await wait.until(lambda: service.reports["tcp.refused"] >= 3)
-            assert any("too many connections" in said for said in service.reports.said("tcp.refused"))
+            assert any("too many connections" in said for said in service.reports.sentences("tcp.refused"))
             for _, writer in pairs:
                 writer.transport.abort()
             await service.still_serves()
@@ -194,7 +194,7 @@ def test_a_false_producer_is_recognised(wait, answer, error, sentence):
         else:
             with pytest.raises(error, match=sentence):
                 await inlet.open(lambda sender, data: received.append(data))
-        assert any(sentence in said for said in reports.said("tcp.unreachable"))
+        assert any(sentence in said for said in reports.sentences("tcp.unreachable"))
         await inlet.close()
         assert received == []
         server.close()

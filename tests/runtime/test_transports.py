@@ -303,7 +303,9 @@ def test_a_stalled_consumer_costs_bounded_memory_and_only_its_own_frames(ends, w
                 pushed += 1
                 assert pushed < 2_000, "an outbox without a bound"
             assert service.reports[f"{kind}.stalled"] == 1
-            assert "does not read" in (said := service.reports.said(f"{kind}.stalled")[0]) or "has not read" in said
+            assert (
+                "does not read" in (said := service.reports.sentences(f"{kind}.stalled")[0]) or "has not read" in said
+            )
             await wait.until(lambda: len(quick) == pushed)
             assert [int(data[:8]) for data in bodies(quick)] == list(range(pushed))
 

@@ -12,7 +12,6 @@ from .demo.screen import Screen as Screen, print_verdict as print_verdict
 from .duckdb_tables import DuckTables as DuckTables
 from .feeds import check_channels as check_channels
 from .folder import address_in as address_in, check_run as check_run, remember as remember
-from .found import Found as Found
 from .learned import costs_of_run as costs_of_run, kept_in as kept_in, priced as priced
 from .live_engine import LiveEngine as LiveEngine
 from .live_needs import needed_after as needed_after
@@ -29,6 +28,7 @@ from .process_export import ENDED as ENDED, export as export
 from .reconciling import running_in as running_in
 from .resets import reset_producer as reset_producer
 from .run import CHECK_S as CHECK_S, Run as Run, run_of as run_of
+from .sealed_events import SealedEvents as SealedEvents
 from .sink import live_situations as live_situations
 from .spark_engine import LevelView as LevelView, SparkEngine as SparkEngine
 from .status import RunStatus as RunStatus, StatusMetrics as StatusMetrics
@@ -36,6 +36,6 @@ from .status.prometheus import prometheus as prometheus
 from .status.streams import Streams as Streams
 from .verdicts import PAGE as PAGE, keep as keep, keep_processes as keep_processes
 from .verifying import verify as verify
-from .why import Why as Why, latest as latest, told as told
+from .why import Why as Why, event_document as event_document, latest as latest
 
 __all__: list[str]

@@ -20,7 +20,7 @@ def find(address: str) -> Any:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        found: Any = importlib.import_module(module)
+        target: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
             raise CallerError(f"{module} could not be loaded: it needs {error.name}, which is not installed") from error
@@ -32,7 +32,7 @@ def find(address: str) -> Any:
         why = f"{type(error).__name__}: {error}"
         raise CallerError(f"{module} could not be loaded: {why} ({at.filename}, line {at.lineno})") from error
     for part in attribute.split("."):
-        if not hasattr(found, part):
+        if not hasattr(target, part):
             raise CallerError(f"module {module} has no {attribute!r}; check the name")
-        found = getattr(found, part)
-    return found
+        target = getattr(target, part)
+    return target

@@ -59,13 +59,13 @@ class App:
         from unerring.rules import sources_of
 
         self.name = name
-        found = {schema.name: schema for schema in map(schema_of, streams)}
-        self.plans: tuple[Plan, ...] = with_lower(rules, found)
+        schemas = {schema.name: schema for schema in map(schema_of, streams)}
+        self.plans: tuple[Plan, ...] = with_lower(rules, schemas)
         if not self.plans:
             raise ConfigError(f"app {name} has no rules; give it at least one")
         for schema in sources_of(self.plans):
-            found.setdefault(schema.name, schema)
-        self.streams: tuple[StreamSchema, ...] = tuple(found.values())
+            schemas.setdefault(schema.name, schema)
+        self.streams: tuple[StreamSchema, ...] = tuple(schemas.values())
         self.channels: dict[str, str] = {schema_of(declared).name: url for declared, url in (channels or {}).items()}
         for stream, url in self.channels.items():
             if not isinstance(url, str):
@@ -73,7 +73,7 @@ class App:
                     f"app {name}: the channel of {stream} is {url!r}, a {type(url).__name__}; write one address, such "
                     'as "tcp://127.0.0.1:7101"'
                 )
-        unknown = sorted(set(self.channels) - set(found))
+        unknown = sorted(set(self.channels) - set(schemas))
         if unknown:
             raise ConfigError(f"app {name}: a channel feeds {unknown[0]}, which no rule reads; add it to streams")
         self.versions: list[Process] = list(processes)
@@ -143,20 +143,20 @@ def with_lower(rules: Sequence[Any], streams: Collection[str]) -> tuple[Plan, ..
     from unerring.rules import Rule
 
     named = {getattr(rule, "plan", rule).name for rule in rules}
-    found: list[Plan] = []
+    plans: list[Plan] = []
 
     def take_in(rule: Rule) -> None:
         for read in rule.reads:
             if isinstance(read, Rule) and read.name not in named and read.schema.name not in streams:
                 named.add(read.name)
                 take_in(read)
-                found.append(read.plan)
+                plans.append(read.plan)
 
     for rule in rules:
         if isinstance(rule, Rule):
             take_in(rule)
-        found.append(getattr(rule, "plan", rule))
-    return tuple(found)
+        plans.append(getattr(rule, "plan", rule))
+    return tuple(plans)
 
 
 def placement(app: str, plans: Sequence[Plan], nodes: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Plan, ...]]:
@@ -189,7 +189,7 @@ def placement(app: str, plans: Sequence[Plan], nodes: Mapping[str, Sequence[Any]
 
 def load(address: str) -> App:
     """The app at `module:attribute`."""
-    found = find(address)
-    if not isinstance(found, App):
-        raise CallerError(f"{address} is a {type(found).__name__}, not an app; make one with unerring.App(...)")
-    return found
+    app = find(address)
+    if not isinstance(app, App):
+        raise CallerError(f"{address} is a {type(app).__name__}, not an app; make one with unerring.App(...)")
+    return app

@@ -111,8 +111,8 @@ class Audit:
         accounts, violations, events = [], [], {}
         for name in self._primary:
             say(f"the account of {name}")
-            found, wrong, events[name] = judge_intake(spark, self.log, name)
-            accounts += found
+            intake, wrong, events[name] = judge_intake(spark, self.log, name)
+            accounts += intake
             violations += wrong
         notes, wrong = check_quarantined(accounts, self._quarantine_max)
         violations += wrong
@@ -137,31 +137,31 @@ class Audit:
         self, spark: SparkSession, level: Level, plan: Plan, schema: StreamSchema, judged: Judged, scope: Scope
     ) -> list[RuleVerdict]:
         """Of the engine that delivered the stream; one that nobody delivered lacks everything."""
-        found: list[RuleVerdict] = []
+        verdicts: list[RuleVerdict] = []
         sealed = delivered_chain(self._own(level), schema)
         live = ran_live(self.data, schema.name)
         if sealed is not None and not live:
-            found.append(judge_stream(spark, level, plan, sealed, judged, scope, "spark"))
+            verdicts.append(judge_stream(spark, level, plan, sealed, judged, scope, "spark"))
         if live:
             chain, known = as_chain(self.data, schema, EventLog(Path(level.data) / "live"), level.buckets)
             whole = Judged(TIME_MIN, judged.notes) if not judged.notes else judged
-            found.append(judge_stream(spark, level, plan, chain, whole, scope, "live", known))
-        if not found:
+            verdicts.append(judge_stream(spark, level, plan, chain, whole, scope, "live", known))
+        if not verdicts:
             empty = EventLog(Path(level.data) / "nothing").create(schema, level.buckets)
-            found.append(judge_stream(spark, level, plan, empty, judged, scope, "spark"))
-        return found
+            verdicts.append(judge_stream(spark, level, plan, empty, judged, scope, "spark"))
+        return verdicts
 
     def _own(self, level: Level) -> Level:
         return self.levels[level.number - 1]
 
     def _readers(self) -> list[tuple[str, str, int, int]]:
-        found: list[tuple[str, str, int, int]] = []
+        positions: list[tuple[str, str, int, int]] = []
         for schema in self.app.outputs:
             chain = delivered_chain(self.levels[0], schema)
             if chain is not None:
                 for reader, stamp in Positions(self.log.store, schema.name).all().items():
-                    found.append((schema.name, reader, stamp.time, waiting_after(chain, stamp)))
-        return found
+                    positions.append((schema.name, reader, stamp.time, waiting_after(chain, stamp)))
+        return positions
 
     # --- what can be wrong with the folder ---
 
@@ -180,9 +180,9 @@ class Audit:
     def _chain(self, schema: StreamSchema) -> Chain:
         declared = self.log.declaration(schema.name)
         if declared is None:
-            there = ", ".join(self.log.streams()) or "none"
+            names = ", ".join(self.log.streams()) or "none"
             raise CallerError(
-                f"{self.data} has no stream {schema.name}, which app {self.app.name} reads (it has {there}); is it the "
+                f"{self.data} has no stream {schema.name}, which app {self.app.name} reads (it has {names}); is it the "
                 "folder of another app?"
             )
         if declared.schema.columns != schema.columns or declared.schema.key != schema.key:

@@ -199,14 +199,14 @@ class Capacity(msgspec.Struct, frozen=True):
 
 
 def capacity(load: Load) -> Capacity:
-    found = live(load), spark(load), processes(load)
+    parts = live(load), spark(load), processes(load)
     bends = {
-        "live": _bend(found[0].uses, load.rate, "events/s"),
-        "spark": _bend(found[1].uses, load.rate, "events/s"),
+        "live": _bend(parts[0].uses, load.rate, "events/s"),
+        "spark": _bend(parts[1].uses, load.rate, "events/s"),
     }
     if load.instances:
-        bends["processes"] = _bend(found[2].uses, load.instances, "instances/s")
-    return Capacity(load, channels(load), log(load), *found, bends, list(_notes(load)))
+        bends["processes"] = _bend(parts[2].uses, load.instances, "instances/s")
+    return Capacity(load, channels(load), log(load), *parts, bends, list(_notes(load)))
 
 
 def _notes(load: Load) -> Iterator[str]:
@@ -253,12 +253,12 @@ def state_bytes(keys: int) -> int:
 
 def spark(load: Load) -> Spark:
     drivers = load.f + 1
-    there = load.hosts * load.cores / drivers
-    usable = min(there, load.buckets)
+    cores = load.hosts * load.cores / drivers
+    usable = min(cores, load.buckets)
     work = sum(load.taken[:-1]) / SPARK_EVENTS_PER_CORE_S
     busy = work / usable
     state = SNAPSHOT_KEY_BYTES * load.keys * load.levels
-    fixed = max(_round_s(load, there), _state_s(load, state))
+    fixed = max(_round_s(load, cores), _state_s(load, state))
     batch = fixed / (1 - busy) if busy < 1 else math.inf
     return Spark(
         drivers=drivers,
@@ -347,17 +347,19 @@ class Error(msgspec.Struct, frozen=True):
 
 def errors() -> list[Error]:
     """The model beside figures of docs/, on one machine with two cores."""
-    found = []
+    compared = []
     for f, cpu_us, per_s in ((0, 9.8, 146_000), (1, 13.5, 108_000), (2, 17.1, 88_000)):
         one = live(Load(rate=1.0, f=f))
         model = one.cores * 1e6
-        found.append(Error(f"live: processor time of an event, f = {f}", cpu_us, model, "us"))
-        found.append(Error(f"live: one node, f = {f}", per_s, min(NODE_EVENTS_PER_S, USABLE * 2e6 / model), "events/s"))
-    told = spark(Load(rate=5_000, f=0))
-    found.append(Error("Spark: latency in the middle", 0.51, told.latency_p50_s, "s"))
-    found.append(Error("Spark: latency, 99th percentile beside the worst", 0.86, told.latency_worst_s, "s"))
+        compared.append(Error(f"live: processor time of an event, f = {f}", cpu_us, model, "us"))
+        compared.append(
+            Error(f"live: one node, f = {f}", per_s, min(NODE_EVENTS_PER_S, USABLE * 2e6 / model), "events/s")
+        )
+    plain = spark(Load(rate=5_000, f=0))
+    compared.append(Error("Spark: latency in the middle", 0.51, plain.latency_p50_s, "s"))
+    compared.append(Error("Spark: latency, 99th percentile beside the worst", 0.86, plain.latency_worst_s, "s"))
     standby = spark(Load(rate=1_000, f=1))
-    found.append(Error("Spark: failover of a driver, in the middle", 0.76, 2 * standby.batch_s, "s"))
+    compared.append(Error("Spark: failover of a driver, in the middle", 0.76, 2 * standby.batch_s, "s"))
     per_instance = processes(Load(f=1, instances=1)).commits_per_s_and_host
-    found.append(Error("processes: three nodes on one disk", 520, COMMITS_PER_S / per_instance, "instances/s"))
-    return found
+    compared.append(Error("processes: three nodes on one disk", 520, COMMITS_PER_S / per_instance, "instances/s"))
+    return compared

@@ -35,8 +35,8 @@ def ranked_otherwise_live(data: Path, ranks: Mapping[str, int]) -> bool:
     if not (data / FOLDER / cluster.FILE).exists():
         return False
     streams = cluster.read(data / FOLDER).topology.streams
-    there = [ranks[schema.name] for schema in streams if schema.name in ranks]
-    return there != sorted(there)
+    merged = [ranks[schema.name] for schema in streams if schema.name in ranks]
+    return merged != sorted(merged)
 
 
 def as_chain(data: Path, schema: StreamSchema, log: EventLog, buckets: int) -> tuple[Chain, Stretch]:

@@ -77,14 +77,14 @@ class DuckTables:
 
     def table(self, name: str) -> pa.Table:
         """A table that was added."""
-        found: pa.Table = self._table(f"SELECT * FROM {_quoted(name)}")
-        return found
+        table: pa.Table = self._table(f"SELECT * FROM {_quoted(name)}")
+        return table
 
     def _csv_options(self, file: Path, schema: Sequence[tuple[str, str]], columns: str) -> str:
         """With a head line columns are found by name, without one by place."""
-        found = self._run(f"SELECT HasHeader, Columns FROM sniff_csv({_text(str(file))})", str(file)).fetchall()
+        sniffed = self._run(f"SELECT HasHeader, Columns FROM sniff_csv({_text(str(file))})", str(file)).fetchall()
         names = [column.lower() for column, _ in schema]
-        has_head, listed = found[0][0], [str(column["name"]) for column in found[0][1]]
+        has_head, listed = sniffed[0][0], [str(column["name"]) for column in sniffed[0][1]]
         head = [column.lower() for column in listed]
         if set(names) <= set(head):
             return f", header = true, types = {{{columns}}}"
@@ -101,7 +101,7 @@ class DuckTables:
         cursor = self._run(statement.sql(self.dialect))
         names = [column[0] for column in cursor.description or ()]
         statement.check_names(names)
-        while rows := self._told(lambda: cursor.fetchmany(10_000)):
+        while rows := self._translating_errors(lambda: cursor.fetchmany(10_000)):
             for row in rows:
                 yield dict(zip(names, row, strict=True))
 
@@ -113,9 +113,9 @@ class DuckTables:
         return self._source, self._source.recognise_all(self)
 
     def describe(self, query: str) -> list[tuple[str, ColumnType | None, str]]:
-        found = self._relation(query)
+        relation = self._relation(query)
         types = self._table(f"SELECT * FROM ({query}) LIMIT 0").schema.types
-        return [(name, column_type(kind), str(kind)) for name, kind in zip(found.columns, types, strict=True)]
+        return [(name, column_type(kind), str(kind)) for name, kind in zip(relation.columns, types, strict=True)]
 
     def recognise(self, query: str, recognition: Recognition, table: str) -> None:
         columns = ", ".join(_quoted(column.name) for column in recognition.partition)
@@ -135,16 +135,16 @@ class DuckTables:
         self._connection.register(table, output_table(recognition, ordered, outputs))
 
     def _run(self, sql: str, what: str = "") -> Any:
-        return self._told(lambda: self._connection.execute(sql), what)
+        return self._translating_errors(lambda: self._connection.execute(sql), what)
 
     def _relation(self, sql: str) -> Any:
-        return self._told(lambda: self._connection.sql(sql))
+        return self._translating_errors(lambda: self._connection.sql(sql))
 
     def _table(self, sql: str) -> Any:
         """The whole result of a query, as an Arrow table."""
-        return self._told(lambda: self._relation(sql).to_arrow_table())
+        return self._translating_errors(lambda: self._relation(sql).to_arrow_table())
 
-    def _told(self, do: Callable[[], Any], what: str = "") -> Any:
+    def _translating_errors(self, do: Callable[[], Any], what: str = "") -> Any:
         """What DuckDB answers; its complaints become sentences of ours."""
         try:
             return do()
@@ -153,8 +153,8 @@ class DuckTables:
 
     def _sentence(self, message: str, what: str) -> str:
         """DuckDB's message as one sentence that points into the statement as it was written."""
-        told = re.split(r"Candidate functions:|\n\nLINE ", message)[0]
-        lines = [line.strip() for line in told.splitlines() if line.strip()]
+        complaint = re.split(r"Candidate functions:|\n\nLINE ", message)[0]
+        lines = [line.strip() for line in complaint.splitlines() if line.strip()]
         text = " ".join(lines).removeprefix("Binder Error: ").removeprefix("Catalog Error: ")
         if what or self._source is None:
             return f"{what}: {text}" if what else text

@@ -43,24 +43,26 @@ def remember(data: Path, address: str) -> str:
 
 def address_in(data: Path) -> str:
     """The address of the app that ran here last."""
-    told = run_in(data)
-    if told is None:
+    remembered = run_in(data)
+    if remembered is None:
         raise CallerError(f"{data} does not say which app ran in it; name it with --app module:attribute")
-    return told.app
+    return remembered.app
 
 
 def run_in(data: Path) -> Remembered | None:
     """What the folder remembers of the run, if an app ran there."""
-    told = LocalStore(data).read(FILE)
-    if told is None:
+    content = LocalStore(data).read(FILE)
+    if content is None:
         return None
-    found = verified_json(told, Remembered, str(data / FILE), "restore it, or remove it and name the app with --app")
-    if found.format not in (FORMAT, UNPROTECTED):
+    remembered = verified_json(
+        content, Remembered, str(data / FILE), "restore it, or remove it and name the app with --app"
+    )
+    if remembered.format not in (FORMAT, UNPROTECTED):
         raise CallerError(
-            f"{data} was written by release {found.version or 'unknown'} in format {found.format}, and this release "
-            f"({__version__}) reads format {FORMAT}; use the release that wrote it"
+            f"{data} was written by release {remembered.version or 'unknown'} in format {remembered.format}, and this "
+            f"release ({__version__}) reads format {FORMAT}; use the release that wrote it"
         )
-    return found
+    return remembered
 
 
 def check_run(data: Path) -> None:

@@ -87,7 +87,7 @@ def watermarks_of(chains: Mapping[str, Chain]) -> list[Watermark]:
 
 def waits_of(chains: Mapping[str, Chain], rules: Mapping[str, Sequence[str]]) -> list[Wait]:
     """For each rule whose inputs are not equally far: the one that holds it up, and since when."""
-    found: list[Wait] = []
+    waits: list[Wait] = []
     for rule, streams in rules.items():
         inputs = {stream: chains[stream] for stream in streams if stream in chains}
         if not inputs:
@@ -97,8 +97,8 @@ def waits_of(chains: Mapping[str, Chain], rules: Mapping[str, Sequence[str]]) ->
         ahead = [chain for chain in inputs.values() if chain.through_us > through_us]
         if ahead:
             passed_us = min(_passed_us(chain, through_us) for chain in ahead)
-            found.append(Wait(rule, last, max(passed_us, _moved_us(inputs[last])), through_us))
-    return found
+            waits.append(Wait(rule, last, max(passed_us, _moved_us(inputs[last])), through_us))
+    return waits
 
 
 def samples_of(

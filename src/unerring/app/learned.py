@@ -41,11 +41,11 @@ def costs_of_run(costs: Path | None, folder: Path) -> tuple[Path | None, list[Pa
 
 def kept_in(folder: Path) -> list[Path]:
     """All that a run was run with, the newest last."""
-    found = sorted((folder / FOLDER).glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
-    for path in found:
+    paths = sorted((folder / FOLDER).glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
+    for path in paths:
         if path.name != _name_of(path.read_bytes()):
             raise LogError(f"{path} is damaged: its bytes do not match its name; restore it from a copy")
-    return found
+    return paths
 
 
 def _name_of(data: bytes) -> str:
@@ -55,18 +55,18 @@ def _name_of(data: bytes) -> str:
 def priced(processes: Sequence[Process], costs: Path | None, also: Sequence[Path] = ()) -> list[Process]:
     """Each as it was given and as it is with these costs. The last of each is for new instances: with `costs`, or as it
     was given if there are none; `also` are costs that instances may have been started with."""
-    found: list[Process] = []
+    versions: list[Process] = []
     for process in processes:
         before = [_with(process, path) for path in also]
         last = [_with(process, costs)] if costs is not None else []
-        found += [*before, process, *last]
-    return found
+        versions += [*before, process, *last]
+    return versions
 
 
 def _with(process: Process, costs: Path) -> Process:
     learned = read_costs(_read(costs))
-    mine = {cost.action: (cost.p95_us, cost.undo_p50_us) for cost in learned if cost.process == process.name}
-    return with_costs(process, mine) if mine else process
+    prices = {cost.action: (cost.p95_us, cost.undo_p50_us) for cost in learned if cost.process == process.name}
+    return with_costs(process, prices) if prices else process
 
 
 def _read(costs: Path) -> bytes:

@@ -85,7 +85,7 @@ def write(log: EventLog, channels: Mapping[str, str], subscribers: Mapping[str, 
 def read(data: Path) -> Ledgers:
     """What was written last; nothing where no channel fed the run."""
     try:
-        told = (data / FILE).read_bytes()
+        content = (data / FILE).read_bytes()
     except OSError:
         return Ledgers(0, ())
-    return verified_json(told, Ledgers, str(data / FILE), REMEDY)
+    return verified_json(content, Ledgers, str(data / FILE), REMEDY)

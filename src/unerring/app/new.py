@@ -23,11 +23,11 @@ def make_app(name: str, folder: Path) -> list[Path]:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name) or name == "unerring":
         raise CallerError(f"{name!r} cannot be the name of a Python module; use small letters, digits and _")
     texts = resources.files("unerring.app") / "template"
-    written = {folder / there.format(name=name): (texts / here).read_text() for here, there in FILES.items()}
+    written = {folder / target.format(name=name): (texts / template).read_text() for template, target in FILES.items()}
     written[folder / name / "__init__.py"] = f'"""{name}"""\n'
-    found = [path for path in written if path.exists()]
-    if found:
-        raise CallerError(f"{found[0]} already exists; choose another name or an empty folder")
+    existing = [path for path in written if path.exists()]
+    if existing:
+        raise CallerError(f"{existing[0]} already exists; choose another name or an empty folder")
     for path, text in written.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text.replace("NAME", name))

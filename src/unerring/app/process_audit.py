@@ -80,15 +80,15 @@ class Known(msgspec.Struct):
 
 def known_in(folder: Path) -> Known:
     """All instances of a run that has stopped (its databases belong to its nodes while they run)."""
-    found = Known({}, {})
+    known = Known({}, {})
     for database in sorted(folder.glob("*.db")):
         over = 0
         for state, ended in states_in(database):
             over += ended
-            found.decided.setdefault(state.instance, {})[database.stem] = state
-            found.settled[state.instance] = found.settled.get(state.instance, 0) + ended
-        found.forgets = found.forgets or over >= KEPT_MAX
-    return found
+            known.decided.setdefault(state.instance, {})[database.stem] = state
+            known.settled[state.instance] = known.settled.get(state.instance, 0) + ended
+        known.forgets = known.forgets or over >= KEPT_MAX
+    return known
 
 
 def audit_processes(
@@ -113,12 +113,12 @@ def audit_processes(
 def _unseen(processes: Iterable[Process], lines: Sequence[Did], any_journal: bool) -> frozenset[tuple[str, str]]:
     """Writes that cannot be compared with what was done: all, if nobody gave a journal; else those of functions inside
     the node that no journal names. A service's journal that lacks what was decided is a finding."""
-    told = {line.action for line in lines}
+    recorded = {line.action for line in lines}
     return frozenset(
         (process.name, vertex.name)
         for process in processes
         for vertex in process.graph.vertices
-        if vertex.write and (not any_journal or (vertex.service == LOCAL and vertex.name not in told))
+        if vertex.write and (not any_journal or (vertex.service == LOCAL and vertex.name not in recorded))
     )
 
 
@@ -135,7 +135,7 @@ def _judge(
     counts: dict[str, int] = {}
     unsettled: list[str] = []
     unjudged: list[str] = []
-    found: list[Violation] = []
+    violations: list[Violation] = []
     for instance in sorted(decided):
         states = decided[instance]
         state = _last(states)
@@ -144,18 +144,18 @@ def _judge(
         if not finished:
             unsettled.append(instance)
         if finished:  # what is only accepted somewhere may still lose against another view
-            found += check_agreement(instance, {name: s.views for name, s in states.items() if s.status in FINAL})
+            violations += check_agreement(instance, {name: s.views for name, s in states.items() if s.status in FINAL})
         process = known.get((state.process, state.version))
         if process is None:
             unjudged.append(instance)
         elif finished:
             hidden = frozenset(action for name, action in unseen if name == process.name)
-            found += judge_instance(process, state, by_instance.get(instance, []), hidden)
-            found += judge_family(process, state, [_last(states) for states in decided.values()])
+            violations += judge_instance(process, state, by_instance.get(instance, []), hidden)
+            violations += judge_family(process, state, [_last(states) for states in decided.values()])
         else:
-            found += _lacking(state, by_instance.get(instance, []), unseen)
+            violations += _lacking(state, by_instance.get(instance, []), unseen)
     names = tuple(sorted(f"{process}.{action}" for process, action in unseen))
-    return ProcessVerdict(counts, len(lines), tuple(unsettled), tuple(unjudged), tuple(found), names)
+    return ProcessVerdict(counts, len(lines), tuple(unsettled), tuple(unjudged), tuple(violations), names)
 
 
 def _lacking(state: State, journal: Sequence[Did], unseen: frozenset[tuple[str, str]]) -> list[Violation]:

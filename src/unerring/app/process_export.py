@@ -19,13 +19,13 @@ def export(histories: Iterable[Mapping[str, Any]], log: EventLog) -> int:
     """Append what is not there yet, of instances that have ended and did something; how many instances. An event's
     time is its instance's end, or just after the last one that was exported."""
     chain = log.create(schema_of(ProcessAction), 1)
-    ended = [told for told in histories if told["status"] in ENDED and _did(told)]
+    ended = [history for history in histories if history["status"] in ENDED and _did(history)]
     while True:
         chain.refresh()
-        there = set(
+        exported = set(
             chain.read(chain.base.from_us, chain.through_us, columns=["instance"]).column("instance").to_pylist()
         )
-        fresh = [told for told in ended if told["instance"] not in there]
+        fresh = [history for history in ended if history["instance"] not in exported]
         if not fresh or _append(chain, fresh):
             return len(fresh)
 
@@ -34,29 +34,29 @@ def _append(chain: Chain, fresh: list[Mapping[str, Any]]) -> bool:
     """False: another export was faster, and may have brought some of these."""
     rows: list[dict[str, Any]] = []
     last_us = chain.through_us
-    for told in sorted(fresh, key=lambda told: (_ended_us(told), told["instance"])):
-        last_us = max(last_us + 1, _ended_us(told))
-        rows += [{"time": last_us, "ordinal": number} | row for number, row in enumerate(_rows(told))]
+    for history in sorted(fresh, key=lambda history: (_ended_us(history), history["instance"])):
+        last_us = max(last_us + 1, _ended_us(history))
+        rows += [{"time": last_us, "ordinal": number} | row for number, row in enumerate(_rows(history))]
     return chain.seal(last_us, with_origin(_table(rows), chain.schema)).won
 
 
-def _did(told: Mapping[str, Any]) -> bool:
-    return any(group["actions"] for group in told["groups"])
+def _did(history: Mapping[str, Any]) -> bool:
+    return any(group["actions"] for group in history["groups"])
 
 
-def _ended_us(told: Mapping[str, Any]) -> int:
-    return int(told["groups"][-1]["at_us"])
+def _ended_us(history: Mapping[str, Any]) -> int:
+    return int(history["groups"][-1]["at_us"])
 
 
-def _rows(told: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
-    undone = {one["iid"]: one["took_us"] for one in told["undone"]}
-    for group in told["groups"]:
+def _rows(history: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+    undone = {one["iid"]: one["took_us"] for one in history["undone"]}
+    for group in history["groups"]:
         for action in group["actions"]:
             yield {
-                "instance": told["instance"],
-                "process": told["process"],
-                "version": told["version"],
-                "status": told["status"],
+                "instance": history["instance"],
+                "process": history["process"],
+                "version": history["version"],
+                "status": history["status"],
                 "action": action["vertex"],
                 "iid": action["iid"],
                 "master": group["master"],
@@ -66,7 +66,7 @@ def _rows(told: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
                 "took_us": action["took_us"],
                 "undo_us": undone.get(action["iid"]),
                 "done_us": group["at_us"],
-                "ended_us": _ended_us(told),
+                "ended_us": _ended_us(history),
             }
 
 

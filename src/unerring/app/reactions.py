@@ -45,8 +45,8 @@ class Reaction(msgspec.Struct, frozen=True):
 
     def stamp_of(self, instance: str) -> Stamp | None:
         """The stamp of the situation that starts the instance of this id; None: it is none of this reaction."""
-        found = re.fullmatch(rf"{re.escape(f'{self.process}-{self.situation}')}-(-?[0-9]+)-([0-9]+)", instance)
-        return Stamp(int(found[1]), int(found[2])) if found else None
+        match = re.fullmatch(rf"{re.escape(f'{self.process}-{self.situation}')}-(-?[0-9]+)-([0-9]+)", instance)
+        return Stamp(int(match[1]), int(match[2])) if match else None
 
     def values(self, situation: Event) -> dict[str, Any]:
         """What the instance is given."""

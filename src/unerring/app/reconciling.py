@@ -42,8 +42,8 @@ def reconcile(app: App, data: Path, through_us: int = TIME_MAX) -> Line:
         return Line()  # nobody acted in this run
     running = running_in(folder)
     if running:
-        said = f"{', '.join(running)} still run, so situations were not held against their processes"
-        return Line(notes=(f"{said}; stop the run first",))
+        note = f"{', '.join(running)} still run, so situations were not held against their processes"
+        return Line(notes=(f"{note}; stop the run first",))
     known = known_in(folder)
     instances = {instance: next(iter(states.values())) for instance, states in known.decided.items()}
     violations: list[Violation] = []
@@ -52,9 +52,9 @@ def reconcile(app: App, data: Path, through_us: int = TIME_MAX) -> Line:
         chain = log.chain(reaction.situation) if log.declaration(reaction.situation) is not None else None
         begun = dict(_begun(reaction, instances, chain.base.from_us if chain is not None else TIME_MIN, through_us))
         wanted = () if chain is None else _wanted(reaction, log, chain, position, through_us)
-        found = check_starts(wanted, begun, known.forgets)
-        violations += found.violations
-        notes += _notes(reaction, found, known.forgets)
+        starts = check_starts(wanted, begun, known.forgets)
+        violations += starts.violations
+        notes += _notes(reaction, starts, known.forgets)
     return Line(tuple(violations), tuple(notes))
 
 
@@ -90,11 +90,11 @@ def _wanted(reaction: Reaction, log: EventLog, chain: Chain, position: Stamp, th
             )
 
 
-def _notes(reaction: Reaction, found: Starts, forgets: bool) -> Iterator[str]:
+def _notes(reaction: Reaction, starts: Starts, forgets: bool) -> Iterator[str]:
     who = f"{reaction.situation} starts {reaction.process}"
-    if found.waiting:
-        yield f"{who}: {found.waiting:,} situations are still to be acted on, when the run continues"
-    if found.aside:
-        yield f"{who}: {found.aside:,} situations could start none, and are in quarantine with the reason"
-    if forgets and found.missing:
-        yield f"{who}: {found.missing:,} have no instance; nodes forget the oldest of {KEPT_MAX:,} that have ended"
+    if starts.waiting:
+        yield f"{who}: {starts.waiting:,} situations are still to be acted on, when the run continues"
+    if starts.aside:
+        yield f"{who}: {starts.aside:,} situations could start none, and are in quarantine with the reason"
+    if forgets and starts.missing:
+        yield f"{who}: {starts.missing:,} have no instance; nodes forget the oldest of {KEPT_MAX:,} that have ended"

@@ -27,14 +27,14 @@ def keep(report: Report, data: Path) -> None:
 
     store = LocalStore(data)
     store.replace(PAGE, page(report).encode())
-    told = {"at_us": time.time_ns() // 1000, "wrong": report.wrong, **msgspec.to_builtins(report)}
-    store.replace(FILE, protect_json(told))
+    document = {"at_us": time.time_ns() // 1000, "wrong": report.wrong, **msgspec.to_builtins(report)}
+    store.replace(FILE, protect_json(document))
 
 
 def keep_processes(verdict: ProcessVerdict, data: Path) -> None:
     """Promise 3."""
-    told = {"at_us": time.time_ns() // 1000, "wrong": len(verdict.violations), **msgspec.to_builtins(verdict)}
-    LocalStore(data).replace(PROCESSES, protect_json(told))
+    document = {"at_us": time.time_ns() // 1000, "wrong": len(verdict.violations), **msgspec.to_builtins(verdict)}
+    LocalStore(data).replace(PROCESSES, protect_json(document))
 
 
 def verdict_in(data: Path) -> dict[str, Any]:
@@ -43,26 +43,26 @@ def verdict_in(data: Path) -> dict[str, Any]:
     return {"situations": _situations(whole), "processes": processes, "page": (data / PAGE).exists()}
 
 
-def _situations(told: dict[str, Any] | None) -> dict[str, Any] | None:
-    if told is None:
+def _situations(verdict: dict[str, Any] | None) -> dict[str, Any] | None:
+    if verdict is None:
         return None
     kept = ["rule", "stream", "delivered", "perfect", "counts", "notes", "through_us"]
     kept += ["bins_delivered", "bins_perfect", "bins_wrong"]
     return {
-        **{name: told[name] for name in ("at_us", "wrong", "from_us", "through_us", "events", "intake", "notes")},
-        "intake_violations": told["intake_violations"][:WITNESSES_MAX],
+        **{name: verdict[name] for name in ("at_us", "wrong", "from_us", "through_us", "events", "intake", "notes")},
+        "intake_violations": verdict["intake_violations"][:WITNESSES_MAX],
         "rules": [
             {name: rule[name] for name in kept}
             | {"engine": rule.get("engine") or rule["gear"]}  # its name in earlier releases
             | {"findings": [witness["finding"]["detail"] for witness in rule["witnesses"][:WITNESSES_MAX]]}
-            for rule in told["rules"]
+            for rule in verdict["rules"]
         ],
     }
 
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        told = path.read_bytes()
+        content = path.read_bytes()
     except OSError:
         return None
-    return verified_json(told, dict[str, Any], str(path), "remove it: the next audit writes it again")
+    return verified_json(content, dict[str, Any], str(path), "remove it: the next audit writes it again")

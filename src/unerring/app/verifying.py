@@ -72,10 +72,10 @@ def _lines(path: Path) -> bool:
 
 
 def _number(path: Path) -> bool:
-    told = path.read_bytes()
-    if told.replace(b" ", b"", 1).isdigit():
+    content = path.read_bytes()
+    if content.replace(b" ", b"", 1).isdigit():
         return False
-    verified_line(told, str(path))
+    verified_line(content, str(path))
     return True
 
 
@@ -128,25 +128,25 @@ def verify(data: Path, say: Callable[[int, int], Any] = lambda done, total: None
     """All of a run's folder, also while the run goes on. `say` is told how many bytes of how many are read."""
     wanted = list(_wanted(data))
     total = sum(size for _, _, _, size in wanted)
-    found = Verified([Kind(name) for name, _, _ in KINDS], [], 0)
+    outcome = Verified([Kind(name) for name, _, _ in KINDS], [], 0)
     done = 0
     for kind, check, path, size in wanted:
-        told = found.kinds[kind]
+        counts = outcome.kinds[kind]
         try:
-            told.unprotected += not check(path)
+            counts.unprotected += not check(path)
         except FileNotFoundError:  # the run goes on: it was replaced, or retention took it
             continue
         except (OSError, UnerringError) as error:
-            told.damaged += 1
-            found.damage.append(str(error))
-        told.files += 1
-        told.bytes += size
+            counts.damaged += 1
+            outcome.damage.append(str(error))
+        counts.files += 1
+        counts.bytes += size
         done += size
         say(done, total)
-    found.damage += list(_chains(data, found.damage))
+    outcome.damage += list(_chains(data, outcome.damage))
     known = {path for _, _, path, _ in wanted}
-    found.others = sum(path.is_file() and path not in known for path in data.rglob("*"))
-    return found
+    outcome.others = sum(path.is_file() and path not in known for path in data.rglob("*"))
+    return outcome
 
 
 def _wanted(data: Path) -> Iterator[tuple[int, Check, Path, int]]:

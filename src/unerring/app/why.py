@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from unerring.app.application import App
 
 NEARBY_MAX: Final = 30
-"""Where the events that made a situation cannot be told, so many of the last ones near it are shown."""
+"""How many of the last events near a situation are shown if those that made it cannot be named."""
 WINDOW_MAX: Final = 5_000
-"""Of a window's key, so many events are looked at."""
+"""How many events of a window's key are read."""
 SHOWN_MAX: Final = 100
-"""So many of a situation's events are told; their count is told whole."""
+"""How many of a situation's events are shown; the count is that of all."""
 INT_MAX: Final = (1 << 53) - 1
-"""Larger whole numbers are rounded by pages that read JSON; they are told as text."""
+"""Pages that read JSON round larger integers; these are written as text."""
 
 
-def told(event: Event) -> dict[str, Any]:
+def event_document(event: Event) -> dict[str, Any]:
     """An event for a page or a script."""
     return {
         "stream": event.stream,
@@ -78,9 +78,9 @@ def _made_of(plan: Plan, rows: list[Row], situation: Event) -> list[Event] | Non
     if not isinstance(plan, WindowPlan):
         return making(plan, rows, situation)
     router = Router(plan)
-    mine = [row for row in rows if router.route(row.event)]
-    found = window_of(plan, situation.key, mine, situation.stamp.time, dict(situation.payload))
-    return None if found is None else list(found)
+    routed = [row for row in rows if router.route(row.event)]
+    members = window_of(plan, situation.key, routed, situation.stamp.time, dict(situation.payload))
+    return None if members is None else list(members)
 
 
 def _shown(events: list[Event]) -> list[Event]:
@@ -114,13 +114,15 @@ class Why:
         near = rows if rows is not None else rows_near(level, plan, situation, NEARBY_MAX)
         events = made if made is not None else [row.event for row in near[-NEARBY_MAX:]]
         return {
-            "situation": told(situation),
+            "situation": event_document(situation),
             "rule": plan.name,
             "kind": type(plan).__name__.removesuffix("Plan").lower(),
             "level": level.number,
             "complete": made is not None,
             "count": len(events),
-            "made_of": [told(event) | {"is_situation": event.stream in self._levels} for event in _shown(events)],
+            "made_of": [
+                event_document(event) | {"is_situation": event.stream in self._levels} for event in _shown(events)
+            ],
         }
 
     def _find(self, stream: str, stamp: Stamp) -> Event:

@@ -69,10 +69,10 @@ class Unerring(typer.core.TyperGroup):
         if app is None:
             app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
             app.command(cmd_name)(module.command)
-        found = typer.main.get_command(app)
-        found.name = cmd_name
-        _take_local_paths(found)
-        return found
+        command = typer.main.get_command(app)
+        command.name = cmd_name
+        _take_local_paths(command)
+        return command
 
 
 def _take_local_paths(command: Any) -> None:

@@ -19,26 +19,26 @@ def versions_at(addresses: Sequence[str]) -> list[Process]:
     from unerring.app import App
     from unerring.processes import Process
 
-    found: list[Process] = []
+    versions: list[Process] = []
     for address in addresses:
-        there = load(address)
-        if isinstance(there, App):
-            found += there.versions
-        elif isinstance(there, Process):
-            found.append(there)
+        target = load(address)
+        if isinstance(target, App):
+            versions += target.versions
+        elif isinstance(target, Process):
+            versions.append(target)
         else:
             raise CallerError(
-                f"{address} is {type(there).__name__}, not a process; name a Process, or what its flow(...) returned"
+                f"{address} is {type(target).__name__}, not a process; name a Process, or what its flow(...) returned"
             )
-    return found
+    return versions
 
 
 def pairs(given: Sequence[str] | None) -> dict[str, str]:
     """Options of the form name=value, each given once."""
-    found = {}
+    values = {}
     for item in given or ():
         name, sign, value = item.partition("=")
         if not sign or not name or not value:
             raise CallerError(f"{item!r} is not NAME=VALUE; write for example n1=127.0.0.1:7001")
-        found[name] = value
-    return found
+        values[name] = value
+    return values

@@ -87,8 +87,8 @@ def command(
         html.write_text(page(report))
     wrong = report.wrong or (not isinstance(acted, str) and acted is not None and acted.wrong)
     if as_json:
-        told = {"wrong": wrong, **msgspec.to_builtins(report), "processes": msgspec.to_builtins(acted)}
-        sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
+        document = {"wrong": wrong, **msgspec.to_builtins(report), "processes": msgspec.to_builtins(acted)}
+        sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
     else:
         _show(report, Console())
         if isinstance(acted, str):
@@ -120,8 +120,8 @@ def _show(report: Report, console: Any) -> None:
     table = Table("situation", "engine", "delivered", "perfect", "wrong", title_justify="left")
     table.title = f"{report.app}, checked through {moment(report.through_us)}"
     for rule in report.rules:
-        found = _nonzero({name: rule.counts.get(promise, 0) for promise, name in PROMISES.items()})
-        table.add_row(rule.stream, rule.engine, f"{rule.delivered:,}", f"{rule.perfect:,}", found)
+        findings = _nonzero({name: rule.counts.get(promise, 0) for promise, name in PROMISES.items()})
+        table.add_row(rule.stream, rule.engine, f"{rule.delivered:,}", f"{rule.perfect:,}", findings)
     table.columns[0].no_wrap = True
     console.print(table)
     if report.intake:

@@ -65,18 +65,18 @@ def command(
         seal_ms=seal_ms,
         retention_days=retention_days,
     )
-    found = model.capacity(load)
+    needed = model.capacity(load)
     if as_json:
-        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(needed).decode() + "\n")
     else:
-        _show(found)
+        _show(needed)
 
 
-def _show(found: Capacity) -> None:
+def _show(needed: Capacity) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    live, spark, log, channels, processes = found.live, found.spark, found.log, found.channels, found.processes
+    live, spark, log, channels, processes = needed.live, needed.spark, needed.log, needed.channels, needed.processes
     table = Table("part", "what", "how much", show_lines=False)
 
     def part(name: str, *rows: tuple[str, str], uses: list[Use] | None = None) -> None:
@@ -116,7 +116,7 @@ def _show(found: Capacity) -> None:
         ("written of it", f"{_bytes(spark.state_bytes_written_per_s)}/s"),
         uses=spark.uses,
     )
-    if found.load.instances:
+    if needed.load.instances:
         part(
             "processes",
             ("replicas of an instance", str(processes.replicas)),
@@ -127,9 +127,9 @@ def _show(found: Capacity) -> None:
         )
     console = Console()
     console.print(table)
-    for name, what in found.bends.items():
+    for name, what in needed.bends.items():
         console.print(f"{name} reaches its limit first at {what}", highlight=False, soft_wrap=True)
-    for note in found.notes:
+    for note in needed.notes:
         console.print(f"note: {note}", highlight=False, soft_wrap=True)
 
 
@@ -140,13 +140,15 @@ def _show_errors(as_json: bool) -> None:
 
     from unerring.app import errors
 
-    found = errors()
+    compared = errors()
     if as_json:
-        told: list[dict[str, Any]] = [{**msgspec.to_builtins(one), "percent": round(one.percent, 1)} for one in found]
-        sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
+        document: list[dict[str, Any]] = [
+            {**msgspec.to_builtins(one), "percent": round(one.percent, 1)} for one in compared
+        ]
+        sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
         return
     table = Table("figure", "measured", "model", "unit", "error")
-    for one in found:
+    for one in compared:
         table.add_row(one.what, _number(one.measured), _number(one.model), one.unit, f"{one.percent:+.0f} %")
     Console().print(table)
 

@@ -32,12 +32,12 @@ def command(
 
     spark = start(SparkConfig(master=master, memory="1g", log=str(data / "spark.log")), "unerring costs")
     try:
-        found = learn(spark, data, half_life_h * 3600)
+        learned = learn(spark, data, half_life_h * 3600)
     finally:
         spark.stop()
     if write is not None:
-        write.write_bytes(msgspec.json.encode(found))
-    for cost in found:
+        write.write_bytes(msgspec.json.encode(learned))
+    for cost in learned:
         if as_json:
             sys.stdout.write(msgspec.json.encode(cost).decode() + "\n")
             continue

@@ -41,22 +41,22 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
 ) -> None:
     """Repeat a paper's evaluation. If it was killed, it continues. Exit code 1: a run or a claim failed."""
-    found = experiment(paper)
+    evaluation = experiment(paper)
     if bool(point) != (seed is not None):
         raise CallerError("--point and --seed select one run; give both or neither")
     if point and seed is not None:
-        measured = run_one(paper, msgspec.json.encode(found.decode(point)).decode(), seed)
+        measured = run_one(paper, msgspec.json.encode(evaluation.decode(point)).decode(), seed)
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(measured)).decode() + "\n")
         raise typer.Exit(1 if measured.error else 0)
     folder = data / "evaluation" / paper
-    summary = _sweep(paper, folder, found.points(full), range(runs), fresh, master, as_json)
+    summary = _sweep(paper, folder, evaluation.points(full), range(runs), fresh, master, as_json)
     made = _write(summary, folder)
-    said = claims_of(summary)
+    claims = claims_of(summary)
     if as_json:
-        sys.stdout.write(msgspec.json.encode(_json(summary, said, made)).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(_json(summary, claims, made)).decode() + "\n")
     else:
-        _show(summary, said, made)
-    raise typer.Exit(1 if summary.failed or any(claim.holds is False for claim in said) else 0)
+        _show(summary, claims, made)
+    raise typer.Exit(1 if summary.failed or any(claim.holds is False for claim in claims) else 0)
 
 
 def _sweep(paper: str, folder: Path, points: list[str], seeds: range, fresh: bool, master: str, quiet: bool) -> Summary:
@@ -90,22 +90,22 @@ def _write(summary: Summary, folder: Path) -> list[Path]:
     return [table, *draw(summary, folder / "figures")]
 
 
-def _json(summary: Summary, said: list[Claim], made: list[Path]) -> dict[str, Any]:
+def _json(summary: Summary, claims: list[Claim], made: list[Path]) -> dict[str, Any]:
     return {
         "evaluation": summary.experiment.name,
         "points": len(summary.by_point),
         "runs": sum(map(len, summary.by_point.values())),
         "seconds_of_one_core": round(sum(m.seconds for rows in summary.by_point.values() for m in rows), 1),
         "failed": summary.failed,
-        "claims": said,
+        "claims": claims,
         "files": [str(path) for path in made],
     }
 
 
-def _show(summary: Summary, said: list[Claim], made: list[Path]) -> None:
+def _show(summary: Summary, claims: list[Claim], made: list[Path]) -> None:
     table = Table("claim", "the paper, or the aim", "measured", "", show_lines=True)
     words = {True: "[green]holds[/green]", False: "[red]does not hold[/red]", None: "[yellow]not measured[/yellow]"}
-    for claim in said:
+    for claim in claims:
         table.add_row(escape(claim.sentence), escape(claim.expected), escape(claim.measured), words[claim.holds])
     out.print(table)
     rows = [one for rows in summary.by_point.values() for one in rows]

@@ -36,12 +36,12 @@ def command(
         return
     from unerring.matching import describe, printed
 
-    found = load(address)
-    if _is_process(found):
-        _explain_process(found, as_json, svg, failover_ms)
+    target = load(address)
+    if _is_process(target):
+        _explain_process(target, as_json, svg, failover_ms)
         return
-    reacting = _reacting(found)
-    described = [describe(plan) for plan in _plans(found, address)]
+    reacting = _reacting(target)
+    described = [describe(plan) for plan in _plans(target, address)]
     if as_json:
         for one in described:
             sys.stdout.write(msgspec.json.encode(one).decode() + "\n")
@@ -52,17 +52,17 @@ def command(
         _explain_process(process, as_json, None, failover_ms)
 
 
-def _reacting(found: Any) -> list[Any]:
+def _reacting(target: Any) -> list[Any]:
     """The processes of an app."""
     from unerring.app import App
 
-    return list(found.processes.values()) if isinstance(found, App) else []
+    return list(target.processes.values()) if isinstance(target, App) else []
 
 
-def _is_process(found: Any) -> bool:
+def _is_process(target: Any) -> bool:
     from unerring.processes import Process
 
-    return isinstance(found, Process)
+    return isinstance(target, Process)
 
 
 def _explain_difference(address: str, newer: str, as_json: bool) -> None:
@@ -70,18 +70,18 @@ def _explain_difference(address: str, newer: str, as_json: bool) -> None:
 
     if not newer:
         raise CallerError("--diff compares two versions; write: unerring explain --diff old:process new:process")
-    found = [load(one) for one in (address, newer)]
-    for one, process in zip((address, newer), found, strict=True):
+    versions = [load(one) for one in (address, newer)]
+    for one, process in zip((address, newer), versions, strict=True):
         if not _is_process(process):
             raise CallerError(f"{one} is {type(process).__name__}, not a process; --diff compares processes")
     if as_json:
-        sys.stdout.write(msgspec.json.encode(compared(*found)).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(compared(*versions)).decode() + "\n")
     else:
-        sys.stdout.write(difference_text(*found))
+        sys.stdout.write(difference_text(*versions))
 
 
 def _explain_process(process: Any, as_json: bool, svg: Path | None, failover_ms: int) -> None:
-    from unerring.processes import Grouping, draw, explain, told
+    from unerring.processes import Grouping, draw, explain, process_text
 
     grouping = Grouping(failover_us=failover_ms * 1000)
     if svg is not None:
@@ -89,22 +89,22 @@ def _explain_process(process: Any, as_json: bool, svg: Path | None, failover_ms:
     if as_json:
         sys.stdout.write(msgspec.json.encode(explain(process, grouping)).decode() + "\n")
     else:
-        sys.stdout.write(told(process, grouping))
+        sys.stdout.write(process_text(process, grouping))
 
 
-def _plans(found: Any, address: str) -> list[Any]:
+def _plans(target: Any, address: str) -> list[Any]:
     from unerring.rules import JoinPlan, OperatorPlan, PatternPlan, Rule, WindowPlan, plans_of
 
-    if isinstance(found, Rule):
-        return list(plans_of(found))
-    if isinstance(found, PatternPlan | WindowPlan | JoinPlan | OperatorPlan):
-        return [found]
-    plans = getattr(found, "plans", None)
+    if isinstance(target, Rule):
+        return list(plans_of(target))
+    if isinstance(target, PatternPlan | WindowPlan | JoinPlan | OperatorPlan):
+        return [target]
+    plans = getattr(target, "plans", None)
     if plans is not None:
         return list(plans)
-    rules = getattr(found, "rules", found)
+    rules = getattr(target, "rules", target)
     if isinstance(rules, Iterable) and not isinstance(rules, str | bytes):
         several = list(rules)
         if several and all(isinstance(one, Rule) for one in several):
             return list(plans_of(*several))
-    raise CallerError(f"{address} is {type(found).__name__}, not a rule; name what rule(...)...emit(...) returned")
+    raise CallerError(f"{address} is {type(target).__name__}, not a rule; name what rule(...)...emit(...) returned")

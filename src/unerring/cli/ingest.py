@@ -115,7 +115,7 @@ def _declared(
 
 
 def _duration_us(text: str) -> int:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h)", text.strip())
-    if found is None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h)", text.strip())
+    if match is None:
         raise CallerError(f"{text!r} is not a duration; write a number and us, ms, s, m or h, such as 10s")
-    return round(float(found[1]) * _UNITS_US[found[2]])
+    return round(float(match[1]) * _UNITS_US[match[2]])

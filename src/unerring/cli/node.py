@@ -34,9 +34,9 @@ def command(
     """Run a process node until Ctrl-C. With three nodes that name each other, f = 1; alone, f = 0."""
     from unerring.app import priced
 
-    found = priced(versions_at(processes), costs, also_costs or ())
+    versions = priced(versions_at(processes), costs, also_costs or ())
     data.mkdir(parents=True, exist_ok=True)
-    asyncio.run(_run(found, name, listen, pairs(peer), pairs(service), data, tls, start, given))
+    asyncio.run(_run(versions, name, listen, pairs(peer), pairs(service), data, tls, start, given))
 
 
 async def _run(
@@ -93,7 +93,7 @@ async def _run(
 
 def _object(given: str) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = msgspec.json.decode(given, type=dict[str, Any])
+        decoded: dict[str, Any] = msgspec.json.decode(given, type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise CallerError(f"--given must be a JSON object: {error}") from None
-    return found
+    return decoded

@@ -58,33 +58,33 @@ def listing(
     if parked:
         typer.echo("--parked is now --stuck; the old name goes with the next release", err=True)
     stuck = stuck or parked
-    found = [
-        told
-        for told in _merged(data)
-        if status in ("", told["status"])
-        and process in ("", told["process"])
-        and version in ("", told["version"])
-        and parent in ("", told.get("parent"))
-        and (not stuck or told.get("stuck") or told["status"] == "parked")
+    matching = [
+        outline
+        for outline in _merged(data)
+        if status in ("", outline["status"])
+        and process in ("", outline["process"])
+        and version in ("", outline["version"])
+        and parent in ("", outline.get("parent"))
+        and (not stuck or outline.get("stuck") or outline["status"] == "parked")
     ]
-    for told in found[:limit]:
+    for outline in matching[:limit]:
         if as_json:
-            _print(told)
+            _print(outline)
         else:
-            more = f"  {told['reason']}" if told.get("reason") else ""
-            where = f"  group {told['group']}, view {told['view']}" if "group" in told else ""
-            undoes = f"  does not undo: {', '.join(told['stuck'])}" if told.get("stuck") else ""
-            waits = f"  waits: {told['waits']}" if told.get("waits") else ""
-            waits += f"  waits for {', '.join(told['unanswered'])}" if told.get("unanswered") else ""
-            typer.echo(f"{told['instance']}  {told['process']}  {told['status']}{where}{more}{undoes}{waits}")
-    if len(found) > limit:
-        typer.echo(f"{len(found) - limit} more; raise --limit", err=True)
+            more = f"  {outline['reason']}" if outline.get("reason") else ""
+            where = f"  group {outline['group']}, view {outline['view']}" if "group" in outline else ""
+            undoes = f"  does not undo: {', '.join(outline['stuck'])}" if outline.get("stuck") else ""
+            waits = f"  waits: {outline['waits']}" if outline.get("waits") else ""
+            waits += f"  waits for {', '.join(outline['unanswered'])}" if outline.get("unanswered") else ""
+            typer.echo(f"{outline['instance']}  {outline['process']}  {outline['status']}{where}{more}{undoes}{waits}")
+    if len(matching) > limit:
+        typer.echo(f"{len(matching) - limit} more; raise --limit", err=True)
 
 
 @app.command("show")
 def show(instance: Instance, data: Data = HERE) -> None:
     """Show what the nodes know of an instance now."""
-    _print(_told(data, instance))
+    _print(_outline(data, instance))
 
 
 @app.command("wait")
@@ -97,33 +97,35 @@ def wait(
     from time import monotonic, sleep
 
     end_s = monotonic() + within_s
-    while (told := _told(data, instance))["status"] not in ("held", "completed", "cancelled", "failed", "parked"):
+    while (outline := _outline(data, instance))["status"] not in ("held", "completed", "cancelled", "failed", "parked"):
         if monotonic() > end_s:
             raise NetworkError(
-                f"{instance} is still {told['status']} after {within_s:g} s; see 'unerring process show'"
+                f"{instance} is still {outline['status']} after {within_s:g} s; see 'unerring process show'"
             )
         sleep(0.05)
-    _print(told)
-    raise typer.Exit(0 if told["status"] == "completed" else 1)
+    _print(outline)
+    raise typer.Exit(0 if outline["status"] == "completed" else 1)
 
 
 @app.command("history")
 def history(instance: Instance, as_json: Json = False, data: Data = HERE) -> None:
     """Show what an instance did: groups with views, masters and times, actions with their interaction ids."""
-    told = max(_each(data, "history", instance), key=lambda told: len(told["groups"]))
+    record = max(_each(data, "history", instance), key=lambda one: len(one["groups"]))
     if as_json:
-        _print(told)
+        _print(record)
         return
     from unerring.model import to_datetime
 
-    typer.echo(f"{told['instance']}  {told['process']}@{told['version']}  {told['status']} {told['reason']}".rstrip())
-    for group in told["groups"]:
+    typer.echo(
+        f"{record['instance']}  {record['process']}@{record['version']}  {record['status']} {record['reason']}".rstrip()
+    )
+    for group in record["groups"]:
         at = f"{to_datetime(group['at_us']):%Y-%m-%d %H:%M:%S.%f}"
         typer.echo(f"group {group['group']}  view {group['view']}  {group['master']}  {at}")
         for action in group["actions"]:
             replied = msgspec.json.encode(action["reply"]).decode()[:80]
             typer.echo(f"  {action['vertex']}  {action['iid']}  {action['took_us'] / 1000:.1f} ms  {replied}")
-    for undone in told["undone"]:
+    for undone in record["undone"]:
         typer.echo(f"undoes {undone['vertex']}  {undone['iid']}  {undone['took_us'] / 1000:.1f} ms")
 
 
@@ -135,8 +137,8 @@ def export(
     from unerring.app import ENDED, export as append
     from unerring.log import EventLog
 
-    over = [told["instance"] for told in _merged(data) if told["status"] in ENDED]
-    histories = (max(_each(data, "history", one), key=lambda told: len(told["groups"])) for one in over)
+    over = [outline["instance"] for outline in _merged(data) if outline["status"] in ENDED]
+    histories = (max(_each(data, "history", one), key=lambda history: len(history["groups"])) for one in over)
     typer.echo(f"{append(histories, EventLog(to))} instances were added to {to}")
 
 
@@ -158,8 +160,8 @@ def signal(
     data: Data = HERE,
 ) -> None:
     """Send a message to an instance."""
-    told = _json(payload, Any)
-    _ask(data, "signal", instance=instance, channel=channel, payload=told, id=id, answers=answers)
+    message = _json(payload, Any)
+    _ask(data, "signal", instance=instance, channel=channel, payload=message, id=id, answers=answers)
 
 
 @app.command("publish")
@@ -183,10 +185,10 @@ def query(
     """Ask a query of the process about an instance, as JSON. It is answered from the last decided state."""
     shown = list(_answers(data, "show", instance=instance))
     answers = list(_answers(data, "query", instance=instance, query=name))
-    told = [(_furthest(s), a) for s, a in zip(shown, answers, strict=True) if not isinstance(a, Exception)]
-    if not told:
+    answered = [(_furthest(s), a) for s, a in zip(shown, answers, strict=True) if not isinstance(a, Exception)]
+    if not answered:
         raise answers[0]
-    _print(max(told, key=lambda pair: pair[0])[1])
+    _print(max(answered, key=lambda pair: pair[0])[1])
 
 
 @app.command("hold")
@@ -221,7 +223,7 @@ def retry(
     data: Data = HERE,
 ) -> None:
     """Try again what could not be undone, or is held, after a service was fixed."""
-    if step or _told(data, instance)["status"] == "held":
+    if step or _outline(data, instance)["status"] == "held":
         _ask(data, "retry", instance=instance, step=step)
     else:
         _each(data, "retry", instance)
@@ -322,10 +324,10 @@ def _answers(data: Path, do: str, **command: Any) -> Iterator[Any]:
     from unerring.runtime import Command, ask_node, node_sockets
 
     wanted: Command = Command(do, **command)
-    found = node_sockets(_nodes_in(data))
-    if not found:
+    sockets = node_sockets(_nodes_in(data))
+    if not sockets:
         raise CallerError(f"no node runs in {data}; start some with 'unerring run' or 'unerring node', or give --data")
-    for path in found:
+    for path in sockets:
         try:
             yield ask_node(path, wanted)
         except (NetworkError, ProcessError, CallerError) as error:
@@ -345,15 +347,15 @@ def _ask(data: Path, do: str, **command: Any) -> Any:
 
 def _each(data: Path, do: str, instance: str) -> list[Any]:
     answers = list(_answers(data, do, instance=instance))
-    told = [answer for answer in answers if not isinstance(answer, Exception)]
-    if not told:
+    answered = [answer for answer in answers if not isinstance(answer, Exception)]
+    if not answered:
         raise answers[0]
-    return told
+    return answered
 
 
-def _told(data: Path, instance: str) -> dict[str, Any]:
-    told: dict[str, Any] = max(_each(data, "show", instance), key=_furthest)
-    return told
+def _outline(data: Path, instance: str) -> dict[str, Any]:
+    outline: dict[str, Any] = max(_each(data, "show", instance), key=_furthest)
+    return outline
 
 
 def _merged(data: Path) -> list[dict[str, Any]]:
@@ -363,15 +365,20 @@ def _merged(data: Path) -> list[dict[str, Any]]:
     if all(isinstance(answer, Exception) for answer in answers):
         raise answers[0]
     for answer in answers:
-        for told in [] if isinstance(answer, Exception) else answer:
-            known = best.get(told["instance"])
-            if known is None or _furthest(told) > _furthest(known):
-                best[told["instance"]] = told
-    return sorted(best.values(), key=lambda told: ("ended_us" in told, told["instance"]))
+        for outline in [] if isinstance(answer, Exception) else answer:
+            known = best.get(outline["instance"])
+            if known is None or _furthest(outline) > _furthest(known):
+                best[outline["instance"]] = outline
+    return sorted(best.values(), key=lambda outline: ("ended_us" in outline, outline["instance"]))
 
 
-def _furthest(told: dict[str, Any]) -> tuple[bool, int, int, bool]:
-    return "ended_us" in told, told.get("view", -1), told.get("group", -1), told.get("role") in ("master", "planner")
+def _furthest(outline: dict[str, Any]) -> tuple[bool, int, int, bool]:
+    return (
+        "ended_us" in outline,
+        outline.get("view", -1),
+        outline.get("group", -1),
+        outline.get("role") in ("master", "planner"),
+    )
 
 
 def _json(text: str, kind: Any) -> Any:
@@ -381,5 +388,5 @@ def _json(text: str, kind: Any) -> Any:
         raise CallerError(f"{text!r} is not valid JSON for this option: {error}") from None
 
 
-def _print(told: Any) -> None:
-    sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
+def _print(answer: Any) -> None:
+    sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")

@@ -113,7 +113,7 @@ def _explain(tables: DuckTables, text: str, as_json: bool) -> None:
     """What `unerring explain` says of a rule, for the plan of each MATCH_RECOGNIZE; the statement is run for it."""
     from unerring.matching import describe, printed
 
-    described = [describe(found.batch_plan()) for found in tables.recognised(text)[1]]
+    described = [describe(recognition.batch_plan()) for recognition in tables.recognised(text)[1]]
     for one in described:
         sys.stdout.write((msgspec.json.encode(one).decode() if as_json else printed(one)) + "\n")
 
@@ -129,10 +129,10 @@ def _columns(name: str, text: str) -> list[tuple[str, str]]:
     """`id bigint, price decimal(10, 2)` as pairs of a name and a type."""
     columns: list[tuple[str, str]] = []
     for part in re.split(r",(?![^(]*\))", text):
-        found = re.fullmatch(r'\s*("[^"]+"|\w+)\s+([A-Za-z_][\w ]*(?:\([\d, ]+\))?(?:\[\])?)\s*', part)
-        if found is None:
+        match = re.fullmatch(r'\s*("[^"]+"|\w+)\s+([A-Za-z_][\w ]*(?:\([\d, ]+\))?(?:\[\])?)\s*', part)
+        if match is None:
             raise CallerError(
                 f"--schema {name}: {part.strip()!r} is not a column; write a name and a type, such as id bigint"
             )
-        columns.append((found.group(1).strip('"'), found.group(2).strip()))
+        columns.append((match.group(1).strip('"'), match.group(2).strip()))
     return columns

@@ -73,27 +73,25 @@ def command(
         raise CallerError("--shrink searches by itself; use --faults or --trace with the schedule that it writes")
     if mutant and mutants:
         raise CallerError("--mutant runs one broken machine, --mutants all of them; use one of the two")
-    found = find(scenario, mutant)
-    if mutants and not found.mutants:
+    kind = find(scenario, mutant)
+    if mutants and not kind.mutants:
         raise CallerError(f"scenario {scenario} has no mutants to catch")
     if seed is not None and fewest is not None:
-        raise typer.Exit(_shrink(found, scenario, mutant, seed, fewest))
+        raise typer.Exit(_shrink(kind, scenario, mutant, seed, fewest))
     if seed is not None:
-        raise typer.Exit(_one(found, scenario, mutant, seed, faults, trace, as_json))
+        raise typer.Exit(_one(kind, scenario, mutant, seed, faults, trace, as_json))
     if seeds is None and not mutants:
         seeds = 100
-    raise typer.Exit(
-        _many(found, scenario, mutant, range(first, first + (seeds or 0)), mutants, strict, cores, as_json)
-    )
+    raise typer.Exit(_many(kind, scenario, mutant, range(first, first + (seeds or 0)), mutants, strict, cores, as_json))
 
 
 def _one(
-    found: type[Scenario], name: str, mutant: str, seed: int, faults: Path | None, trace: bool, as_json: bool
+    kind: type[Scenario], name: str, mutant: str, seed: int, faults: Path | None, trace: bool, as_json: bool
 ) -> int:
     schedule = None if faults is None else decode_schedule(_read(faults))
     started = time.perf_counter()
     # Steps go out as they happen: a run that hangs or dies shows where.
-    outcome = run(found, seed, (lambda line: out.print(line, markup=False)) if trace else None, schedule)
+    outcome = run(kind, seed, (lambda line: out.print(line, markup=False)) if trace else None, schedule)
     seconds = time.perf_counter() - started
     if as_json:
         _print_json({**msgspec.to_builtins(outcome), "replay": _replay(name, mutant, seed, faults)})
@@ -111,17 +109,17 @@ def _one(
     return 1 if outcome.violations else 0
 
 
-def _shrink(found: type[Scenario], name: str, mutant: str, seed: int, path: Path) -> int:
+def _shrink(kind: type[Scenario], name: str, mutant: str, seed: int, path: Path) -> int:
     with _bar(False) as bar:
         task = bar.add_task(f"shrinking seed {seed}", total=RUNS_MAX, figures="")
         outcome, fewest = shrink(
-            found, seed, tried=lambda runs, left: bar.update(task, completed=runs, figures=f"{left} faults left")
+            kind, seed, tried=lambda runs, left: bar.update(task, completed=runs, figures=f"{left} faults left")
         )
     try:
         path.write_bytes(encode_schedule(fewest))
     except OSError as error:
         raise CallerError(f"cannot write {path}: {error.strerror}; give --shrink a file that can be written") from None
-    out.print(f"{len(fewest)} of {len(schedule_of(found, seed))} faults are enough, now in {path}:", markup=False)
+    out.print(f"{len(fewest)} of {len(schedule_of(kind, seed))} faults are enough, now in {path}:", markup=False)
     for fault in fewest:
         out.print(f"  {fault}", markup=False)
     _print_failure(outcome, name, mutant, path)
@@ -136,7 +134,7 @@ def _read(path: Path) -> bytes:
 
 
 def _many(
-    found: type[Scenario],
+    kind: type[Scenario],
     name: str,
     mutant: str,
     seeds: range,
@@ -154,11 +152,11 @@ def _many(
                 tally.add(part)
                 seconds = time.perf_counter() - started
         if mutants:
-            for catch in _watched_mutants(catch_mutants(name, seeds.start, cores), len(found.mutants), as_json):
+            for catch in _watched_mutants(catch_mutants(name, seeds.start, cores), len(kind.mutants), as_json):
                 catches.append(catch)
     except KeyboardInterrupt:
         interrupted = True
-    unreached = [what for what in found.must_reach if seeds and what not in tally.reached]
+    unreached = [what for what in kind.must_reach if seeds and what not in tally.reached]
     uncaught = [catch.mutant for catch in catches if catch.outcome is None]
     if as_json:
         _print_json(_summary(name, mutant, seeds, tally, seconds, unreached, catches, interrupted))
@@ -167,9 +165,7 @@ def _many(
             _print_sweep(name, mutant, seeds, tally, seconds, unreached)
         _print_catches(catches)
         if interrupted:
-            done = (
-                f"{tally.seeds} of {len(seeds)} seeds" if seeds else f"{len(catches)} of {len(found.mutants)} mutants"
-            )
+            done = f"{tally.seeds} of {len(seeds)} seeds" if seeds else f"{len(catches)} of {len(kind.mutants)} mutants"
             out.print(f"[yellow]interrupted: {done} done[/yellow]")
     if tally.violated or uncaught or (strict and unreached):
         return 1

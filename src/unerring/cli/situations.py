@@ -28,16 +28,16 @@ def command(
 
     No reader's position changes, so you can call this at any time, also while the run is running.
     """
-    from unerring.app import Found, check_run
+    from unerring.app import SealedEvents, check_run
 
     check_run(run)
-    found = Found(run, stream or ())
+    events = SealedEvents(run, stream or ())
     try:
-        for event in found.so_far(last):
-            _print(event, found.times[event.stream], as_json)
+        for event in events.so_far(last):
+            _print(event, events.times[event.stream], as_json)
         while follow:
-            for event in found.new():
-                _print(event, found.times[event.stream], as_json)
+            for event in events.new():
+                _print(event, events.times[event.stream], as_json)
             sys.stdout.flush()
             time.sleep(LOOK_S)
     except KeyboardInterrupt:
@@ -47,10 +47,10 @@ def command(
 def _print(event: Event, times: frozenset[str], as_json: bool) -> None:
     import msgspec
 
-    from unerring.app import told
+    from unerring.app import event_document
 
     if as_json:
-        sys.stdout.write(msgspec.json.encode(told(event)).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(event_document(event)).decode() + "\n")
         return
     place = _moment(event.stamp.time) + (f"#{event.stamp.ordinal}" if event.stamp.ordinal else "")
     shown = {name: _moment(value) if name in times and value else value for name, value in event.payload.items()}

@@ -20,13 +20,13 @@ def command(
 
     from unerring.app import RunStatus
 
-    told = RunStatus(run or data).look()
+    document = RunStatus(run or data).look()
     if as_json:
-        sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
         return
     from rich.console import Console
 
     from unerring.dashboard import render_status
 
     console = Console()
-    console.print(render_status(told, console.width))
+    console.print(render_status(document, console.width))

@@ -27,17 +27,17 @@ def command(
     columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("verify", total=None)
-        found = verify(run, lambda done, total: bar.update(task, completed=done, total=total))
+        outcome = verify(run, lambda done, total: bar.update(task, completed=done, total=total))
     if as_json:
-        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(outcome).decode() + "\n")
     else:
-        for kind in found.kinds:
+        for kind in outcome.kinds:
             if kind.files:
                 old = f"; {kind.unprotected:,} of an older release, without digests" if kind.unprotected else ""
                 wrong = f"; {kind.damaged:,} damaged" if kind.damaged else ""
                 typer.echo(f"{kind.name}: {kind.files:,} files, {kind.bytes:,} bytes{old}{wrong}")
-        for sentence in found.damage:
+        for sentence in outcome.damage:
             typer.echo(f"damaged: {sentence}")
-        if not found.damage:
+        if not outcome.damage:
             typer.echo("every byte that was read is as it was written")
-    raise typer.Exit(1 if found.damage else 0)
+    raise typer.Exit(1 if outcome.damage else 0)

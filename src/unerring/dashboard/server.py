@@ -18,7 +18,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from unerring.app import PAGE, RunStatus, Why, latest, prometheus, told
+from unerring.app import PAGE, RunStatus, Why, event_document, latest, prometheus
 from unerring.dashboard import commands
 from unerring.dashboard.watch import Watch
 from unerring.model import TIME_MAX, TIME_MIN, CallerError, Stamp, UnerringError
@@ -114,9 +114,11 @@ class Dashboard:
         chains = [self.status.streams.counted[name].chain for name in wanted]
         find = asked.get("find", "").casefold()
         if not find:
-            return {"events": [told(event) for event in await asyncio.to_thread(latest, chains, before, count)]}
+            return {
+                "events": [event_document(event) for event in await asyncio.to_thread(latest, chains, before, count)]
+            }
         looked_at = await asyncio.to_thread(latest, chains, before, LOOKED_AT_MAX)
-        found = [event for event in map(told, looked_at) if find in _text(event)]
+        found = [event for event in map(event_document, looked_at) if find in _text(event)]
         return {"events": found[:count], "looked_at": len(looked_at)}
 
     async def _ask_why(self, request: Request) -> Any:

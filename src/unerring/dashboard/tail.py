@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from unerring.app import told
+from unerring.app import event_document
 from unerring.log import Chain
 from unerring.model import TIME_MAX
 
@@ -48,7 +48,7 @@ def _last(chain: Chain, tables: list[Any], count: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for table in reversed(tables):
         part = table.slice(max(0, len(table) - (count - len(found))))
-        found = [told(event) for event in events_of(part, chain.schema)] + found
+        found = [event_document(event) for event in events_of(part, chain.schema)] + found
         if len(found) >= count:
             break
     return found

@@ -14,7 +14,7 @@ What a process is
 What replicas say and keep
   messages.py     what replicas, services and partners say to each other, and what a replica keeps on disk
   plausible.py    what a node believes of what it is told
-  history.py      what of a state's history is sent, kept and told
+  history.py      which part of a state's history is sent, kept and shown
   mailbox.py      messages, stored until a decided state consumes them
   execution.py    one execution of a group: requests, replies, the state after it
   undo.py         compensations: in reverse order, logged, repeated until done
@@ -48,7 +48,7 @@ All instances of a node: node.py is made of these parts, and says which message 
   config.py       bounds and pauses
 
 For people
-  explain.py      a process told to a person: classes, groups and why, failover bound, what may run twice
+  explain.py      describes a process to a person: classes, groups and why, failover bound, what may run twice
   costs.py        a process with the costs that were learned of it
   drawing.py      the graph as SVG
 
@@ -66,7 +66,7 @@ from unerring.processes.costs import STREAM, Cost, ProcessAction, read_costs, wi
 from unerring.processes.drawing import draw
 from unerring.processes.election import Election
 from unerring.processes.execution import UNKEPT, Execution, values_of
-from unerring.processes.explain import explain, told
+from unerring.processes.explain import explain, process_text
 from unerring.processes.graph import LOCAL, Edge, Graph, Kind, Retry, Service, Variable, Vertex
 from unerring.processes.grouping import Group, Grouping, group_at, may_be_active
 from unerring.processes.history import GIVEN, PAST, Pages, history_of
@@ -199,10 +199,10 @@ __all__ = [
     "key_of",
     "may_be_active",
     "moved",
+    "process_text",
     "promised",
     "read_costs",
     "replica_set",
-    "told",
     "values_of",
     "with_costs",
 ]

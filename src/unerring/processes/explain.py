@@ -1,5 +1,5 @@
-"""A process told to a person: the graph, each action's class, the groups with active or passive and why, the failover
-bound, and which actions may be executed twice."""
+"""Describes a process to a person: the graph, each action's class, the groups with active or passive and why, the
+failover bound, and which actions may be executed twice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GROUPS_MAX = 1_000
 
 
 def explain(process: Process, grouping: Grouping | None = None) -> dict[str, Any]:
-    """Everything as data; `told` makes a text of it."""
+    """Everything as data; `process_text` makes a text of it."""
     graph = process.graph
     rules = grouping or Grouping()
     groups = [_group(graph, group, rules) for group in groups_of(graph, rules)]
@@ -151,7 +151,7 @@ def _why(graph: Graph, acting: list[str], active: list[str], group: Group, group
     return "; ".join(reasons)
 
 
-def told(process: Process, grouping: Grouping | None = None) -> str:
+def process_text(process: Process, grouping: Grouping | None = None) -> str:
     """The explanation as text."""
     facts = explain(process, grouping)
     lines = [f"process {facts['process']} (version {facts['version']})", "", "graph"]

@@ -125,12 +125,12 @@ async def _hear(
 ) -> Heard:
     await asyncio.wait((frame, connection.lost), timeout=within_us / 1e6, return_when=asyncio.FIRST_COMPLETED)
     if frame.done():
-        said: Any = _CODEC.decode(frame.result())
-        if isinstance(said, Rejected):
-            raise HandshakeError(f"refused: {said.why}")
-        if isinstance(said, wanted):
-            return said
-        raise FrameError(f"unexpected {type(said).__name__} instead of {wanted.__name__}")
+        greeting: Any = _CODEC.decode(frame.result())
+        if isinstance(greeting, Rejected):
+            raise HandshakeError(f"refused: {greeting.why}")
+        if isinstance(greeting, wanted):
+            return greeting
+        raise FrameError(f"unexpected {type(greeting).__name__} instead of {wanted.__name__}")
     if not connection.lost.done():
         raise NetworkError("no greeting arrived in time")
     reason = connection.lost.result()

@@ -66,12 +66,12 @@ class Follower(Generic[T]):
 
     def added(self) -> list[T]:
         """The lines since the last call, in order; one that is not ours, or not whole, is passed over and noticed."""
-        found = b""
+        rest = b""
         try:
             with self._path.open("rb") as file:
                 now = _known(file)
                 if not _same(self._file, now):
-                    found = self._rest_of_the_one_before()
+                    rest = self._rest_of_the_one_before()
                     self._offset = 0
                 self._file = now
                 file.seek(self._offset)
@@ -82,7 +82,7 @@ class Follower(Generic[T]):
             return []
         whole = added.rfind(b"\n") + 1
         self._offset += whole
-        return self._decoded(found + added[:whole])
+        return self._decoded(rest + added[:whole])
 
     def _rest_of_the_one_before(self) -> bytes:
         """All of it at first; later what was added to it before it was turned, unless it has turned twice since."""
@@ -95,15 +95,15 @@ class Follower(Generic[T]):
         return b""
 
     def _decoded(self, lines: bytes) -> list[T]:
-        found: list[T] = []
+        entries: list[T] = []
         for line in lines.split(b"\n")[:-1]:
             try:
-                found.append(msgspec.json.decode(verified_line(line, str(self._path)), type=self._kind))
+                entries.append(msgspec.json.decode(verified_line(line, str(self._path)), type=self._kind))
             except LogError as error:
                 self.damaged = str(error)
             except ValueError as error:
                 self.damaged = f"{self._path} has a damaged line ({error}); restore it from a copy"
-        return found
+        return entries
 
 
 def _known(file: BinaryIO) -> Known:

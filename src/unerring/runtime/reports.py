@@ -43,6 +43,6 @@ class Reports:
     def __getitem__(self, what: str) -> int:
         return self.counts.get(what, 0)
 
-    def said(self, what: str) -> list[str]:
+    def sentences(self, what: str) -> list[str]:
         """The sentences kept under a name, oldest first."""
         return [report.detail for report in self.details if report.what == what]

@@ -55,10 +55,10 @@ async def _listening_socket(host: str, port: int, tls: str) -> socket.socket:
     """Without TLS only on loopback: everyone on a network could speak otherwise."""
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        resolved = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise NetworkError(f"cannot listen on {join_host(host, port)}: {error}") from None
-    family, kind, protocol, _, address = found[0]
+    family, kind, protocol, _, address = resolved[0]
     if not tls and not ipaddress.ip_address(address[0]).is_loopback:
         raise ConfigError(
             f"refusing to listen on {join_host(host, port)} without TLS; use a loopback address such as 127.0.0.1, "

@@ -111,7 +111,7 @@ class SqliteStorage:
             run(f"PRAGMA application_id={APPLICATION_ID}")
             run(f"PRAGMA user_version={SCHEMA_VERSION}")
             run("COMMIT")
-            found = run("PRAGMA quick_check(1)").fetchone()[0]
+            verdict = run("PRAGMA quick_check(1)").fetchone()[0]
             self._reserve()
             _sync_folder(self.path.parent)
         except sqlite3.OperationalError as error:
@@ -123,8 +123,8 @@ class SqliteStorage:
             raise self._fail("opened", error) from None
         except (OSError, sqlite3.Error) as error:
             raise self._fail("opened", error) from None
-        if found != "ok":
-            raise self._fail("trusted", found)
+        if verdict != "ok":
+            raise self._fail("trusted", verdict)
 
     def _reserve(self) -> None:
         run = self._database.execute
@@ -220,16 +220,16 @@ def settled(path: Path, key: str) -> bytes | None:
         try:
             copy = shutil.copyfile(path, Path(folder) / "copy.db")
             with contextlib.closing(sqlite3.connect(f"file:{copy}?immutable=1", uri=True)) as database:
-                found = database.execute("SELECT value, crc FROM records WHERE key = ?", (key,)).fetchone()
+                record = database.execute("SELECT value, crc FROM records WHERE key = ?", (key,)).fetchone()
         except FileNotFoundError:
             return None
         except (OSError, sqlite3.Error) as error:
             raise DiskError(
                 f"{path} could not be read ({error}); its process may be writing it, so try again"
             ) from None
-    if found is None:
+    if record is None:
         return None
-    value, crc = found
+    value, crc = record
     if _crc(key, value) != crc:
         raise DiskError(f"{path} could not be read: {key!r} does not match its checksum; its process may be writing it")
     return bytes(value)
@@ -265,9 +265,9 @@ def _wrong_in(path: Path) -> str:
             return wrong
         try:
             with contextlib.closing(sqlite3.connect(f"file:{copy}?immutable=1", uri=True)) as database:
-                found = database.execute("PRAGMA integrity_check(1)").fetchone()[0]
-                if found != "ok":
-                    return str(found)
+                verdict = database.execute("PRAGMA integrity_check(1)").fetchone()[0]
+                if verdict != "ok":
+                    return str(verdict)
                 known = [
                     database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
                 ]

@@ -62,17 +62,17 @@ class Entry(msgspec.Struct, frozen=True):
     said: str = ""
 
 
-def note(folder: Path, who: str, what: str, said: str = "") -> None:
+def note(folder: Path, who: str, what: str, detail: str = "") -> None:
     """Append one line."""
-    lines.append(folder / FILE, Entry(time.time_ns() // 1000, who, what, said[:LINE_BYTES_MAX]))
+    lines.append(folder / FILE, Entry(time.time_ns() // 1000, who, what, detail[:LINE_BYTES_MAX]))
 
 
-def note_start(folder: Path, who: str, said: str) -> None:
+def note_start(folder: Path, who: str, detail: str) -> None:
     """Of one whom nobody supervises: if it was there before and did not say that it ended, it died meanwhile."""
     before = [one for one in Timeline(folder).added() if one.who == who]
     if before and before[-1].what == What.STARTED:
         note(folder, who, What.DIED, "without a word; this was seen when it was started again")
-    note(folder, who, What.STARTED, said)
+    note(folder, who, What.STARTED, detail)
 
 
 class Timeline:

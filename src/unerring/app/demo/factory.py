@@ -212,8 +212,8 @@ class Factory:
         with contextlib.suppress(TimeoutError):
             while True:
                 async with asyncio.timeout(0.01):
-                    said = await self._plant.line()
-                self.published, self.lost_in_transit = msgspec.json.decode(said, type=tuple[int, int])
+                    line = await self._plant.line()
+                self.published, self.lost_in_transit = msgspec.json.decode(line, type=tuple[int, int])
 
     @property
     def _loaded(self) -> App:
@@ -233,20 +233,20 @@ class Factory:
         part = self._part("audit", "-m", "unerring.app.demo.verdict", str(self.folder))
         self._say("the audit recomputes the perfect run from both logs, on Spark")
         await part.start()
-        said, code = await part.all()
+        verdict, code = await part.all()
         if code:
             raise NetworkError(f"the audit could not check the run; its output is in {part.log}")
-        return msgspec.json.decode(said, type=FactoryVerdict)
+        return msgspec.json.decode(verdict, type=FactoryVerdict)
 
 
-def _leads(told: dict[str, Any], node: str) -> bool:
-    return bool(told["name"].startswith(f"{node}/") and told.get("leads") and told.get("pid"))
+def _leads(status: dict[str, Any], node: str) -> bool:
+    return bool(status["name"].startswith(f"{node}/") and status.get("leads") and status.get("pid"))
 
 
 def examples() -> Path:
     """Where the factory is: beside the source, or packed with it."""
     here = Path(__file__).parent
-    for found in (here / "examples", here.parents[3] / "examples"):
-        if (found / "factory").is_dir():
-            return found
+    for folder in (here / "examples", here.parents[3] / "examples"):
+        if (folder / "factory").is_dir():
+            return folder
     raise CallerError("the factory, one of the examples, is missing; run the demo in a clone of the repository")

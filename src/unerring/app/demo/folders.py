@@ -74,7 +74,7 @@ class RunFolder:
 
         for path in node_sockets(self.data / PROCESSES):
             with contextlib.suppress(NetworkError, ProcessError):
-                if any(told.get("role") == "master" for told in ask_node(path, Command("list"), within_s=5.0)):
+                if any(instance.get("role") == "master" for instance in ask_node(path, Command("list"), within_s=5.0)):
                     return _listener(path)
         return 0
 
@@ -88,12 +88,12 @@ class RunFolder:
         """Process instances that some node knows, and whether they have ended."""
         from unerring.runtime import Command, ask_node, node_sockets
 
-        found: dict[str, bool] = {}
+        ended: dict[str, bool] = {}
         for path in node_sockets(self.data / PROCESSES):
             with contextlib.suppress(NetworkError, ProcessError):
-                for told in ask_node(path, Command("list"), within_s=5.0):
-                    found[told["instance"]] = found.get(told["instance"], False) or "ended_us" in told
-        return found
+                for outline in ask_node(path, Command("list"), within_s=5.0):
+                    ended[outline["instance"]] = ended.get(outline["instance"], False) or "ended_us" in outline
+        return ended
 
     def wanted(self, app: App) -> dict[str, str]:
         """The instances that its situations ask for, and their processes."""
@@ -127,12 +127,12 @@ def _listener(path: Path) -> int:
 
 def effects_in(folder: Path) -> dict[str, int]:
     """What the services did and did not undo, by operation."""
-    found: dict[str, int] = {}
+    effects: dict[str, int] = {}
     for file in sorted(folder.glob("*.sqlite")):
         with (
             contextlib.suppress(sqlite3.Error),
             contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as connection,
         ):
             counted = "SELECT operation, count(*) FROM effects WHERE undone = 0 GROUP BY operation"
-            found.update(connection.execute(counted).fetchall())
-    return found
+            effects.update(connection.execute(counted).fetchall())
+    return effects

@@ -162,14 +162,14 @@ def forget_instance(nodes: Path, instance: str = "") -> str:
 
 def invent_instance(nodes: Path) -> str:
     """Give all nodes one instance more, as another situation would have started it; its id."""
-    found = invented = ""
+    copied = invented = ""
     for path in sorted(nodes.glob("*.db")):
         with closing(SqliteStorage(path)) as storage:
             records = storage.load()
-            found = found or next(key.split("|")[0] for key in records if key.endswith(f"|{HISTORY}"))
-            if (data := records.get(f"{found}|{HISTORY}")) is None:
+            copied = copied or next(key.split("|")[0] for key in records if key.endswith(f"|{HISTORY}"))
+            if (data := records.get(f"{copied}|{HISTORY}")) is None:
                 continue
-            head, _, ordinal = found.rpartition("-")
+            head, _, ordinal = copied.rpartition("-")
             invented = f"{head}-{int(ordinal) + 1_000}"
             state = msgspec.structs.replace(msgspec.msgpack.decode(data, type=State), instance=invented)
             storage.write([Persist(puts=((f"{invented}|{HISTORY}", msgspec.msgpack.encode(state)),))])

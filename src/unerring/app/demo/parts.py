@@ -43,10 +43,10 @@ class Part:
     async def line(self) -> str:
         """The next line that it says."""
         reader = self._running.stdout
-        said = await asyncio.wait_for(reader.readline(), SAYS_WITHIN_S) if reader is not None else b""
-        if not said:
+        line = await asyncio.wait_for(reader.readline(), SAYS_WITHIN_S) if reader is not None else b""
+        if not line:
             raise NetworkError(f"{self.name} of the demo ended early; its output is in {self.log}")
-        return said.decode().strip()
+        return line.decode().strip()
 
     def tell(self, line: str) -> None:
         if self._running.stdin is not None:
@@ -54,8 +54,8 @@ class Part:
 
     async def all(self) -> tuple[bytes, int]:
         """Everything that it says until it ends, and its exit code."""
-        said, _ = await self._running.communicate()
-        return said, self._running.returncode or 0
+        output, _ = await self._running.communicate()
+        return output, self._running.returncode or 0
 
     def check(self) -> None:
         """A sentence if it ended and nobody killed it."""

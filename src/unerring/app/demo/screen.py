@@ -64,9 +64,9 @@ def _tree(factory: Factory) -> Table:
     for column in ("node", "replicas", "leader", "elections", "events in", "lag"):
         table.add_column(column, justify="right" if column in ("elections", "events in", "lag") else "left")
     nodes: dict[str, list[dict[str, Any]]] = {}
-    for told in factory.live.replicas():
-        if told.get("kind") == "Replica":
-            nodes.setdefault(told["name"].partition("/")[0], []).append(told)
+    for replica in factory.live.replicas():
+        if replica.get("kind") == "Replica":
+            nodes.setdefault(replica["name"].partition("/")[0], []).append(replica)
     for node, replicas in nodes.items():
         states = " ".join(
             f"[green]{r['state']}[/]" if r["state"] == "member" else f"[red]{r['state']}[/]" for r in replicas

@@ -69,8 +69,8 @@ class FactoryVerdict(msgspec.Struct, frozen=True):
 
     @property
     def correlation(self) -> list[str]:
-        found = [f"{name}: {one}" for name, engine in self.engines.items() for one in engine.violations]
-        return found + self.differences
+        violations = [f"{name}: {one}" for name, engine in self.engines.items() for one in engine.violations]
+        return violations + self.differences
 
     @property
     def holds(self) -> bool:
@@ -90,18 +90,18 @@ def judge(folder: Path, say: Callable[[str], Any]) -> FactoryVerdict:
 
     services = folder / "services"
     journals = [str(path) for path in sorted(services.glob("*.sqlite"))]
-    found = audit_processes(live.data / PROCESSES, app.versions, journals)
-    keep_processes(found, live.data)
+    audited = audit_processes(live.data / PROCESSES, app.versions, journals)
+    keep_processes(audited, live.data)
     wrong = [f"{name}: {one}" for name, engine in engines.items() for one in engine.line_violations]
-    wrong += [str(violation) for violation in found.violations]
-    wrong += [f"{instance} is not settled" for instance in found.unsettled]
-    wrong += [f"{action} was not compared with any journal" for action in found.unseen]
+    wrong += [str(violation) for violation in audited.violations]
+    wrong += [f"{instance} is not settled" for instance in audited.unsettled]
+    wrong += [f"{action} was not compared with any journal" for action in audited.unseen]
     return FactoryVerdict(
         published=verified_json((folder / PUBLISHED).read_bytes(), int, str(folder / PUBLISHED)),
         engines=engines,
         differences=differences,
-        instances=found.instances,
-        interactions=found.interactions,
+        instances=audited.instances,
+        interactions=audited.interactions,
         effects=effects_in(services),
         process_violations=wrong + _actions_wrong(live.wanted(app), services),
     )
@@ -112,7 +112,7 @@ def _audited(app: App, runs: dict[str, Path], say: Callable[[str], Any]) -> dict
     from unerring.app.verdicts import keep
     from unerring.pipeline import SparkConfig, start
 
-    found: dict[str, EngineVerdict] = {}
+    verdicts: dict[str, EngineVerdict] = {}
     audits = {name: Audit(app, data) for name, data in runs.items()}
     say("Spark starts once more, for the audit")
     log = str(next(iter(runs.values())).parent / "audit-spark.log")
@@ -122,10 +122,10 @@ def _audited(app: App, runs: dict[str, Path], say: Callable[[str], Any]) -> dict
             say(f"recomputing the perfect run from the log of {name}")
             report = audit.run(spark)
             keep(report, runs[name])
-            found[name] = _of(report)
+            verdicts[name] = _of(report)
     finally:
         spark.stop()
-    return found
+    return verdicts
 
 
 def _of(report: Report) -> EngineVerdict:

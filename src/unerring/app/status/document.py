@@ -109,7 +109,7 @@ class RunStatus:
         streams = self.streams.look()
         live = self._live()
         tree = self._tree()
-        found: dict[str, Any] = {
+        document: dict[str, Any] = {
             "tree": tree,
             "live": live,
             "parts": parts_in(self.data),
@@ -120,31 +120,37 @@ class RunStatus:
             "processes": self.instances.look(),
             "channels": self._channels(),
             "timeline": self.timeline.look(),
-            "audit": self._told(lambda: verdict_in(self.data), {"situations": None, "processes": None, "page": False}),
+            "audit": self._read_or_note(
+                lambda: verdict_in(self.data), {"situations": None, "processes": None, "page": False}
+            ),
         }
         # Nodes do not tell the view of what has ended; those who asked for one said so.
-        found["processes"]["later_views"] = self.timeline.later_views
-        run = self._run(found, now_us)
+        document["processes"]["later_views"] = self.timeline.later_views
+        run = self._run(document, now_us)
         if run["state"] == "ended":
-            for part in (found["live"]["processes"], found["processes"]["nodes"], found["spark"]["drivers"]):
-                for told in part:
-                    told["state"] = "ended"
-        return {"run": run, **found}
+            for part in (document["live"]["processes"], document["processes"]["nodes"], document["spark"]["drivers"]):
+                for process in part:
+                    process["state"] = "ended"
+        return {"run": run, **document}
 
-    def _told(self, read: Callable[[], T], without: T) -> T:
-        """What a file for people says; a note instead if it is damaged."""
+    def _read_or_note(self, read: Callable[[], T], without: T) -> T:
+        """What `read` returns; if the file is damaged, `without` and a note."""
         try:
             return read()
         except LogError as error:
             self._damaged.append(str(error))
             return without
 
-    def _run(self, found: dict[str, Any], now_us: int) -> dict[str, Any]:
-        alive = [told for told in found["live"]["processes"] if told["state"] not in ("dead", "silent")]
-        alive += [told for told in found["processes"]["nodes"] if told["state"] == "running"]
-        alive += [told for told in found["spark"]["drivers"] if told["state"] == "running" and not told["supervised"]]
+    def _run(self, document: dict[str, Any], now_us: int) -> dict[str, Any]:
+        alive = [process for process in document["live"]["processes"] if process["state"] not in ("dead", "silent")]
+        alive += [process for process in document["processes"]["nodes"] if process["state"] == "running"]
+        alive += [
+            process
+            for process in document["spark"]["drivers"]
+            if process["state"] == "running" and not process["supervised"]
+        ]
         # Its own process may be all that can be told of it: on a full disk nobody writes down that it lives.
-        running = bool(alive) or found["parts"]["state"] in ("running", "silent")
+        running = bool(alive) or document["parts"]["state"] in ("running", "silent")
         last_us = self.timeline.last_us
         return {
             "data": str(self.data),
@@ -157,19 +163,19 @@ class RunStatus:
             "at_us": now_us if running or last_us is None else last_us,
             "notes": [
                 *self.notes,
-                *_health(found["parts"], len(alive)),
-                *self._unheard(found, now_us),
-                *(_silence(found["inputs"], now_us) if running else ()),
+                *_health(document["parts"], len(alive)),
+                *self._unheard(document, now_us),
+                *(_silence(document["inputs"], now_us) if running else ()),
                 *self._damages(),
             ],
         }
 
-    def _unheard(self, found: dict[str, Any], now_us: int) -> Iterator[str]:
+    def _unheard(self, document: dict[str, Any], now_us: int) -> Iterator[str]:
         """A sentence for every channel that works for a while, and on which no producer was heard of."""
-        if self.app is None or found["parts"]["state"] != "running":
+        if self.app is None or document["parts"]["state"] != "running":
             return
-        heard = {account["stream"] for account in found["channels"]["accounts"]}
-        working = {part["name"]: part["since_us"] for part in found["parts"]["parts"] if part["state"] == "running"}
+        heard = {account["stream"] for account in document["channels"]["accounts"]}
+        working = {part["name"]: part["since_us"] for part in document["parts"]["parts"] if part["state"] == "running"}
         for stream, url in self.app.channels.items():
             silent_us = now_us - working.get(channel_part(stream), now_us)
             if stream not in heard and silent_us >= WAITS_US:
@@ -181,8 +187,8 @@ class RunStatus:
         return [*self._damaged, *filter(None, (*self.timeline.damages, self.levels.damaged))]
 
     def _tree(self) -> dict[str, Any]:
-        there = (self.data / LIVE / clusters.FILE).exists()
-        running = live_status.cluster_of(self.data / LIVE).topology if there else None
+        is_live = (self.data / LIVE / clusters.FILE).exists()
+        running = live_status.cluster_of(self.data / LIVE).topology if is_live else None
         if self._grown is None or self._grown[0] is not running:
             self._grown = running, tree_of(self.app, running)
         return self._grown[1]
@@ -191,7 +197,7 @@ class RunStatus:
         """Of each rule, up to where all its inputs are known; those that are complete hold nobody up."""
         known: dict[str, int] = {}
         for node in tree["nodes"]:
-            through = [told["through_us"] for name in node["inputs"] if (told := streams.get(name)) is not None]
+            through = [stream["through_us"] for name in node["inputs"] if (stream := streams.get(name)) is not None]
             open_ones = [us for us in through if us is not None]
             if open_ones:
                 known[node["name"]] = min(open_ones)
@@ -212,11 +218,11 @@ class RunStatus:
         return {"processes": live_status.processes(folder), "record": record}
 
     def _channels(self) -> dict[str, Any]:
-        found = self._told(lambda: ledgers.read(self.data), ledgers.Ledgers(0, ()))
-        accounts = list(msgspec.to_builtins(found.accounts))
+        written = self._read_or_note(lambda: ledgers.read(self.data), ledgers.Ledgers(0, ()))
+        accounts = list(msgspec.to_builtins(written.accounts))
         sums = ("published", "delivered", "declared_lost", "pending", "duplicates")
         return {
-            "at_us": found.at_us or None,
+            "at_us": written.at_us or None,
             "balanced": all(account["balanced"] for account in accounts),
             **{name: sum(account[name] for account in accounts) for name in sums},
             "accounts": accounts,

@@ -68,10 +68,10 @@ class Instances:
         self._answering = frozenset(answers)
         if answers:
             known: dict[str, dict[str, Any]] = {}
-            for told in (told for answer in answers.values() for told in answer):
-                best = known.get(told["instance"])
-                if best is None or _furthest(told) > _furthest(best):
-                    known[told["instance"]] = told
+            for outline in (outline for answer in answers.values() for outline in answer):
+                best = known.get(outline["instance"])
+                if best is None or _furthest(outline) > _furthest(best):
+                    known[outline["instance"]] = outline
             self._known, self._source = known, "nodes"
         else:
             self._read_databases()
@@ -87,14 +87,14 @@ class Instances:
         answers = self._ask_all(Command("show", instance))
         if not answers:
             return self._from_disk(instance)
-        told = max(answers.values(), key=_furthest)
+        outline = max(answers.values(), key=_furthest)
         histories = self._ask_all(Command("history", instance)).values()
         history = max(histories, key=lambda one: len(one["groups"]), default=None)
         replicas = [
             {"node": path.stem, "role": one.get("role", "done"), "view": one.get("view"), "group": one.get("group")}
             for path, one in sorted(answers.items())
         ]
-        return {"now": told, "history": history, "replicas": replicas}
+        return {"now": outline, "history": history, "replicas": replicas}
 
     # ---- of nodes that run -------------------------------------------------------------------------------------------
 
@@ -142,24 +142,25 @@ class Instances:
 def _counts(known: dict[str, dict[str, Any]]) -> dict[str, Any]:
     by_process: dict[str, dict[str, int]] = {}
     waiting: dict[str, int] = {}
-    for told in known.values():
-        for service in told.get("unanswered", ()):
+    for outline in known.values():
+        for service in outline.get("unanswered", ()):
             waiting[service] = waiting.get(service, 0) + 1
-        counts = by_process.setdefault(told["process"], {})
-        counts[told["status"]] = counts.get(told["status"], 0) + 1
+        counts = by_process.setdefault(outline["process"], {})
+        counts[outline["status"]] = counts.get(outline["status"], 0) + 1
     return {
         "instances": len(known),
-        "open": sum(told["status"] not in FINAL for told in known.values()),
-        "held": sum(told["status"] == "held" for told in known.values()),
+        "open": sum(outline["status"] not in FINAL for outline in known.values()),
+        "held": sum(outline["status"] == "held" for outline in known.values()),
         "waiting": dict(sorted(waiting.items())),
-        "stuck": sum(bool(told.get("stuck")) or told["status"] == "parked" for told in known.values()),
+        "stuck": sum(bool(outline.get("stuck")) or outline["status"] == "parked" for outline in known.values()),
         "by_process": by_process,
     }
 
 
 def _order(known: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(
-        known.values(), key=lambda told: (told["status"] in FINAL, -told.get("ended_us", 0), told["instance"])
+        known.values(),
+        key=lambda outline: (outline["status"] in FINAL, -outline.get("ended_us", 0), outline["instance"]),
     )
 
 
@@ -177,7 +178,7 @@ def _copied_states(path: Path) -> list[tuple[State, bool]]:
 
 
 def _outline(state: State) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    outline: dict[str, Any] = {
         "instance": state.instance,
         "process": state.process,
         "version": state.version,
@@ -186,8 +187,13 @@ def _outline(state: State) -> dict[str, Any]:
         "view": state.executed_in,
         "group": state.group,
     }
-    return told | ({"ended_us": state.lineage[-1].at_us} if state.final and state.lineage else {})
+    return outline | ({"ended_us": state.lineage[-1].at_us} if state.final and state.lineage else {})
 
 
-def _furthest(told: dict[str, Any]) -> tuple[bool, int, int, bool]:
-    return "ended_us" in told, told.get("view", -1), told.get("group", -1), told.get("role") in ("master", "planner")
+def _furthest(outline: dict[str, Any]) -> tuple[bool, int, int, bool]:
+    return (
+        "ended_us" in outline,
+        outline.get("view", -1),
+        outline.get("group", -1),
+        outline.get("role") in ("master", "planner"),
+    )

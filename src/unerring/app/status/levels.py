@@ -36,19 +36,19 @@ class Levels:
         return {"drivers": self._drivers(processes), "levels": levels}
 
     def _drivers(self, processes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        for told in processes:
-            if "driver" in told:
-                kept = {name: told.get(name) for name in ("name", "state", "pid", "leads", "elections", "refused")}
-                driver = {name: told["driver"][name] for name in ("jvm", "sealed", "held")}
-                found.append({**kept, **driver, "supervised": True})
+        drivers: list[dict[str, Any]] = []
+        for status in processes:
+            if "driver" in status:
+                kept = {name: status.get(name) for name in ("name", "state", "pid", "leads", "elections", "refused")}
+                driver = {name: status["driver"][name] for name in ("jvm", "sealed", "held")}
+                drivers.append({**kept, **driver, "supervised": True})
         names = sorted(path.name for path in (self._data / PIDS).glob(DRIVER))
         for name in names:
             process = find(self._data, name)
-            found.append({"name": name, "state": "dead", "pid": None, "supervised": False})
+            drivers.append({"name": name, "state": "dead", "pid": None, "supervised": False})
             if process is not None:
-                found[-1] |= {"state": "running", "pid": process.pid}
-        return found
+                drivers[-1] |= {"state": "running", "pid": process.pid}
+        return drivers
 
     def _level(self, number: int) -> dict[str, Any]:
         """As the driver tells it that is furthest."""

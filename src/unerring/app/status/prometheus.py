@@ -44,31 +44,31 @@ HELP: Final = {
 Sample = tuple[str, dict[str, object], float]
 
 
-def prometheus(told: dict[str, Any]) -> str:
+def prometheus(document: dict[str, Any]) -> str:
     """All samples of one document."""
     lines: list[str] = []
-    samples = sorted(_samples(told), key=lambda sample: list(HELP).index(sample[0]))
-    said = ""
+    samples = sorted(_samples(document), key=lambda sample: list(HELP).index(sample[0]))
+    last = ""
     for name, labels, value in samples:
-        if name != said:
+        if name != last:
             kind = "counter" if name.endswith("_total") else "gauge"
             lines += [f"# HELP {name} {HELP[name]}", f"# TYPE {name} {kind}"]
-            said = name
+            last = name
         inner = ",".join(f'{label}="{_escaped(str(text))}"' for label, text in labels.items())
         lines.append(f"{name}{{{inner}}} {value:.17g}" if inner else f"{name} {value:.17g}")
     return "\n".join([*lines, ""])
 
 
-def _samples(told: dict[str, Any]) -> Iterator[Sample]:
-    yield from _processes(told)
-    yield from _parts(told["parts"])
-    yield from _inputs(told["inputs"], rules_in(told["tree"]))
-    for stream, one in told["streams"].items():
+def _samples(document: dict[str, Any]) -> Iterator[Sample]:
+    yield from _processes(document)
+    yield from _parts(document["parts"])
+    yield from _inputs(document["inputs"], rules_in(document["tree"]))
+    for stream, one in document["streams"].items():
         name = "unerring_situations_total" if one["kind"] == "situation" else "unerring_stream_events_total"
         yield name, {"stream": stream}, one["events"]
         for reason, count in one["quarantined"].items():
             yield "unerring_quarantined_total", {"stream": stream, "reason": reason}, count
-    for level in told["spark"]["levels"]:
+    for level in document["spark"]["levels"]:
         labels: dict[str, object] = {"level": level["number"]}
         yield "unerring_batches_total", labels, level["batches"]
         yield "unerring_batch_seconds", labels, level["took_s"]
@@ -76,20 +76,23 @@ def _samples(told: dict[str, Any]) -> Iterator[Sample]:
         yield "unerring_state_keys", labels, level["keys"]
         if level["state_bytes"] is not None:
             yield "unerring_state_bytes", labels, level["state_bytes"]
-    for process, counts in told["processes"]["by_process"].items():
+    for process, counts in document["processes"]["by_process"].items():
         for status, count in counts.items():
             yield "unerring_instances", {"process": process, "status": status}, count
-    yield "unerring_instances_held", {}, told["processes"]["held"]
-    for service, count in told["processes"]["waiting"].items():
+    yield "unerring_instances_held", {}, document["processes"]["held"]
+    for service, count in document["processes"]["waiting"].items():
         yield "unerring_instances_waiting", {"service": service}, count
-    yield "unerring_instances_stuck", {}, told["processes"]["stuck"]
-    for account in told["channels"]["accounts"]:
+    yield "unerring_instances_stuck", {}, document["processes"]["stuck"]
+    for account in document["channels"]["accounts"]:
         labels = {"stream": account["stream"], "producer": account["producer"], "epoch": account["epoch"]}
         for word, kept in _ACCOUNT.items():
             yield f"unerring_channel_{word}", labels, account[kept]
-    for what, count in told["timeline"]["counts"].items():
+    for what, count in document["timeline"]["counts"].items():
         yield "unerring_timeline_total", {"what": what}, count
-    for promise, judged in (("situations", told["audit"]["situations"]), ("processes", told["audit"]["processes"])):
+    for promise, judged in (
+        ("situations", document["audit"]["situations"]),
+        ("processes", document["audit"]["processes"]),
+    ):
         if judged is not None:
             yield "unerring_violations", {"of": promise}, judged["wrong"]
 
@@ -103,23 +106,23 @@ _ACCOUNT: Final = {
 }
 
 
-def _parts(told: dict[str, Any]) -> Iterator[Sample]:
-    runs = told["state"] == "running"
-    if told["state"] != "none":
+def _parts(run: dict[str, Any]) -> Iterator[Sample]:
+    runs = run["state"] == "running"
+    if run["state"] != "none":
         yield "unerring_part_up", {"part": "run"}, runs
-    for part in told["parts"]:
+    for part in run["parts"]:
         yield "unerring_part_up", {"part": part["name"]}, runs and part["state"] == "running"
         yield "unerring_part_restarts_total", {"part": part["name"]}, part["restarts"]
 
 
-def _inputs(told: dict[str, Any], rules: dict[str, list[str]]) -> Iterator[Sample]:
-    watermarks = msgspec.convert(told["watermarks"], list[Watermark])
-    yield from samples_of(watermarks, msgspec.convert(told["waits"], list[Wait]), rules, now_us())
+def _inputs(inputs: dict[str, Any], rules: dict[str, list[str]]) -> Iterator[Sample]:
+    watermarks = msgspec.convert(inputs["watermarks"], list[Watermark])
+    yield from samples_of(watermarks, msgspec.convert(inputs["waits"], list[Wait]), rules, now_us())
 
 
-def _processes(told: dict[str, Any]) -> Iterator[Sample]:
-    alone = [driver for driver in told["spark"]["drivers"] if not driver["supervised"]]
-    for one in (*told["live"]["processes"], *alone, *told["processes"]["nodes"]):
+def _processes(document: dict[str, Any]) -> Iterator[Sample]:
+    alone = [driver for driver in document["spark"]["drivers"] if not driver["supervised"]]
+    for one in (*document["live"]["processes"], *alone, *document["processes"]["nodes"]):
         labels: dict[str, object] = {"process": one["name"]}
         up = one["state"] not in ("dead", "silent", "ended", "refused")
         yield "unerring_process_up", labels, up

@@ -67,7 +67,7 @@ class Streams:
         self._outputs = None if app is None else {schema.name for schema in app.outputs}
         self._order = [] if app is None else [schema.name for schema in (*app.streams, *app.outputs)]
         self.counted: dict[str, Counted] = {}
-        self._told: dict[str, dict[str, Any]] = {}
+        self._documents: dict[str, dict[str, Any]] = {}
         self._seen: deque[tuple[int, int]] = deque()
 
     def look(self) -> dict[str, dict[str, Any]]:
@@ -77,11 +77,11 @@ class Streams:
             if name not in self.counted and self._log.declaration(name) is not None:
                 self.counted[name] = Counted(self._log, name)
         names = sorted(self.counted, key=lambda name: (*self._place(name), name))
-        self._told = {name: self.counted[name].look() for name in names}
+        self._documents = {name: self.counted[name].look() for name in names}
         if self._outputs is not None:
-            for name, told in self._told.items():
-                told["kind"] = "situation" if name in self._outputs else "primary"
-        return self._told
+            for name, stream in self._documents.items():
+                stream["kind"] = "situation" if name in self._outputs else "primary"
+        return self._documents
 
     def _place(self, name: str) -> tuple[int]:
         return (self._order.index(name) if name in self._order else len(self._order),)
@@ -89,11 +89,11 @@ class Streams:
     @property
     def situation_streams(self) -> list[str]:
         """Of what `look` found."""
-        return [name for name, told in self._told.items() if told["kind"] == "situation"]
+        return [name for name, stream in self._documents.items() if stream["kind"] == "situation"]
 
     def situations(self, now_us: int) -> dict[str, Any]:
         """Of what `look` found. A rate needs two looks."""
-        counts = {name: told["events"] for name, told in self._told.items() if told["kind"] == "situation"}
+        counts = {name: stream["events"] for name, stream in self._documents.items() if stream["kind"] == "situation"}
         total = sum(counts.values())
         self._seen.append((now_us, total))
         while len(self._seen) > 2 and self._seen[0][0] < now_us - RATE_OVER_US:

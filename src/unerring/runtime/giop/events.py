@@ -80,10 +80,10 @@ async def reference_from(
 ) -> Reference:
     """A call whose result is an object."""
     results = await (client.call(target, operation, arguments) if arguments else client.call(target, operation))
-    found = read_reference(results)
-    if found is None:
+    reference = read_reference(results)
+    if reference is None:
         raise PeerError(f"{client.where} answered {operation} with a nil reference")
-    return found
+    return reference
 
 
 async def is_channel(client: GiopClient, target: Reference) -> bool:

@@ -56,15 +56,15 @@ def read_reference(decoder: Decoder) -> Reference | None:
     count = decoder.count(8, "profiles")
     if count > PROFILES_MAX:
         raise FrameError(f"an object reference of {count} profiles exceeds the limit of {PROFILES_MAX}")
-    found: Reference | None = None
+    reference: Reference | None = None
     for _ in range(count):
         tag = decoder.ulong()
         profile = decoder.octets()
-        if tag == TAG_INTERNET_IOP and found is None:
-            found = _read_profile(type_id, profile)
-    if found is None and count:
+        if tag == TAG_INTERNET_IOP and reference is None:
+            reference = _read_profile(type_id, profile)
+    if reference is None and count:
         raise FrameError(f"an object reference of type {type_id!r} has no IIOP profile")
-    return found
+    return reference
 
 
 def _read_profile(type_id: str, data: bytes) -> Reference:

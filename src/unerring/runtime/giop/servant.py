@@ -126,8 +126,8 @@ class PushConsumer:
                 connection.write(answer)
         elif message.kind is Kind.LOCATE_REQUEST:
             request = read_locate_request(message)
-            found = Whereabouts.HERE if request.key == self._key else Whereabouts.UNKNOWN
-            connection.write(write_locate_reply(request.id, request.minor, found))
+            whereabouts = Whereabouts.HERE if request.key == self._key else Whereabouts.UNKNOWN
+            connection.write(write_locate_reply(request.id, request.minor, whereabouts))
         elif message.kind is Kind.CLOSE_CONNECTION:
             connection.finish()
         elif message.kind in (Kind.REPLY, Kind.LOCATE_REPLY):

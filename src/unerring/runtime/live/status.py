@@ -67,8 +67,8 @@ def processes(folder: Path) -> list[dict[str, Any]]:
 def _behind(inputs: dict[str, Any], made: dict[str, tuple[int, int]]) -> tuple[int, float]:
     events, lag_us = 0, 0
     for stream, taken in inputs.items():
-        there, watermark = made.get(stream, (0, TIME_MIN))
-        events += max(0, there - taken["events"])
+        available, watermark = made.get(stream, (0, TIME_MIN))
+        events += max(0, available - taken["events"])
         if TIME_MIN < taken["watermark"] < watermark < TIME_MAX:
             lag_us = max(lag_us, watermark - taken["watermark"])
     return events, lag_us / SECOND_US

@@ -62,8 +62,8 @@ class LocalService:
         except Refused as refusal:
             return answer(request, Answer.FINAL if refusal.for_good else Answer.REFUSED, str(refusal))
         except Exception as error:
-            said = f"{request.operation} raised {error!r}; what fails without an effect should raise Refused"
-            return answer(request, Answer.UNKNOWN, said)
+            sentence = f"{request.operation} raised {error!r}; what fails without an effect should raise Refused"
+            return answer(request, Answer.UNKNOWN, sentence)
         return answer(request, Answer.DONE, value)
 
     async def close(self) -> None:

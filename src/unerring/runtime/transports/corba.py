@@ -236,14 +236,14 @@ class _PullSession(_Supplier):
                 fault = result if isinstance(result, Exception) else PeerError("a pull was sent elsewhere")
                 return
             try:
-                data, there = read_pulled(result)
+                data, available = read_pulled(result)
             except FrameError as error:
                 fault = error
                 return
-            empty |= not there
+            empty |= not available
             if data is not None:
                 events.append(data)
-            elif there:
+            elif available:
                 self._reports.note(
                     "corba.foreign_event", "an event that is not a sequence of octets: another program's"
                 )

@@ -128,14 +128,14 @@ _SERVICES: Final[dict[str, _Service]] = {}
 
 
 def _service(name: str) -> _Service:
-    found = _SERVICES.get(name)
-    if found is None or found.loop.is_closed():
-        found = _SERVICES[name] = _Service(name)
-    if found.loop is not asyncio.get_running_loop():
+    service = _SERVICES.get(name)
+    if service is None or service.loop.is_closed():
+        service = _SERVICES[name] = _Service(name)
+    if service.loop is not asyncio.get_running_loop():
         raise CallerError(
             f"inprocess://{name} is in use by another event loop; open all its ends in one loop, or use tcp"
         )
-    return found
+    return service
 
 
 def _leave(service: _Service, address: Address) -> None:

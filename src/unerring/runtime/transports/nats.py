@@ -46,29 +46,29 @@ class NatsService:
     async def session(self) -> AsyncIterator[Session]:
         client = Client()
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        told: list[Exception] = []
+        errors: list[Exception] = []
 
         async def on_error(error: Exception) -> None:
             if isinstance(error, nats.errors.SlowConsumerError):
                 self._reports.count("nats.dropped")
             else:
-                told.append(error)
-                del told[:-1]
+                errors.append(error)
+                del errors[:-1]
 
         async def on_closed() -> None:
             if not over.done():
                 over.set_result(None)
 
         try:
-            await self._connect(client, on_error, on_closed, told)
+            await self._connect(client, on_error, on_closed, errors)
             self.message_bytes_max = client.max_payload
-            yield _NatsSession(client, self._subject, self._config.outbox_bytes_max, over, told)
+            yield _NatsSession(client, self._subject, self._config.outbox_bytes_max, over, errors)
         finally:
             with contextlib.suppress(*self.faults):
                 async with asyncio.timeout(self._config.flush_us / 1e6):
                     await client.close()
 
-    async def _connect(self, client: Client, on_error: object, on_closed: object, told: list[Exception]) -> None:
+    async def _connect(self, client: Client, on_error: object, on_closed: object, errors: list[Exception]) -> None:
         where = f"{self.url} (NATS at {join_host(self._host, self._port)})"
         try:
             async with asyncio.timeout(self._config.connect_us / 1e6):
@@ -84,7 +84,7 @@ class NatsService:
                     pending_size=self._config.outbox_bytes_max,
                 )
         except (nats.errors.NoServersError, OSError, TimeoutError) as error:
-            reason = told[-1] if told else error
+            reason = errors[-1] if errors else error
             if isinstance(reason, OSError) and not isinstance(reason, TimeoutError):
                 raise NetworkError(f"cannot reach {where}: {reason.strerror or reason}") from None
             raise HandshakeError(f"{where} did not greet as NATS does ({reason!r}); is it another server?") from None
@@ -94,13 +94,13 @@ class NatsService:
 
 class _NatsSession:
     def __init__(
-        self, client: Client, subject: str, bytes_max: int, over: asyncio.Future[None], told: list[Exception]
+        self, client: Client, subject: str, bytes_max: int, over: asyncio.Future[None], errors: list[Exception]
     ) -> None:
         self._client = client
         self._subject = subject
         self._bytes_max = bytes_max
         self._over = over
-        self._told = told
+        self._errors = errors
 
     async def publish(self, messages: list[bytes]) -> None:
         for message in messages:
@@ -117,4 +117,6 @@ class _NatsSession:
         await self._client.flush()
         listening()
         await asyncio.shield(self._over)
-        raise NetworkError(f"the server closed the connection ({self._told[-1] if self._told else 'no reason given'})")
+        raise NetworkError(
+            f"the server closed the connection ({self._errors[-1] if self._errors else 'no reason given'})"
+        )

@@ -86,10 +86,10 @@ class _RedisSession:
         async with self._client.pubsub() as subscription:
             await subscription.subscribe(self._channel)
             while True:
-                said = await subscription.get_message(timeout=None)
-                if said is None:
+                message = await subscription.get_message(timeout=None)
+                if message is None:
                     continue
-                if said["type"] == "message":
-                    await take(said["data"])
-                elif said["type"] == "subscribe":
+                if message["type"] == "message":
+                    await take(message["data"])
+                elif message["type"] == "subscribe":
                     listening()

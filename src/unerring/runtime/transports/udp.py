@@ -228,7 +228,7 @@ class UdpInlet:
         self._producer: Place = ("", 0)
         self._sender: Address = ""
         self._seen = 0
-        self._told = 0
+        self._acknowledged = 0
         self._welcomed_s = 0.0
         self._window_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -246,10 +246,10 @@ class UdpInlet:
         self._lines.receive = receive
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(*self._place, type=socket.SOCK_DGRAM)
+            resolved = await loop.getaddrinfo(*self._place, type=socket.SOCK_DGRAM)
         except OSError as error:
             raise NetworkError(f"cannot reach {self._url}: {error}") from None
-        self._producer = found[0][4][:2]  # type: ignore[assignment]
+        self._producer = resolved[0][4][:2]  # type: ignore[assignment]
         self._socket = opened = await datagram_socket(wildcard_near(self._producer[0]), 0, self.config)
         self._window_bytes = opened.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
         loop.add_reader(opened, self._read)
@@ -265,11 +265,11 @@ class UdpInlet:
         self._timer = asyncio.get_running_loop().call_later(REPEAT_S, self._repeat)
 
     def _tell(self) -> None:
-        self._told = self._seen
+        self._acknowledged = self._seen
         if self._socket is not None:
             with contextlib.suppress(OSError):  # said again soon
-                said = _SUBSCRIBE.pack(SUBSCRIBE, self._seen, self._window_bytes, not self._lines.paused)
-                self._socket.sendto(said, self._producer)
+                frame = _SUBSCRIBE.pack(SUBSCRIBE, self._seen, self._window_bytes, not self._lines.paused)
+                self._socket.sendto(frame, self._producer)
 
     def _read(self) -> None:
         for _ in range(READ_DATAGRAMS):
@@ -289,7 +289,7 @@ class UdpInlet:
                 self._welcomed(data)
             elif self._sender:
                 self._seen = max(_FRAME.unpack_from(data)[1], self._seen)
-                if self._seen - self._told > self._window_bytes // 4:
+                if self._seen - self._acknowledged > self._window_bytes // 4:
                     self._tell()
                 self._lines.receive(self._sender, data[_FRAME.size :])
 
@@ -340,12 +340,12 @@ async def datagram_socket(host: str, port: int, config: TransportConfig) -> sock
     """A bound socket with as much room as the kernel grants. Loopback only, unless the direct way has TLS."""
     where = join_host(host, port)
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(
+        resolved = await asyncio.get_running_loop().getaddrinfo(
             host, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
         )
     except OSError as error:
         raise NetworkError(f"cannot bind {where}: {error}") from None
-    family, kind, protocol, _, address = found[0]
+    family, kind, protocol, _, address = resolved[0]
     if not config.tls and not ipaddress.ip_address(address[0]).is_loopback:
         raise ConfigError(
             f"refusing to use {where} without TLS on the direct way; use a loopback address such as 127.0.0.1, or "

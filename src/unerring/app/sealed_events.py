@@ -1,4 +1,4 @@
-"""What a run has found so far, read from its log: for people who look, so nobody's position moves."""
+"""Reads what a run has sealed so far, for people: no reader's position moves."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from unerring.log import Chain, EventLog, events_of
 from unerring.model import TIME_MAX, CallerError, ColumnType, Event
 
 
-class Found:
+class SealedEvents:
     """The situations of a run's folder, or the events of the streams that are named."""
 
     def __init__(self, data: Path, streams: Sequence[str] = ()) -> None:
         log = EventLog(data / LOG)
-        there = log.streams()
+        names = log.streams()
         for name in streams:
-            if name not in there:
-                raise CallerError(f"{data} has no stream {name!r}; it has {', '.join(there) or 'none'}")
-        wanted = streams or [name for name in _situations_of(data) if name in there]
+            if name not in names:
+                raise CallerError(f"{data} has no stream {name!r}; it has {', '.join(names) or 'none'}")
+        wanted = streams or [name for name in _situations_of(data) if name in names]
         self._chains = [log.chain(name) for name in wanted]
         self.times = {
             chain.name: frozenset(c.name for c in chain.schema.columns if c.type is ColumnType.TIME)
