@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from tests.matching.conformance import check
-from tests.matching.generators import endless_pair, pair, until_pair
+from tests.matching.generators import endless_pair, looking_pair, pair, until_pair
 from unerring.matching.interpreter import Interpreter
 from unerring.rules import workloads
 
@@ -33,9 +33,10 @@ def test_loops_with_stops(chunk: int) -> None:
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_patterns_without_within(chunk: int) -> None:
+def test_patterns_without_within_and_aggregates_that_look_around(chunk: int) -> None:
     for seed in range(FIRST + chunk, FIRST + 100_000, CHUNKS):
         check(Interpreter, endless_pair(seed))
+        check(Interpreter, looking_pair(seed))
 
 
 @pytest.mark.parametrize("kind", "pqwj")

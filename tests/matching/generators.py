@@ -274,6 +274,40 @@ def endless_pair(seed: int, events_max: int = 12) -> Pair:
             seed += 1_000_000_007
 
 
+def looking_pair(seed: int, events_max: int = 12) -> Pair:
+    """A pattern whose measures and conditions aggregate what stands beside each row, or what was bound before it."""
+    while True:
+        made = pair(seed, "pq", events_max)
+        random = Random(f"looking {seed}")
+        plan = made.plan
+        assert isinstance(plan, pl.PatternPlan)
+        bound = tuple(dict.fromkeys(node.variable for node in pt.nodes(plan.pattern) if isinstance(node, pt.Step)))
+        variables = [
+            replace(variable, condition=_looking_condition(random, variable.condition, bound))
+            if variable.name in bound and random.random() < 0.6
+            else variable
+            for variable in plan.variables
+        ]
+        measured = tuple(pl.Measure(f"m{number}", _looking(random, bound)) for number in range(2))
+        try:
+            return replace(made, plan=replace(plan, measures=measured, variables=tuple(variables)))
+        except RuleError:  # NEXT goes with one selection only
+            seed += 1_000_000_007
+
+
+def _looking(random: Random, names: tuple[str, ...]) -> ex.Expr:
+    last = ex.At(names[:1], ex.Which.LAST, random.randrange(2))
+    at = random.choice((ex.At(shift=-1), ex.At(shift=1), last, ex.At((), ex.Which.FIRST)))
+    name = random.choice(("sum", "count", "max", "first"))
+    return ex.Aggregate(name, (attribute("v", at),), random.choice(((), names[:1])))
+
+
+def _looking_condition(random: Random, condition: ex.Expr | None, names: tuple[str, ...]) -> ex.Expr:
+    few = ex.Comparison("<", _looking(random, names), ex.literal(random.randrange(2, 9)))
+    holds = ex.Coalesce((few, ex.literal(True)))
+    return holds if condition is None else ex.And((condition, holds))
+
+
 def until_pair(seed: int, events_max: int = 12) -> Pair:
     """A pattern with loops, most of which have a stop condition that often holds, also on a loop's first event."""
     while True:

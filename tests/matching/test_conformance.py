@@ -15,7 +15,7 @@ from unerring.matching.outputs import Output, Row
 from unerring.model import RuleError
 
 from .conformance import check, check_stamps
-from .generators import endless_pair, pair
+from .generators import endless_pair, looking_pair, pair
 
 PAIRS = 6000
 CHUNKS = 6
@@ -32,6 +32,10 @@ def test_the_interpreter_is_the_oracle(chunk: int) -> None:
 
 def test_the_interpreter_is_the_oracle_on_wilder_patterns() -> None:
     assert sum(check(Interpreter, pair(seed, "q")) for seed in range(1000)) > 1000
+
+
+def test_the_interpreter_is_the_oracle_on_aggregates_that_look_around() -> None:
+    assert sum(check(Interpreter, looking_pair(seed)) for seed in range(600)) > 600
 
 
 def without_within() -> int:
