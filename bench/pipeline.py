@@ -22,7 +22,16 @@ import pyarrow as pa
 
 from unerring.log import EventLog, LogWriter, WriterConfig, with_origin
 from unerring.model import TIME_MAX, CallerError, Stamp, schema_of
-from unerring.pipeline import Level, Sealed, SparkConfig, detect, detect_available, detect_batch, levels_of, start
+from unerring.pipeline import (
+    Level,
+    Sealed,
+    SparkConfig,
+    detect_available,
+    detect_batch,
+    detect_stream,
+    levels_of,
+    start,
+)
 from unerring.rules import W1, W2, W3, Typed
 
 if TYPE_CHECKING:
@@ -199,7 +208,9 @@ def _latency(spark: SparkSession, folder: Path, seconds: int) -> Iterator[dict[s
     writer = LogWriter(level.log, SCHEMA, WriterConfig(), BUCKETS)
     published: dict[int, float] = {}
     sealed_at: list[tuple[int, float]] = []
-    query = detect(spark, level, on_sealed=lambda sealed: sealed_at.append((sealed.through_us, time.perf_counter())))
+    query = detect_stream(
+        spark, level, on_sealed=lambda sealed: sealed_at.append((sealed.through_us, time.perf_counter()))
+    )
     # How long a query takes to start is another question: what is published before it runs is not counted.
     for part in (2, seconds):
         before = len(published)

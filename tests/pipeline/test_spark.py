@@ -21,7 +21,7 @@ from unerring.pipeline.checkpoints import folder_of
 from unerring.pipeline.intervals import Bounds, read_spans, spans_of
 from unerring.pipeline.level import Level, levels_of
 from unerring.pipeline.retention import retain
-from unerring.pipeline.streaming import Sealed, detect, detect_available
+from unerring.pipeline.streaming import Sealed, detect_available, detect_stream
 from unerring.pipeline.versions import agree
 from unerring.rules import Plan
 from unerring.rules.tree import ranks_of
@@ -125,7 +125,7 @@ def test_a_state_in_sparks_own_store_of_an_earlier_release_is_named(spark: Spark
     [level, *_], _ = prepare(tmp_path, 1)
     (level.checkpoint / "rocksdb").mkdir(parents=True)
     with pytest.raises(ConfigError, match=r"rocksdb holds the state of level 1 .* remove that folder"):
-        detect(spark, level)
+        detect_stream(spark, level)
 
 
 def test_an_application_reads_situations_from_where_it_stopped(streamed: Streamed) -> None:
@@ -150,7 +150,7 @@ def test_an_application_reads_situations_from_where_it_stopped(streamed: Streame
 def test_another_number_of_buckets_is_refused(spark: SparkSession, streamed: Streamed) -> None:
     other = levels_of(PLANS, SOURCES, str(streamed[0]), 3)[0]
     with pytest.raises(ConfigError, match="3 buckets"):
-        detect(spark, other)
+        detect_stream(spark, other)
 
 
 def test_batch_then_live_goes_on_without_a_seam(spark: SparkSession, tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_new_rules_take_over_at_the_agreed_time(spark: SparkSession, tmp_path: P
     write(chain, [event for event in events if event.stamp.time <= 250], [100], 250)
     run(spark, before, 1000)
     with pytest.raises(ConfigError, match=r"was made by other rules .* let the new ones take over"):
-        detect(spark, after)
+        detect_stream(spark, after)
     agree(after, 300)
     write(chain, events, [400], END_US)
     run(spark, before, 1000)

@@ -188,11 +188,11 @@ class SparkEngine:
         return self._detect(self._spark, view)
 
     def _detect(self, spark: SparkSession, view: LevelView) -> StreamingQuery:
-        from unerring.pipeline import detect, seal_at_once
+        from unerring.pipeline import detect_stream, seal_at_once
 
         may_seal = self.standby.may_seal if self.standby else seal_at_once
         self.parts.began(view.part)
-        return detect(spark, view.level, self.bounds, on_sealed=self._on_sealed(view), may_seal=may_seal)
+        return detect_stream(spark, view.level, self.bounds, on_sealed=self._on_sealed(view), may_seal=may_seal)
 
     def _on_sealed(self, view: LevelView) -> Callable[[Sealed], None]:
         number = view.level.number

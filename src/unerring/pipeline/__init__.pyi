@@ -11,6 +11,7 @@ from .auditing import (
 from .batch import detect_batch as detect_batch
 from .checkpoints import committed_us as committed_us
 from .costs import learn as learn
+from .frames import detect as detect
 from .history import rows_before as rows_before, rows_near as rows_near
 from .intervals import Bounds as Bounds, read_spans as read_spans, spans_of as spans_of
 from .level import Level as Level, levels_of as levels_of
@@ -37,8 +38,8 @@ from .states import size_at as size_at
 from .streaming import (
     MaySeal as MaySeal,
     Sealed as Sealed,
-    detect as detect,
     detect_available as detect_available,
+    detect_stream as detect_stream,
     seal_at_once as seal_at_once,
 )
 from .versions import agree as agree, ranked_otherwise as ranked_otherwise

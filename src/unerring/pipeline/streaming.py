@@ -63,7 +63,7 @@ class Sealed:
     """Events that the rules were fed, those of several rules counted once."""
 
 
-def detect(
+def detect_stream(
     spark: SparkSession,
     level: Level,
     bounds: Bounds | None = None,
@@ -110,7 +110,7 @@ def detect_available(
 ) -> None:
     """Run a level over what its log holds now, to the end. What Spark itself stumbles over is tried again."""
     for left in range(restarts_max, -1, -1):
-        query = detect(spark, level, bounds, once=True, on_sealed=on_sealed)
+        query = detect_stream(spark, level, bounds, once=True, on_sealed=on_sealed)
         try:
             query.awaitTermination()
             return
