@@ -64,27 +64,27 @@ def compare(
 ) -> tuple[Stretch, list[int]]:
     """`delivered`: the rows of `(from, through]` in the order in which they lie there, one table for each sequence that
     must be in order (a bucket). `perfect`: the same stretch, in stamp order. Also the times of all that is wrong."""
-    found = _Found(schema)
+    findings = _Findings(schema)
     parts: list[pa.Table] = []
     for part in delivered:
-        _check_order(found, part)
-        parts.append(_check_place(found, part, from_us, through_us))
+        _check_order(findings, part)
+        parts.append(_check_place(findings, part, from_us, through_us))
     merged = _in_stamp_order(parts)
     for ours, theirs in _chunks(merged, perfect):
         if not _same(ours, theirs):
-            _compare_rows(found, ours, theirs)
-    stretch = Stretch(sum(len(part) for part in delivered), len(perfect), found.counts, found.findings)
-    return stretch, found.times
+            _compare_rows(findings, ours, theirs)
+    stretch = Stretch(sum(len(part) for part in delivered), len(perfect), findings.counts, findings.findings)
+    return stretch, findings.times
 
 
 def missing(schema: StreamSchema, perfect: pa.Table, promise: str, detail: str) -> tuple[Stretch, list[int]]:
     """Situations of the perfect run where nothing was delivered at all."""
-    found = _Found(schema)
+    findings = _Findings(schema)
     for row in range(min(len(perfect), WITNESSES_MAX)):
-        found.add(promise, None, event_at(perfect, row, schema), detail)
+        findings.add(promise, None, event_at(perfect, row, schema), detail)
     times: list[int] = perfect.column("time").to_pylist()
     counts = {promise: len(perfect)} if len(perfect) else {}
-    return Stretch(0, len(perfect), counts, found.findings), times
+    return Stretch(0, len(perfect), counts, findings.findings), times
 
 
 def event_at(table: pa.Table, row: int, schema: StreamSchema) -> Event:
@@ -97,7 +97,7 @@ def event_at(table: pa.Table, row: int, schema: StreamSchema) -> Event:
     return Event(schema.name, stamp, tuple(values[name] for name in schema.key), values)
 
 
-class _Found:
+class _Findings:
     def __init__(self, schema: StreamSchema) -> None:
         self.schema = schema
         self.counts: dict[str, int] = {}
@@ -113,18 +113,18 @@ class _Found:
             self.times.append(event.stamp.time)
 
 
-def _check_order(found: _Found, part: pa.Table) -> None:
+def _check_order(findings: _Findings, part: pa.Table) -> None:
     """Where a row has a smaller stamp than the one before it. Equal ones are duplicates, which are found elsewhere."""
     import numpy as np
 
     time, ordinal = _stamps(part)
     falls = (time[1:] < time[:-1]) | ((time[1:] == time[:-1]) & (ordinal[1:] < ordinal[:-1]))
     for row in np.flatnonzero(falls).tolist():
-        before, event = event_at(part, row, found.schema), event_at(part, row + 1, found.schema)
-        found.add(FALSE_ORDERING, event, None, f"it comes after {tuple(before.stamp)}, which is later")
+        before, event = event_at(part, row, findings.schema), event_at(part, row + 1, findings.schema)
+        findings.add(FALSE_ORDERING, event, None, f"it comes after {tuple(before.stamp)}, which is later")
 
 
-def _check_place(found: _Found, part: pa.Table, from_us: int, through_us: int) -> pa.Table:
+def _check_place(findings: _Findings, part: pa.Table, from_us: int, through_us: int) -> pa.Table:
     """Rows that are in a segment to whose interval they do not belong: who reads by time does not find them."""
     import numpy as np
     import pyarrow as pa
@@ -135,7 +135,7 @@ def _check_place(found: _Found, part: pa.Table, from_us: int, through_us: int) -
         return part
     for row in np.flatnonzero(astray).tolist():
         detail = f"it lies in the segment of ({from_us}, {through_us}], where its time does not belong"
-        found.add(FALSE_POSITIVE, event_at(part, row, found.schema), None, detail)
+        findings.add(FALSE_POSITIVE, event_at(part, row, findings.schema), None, detail)
     return part.filter(pa.array(~astray))
 
 
@@ -178,25 +178,25 @@ def _bits(column: Any) -> Any:
     return whole.view(pa.int64()) if pa.types.is_float64(whole.type) else whole
 
 
-def _compare_rows(found: _Found, ours: pa.Table, theirs: pa.Table) -> None:
-    schema = found.schema
+def _compare_rows(findings: _Findings, ours: pa.Table, theirs: pa.Table) -> None:
+    schema = findings.schema
     wanted = {row[:2]: (at, row) for at, row in enumerate(_rows(theirs, theirs.column_names))}
     seen: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     for at, row in enumerate(_rows(ours, theirs.column_names)):
         stamp = row[:2]
         if seen.get(stamp) == row:
-            found.add(DUPLICATION, event_at(ours, at, schema), None, "the same situation is there twice")
+            findings.add(DUPLICATION, event_at(ours, at, schema), None, "the same situation is there twice")
             continue
         seen.setdefault(stamp, row)
         right = wanted.get(stamp)
         if right is None:
-            found.add(FALSE_POSITIVE, event_at(ours, at, schema), None, "the perfect run has nothing at that stamp")
+            findings.add(FALSE_POSITIVE, event_at(ours, at, schema), None, "the perfect run has nothing at that stamp")
         elif right[1] != row:
             other = event_at(theirs, right[0], schema)
-            found.add(FALSE_POSITIVE, event_at(ours, at, schema), other, "the perfect run has another one there")
+            findings.add(FALSE_POSITIVE, event_at(ours, at, schema), other, "the perfect run has another one there")
     for stamp, (at, _) in wanted.items():
         if stamp not in seen:
-            found.add(FALSE_NEGATIVE, None, event_at(theirs, at, schema), "it was left out")
+            findings.add(FALSE_NEGATIVE, None, event_at(theirs, at, schema), "it was left out")
 
 
 def _rows(table: pa.Table, names: list[str]) -> list[tuple[Any, ...]]:

@@ -32,9 +32,9 @@ def check_family(
     children of the instance and what undid them, by id; everything has come to rest."""
     results = dict(used)
     for id, value in results.items():
-        found = relatives.get(id)
-        if found is None or found.status != "completed" or found.value != value:
-            yield Violation(USED, (f"{instance} went on from {id} with {value!r}, but it is {found}",))
+        child = relatives.get(id)
+        if child is None or child.status != "completed" or child.value != value:
+            yield Violation(USED, (f"{instance} went on from {id} with {value!r}, but it is {child}",))
         elif _undone(id, relatives):
             yield Violation(USED, (f"{instance} went on from {id}, which was undone",))
     for id, relative in relatives.items():

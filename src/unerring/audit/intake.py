@@ -56,11 +56,11 @@ def check_intake(
     accounts: list[Intake] = []
     violations: list[Violation] = []
     for producer, epoch in sorted({*taken, *kept}):
-        account, found = _account(
+        account, faults = _account(
             stream, producer, epoch, taken.get((producer, epoch), ()), kept.get((producer, epoch), {})
         )
         accounts.append(account)
-        violations += found
+        violations += faults
     return accounts, violations
 
 
@@ -81,13 +81,13 @@ def check_quarantined(accounts: Sequence[Intake], share_max: float) -> tuple[lis
             continue
         why = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
         share = f"{kept_out:,} of {came:,} events ({100 * kept_out / came:.3g} %)"
-        told = f"stream {stream}: {share} are in quarantine ({why})"
+        sentence = f"stream {stream}: {share} are in quarantine ({why})"
         if kept_out > share_max * came:
             violations.append(
-                Violation(f"at most {100 * share_max:g} % of a stream's events are in quarantine", (told,))
+                Violation(f"at most {100 * share_max:g} % of a stream's events are in quarantine", (sentence,))
             )
         else:
-            notes.append(told)
+            notes.append(sentence)
     return notes, violations
 
 
@@ -121,9 +121,11 @@ def _account(
         missing,
         sum(last - first + 1 for first, last in doubled),
     )
-    found = [Violation(DECLARED, (gap,)) for gap in gaps[:_WITNESSES_MAX]]
-    found += [Violation(ONCE, (f"{who}: twice in the stream: {_numbers(*span)}",)) for span in doubled[:_WITNESSES_MAX]]
-    return account, found
+    violations = [Violation(DECLARED, (gap,)) for gap in gaps[:_WITNESSES_MAX]]
+    violations += [
+        Violation(ONCE, (f"{who}: twice in the stream: {_numbers(*span)}",)) for span in doubled[:_WITNESSES_MAX]
+    ]
+    return account, violations
 
 
 def _merged(ranges: Iterable[Range]) -> tuple[list[Range], list[Range]]:

@@ -28,7 +28,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
     instance: str
     """The id of what it starts."""
-    said: str
+    summary: str
     """The situation in a few words."""
     given: str
     """A digest of what the instance is given."""
@@ -41,7 +41,7 @@ class Wanted(msgspec.Struct, frozen=True):
 class Begun(msgspec.Struct, frozen=True):
     """One instance that the nodes know, of those that situations start."""
 
-    said: str
+    summary: str
     given: str
 
 
@@ -63,17 +63,18 @@ def check_starts(wanted: Iterable[Wanted], begun: Mapping[str, Begun], forgets: 
     missing: list[str] = []
     other: list[str] = []
     for situation in wanted:
-        there = left.pop(situation.instance, None)
+        started = left.pop(situation.instance, None)
         if situation.aside:
             aside += 1
-        elif there is None and not situation.due:
+        elif started is None and not situation.due:
             waiting += 1
-        elif there is None:
-            missing.append(f"{situation.said} should have started {situation.instance}, which no node knows")
-        elif there.given != situation.given:
-            other.append(f"{situation.instance} was not given what {situation.said} says, but {there.said}")
+        elif started is None:
+            missing.append(f"{situation.summary} should have started {situation.instance}, which no node knows")
+        elif started.given != situation.given:
+            other.append(f"{situation.instance} was not given what {situation.summary} says, but {started.summary}")
     strange = [
-        f"{instance} ({there.said}): no situation of that stamp is in the log" for instance, there in left.items()
+        f"{instance} ({started.summary}): no situation of that stamp is in the log"
+        for instance, started in left.items()
     ]
     violations = [*_each(STARTED, [] if forgets else missing), *_each(ASKED, [*other, *strange])]
     return Starts(tuple(violations), waiting, aside, len(missing))
@@ -87,22 +88,22 @@ def check_owners(lines: Sequence[Did], instances: Iterable[str]) -> list[Violati
         instance = line.iid.split("/")[0]
         if instance not in known:
             strange.setdefault(instance, []).append(line)
-    found = []
+    sentences = []
     for instance, theirs in strange.items():
         more = f", and {len(theirs) - 1} more interactions" if len(theirs) > 1 else ""
         where = f" in {theirs[0].journal}" if theirs[0].journal else ""
-        found.append(f"{theirs[0].what} {theirs[0].iid}{where}{more}: no node knows an instance {instance}")
-    return _each(OWNED, found)
+        sentences.append(f"{theirs[0].what} {theirs[0].iid}{where}{more}: no node knows an instance {instance}")
+    return _each(OWNED, sentences)
 
 
 def check_done(instance: str, iids: Iterable[str], lines: Iterable[Did]) -> list[Violation]:
     """What an instance that has not ended stands on is in a journal."""
-    told = {line.iid for line in lines if line.what == "do"}
-    return _each(DONE, [f"{instance} relies on {iid}, which is in no journal" for iid in iids if iid not in told])
+    recorded = {line.iid for line in lines if line.what == "do"}
+    return _each(DONE, [f"{instance} relies on {iid}, which is in no journal" for iid in iids if iid not in recorded])
 
 
 def _each(promise: str, lines: Sequence[str]) -> list[Violation]:
-    found = [Violation(promise, (line,)) for line in lines[:WITNESSES_MAX]]
+    violations = [Violation(promise, (line,)) for line in lines[:WITNESSES_MAX]]
     if len(lines) > WITNESSES_MAX:
-        found.append(Violation(promise, (f"and {len(lines) - WITNESSES_MAX:,} more of these",)))
-    return found
+        violations.append(Violation(promise, (f"and {len(lines) - WITNESSES_MAX:,} more of these",)))
+    return violations

@@ -53,22 +53,22 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 def check_channel(
     consumer: str,
     published: Mapping[Incarnation, Sequence[bytes]],
-    told: Iterable[Delivered | Declared],
+    records: Iterable[Delivered | Declared],
     claims: Iterable[Claim],
     *,
     finished: bool = False,
 ) -> list[Violation]:
-    """`published[producer, epoch][n - 1]` is the payload of sequence n; `told` is what the application was told, in
+    """`published[producer, epoch][n - 1]` is the payload of sequence n; `records` is what the application was told, in
     order; `finished`: faults have stopped long enough that nothing may be pending."""
-    told = list(told)
-    found = _Found(consumer)
-    _check_order(found, published, told)
+    records = list(records)
+    witnesses = _Witnesses(consumer)
+    _check_order(witnesses, published, records)
     for claim in claims:
-        _check_claim(found, published.get((claim.producer, claim.epoch), ()), told, claim, finished)
-    return found.violations()
+        _check_claim(witnesses, published.get((claim.producer, claim.epoch), ()), records, claim, finished)
+    return witnesses.violations()
 
 
-class _Found:
+class _Witnesses:
     """Collects witnesses by promise."""
 
     def __init__(self, consumer: str) -> None:
@@ -85,51 +85,55 @@ class _Found:
 
 
 def _check_order(
-    found: _Found, published: Mapping[Incarnation, Sequence[bytes]], told: Sequence[Delivered | Declared]
+    witnesses: _Witnesses, published: Mapping[Incarnation, Sequence[bytes]], records: Sequence[Delivered | Declared]
 ) -> None:
     last: dict[int, tuple[int, float]] = {}
     seen: set[tuple[int, int, int]] = set()
-    for item in told:
+    for item in records:
         before = last.get(item.producer, (0, 0))
         first = item.sequence if isinstance(item, Delivered) else item.first
         if (item.epoch, first) <= before:
-            found.add(FIFO, f"{_name(item)} came after epoch {before[0]}, sequence {before[1]}")
+            witnesses.add(FIFO, f"{_name(item)} came after epoch {before[0]}, sequence {before[1]}")
         if isinstance(item, Delivered):
             last[item.producer] = max(before, (item.epoch, item.sequence))
             identity = (item.producer, item.epoch, item.sequence)
             if identity in seen:
-                found.add(ONCE, f"{_name(item)} came again")
+                witnesses.add(ONCE, f"{_name(item)} came again")
             seen.add(identity)
             payloads = published.get((item.producer, item.epoch), ())
             if not 1 <= item.sequence <= len(payloads) or payloads[item.sequence - 1] != item.payload:
-                found.add(GENUINE, f"{_name(item)} carries {item.payload[:40]!r}, which was not published there")
+                witnesses.add(GENUINE, f"{_name(item)} carries {item.payload[:40]!r}, which was not published there")
         else:
             last[item.producer] = max(before, (item.epoch, float("inf") if item.last is None else item.last))
 
 
 def _check_claim(
-    found: _Found, payloads: Sequence[bytes], told: Sequence[Delivered | Declared], claim: Claim, finished: bool
+    witnesses: _Witnesses,
+    payloads: Sequence[bytes],
+    records: Sequence[Delivered | Declared],
+    claim: Claim,
+    finished: bool,
 ) -> None:
-    mine = [item for item in told if (item.producer, item.epoch) == (claim.producer, claim.epoch)]
-    delivered = {item.sequence for item in mine if isinstance(item, Delivered)}
-    ranges = [item for item in mine if isinstance(item, Declared)]
+    own = [item for item in records if (item.producer, item.epoch) == (claim.producer, claim.epoch)]
+    delivered = {item.sequence for item in own if isinstance(item, Delivered)}
+    ranges = [item for item in own if isinstance(item, Declared)]
     open_from = min((item.first for item in ranges if item.last is None), default=len(payloads) + 1)
     lost = {n for item in ranges if item.last is not None for n in range(item.first, item.last + 1)}
     at = f"producer {claim.producer:x}, epoch {claim.epoch}"
     for n in sorted(lost & delivered):
-        found.add(NOT_BOTH, f"{at}, sequence {n}")
+        witnesses.add(NOT_BOTH, f"{at}, sequence {n}")
     for n in range(claim.cut, min(claim.accepted, len(payloads)) + 1):
         if n not in delivered and n not in lost and n < open_from:
-            found.add(DECLARED, f"{at}, sequence {n}: the consumer moved on to {claim.accepted} without it")
+            witnesses.add(DECLARED, f"{at}, sequence {n}: the consumer moved on to {claim.accepted} without it")
     if claim.delivered != len(delivered) or claim.declared_lost != len(lost):
-        found.add(
+        witnesses.add(
             BALANCE,
             f"{at}: the ledger says {claim.delivered} delivered and {claim.declared_lost} lost, "
             f"the application was told of {len(delivered)} and {len(lost)}",
         )
     if finished:
         for n in range(max(claim.accepted + 1, claim.cut), min(len(payloads), open_from - 1) + 1):
-            found.add(COMPLETE, f"{at}, sequence {n} of {len(payloads)} is neither delivered nor declared lost")
+            witnesses.add(COMPLETE, f"{at}, sequence {n} of {len(payloads)} is neither delivered nor declared lost")
 
 
 def _name(item: Delivered | Declared) -> str:

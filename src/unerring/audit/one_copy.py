@@ -100,17 +100,17 @@ def check_one_copy(
 ) -> list[Violation]:
     """All violations of one instance. `status` is completed, running, cancelled, failed or parked; `finished` says that
     everything has come to rest, so that what is outside the decided execution must be undone by now."""
-    found: list[Violation] = []
-    found += _once(instance, journal)
-    found += _reverse(instance, model, journal)
+    violations: list[Violation] = []
+    violations += _once(instance, journal)
+    violations += _reverse(instance, model, journal)
     if status in ("running", "completed", "parked"):
-        found += _kept(instance, model, status, acted, journal)
-        found += _replay(instance, model, status, acted)
+        violations += _kept(instance, model, status, acted, journal)
+        violations += _replay(instance, model, status, acted)
     if finished:
-        found += _undone(instance, model, status, acted, journal)
+        violations += _undone(instance, model, status, acted, journal)
         if status == "completed":
-            found += _order(instance, model, acted, journal)
-    return found[:_WITNESSES_MAX]
+            violations += _order(instance, model, acted, journal)
+    return violations[:_WITNESSES_MAX]
 
 
 def _broken(promise: str, line: str) -> Violation:
@@ -318,14 +318,14 @@ def check_agreement(
     instance: str, lineages: Mapping[str, tuple[int, ...]], contents: Mapping[str, object] | None = None
 ) -> list[Violation]:
     """Decided lineages of different replicas extend one another, and equal ones have equal contents."""
-    found = []
+    violations = []
     names = list(lineages)
     for at, one in enumerate(names):
         for other in names[at + 1 :]:
             a, b = lineages[one], lineages[other]
             shorter = min(len(a), len(b))
             if a[:shorter] != b[:shorter]:
-                found.append(_broken(ONE, f"{instance}: {one} knows {a}, {other} knows {b}"))
+                violations.append(_broken(ONE, f"{instance}: {one} knows {a}, {other} knows {b}"))
             elif contents is not None and len(a) == len(b) and contents[one] != contents[other]:
-                found.append(_broken(ONE, f"{instance}: {one} has {contents[one]}, {other} has {contents[other]}"))
-    return found[:_WITNESSES_MAX]
+                violations.append(_broken(ONE, f"{instance}: {one} has {contents[one]}, {other} has {contents[other]}"))
+    return violations[:_WITNESSES_MAX]

@@ -105,7 +105,7 @@ def explained(report: Report) -> Iterator[str]:
     yield _word(report)
 
 
-def said(event: Event, report: Report) -> str:
+def event_line(event: Event, report: Report) -> str:
     """One event in one line."""
     times = report.time_columns.get(event.stream, ())
     parts = [
@@ -119,12 +119,12 @@ def said(event: Event, report: Report) -> str:
 def _lines(witness: Witness, report: Report) -> Iterator[str]:
     finding = witness.finding
     if finding.delivered is not None:
-        yield f"delivered  {said(finding.delivered, report)}"
+        yield f"delivered  {event_line(finding.delivered, report)}"
     if finding.perfect is not None:
-        yield f"perfect    {said(finding.perfect, report)}"
-    yield from (f"made by    {said(event, report)}" for event in witness.made_by)
-    yield from (f"unmade by  {said(event, report)}" for event in witness.unmade_by)
-    yield from (f"nearby     {said(event, report)}" for event in witness.nearby)
+        yield f"perfect    {event_line(finding.perfect, report)}"
+    yield from (f"made by    {event_line(event, report)}" for event in witness.made_by)
+    yield from (f"unmade by  {event_line(event, report)}" for event in witness.unmade_by)
+    yield from (f"nearby     {event_line(event, report)}" for event in witness.nearby)
 
 
 def _word(report: Report) -> str:
@@ -206,7 +206,7 @@ def _card(witness: Witness, report: Report) -> str:
 
 
 def _events(title: str, events: Iterable[Event], report: Report) -> str:
-    items = "".join(f"<li>{escape(said(event, report))}</li>" for event in events)
+    items = "".join(f"<li>{escape(event_line(event, report))}</li>" for event in events)
     return f'<p class="soft">{title}</p><ul class="events">{items}</ul>' if items else ""
 
 

@@ -38,39 +38,41 @@ def check_strong_reliability(
 
 def _false_positives(delivered: Sequence[Event], perfect: Sequence[Event]) -> list[Violation]:
     by_stamp = {event.stamp: event for event in perfect}
-    found: list[Violation] = []
+    violations: list[Violation] = []
     for event in delivered:
         expected = by_stamp.get(event.stamp)
         if expected is None:
-            found.append(Violation(FALSE_POSITIVE, (f"delivered: {describe(event)}", "perfect: nothing at that stamp")))
+            violations.append(
+                Violation(FALSE_POSITIVE, (f"delivered: {describe(event)}", "perfect: nothing at that stamp"))
+            )
         elif expected != event:
-            found.append(
+            violations.append(
                 Violation(FALSE_POSITIVE, (f"delivered: {describe(event)}", f"perfect:   {describe(expected)}"))
             )
-    return found[:WITNESSES_MAX]
+    return violations[:WITNESSES_MAX]
 
 
 def _false_negatives(delivered: Sequence[Event], perfect: Sequence[Event]) -> list[Violation]:
     if not delivered:
         return []
-    there = {event.stamp for event in delivered}
+    stamps = {event.stamp for event in delivered}
     latest = max(delivered, key=_stamp)
     return [
         Violation(FALSE_NEGATIVE, (f"left out:  {describe(event)}", f"delivered: {describe(latest)}"))
         for event in perfect
-        if event.stamp < latest.stamp and event.stamp not in there
+        if event.stamp < latest.stamp and event.stamp not in stamps
     ][:WITNESSES_MAX]
 
 
 def _duplication(delivered: Sequence[Event]) -> list[Violation]:
     first: dict[Stamp, int] = {}
-    found: list[Violation] = []
+    violations: list[Violation] = []
     for number, event in enumerate(delivered):
         if event.stamp in first:
             lines = (f"as number {first[event.stamp]} and {number}: {describe(event)}",)
-            found.append(Violation(DUPLICATION, lines))
+            violations.append(Violation(DUPLICATION, lines))
         first.setdefault(event.stamp, number)
-    return found[:WITNESSES_MAX]
+    return violations[:WITNESSES_MAX]
 
 
 def _false_ordering(delivered: Sequence[Event]) -> list[Violation]:
@@ -82,8 +84,8 @@ def _false_ordering(delivered: Sequence[Event]) -> list[Violation]:
 
 
 def _completeness(delivered: Sequence[Event], perfect: Sequence[Event]) -> list[Violation]:
-    there = {event.stamp for event in delivered}
-    missing = [event for event in perfect if event.stamp not in there]
+    stamps = {event.stamp for event in delivered}
+    missing = [event for event in perfect if event.stamp not in stamps]
     if not missing:
         return []
     lines = (f"{len(missing)} of {len(perfect)} never came, first {describe(missing[0])}",)

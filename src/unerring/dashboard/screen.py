@@ -33,19 +33,19 @@ _WELL: Final = ("running", "member", "ended", "elsewhere")
 Cells = Callable[[dict[str, Any], int], list[RenderableType]]
 
 
-def render_status(told: dict[str, Any], width: int = 80, height: int | None = None) -> RenderableType:
+def render_status(document: dict[str, Any], width: int = 80, height: int | None = None) -> RenderableType:
     """All sections that have something to say; with `height`, in so many lines."""
-    over = told["run"]["state"] == "ended"
-    head, promises = _head(told, width), _promises(told, over)
+    over = document["run"]["state"] == "ended"
+    head, promises = _head(document, width), _promises(document, over)
     parts: list[RenderableType] = [head, promises]
     left = 10_000 if height is None else height - _lines(head, width) - promises.row_count
-    entries = min(len(told["timeline"]["last"]), TIMELINE_SHOWN if left > 28 else 4)
+    entries = min(len(document["timeline"]["last"]), TIMELINE_SHOWN if left > 28 else 4)
     left -= entries + 2 if entries else 0
     wide = width >= WIDE
-    streams = [{"name": name, **one} for name, one in told["streams"].items()]
+    streams = [{"name": name, **one} for name, one in document["streams"].items()]
     sections: list[tuple[Table, Cells, list[dict[str, Any]]]] = [
-        (_live(told["live"], wide), _process, told["live"]["processes"]),
-        (_spark(told["spark"], width), _level, told["spark"]["levels"]),
+        (_live(document["live"], wide), _process, document["live"]["processes"]),
+        (_spark(document["spark"], width), _level, document["spark"]["levels"]),
         (_table("stream", ">events", ">segments", ">through", "quarantined"), _stream, streams),
     ]
     for table, cells, rows in sections:
@@ -60,7 +60,7 @@ def render_status(told: dict[str, Any], width: int = 80, height: int | None = No
             parts.append(Text(f"{len(rows) - len(shown):,} more", style="dim"))
         left -= 2 + len(shown) + (len(shown) < len(rows))
     if entries:
-        parts += [Text(), *_timeline(told["timeline"], entries)]
+        parts += [Text(), *_timeline(document["timeline"], entries)]
     return Group(*parts)
 
 
@@ -81,27 +81,31 @@ def _first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     )
 
 
-def _head(told: dict[str, Any], width: int) -> Text:
-    run = told["run"]
+def _head(document: dict[str, Any], width: int) -> Text:
+    run = document["run"]
     state = Text(f" {run['state']} ", style="reverse green" if run["state"] == "running" else "reverse")
     words = f"  {run['alive']} processes" if run["state"] == "running" else ""
     head = Text.assemble((run["name"], "bold"), "  ", state, words)
     room = width - head.cell_len - 2
     data = run["data"] if len(run["data"]) <= room else f"…{run['data'][1 - room :]}"
     head.append(f"  {data}", style="dim")
-    stopped = [f"{one['name']} stopped: {one['refused']}" for one in told["live"]["processes"] if one.get("refused")]
+    stopped = [
+        f"{one['name']} stopped: {one['refused']}" for one in document["live"]["processes"] if one.get("refused")
+    ]
     for note in [*run["notes"], *stopped]:
         head.append(f"\n{note}", style="yellow")
     return head
 
 
-def _promises(told: dict[str, Any], over: bool) -> Table:
+def _promises(document: dict[str, Any], over: bool) -> Table:
     """One line each: figures, and the audit's word."""
     table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False, expand=True)
     table.add_column(no_wrap=True, style="bold")
     table.add_column(no_wrap=True, ratio=1, overflow="ellipsis")
     table.add_column(no_wrap=True, justify="right")
-    channels, situations, processes, audit = (told[name] for name in ("channels", "situations", "processes", "audit"))
+    channels, situations, processes, audit = (
+        document[name] for name in ("channels", "situations", "processes", "audit")
+    )
     if channels["accounts"]:
         table.add_row(
             "1 channels",
@@ -116,13 +120,13 @@ def _promises(told: dict[str, Any], over: bool) -> Table:
         for status, count in one.items():
             counts[status] = counts.get(status, 0) + count
     up = sum(node["state"] == "running" for node in processes["nodes"])
-    said = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items()))
+    by_status = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items()))
     nodes = f"; {len(processes['nodes'])} nodes" if over else f"; {up} of {len(processes['nodes'])} nodes run"
     nodes = nodes if processes["nodes"] else ""
     nodes = "".join(f"; {count:,} wait for {service}" for service, count in processes["waiting"].items()) + nodes
     table.add_row(
         "3 processes",
-        f"{processes['instances']:,} instances{': ' if said else ''}{said}{nodes}",
+        f"{processes['instances']:,} instances{': ' if by_status else ''}{by_status}{nodes}",
         _word(audit["processes"]),
     )
     return table
@@ -153,23 +157,23 @@ def _live(live: dict[str, Any], wide: bool) -> Table:
     return _table(first, "state", "leads", *more, ">made", ">queued", ">behind", ">lag")
 
 
-def _process(told: dict[str, Any], width: int) -> list[RenderableType]:
+def _process(process: dict[str, Any], width: int) -> list[RenderableType]:
     wide = width >= WIDE
-    inputs, outputs = told.get("inputs", {}), told.get("outputs", {})
-    name = f"{told['name']} on {told['host']}" if "host" in told else told["name"]
-    state, standing = told["state"], told["standing"] if told["standing"] != "caught_up" else ""
-    said = f"{state}, {standing}" if wide and standing else standing if standing and state in _WELL else state
-    votes = str(told.get("elections", ""))
-    more = [str(told.get("incarnation", "")), votes, _sum(inputs, "events"), _sum(inputs, "waiting")]
+    inputs, outputs = process.get("inputs", {}), process.get("outputs", {})
+    name = f"{process['name']} on {process['host']}" if "host" in process else process["name"]
+    state, standing = process["state"], process["standing"] if process["standing"] != "caught_up" else ""
+    condition = f"{state}, {standing}" if wide and standing else standing if standing and state in _WELL else state
+    votes = str(process.get("elections", ""))
+    more = [str(process.get("incarnation", "")), votes, _sum(inputs, "events"), _sum(inputs, "waiting")]
     return [
         _cut(name, 40 if wide else 21),
-        Text(said, style=_TONES.get(state, "")),
-        Text("leads", style="blue") if told.get("leads") else "",
+        Text(condition, style=_TONES.get(state, "")),
+        Text("leads", style="blue") if process.get("leads") else "",
         *(more if wide else [votes]),
         _sum(outputs, "events"),
         _sum(outputs, "queued"),
-        _short(told["behind"]) if told["behind"] else "",
-        f"{_short(told['lag_s'])} s" if told["lag_s"] else "",
+        _short(process["behind"]) if process["behind"] else "",
+        f"{_short(process['lag_s'])} s" if process["lag_s"] else "",
     ]
 
 
@@ -234,9 +238,9 @@ def _stream(one: dict[str, Any], width: int) -> list[RenderableType]:
     ]
 
 
-def _timeline(told: dict[str, Any], count: int) -> list[RenderableType]:
-    lines: list[RenderableType] = [Text(f"failures and elections: {told['count']:,}", style="dim")]
-    for one in told["last"][-count:]:
+def _timeline(timeline: dict[str, Any], count: int) -> list[RenderableType]:
+    lines: list[RenderableType] = [Text(f"failures and elections: {timeline['count']:,}", style="dim")]
+    for one in timeline["last"][-count:]:
         at = datetime.fromtimestamp(one["at_us"] / 1e6).strftime("%H:%M:%S")
         line = Text(f"{at}  ", style="dim", no_wrap=True, overflow="ellipsis")
         line.append(f"{one['who']} {one['what']}", style=_LOUD.get(one["what"], "not dim"))

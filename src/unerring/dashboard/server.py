@@ -118,8 +118,8 @@ class Dashboard:
                 "events": [event_document(event) for event in await asyncio.to_thread(latest, chains, before, count)]
             }
         looked_at = await asyncio.to_thread(latest, chains, before, LOOKED_AT_MAX)
-        found = [event for event in map(event_document, looked_at) if find in _text(event)]
-        return {"events": found[:count], "looked_at": len(looked_at)}
+        matching = [event for event in map(event_document, looked_at) if find in _text(event)]
+        return {"events": matching[:count], "looked_at": len(looked_at)}
 
     async def _ask_why(self, request: Request) -> Any:
         asked = request.query_params
@@ -138,21 +138,21 @@ class Dashboard:
         def search() -> Any:
             self.status.instances.look()
             every, text = self.status.instances.list(), find.casefold()
-            found = [
+            matching = [
                 one
                 for one in every
                 if status in ("", one["status"])
                 and process in ("", one["process"])
                 and (not text or text in f"{one['instance']} {one.get('reason', '')}".casefold())
             ]
-            return {"total": len(every), "matching": len(found), "items": found[first : first + count]}
+            return {"total": len(every), "matching": len(matching), "items": matching[first : first + count]}
 
         return await self.watch.ask(search)
 
     async def _instance(self, request: Request) -> Any:
         instance = request.path_params["instance"]
-        told = await asyncio.to_thread(self.status.instances.show, instance)
-        return {**told, "timeline": self.status.timeline.about(instance)}
+        shown = await asyncio.to_thread(self.status.instances.show, instance)
+        return {**shown, "timeline": self.status.timeline.about(instance)}
 
     async def _graph(self, request: Request) -> Any:
         name = request.path_params["process"]
@@ -175,9 +175,9 @@ class Dashboard:
             who = msgspec.json.decode(body, type=dict[str, str])["who"]
         except (msgspec.DecodeError, KeyError):
             raise CallerError('invalid request: send {"who": "NAME"}') from None
-        said = await self.watch.ask(partial(commands.command, self.status, request.path_params["verb"], who))
+        answer = await self.watch.ask(partial(commands.command, self.status, request.path_params["verb"], who))
         await self.watch.look()
-        return {"said": said}
+        return {"said": answer}
 
 
 class Refused(msgspec.Struct, frozen=True):

@@ -45,10 +45,10 @@ class Tail:
 def _last(chain: Chain, tables: list[Any], count: int) -> list[dict[str, Any]]:
     from unerring.log import events_of
 
-    found: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     for table in reversed(tables):
-        part = table.slice(max(0, len(table) - (count - len(found))))
-        found = [event_document(event) for event in events_of(part, chain.schema)] + found
-        if len(found) >= count:
+        part = table.slice(max(0, len(table) - (count - len(events))))
+        events = [event_document(event) for event in events_of(part, chain.schema)] + events
+        if len(events) >= count:
             break
-    return found
+    return events

@@ -99,11 +99,11 @@ class Watch:
             yield b"retry: 1000\n\n"
             while True:
                 now = self._looks
-                for name, (look, data) in list(self._sections.items()):
-                    if look > seen:
+                for name, (number, data) in list(self._sections.items()):
+                    if number > seen:
                         yield b"event: %s\ndata: %s\n\n" % (name.encode(), data)
-                for look, data in list(self._tails):
-                    if look > max(seen, fresh):
+                for number, data in list(self._tails):
+                    if number > max(seen, fresh):
                         yield b"event: tail\ndata: %s\n\n" % data
                 if now > seen:
                     yield b"event: look\ndata: %d\n\n" % now

@@ -125,12 +125,12 @@ class Chain:
                 f"those after {from_us} were requested; start at or after {self.base.from_us}"
             )
         first = _bisect(self._spans, from_us)
-        found: list[Span] = []
+        spans: list[Span] = []
         for span in self._spans[first:]:
             if span.from_us >= through_us:
                 break
-            found.append(span)
-        return found
+            spans.append(span)
+        return spans
 
     def footer(self, span: Span) -> Footer:
         """What a known segment says of itself."""
@@ -163,7 +163,7 @@ class Chain:
             return pa.schema([wanted.field(name) for name in names]).empty_table()
         return pa.concat_tables(parts)
 
-    def seal(self, through_us: int, table: pa.Table, **said: Any) -> Sealed:
+    def seal(self, through_us: int, table: pa.Table, **stated: Any) -> Sealed:
         """Extend the chain at its known end by `(end, through]`. `table` has a segment's columns, in stamp order.
 
         When another writer was first, its segment is what follows; nothing of ours is there then.
@@ -175,11 +175,11 @@ class Chain:
             invariant(
                 from_us < first <= last <= through_us, f"a segment of {self.name} holds its own interval's events"
             )
-        said.setdefault("producers", self.producers())
+        stated.setdefault("producers", self.producers())
         last = self.last()
         before = last.digest if last else self.base.digest
         draft = Footer(
-            stream=self.name, from_us=from_us, through_us=through_us, rows=0, groups=(), before=before, **said
+            stream=self.name, from_us=from_us, through_us=through_us, rows=0, groups=(), before=before, **stated
         )
         data, footer = encode_segment(table, self.schema, self.buckets, draft)
         name = f"{self.folder}/{SEGMENTS}/{segment_name(from_us)}"
@@ -193,12 +193,12 @@ class Chain:
             self._remember(footer)
             self.store.note(f"{self.folder}/{REACHED}", protect_json(Reached(footer.through_us, footer.digest)))
         else:
-            found = self._footer(from_us)
-            if found is None:
+            theirs = self._footer(from_us)
+            if theirs is None:
                 raise LogError(
                     f"{self._where(from_us)} was sealed by another writer and has disappeared; restore it from a copy"
                 )
-            footer = found
+            footer = theirs
         self._spans.append(Span(footer.from_us, footer.through_us))
         return Sealed(footer, won)
 
@@ -355,9 +355,9 @@ class Chain:
         wanted = arrow_schema(self.schema)
         if coded:
             wanted = pa.schema([_coded(field) if field.name in coded else field for field in wanted])
-        found = segment.schema()
-        if not found.equals(wanted):
-            raise LogError(f"{where} has other columns than stream {self.name}: {_drift(found, wanted)}")
+        actual = segment.schema()
+        if not actual.equals(wanted):
+            raise LogError(f"{where} has other columns than stream {self.name}: {_drift(actual, wanted)}")
 
     def _read_span(
         self, span: Span, from_us: int, through_us: int, bucket: int | None, names: list[str], coded: tuple[str, ...]
@@ -432,12 +432,12 @@ def _bisect(spans: list[Span], from_us: int) -> int:
     return low
 
 
-def _drift(found: pa.Schema, wanted: pa.Schema) -> str:
+def _drift(actual: pa.Schema, wanted: pa.Schema) -> str:
     for field in wanted:
-        index = found.get_field_index(field.name)
+        index = actual.get_field_index(field.name)
         if index < 0:
             return f"column {field.name!r} is missing; declare a new stream for a new schema"
-        if not found.field(index).equals(field):
-            return f"column {field.name!r} is {found.field(index).type}, not {field.type}; declare a new stream for it"
-    extra = [name for name in found.names if name not in wanted.names]
-    return f"column {extra[0] if extra else found.names!r} is not declared; declare a new stream for a new schema"
+        if not actual.field(index).equals(field):
+            return f"column {field.name!r} is {actual.field(index).type}, not {field.type}; declare a new stream for it"
+    extra = [name for name in actual.names if name not in wanted.names]
+    return f"column {extra[0] if extra else actual.names!r} is not declared; declare a new stream for a new schema"

@@ -69,8 +69,8 @@ class EventLog:
         """The chain of an existing stream."""
         known = self.declaration(name)
         if known is None:
-            there = ", ".join(self.streams()) or "none"
-            raise LogError(f"there is no stream {name!r} in {self.store.locate('')}; it has {there}")
+            names = ", ".join(self.streams()) or "none"
+            raise LogError(f"there is no stream {name!r} in {self.store.locate('')}; it has {names}")
         return Chain(self.store, name, known.schema, known.buckets)
 
 

@@ -65,17 +65,17 @@ def guess_schema(path: Path, name: str, key: tuple[str, ...], times: Times) -> S
 
     from unerring.model import Column
 
-    found = _sample(path)
+    sample = _sample(path)
     columns: list[Column] = []
-    for field in found:
+    for field in sample:
         if field.name == times.column:
             continue
         kind = _column_type(field.type)
         if kind is None:
             raise SchemaError(f"{path}: column {field.name!r} has type {field.type}, which no stream column can hold")
         columns.append(Column(field.name, kind, nullable=field.name not in key and not pa.types.is_null(field.type)))
-    if times.column not in found.names:
-        raise SchemaError(f"{path} has no column {times.column!r}; it has {', '.join(found.names)}")
+    if times.column not in sample.names:
+        raise SchemaError(f"{path} has no column {times.column!r}; it has {', '.join(sample.names)}")
     return StreamSchema(name=name, columns=tuple(columns), key=key)
 
 
@@ -99,7 +99,7 @@ def _sample(path: Path) -> pa.Schema:
         raise CallerError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
 
 
-def _column_type(found: Any) -> ColumnType | None:
+def _column_type(arrow: Any) -> ColumnType | None:
     import pyarrow as pa
 
     kinds: list[tuple[Callable[[Any], bool], ColumnType]] = [
@@ -113,7 +113,7 @@ def _column_type(found: Any) -> ColumnType | None:
         (pa.types.is_binary, ColumnType.BYTES),
         (pa.types.is_null, ColumnType.TEXT),
     ]
-    return next((kind for fits, kind in kinds if fits(found)), None)
+    return next((kind for fits, kind in kinds if fits(arrow)), None)
 
 
 # --- CSV
@@ -183,13 +183,13 @@ def _record_ends(block: bytes) -> Any:
 
 def _records(block: bytes) -> list[bytes]:
     start = 0
-    found = []
+    records = []
     for end in [*_record_ends(block).tolist(), len(block) - 1]:
         record = block[start : end + 1]
         start = end + 1
         if record.strip():
-            found.append(record)
-    return found
+            records.append(record)
+    return records
 
 
 def _csv_converter(header: list[str], schema: StreamSchema, times: Times) -> Callable[[bytes], pa.Table]:
@@ -338,11 +338,11 @@ def _read_parquet(path: Path, schema: StreamSchema, times: Times) -> Iterator[Bl
 # --- all kinds
 
 
-def _require(path: Path, schema: StreamSchema, times: Times, found: list[str]) -> None:
+def _require(path: Path, schema: StreamSchema, times: Times, columns: list[str]) -> None:
     for name in (times.column, *(column.name for column in schema.columns)):
-        if name not in found:
+        if name not in columns:
             raise SchemaError(
-                f"{path} has no column {name!r}, which stream {schema.name} needs; it has {', '.join(found)}"
+                f"{path} has no column {name!r}, which stream {schema.name} needs; it has {', '.join(columns)}"
             )
 
 

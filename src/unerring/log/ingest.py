@@ -239,8 +239,8 @@ class _Ingest:
             part = self._first_part(table)
             last = len(part) == len(table)
             through_us = self._ready_us if last else int(part.column("time")[-1].as_py())
-            said = (self.digest, self._passed + len(part), done and last)
-            sealed = self.chain.seal(through_us, self._with_origin(part), ingest=said)
+            position = (self.digest, self._passed + len(part), done and last)
+            sealed = self.chain.seal(through_us, self._with_origin(part), ingest=position)
             if not sealed.won:
                 self._learn(sealed.footer.ingest)
                 continue
@@ -274,9 +274,9 @@ class _Ingest:
         moments = table.column("time").to_numpy()
         return table.slice(0, int(np.searchsorted(moments, moments[self.config.rows_per_segment - 1], side="right")))
 
-    def _learn(self, said: tuple[str, int, bool] | None) -> None:
-        if said is not None and said[0] == self.digest:
-            self._skip = max(self._skip, said[1])
+    def _learn(self, position: tuple[str, int, bool] | None) -> None:
+        if position is not None and position[0] == self.digest:
+            self._skip = max(self._skip, position[1])
 
     def _with_origin(self, table: pa.Table) -> pa.Table:
         import pyarrow as pa

@@ -94,7 +94,7 @@ class Quarantine:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        found: dict[tuple[str, int, int], BadEvent] = {}
+        events: dict[tuple[str, int, int], BadEvent] = {}
         for name in self._names(".parquet"):
             data = self.store.read(f"{self.folder}/{name}")
             if data is None:
@@ -104,10 +104,10 @@ class Quarantine:
                 raise LogError(f"{where} is damaged: its bytes do not match its name; restore it from a copy")
             for row in pq.read_table(pa.BufferReader(data), schema=_schema()).to_pylist():
                 event = BadEvent(**{**row, "reason": Reason(row["reason"])})
-                found.setdefault((event.producer, event.epoch, event.sequence), event)
+                events.setdefault((event.producer, event.epoch, event.sequence), event)
         for key in self.returned():
-            found.pop(key, None)
-        return [found[key] for key in sorted(found)]
+            events.pop(key, None)
+        return [events[key] for key in sorted(events)]
 
     def returned(self) -> set[EventId]:
         """Those that are back in the stream."""

@@ -86,33 +86,33 @@ def held(log: EventLog, name: str) -> list[Held]:
     """The bad events of a stream (or of a rule, by its name), decoded as far as that is possible."""
     chain = None if log.declaration(name) is None else log.chain(name)
     files: dict[str, Begun | None] = {}
-    found: list[Held] = []
+    events: list[Held] = []
     for bad in Quarantine(log.store, name).events():
         row = None
         if chain is not None and bad.reason not in STAYS:
             if bad.producer.startswith(FILE) and bad.producer not in files:
                 files[bad.producer] = begun_of(chain, bad.producer)
             row = _row_of(bad, chain.schema, files.get(bad.producer))
-        found.append(Held(name, bad.producer, bad.epoch, bad.sequence, bad.reason, bad.detail, row, bad.raw))
-    return found
+        events.append(Held(name, bad.producer, bad.epoch, bad.sequence, bad.reason, bad.detail, row, bad.raw))
+    return events
 
 
 def _row_of(bad: BadEvent, schema: StreamSchema, file: Begun | None) -> dict[str, Any] | None:
     """Time and columns; None where the bytes do not say."""
     try:
-        found = _decoded(bad, file)
+        decoded = _decoded(bad, file)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict):
+    if not isinstance(decoded, dict):
         return None
-    row = {column.name: found.get(column.name) for column in schema.columns if column.name in found}
+    row = {column.name: decoded.get(column.name) for column in schema.columns if column.name in decoded}
     times = file.times if file is not None else None
     if bad.time_us is not None:
         moment: object = bad.time_us
-    elif "_sequence" in found or times is None:  # as ingest writes a row that it could read
-        moment = found.get("time")
+    elif "_sequence" in decoded or times is None:  # as ingest writes a row that it could read
+        moment = decoded.get("time")
     else:
-        moment = _moment(found.get(times.column), times)
+        moment = _moment(decoded.get(times.column), times)
     return {"time": moment, **row}
 
 
@@ -149,13 +149,13 @@ def bring_back(chain: Chain, wanted: Iterable[Held], *, zone: str | None = None,
     quarantine = Quarantine(chain.store, chain.folder)
     chain.refresh()
     _settle(chain, quarantine)
-    back, there = quarantine.returned(), {bad.id: bad for bad in quarantine.events()}
+    back, quarantined = quarantine.returned(), {bad.id: bad for bad in quarantine.events()}
     ready: list[_Ready] = []
     stayed: list[Stayed] = []
     already = 0
     make = _Maker(chain.schema, zone)
     for one in {one.id: one for one in wanted}.values():
-        bad = there.get(one.id)
+        bad = quarantined.get(one.id)
         if one.id in back:
             already += 1
         elif bad is None:
@@ -218,9 +218,9 @@ class _Maker:
 def _settle(chain: Chain, quarantine: Quarantine) -> None:
     """Somebody's way back may have ended between the stream and the record: what is in the stream is back."""
     for token, begun in quarantine.unfinished().items():
-        found = _present(chain, set(begun.ids), begun.from_us)
-        if found:
-            quarantine.finish_return(token, Returning(begun.from_us, tuple(sorted(found))))
+        present = _present(chain, set(begun.ids), begun.from_us)
+        if present:
+            quarantine.finish_return(token, Returning(begun.from_us, tuple(sorted(present))))
 
 
 def _put(chain: Chain, quarantine: Quarantine, ready: list[_Ready], restamp: bool) -> tuple[int, list[Stayed]]:
@@ -246,8 +246,8 @@ def _put(chain: Chain, quarantine: Quarantine, ready: list[_Ready], restamp: boo
             seen_us = chain.through_us
             ready = ready[len(part) :]
             put += len(part)
-    found = _present(chain, ids, from_us)
-    quarantine.finish_return(token, Returning(from_us, tuple(sorted(found))))
+    present = _present(chain, ids, from_us)
+    quarantine.finish_return(token, Returning(from_us, tuple(sorted(present))))
     return put, late
 
 
@@ -292,13 +292,13 @@ def _present(chain: Chain, ids: set[EventId], from_us: int) -> set[EventId]:
     import pyarrow.compute as pc
 
     producers = pa.array(sorted({producer for producer, _, _ in ids}), pa.string())
-    found: set[EventId] = set()
+    present: set[EventId] = set()
     for span in chain.spans(max(from_us, chain.base.from_us), TIME_MAX):
         table = chain.read(span.from_us, span.through_us, columns=["_producer", "_epoch", "_sequence"])
         table = table.filter(pc.is_in(table.column("_producer"), producers))
         origins = (table.column(name).to_pylist() for name in ("_producer", "_epoch", "_sequence"))
-        found.update(ids.intersection(zip(*origins, strict=True)))
-    return found
+        present.update(ids.intersection(zip(*origins, strict=True)))
+    return present
 
 
 def _table(events: Sequence[_Ready], schema: StreamSchema) -> pa.Table:

@@ -79,8 +79,8 @@ def segment_name(from_us: int) -> str:
 
 def segment_start(name: str) -> int | None:
     """The other way round; None for a name that is no segment's."""
-    found = _NAME.match(name)
-    return int(found[1]) + TIME_MIN if found else None
+    match = _NAME.match(name)
+    return int(match[1]) + TIME_MIN if match else None
 
 
 def arrow_schema(schema: StreamSchema) -> pa.Schema:
@@ -162,8 +162,8 @@ def _with_digests(data: memoryview, draft: Footer) -> tuple[bytes, Footer]:
 
 def _find_digest(tail: bytes) -> int | None:
     """Where the file's end has its own digest."""
-    found = [match.start(1) for match in _DIGEST.finditer(tail)]
-    return found[0] if len(found) == 1 else None
+    places = [match.start(1) for match in _DIGEST.finditer(tail)]
+    return places[0] if len(places) == 1 else None
 
 
 class Segment:

@@ -68,12 +68,12 @@ def local_folder(place: str | os.PathLike[str]) -> Path:
     `s3a:`. (Two letters at least, and one slash is enough: a Path has lost the other.)
     """
     text = os.fspath(place)
-    found = _SCHEME.match(text)
-    if found is None:
+    match = _SCHEME.match(text)
+    if match is None:
         return Path(text)
-    if found[1].lower() != "file":
+    if match[1].lower() != "file":
         raise CallerError(
-            f"{found[1]}://{text[found.end() :].lstrip('/')} is not a folder, and there is no store for {found[1]}; "
+            f"{match[1]}://{text[match.end() :].lstrip('/')} is not a folder, and there is no store for {match[1]}; "
             "give a folder of this machine, or of a file system that is mounted here"
         )
     parts = urlsplit(text)

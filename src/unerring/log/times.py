@@ -81,18 +81,18 @@ def needs_zone(column: str, value: object) -> str:
 
 def check_first(path: Path, times: Times) -> None:
     """A sentence if the file's first time has no zone, or a number is clearly not what it would be read as."""
-    found = _first(path, times.column)
-    if isinstance(found, str) and without_zone(found) and times.zone is None:
-        raise CallerError(f"{path}: {needs_zone(times.column, found)}")
-    if isinstance(found, str) and found.strip().lstrip("-").isdigit():
-        found = int(found)
-    if times.unit is None and isinstance(found, int) and not isinstance(found, bool):
-        for low, high, unit, said in _CLEARLY:
-            if low <= found < high:
-                year = 1970 + found // _YEAR_US
+    first = _first(path, times.column)
+    if isinstance(first, str) and without_zone(first) and times.zone is None:
+        raise CallerError(f"{path}: {needs_zone(times.column, first)}")
+    if isinstance(first, str) and first.strip().lstrip("-").isdigit():
+        first = int(first)
+    if times.unit is None and isinstance(first, int) and not isinstance(first, bool):
+        for low, high, unit, words in _CLEARLY:
+            if low <= first < high:
+                year = 1970 + first // _YEAR_US
                 raise CallerError(
-                    f"{path}: time {found} in column {times.column!r} would be in the year {year} as microseconds, and "
-                    f"is clearly {said}; use --time-unit {unit}, or --time-unit us if that is what you mean"
+                    f"{path}: time {first} in column {times.column!r} would be in the year {year} as microseconds, and "
+                    f"is clearly {words}; use --time-unit {unit}, or --time-unit us if that is what you mean"
                 )
 
 

@@ -141,11 +141,11 @@ def bounds_of(chains: Sequence[Chain], through_us: int) -> tuple[int, int] | Non
     lasts: list[int] = []
     for chain in chains:
         spans = chain.spans(chain.base.from_us, through_us)
-        for order, found, place in ((spans, firsts, 0), (spans[::-1], lasts, -1)):
+        for order, ends, place in ((spans, firsts, 0), (spans[::-1], lasts, -1)):
             for span in order:
                 times = chain.read(span.from_us, min(span.through_us, through_us), columns=[]).column("time")
                 if len(times):
-                    found.append(times[place].as_py())
+                    ends.append(times[place].as_py())
                     break
     return (min(firsts), max(lasts)) if firsts else None
 
@@ -229,23 +229,23 @@ def _intake_task(chain: Chain, spans: list[Span]) -> Callable[[list[int]], bytes
         import pyarrow.compute as pc
 
         own = _open(*ours)
-        found: dict[Incarnation, list[Range]] = {}
+        ranges_of: dict[Incarnation, list[Range]] = {}
         for number in numbers:
             span = spans[number]
             table = own.read(span.from_us, span.through_us, None, ["_producer", "_epoch", "_sequence"])
             table = table.filter(table.column("_producer").is_valid())
             for pair in table.group_by(["_producer", "_epoch"]).aggregate([]).to_pylist():
                 producer, epoch = pair["_producer"], pair["_epoch"]
-                mine = table.filter(
+                rows = table.filter(
                     pc.and_(pc.equal(table.column("_producer"), producer), pc.equal(table.column("_epoch"), epoch))
                 )
-                ordered = np.sort(mine.column("_sequence").to_numpy())
+                ordered = np.sort(rows.column("_sequence").to_numpy())
                 starts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 2) != 1)
                 ends = [*(starts[1:] - 1), len(ordered) - 1]
-                found.setdefault((producer, epoch), []).extend(
+                ranges_of.setdefault((producer, epoch), []).extend(
                     (int(ordered[a]), int(ordered[b])) for a, b in zip(starts.tolist(), ends, strict=True)
                 )
-        return msgspec.msgpack.encode([(producer, epoch, ranges) for (producer, epoch), ranges in found.items()])
+        return msgspec.msgpack.encode([(producer, epoch, ranges) for (producer, epoch), ranges in ranges_of.items()])
 
     return task
 

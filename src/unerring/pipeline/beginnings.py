@@ -31,8 +31,8 @@ def settle(level: Level, start_us: int = TIME_MIN) -> None:
 def _beginning(level: Level, states: States, base_us: int, start_us: int) -> int:
     # A state after what is sealed may belong to an interval that nobody sealed.
     sealed_us = level.sealed_us()
-    found = states.newest(sealed_us), savepoints.find(level, sealed_us)
-    usable = [time_us for time_us in found if time_us is not None and time_us >= base_us]
+    known = states.newest(sealed_us), savepoints.find(level, sealed_us)
+    usable = [time_us for time_us in known if time_us is not None and time_us >= base_us]
     if usable:
         return max(usable)
     began_us = states.started()

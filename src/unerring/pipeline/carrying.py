@@ -97,11 +97,11 @@ def split(table: pa.Table, columns: tuple[Column, ...]) -> list[Any]:
         ColumnType.TEXT: "",
         ColumnType.BYTES: b"",
     }
-    found: list[Any] = []
+    arrays: list[Any] = []
     for column in columns:
         value = table.column(column.name)
         if column.type is ColumnType.TIME:
             value = value.cast(pa.int64())
-        found.append(pc.fill_null(value, pa.scalar(blanks.get(column.type, 0), value.type)))
-        found.append(value.is_null())
-    return found
+        arrays.append(pc.fill_null(value, pa.scalar(blanks.get(column.type, 0), value.type)))
+        arrays.append(value.is_null())
+    return arrays

@@ -34,10 +34,10 @@ class ColumnFeed:
             as_columns(tables[name], schema, self._ranks[name], number, self.columns[name])
             for number, (name, schema) in enumerate(self._schemas.items())
         ]
-        found = self._kernel.feed_columns(parts[0] if len(parts) == 1 else merged(parts), through_us)
+        outputs = self._kernel.feed_columns(parts[0] if len(parts) == 1 else merged(parts), through_us)
         return {
-            schema.name: as_staged(found, staged_schema(self._kernel.plan, schema))
-            if schema.name == found.stream
+            schema.name: as_staged(outputs, staged_schema(self._kernel.plan, schema))
+            if schema.name == outputs.stream
             else staged_schema(self._kernel.plan, schema).empty_table()
             for schema in self._kernel.plan.outputs
         }
@@ -119,15 +119,15 @@ def _merged_column(parts: list[Column | None], sizes: list[int], order: Any) -> 
     return Numbers(np.concatenate(values)[order], null if null.any() else None)
 
 
-def as_staged(found: OutputColumns, wanted: pa.Schema) -> pa.Table:
+def as_staged(outputs: OutputColumns, wanted: pa.Schema) -> pa.Table:
     """What a kernel found, with the columns of staged outputs."""
     import pyarrow as pa
 
-    place = [found.time, found.rank, found.ordinal, found.index]
+    place = [outputs.time, outputs.rank, outputs.ordinal, outputs.index]
     arrays = [pa.array(values, pa.int64()) for values in place]
-    arrays += [_key(key, wanted.field(f"_key{number}").type) for number, key in enumerate(found.keys)]
+    arrays += [_key(key, wanted.field(f"_key{number}").type) for number, key in enumerate(outputs.keys)]
     payload = wanted.names[len(arrays) :]
-    arrays += [_array(found.columns[name], wanted.field(name).type) for name in payload]
+    arrays += [_array(outputs.columns[name], wanted.field(name).type) for name in payload]
     return pa.Table.from_arrays(arrays, schema=wanted)
 
 

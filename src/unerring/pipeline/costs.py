@@ -34,10 +34,10 @@ def learn(spark: SparkSession, data: Path, half_life_s: float = HALF_LIFE_S) -> 
     newest = F.max("ended_us").over(_all())
     weighed = actions.withColumn("weight", F.pow(F.lit(0.5), (newest - F.col("ended_us")) / (half_life_s * 1e6)))
     counts = weighed.groupBy("process", "action").agg(F.count("*").alias("seen"), F.count("undo_us").alias("undone"))
-    found = counts
+    costs = counts
     for column, of, q in (("p50_us", "took_us", 0.5), ("p95_us", "took_us", 0.95), ("undo_p50_us", "undo_us", 0.5)):
-        found = found.join(_quantile(weighed, of, q, column), ["process", "action"], "left")
-    rows = found.orderBy("process", "action").collect()
+        costs = costs.join(_quantile(weighed, of, q, column), ["process", "action"], "left")
+    rows = costs.orderBy("process", "action").collect()
     return [Cost(**{name: _whole(row[name]) for name in Cost.__struct_fields__}) for row in rows]
 
 
@@ -51,10 +51,10 @@ def _quantile(weighed: DataFrame, of: str, q: float, called: str) -> DataFrame:
     """The least value that has at least a share q of the weight at or below it."""
     from pyspark.sql import Window, functions as F
 
-    mine = Window.partitionBy("process", "action")
-    upto = mine.orderBy(of, "iid").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    action = Window.partitionBy("process", "action")
+    upto = action.orderBy(of, "iid").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     known = weighed.where(F.col(of).isNotNull())
-    partitions = known.withColumn("below", F.sum("weight").over(upto)).withColumn("total", F.sum("weight").over(mine))
+    partitions = known.withColumn("below", F.sum("weight").over(upto)).withColumn("total", F.sum("weight").over(action))
     reached = partitions.where(F.col("below") >= F.col("total") * q * (1 - 1e-9))
     return reached.groupBy("process", "action").agg(F.min(of).alias(called))
 

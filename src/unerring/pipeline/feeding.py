@@ -50,12 +50,12 @@ def feed_of(plan: Plan, ranks: dict[str, int]) -> Feed:
 def columns_of(plan: Plan) -> dict[str, tuple[str, ...]]:
     """For each input stream the columns that a plan can look at. A user's operator may look at all."""
     named = {node.name for node in _attributes(plan)}
-    found: dict[str, tuple[str, ...]] = {}
+    columns: dict[str, tuple[str, ...]] = {}
     for source in plan.inputs:
         own = [column.name for column in source.schema.columns]
         read = own if isinstance(plan, OperatorPlan) else [name for name in own if name in named or name in source.key]
-        found[source.schema.name] = tuple(dict.fromkeys([*found.get(source.schema.name, ()), *read]))
-    return found
+        columns[source.schema.name] = tuple(dict.fromkeys([*columns.get(source.schema.name, ()), *read]))
+    return columns
 
 
 def _attributes(value: object) -> Iterator[Attribute]:
@@ -121,16 +121,16 @@ def staged(plan: Plan, outputs: list[Output]) -> dict[str, pa.Table]:
 
     tables: dict[str, pa.Table] = {}
     for schema in plan.outputs:
-        mine = [output for output in outputs if output.stream == schema.name]
+        own = [output for output in outputs if output.stream == schema.name]
         wanted = staged_schema(plan, schema)
         columns: list[Any] = [
-            [output.time for output in mine],
-            [output.rank for output in mine],
-            [output.ordinal for output in mine],
-            [output.index for output in mine],
+            [output.time for output in own],
+            [output.rank for output in own],
+            [output.ordinal for output in own],
+            [output.index for output in own],
         ]
-        columns += [[output.key[index] for output in mine] for index in range(len(key_types(plan)))]
-        columns += [[output.payload[column.name] for output in mine] for column in schema.columns]
+        columns += [[output.key[index] for output in own] for index in range(len(key_types(plan)))]
+        columns += [[output.payload[column.name] for output in own] for column in schema.columns]
         arrays = [_array(values, field.type) for values, field in zip(columns, wanted, strict=True)]
         tables[schema.name] = pa.Table.from_arrays(arrays, schema=wanted)
     return tables

@@ -51,20 +51,20 @@ def detect(
         "ordinal" if "ordinal" in df.columns else None,
         buckets or (BUCKETS if df.isStreaming else spread),
     )
-    found = run_plan(df, reading)
-    return _as_events(found, reading) if df.isStreaming else _numbered(found, reading)
+    outputs = run_plan(df, reading)
+    return _as_events(outputs, reading) if df.isStreaming else _numbered(outputs, reading)
 
 
-def _as_events(found: DataFrame, reading: Reading) -> DataFrame:
-    return found.selectExpr("timestamp_micros(v0) AS time", *_payload(reading))
+def _as_events(outputs: DataFrame, reading: Reading) -> DataFrame:
+    return outputs.selectExpr("timestamp_micros(v0) AS time", *_payload(reading))
 
 
-def _numbered(found: DataFrame, reading: Reading) -> DataFrame:
+def _numbered(outputs: DataFrame, reading: Reading) -> DataFrame:
     """With ordinals, counted as everywhere: by the deciding event's rank and ordinal, the key, the index."""
     place = [f"v{number}" for number in range(1, 3)]
     key = [part for number in range(4, _first(reading)) for part in (f"NOT n{number}", f"v{number}")]
     order = ", ".join([*place, *key, "v3"])
-    return found.selectExpr(
+    return outputs.selectExpr(
         f"IF(v0 = {TIME_MAX}L, NULL, timestamp_micros(v0)) AS time",
         f"CAST(row_number() OVER (PARTITION BY v0 ORDER BY {order}) - 1 AS bigint) AS ordinal",
         *_payload(reading),
@@ -111,11 +111,11 @@ def _check_columns(df: DataFrame, stream: StreamSchema, time: str, plan: Plan) -
                 f"rule {plan.name}: stream {stream.name} has a column {column.name!r}, which the DataFrame lacks "
                 f"({', '.join(df.columns)}); rename or add it"
             )
-        found = plan_type(df.schema[column.name].dataType)
-        wider = (found, column.type) == (ColumnType.INT, ColumnType.FLOAT)
-        if found is not column.type and not wider:
-            told = df.schema[column.name].dataType.simpleString()
+        actual = plan_type(df.schema[column.name].dataType)
+        wider = (actual, column.type) == (ColumnType.INT, ColumnType.FLOAT)
+        if actual is not column.type and not wider:
+            type_name = df.schema[column.name].dataType.simpleString()
             raise CallerError(
-                f"rule {plan.name}: column {column.name!r} is {told}, but stream {stream.name} declares it "
+                f"rule {plan.name}: column {column.name!r} is {type_name}, but stream {stream.name} declares it "
                 f"{column.type.value}; cast it"
             )

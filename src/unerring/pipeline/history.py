@@ -49,13 +49,13 @@ def _last_events(
     chain: Chain, key: dict[str, Any], through_us: int, reach_us: int | None, events_max: int
 ) -> list[Event]:
     spans = [span for span in chain.spans(chain.base.from_us, through_us) if span.from_us < through_us]
-    found: list[Event] = []
+    events: list[Event] = []
     for span in reversed(spans[-SEGMENTS_MAX:]):
         table = chain.read(span.from_us, min(span.through_us, through_us))
-        found = [*events_of(_of_key(table, chain.schema, key), chain.schema), *found]
-        if len(found) >= events_max or (reach_us is not None and span.from_us < through_us - reach_us):
+        events = [*events_of(_of_key(table, chain.schema, key), chain.schema), *events]
+        if len(events) >= events_max or (reach_us is not None and span.from_us < through_us - reach_us):
             break
-    return found[-events_max:]
+    return events[-events_max:]
 
 
 def _of_key(table: pa.Table, schema: StreamSchema, key: dict[str, Any]) -> pa.Table:

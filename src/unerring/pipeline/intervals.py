@@ -64,8 +64,8 @@ def spans_of(chains: dict[str, Chain], from_us: int, through_us: int) -> bytes:
     return msgspec.msgpack.encode({name: chain.spans(from_us, through_us) for name, chain in chains.items()})
 
 
-def read_spans(told: bytes) -> dict[str, list[Span]]:
-    return msgspec.msgpack.decode(told, type=dict[str, list[Span]])
+def read_spans(data: bytes) -> dict[str, list[Span]]:
+    return msgspec.msgpack.decode(data, type=dict[str, list[Span]])
 
 
 class Front:

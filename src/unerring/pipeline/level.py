@@ -28,8 +28,8 @@ class Level:
     @property
     def inputs(self) -> tuple[StreamSchema, ...]:
         """The streams read, each once, in the order of their ranks."""
-        found = {source.schema.name: source.schema for plan in self.plans for source in plan.inputs}
-        return tuple(found[name] for name, _ in sorted(self.ranks, key=lambda known: known[1]) if name in found)
+        schemas = {source.schema.name: source.schema for plan in self.plans for source in plan.inputs}
+        return tuple(schemas[name] for name, _ in sorted(self.ranks, key=lambda known: known[1]) if name in schemas)
 
     @property
     def outputs(self) -> tuple[StreamSchema, ...]:
@@ -38,8 +38,8 @@ class Level:
     @property
     def version(self) -> str:
         """Two levels of one version have states that fit each other."""
-        said = repr([(plan.name, plan.version) for plan in self.plans] + [self.buckets, self.ranks])
-        return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
+        text = repr([(plan.name, plan.version) for plan in self.plans] + [self.buckets, self.ranks])
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     @property
     def log(self) -> EventLog:
@@ -62,17 +62,17 @@ class Level:
     def sealed_us(self) -> int:
         """Up to where all outputs are sealed."""
         log = self.log
-        there = [log.declaration(schema.name) is not None for schema in self.outputs]
-        return min(log.chain(schema.name).through_us for schema in self.outputs) if all(there) else TIME_MIN
+        declared = [log.declaration(schema.name) is not None for schema in self.outputs]
+        return min(log.chain(schema.name).through_us for schema in self.outputs) if all(declared) else TIME_MIN
 
 
 def levels_of(plans: tuple[Plan, ...], sources: tuple[StreamSchema, ...], data: str, buckets: int) -> tuple[Level, ...]:
     """The query tree, cut into levels: a rule stands one above the highest rule that it reads."""
     heights = heights_of(plans, sources)
     ranks = ranks_of(plans, sources)
-    found = []
+    levels = []
     for number in range(1, max(heights.values(), default=0) + 1):
         members = tuple(plan for plan in plans if heights[plan.output.name] == number)
         read = sorted(part_of("", members).inputs)
-        found.append(Level(number, data, members, tuple((name, ranks[name]) for name in read), buckets))
-    return tuple(found)
+        levels.append(Level(number, data, members, tuple((name, ranks[name]) for name in read), buckets))
+    return tuple(levels)

@@ -66,21 +66,21 @@ def _key_ranks(column: Any) -> list[Any]:
         values = column.to_numpy(zero_copy_only=False)
         nan = np.isnan(values) & ~null
         return [np.where(null, 0, np.where(nan, 2, 1)), np.where(null | nan, 0.0, values)]
-    there = np.where(null, 0, 1)
+    filled = np.where(null, 0, 1)
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         coded = column.dictionary_encode()
         words = coded.dictionary.to_pylist()
         places = np.zeros(len(words) + 1, np.int64)
         places[sorted(range(len(words)), key=words.__getitem__)] = np.arange(len(words))
-        return [there, places[coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]]
+        return [filled, places[coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]]
     numbers = column.cast(pa.int64()) if not pa.types.is_boolean(column.type) else column.cast(pa.int8())
-    return [there, pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)]
+    return [filled, pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)]
 
 
-def check_whole(found: list[tuple[int, int, int]], buckets: int, batch: int) -> tuple[int, int]:
+def check_whole(answers: list[tuple[int, int, int]], buckets: int, batch: int) -> tuple[int, int]:
     """The interval of a micro-batch, which every bucket must have answered exactly once."""
-    intervals = {(from_us, through_us) for _, from_us, through_us in found}
-    answered = sorted(bucket for bucket, _, _ in found)
+    intervals = {(from_us, through_us) for _, from_us, through_us in answers}
+    answered = sorted(bucket for bucket, _, _ in answers)
     if len(intervals) != 1 or answered != list(range(buckets)):
         raise InvariantBreach(f"batch {batch}: buckets {answered} answered for intervals {sorted(intervals)}")
     [(from_us, through_us)] = intervals

@@ -154,8 +154,8 @@ def _check_java() -> None:
         raise WorldError(
             f"Spark needs Java {JAVA_MIN} or newer, and {where}; install it (such as openjdk-17-jre-headless)"
         )
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
-    version = re.search(r'version "(\d+)', told)
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+    version = re.search(r'version "(\d+)', output)
     if version is not None and int(version[1]) < JAVA_MIN:
         raise WorldError(f"Spark needs Java {JAVA_MIN} or newer, and {java} is {version[1]}; install a newer one")
 
@@ -255,8 +255,8 @@ def told_plainly(what: str) -> Iterator[None]:
 def _cause(error: BaseException) -> str:
     """The line of a long Java story that tells the most."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [re.match(r"(?:Caused by: |: )?([\w.$]+(?:Exception|Error): .+)", line) for line in lines]
-    telling = [found[1] for found in told if found]
+    matches = [re.match(r"(?:Caused by: |: )?([\w.$]+(?:Exception|Error): .+)", line) for line in lines]
+    telling = [match[1] for match in matches if match]
     return telling[-1] if telling else (lines or [type(error).__name__])[0]
 
 

@@ -182,12 +182,12 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def pieces(chain: Chain, from_us: int, through_us: int) -> list[InputPartition]:
     """A task for each segment that holds events."""
-    found: list[InputPartition] = []
+    partitions: list[InputPartition] = []
     for span in chain.spans(from_us, through_us):
         if chain.footer(span).rows:
             ends = max(span.from_us, from_us), min(span.through_us, through_us)
-            found.append(Piece(*ends, (span.from_us, span.through_us)))
-    return found
+            partitions.append(Piece(*ends, (span.from_us, span.through_us)))
+    return partitions
 
 
 def read_piece(place: Place, piece: Any) -> Iterator[pa.RecordBatch]:

@@ -47,10 +47,10 @@ def recognise_stream(frame: DataFrame, recognition: Recognition, lateness: str |
     columns = tuple(column.name for column in recognition.columns if column.type is not None)
     key = tuple(column.name for column in recognition.partition)
     reading = Reading(plan, columns, key, time, buckets=buckets)
-    found = run_plan(frame, reading)
+    outputs = run_plan(frame, reading)
     first = len(reading.outputs) - len(plan.measures)
     wanted = output_types(recognition, frame.schema)
-    return found.selectExpr(
+    return outputs.selectExpr(
         *(
             uncarried(column.type, first + number, field.dataType.simpleString(), field.name)
             for number, (column, field) in enumerate(zip(reading.outputs[first:], wanted.fields, strict=True))
@@ -73,8 +73,8 @@ def with_watermark(frame: DataFrame, time: str, lateness: str | None, place: str
     try:
         return frame.withWatermark(time, lateness)
     except PySparkException as error:
-        told = " ".join(str(error).split())
-        raise RuleError(f"{place}: invalid lateness {lateness!r}: {told}; write it like '10 seconds'") from None
+        reason = " ".join(str(error).split())
+        raise RuleError(f"{place}: invalid lateness {lateness!r}: {reason}; write it like '10 seconds'") from None
 
 
 def _time_column(frame: DataFrame, recognition: Recognition) -> str:

@@ -98,8 +98,8 @@ class SparkTables:
         schema = output_types(recognition, placed.schema)
         grouped = placed.groupBy(*partition)
         zone = self._spark.conf.get("spark.sql.session.timeZone") or "UTC"
-        found = grouped.applyInArrow(_one_partition(recognition, schema, zone, self._steps_max), schema)
-        found.createOrReplaceTempView(table)
+        matched = grouped.applyInArrow(_one_partition(recognition, schema, zone, self._steps_max), schema)
+        matched.createOrReplaceTempView(table)
 
     def _frame(self, sql: str) -> DataFrame:
         from pyspark.errors import PySparkException
@@ -113,8 +113,8 @@ class SparkTables:
 
     def _sentence(self, error: Any) -> str:
         text = " ".join(str(error).split(" SQLSTATE:")[0].split())
-        told = (error.getMessageParameters() or {}) if hasattr(error, "getMessageParameters") else {}
-        names = {part.strip("`").lower() for value in told.values() for part in str(value).split(".")}
+        parameters = (error.getMessageParameters() or {}) if hasattr(error, "getMessageParameters") else {}
+        names = {part.strip("`").lower() for value in parameters.values() for part in str(value).split(".")}
         place = self._statement.place_of(names) if self._statement is not None else None
         return f"{place}: {text}" if place else text
 

@@ -61,13 +61,13 @@ def staged_batch(
     return pa.RecordBatch.from_arrays([columns[name] for name in names], names=names)
 
 
-def unstage(told: bytes) -> pa.Table:
+def unstage(staged: bytes) -> pa.Table:
     """The table that `stage` was given."""
     import pyarrow as pa
 
-    if told[:1] == b"1":
-        return pa.ipc.open_stream(pa.py_buffer(told[1:])).read_all()
-    digest, path = told[1 : 1 + DIGEST_HEX].decode(), Path(told[1 + DIGEST_HEX :].decode())
+    if staged[:1] == b"1":
+        return pa.ipc.open_stream(pa.py_buffer(staged[1:])).read_all()
+    digest, path = staged[1 : 1 + DIGEST_HEX].decode(), Path(staged[1 + DIGEST_HEX :].decode())
     try:
         data = path.read_bytes()
         path.unlink()

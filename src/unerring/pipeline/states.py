@@ -22,8 +22,8 @@ TIMES_KEPT: Final = 8
 
 def size_at(level: Level, through_us: int) -> int | None:
     """How many bytes the states of all buckets have that stand at a time; None where they are not in files."""
-    found = [level.checkpoint / _FOLDER / _name(through_us, bucket) for bucket in range(level.buckets)]
-    sizes = [path.stat().st_size for path in found if path.exists()]
+    paths = [level.checkpoint / _FOLDER / _name(through_us, bucket) for bucket in range(level.buckets)]
+    sizes = [path.stat().st_size for path in paths if path.exists()]
     return sum(sizes) if sizes else None
 
 

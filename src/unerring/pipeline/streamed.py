@@ -121,9 +121,9 @@ def _piece(reading: Reading) -> Callable[[Any, Iterable[pd.DataFrame], GroupStat
         if through_us > max(from_us, 0):
             due = table.column(TIME).to_numpy() <= through_us
             ready, table = table.filter(pa.array(due)), table.filter(pa.array(~due))
-            found = _feed(engine, ready, reading, through_us)
-            if len(found):
-                yield found.to_pandas()
+            outputs = _feed(engine, ready, reading, through_us)
+            if len(outputs):
+                yield outputs.to_pandas()
             from_us = through_us
         if not len(table) and not engine.keys:
             state.remove()

@@ -52,15 +52,15 @@ def enter(level: Level) -> None:
             )
         raise ConfigError(
             f"{level.data} was made by other rules on level {level.number} ({agreed[-1]}) than these "
-            f"({_told(level, 0)}); let the new ones take over at an agreed time, or use a new --data folder"
+            f"({_version_of(level, 0)}); let the new ones take over at an agreed time, or use a new --data folder"
         )
 
 
 def ranked_otherwise(level: Level) -> bool:
     """Whether these very rules made the outputs there are, but with other ranks: another order of equal times."""
     agreed = versions(level.log, level.number)
-    told = _told(level, 0)
-    return bool(agreed) and agreed[-1].version != told.version and agreed[-1].made_by(told.rules, told.buckets)
+    own = _version_of(level, 0)
+    return bool(agreed) and agreed[-1].version != own.version and agreed[-1].made_by(own.rules, own.buckets)
 
 
 def agree(level: Level, after_us: int) -> None:
@@ -74,24 +74,24 @@ def agree(level: Level, after_us: int) -> None:
                 f"stream {schema.name} is sealed through {reached} by the rules that run now, so new ones cannot take "
                 f"over at {after_us}; choose a later time"
             )
-    if not _write(level, after_us) and _told(level, after_us) not in versions(level.log, level.number):
+    if not _write(level, after_us) and _version_of(level, after_us) not in versions(level.log, level.number):
         raise CallerError(f"other rules will take over level {level.number} at {after_us}; choose another time")
 
 
 def versions(log: EventLog, level: int) -> list[Version]:
     """The agreed changes of a level, in time order."""
-    found = []
+    all_levels = []
     for name in log.store.names(_FOLDER):
         data = log.store.read(f"{_FOLDER}/{name}") or b""
-        found.append(verified_json(data, Version, log.store.locate(f"{_FOLDER}/{name}")))
-    return sorted(version for version in found if version.level == level)
+        all_levels.append(verified_json(data, Version, log.store.locate(f"{_FOLDER}/{name}")))
+    return sorted(version for version in all_levels if version.level == level)
 
 
 def end_of(level: Level) -> int:
     """Up to where this version's rules run: the stamp at which others take over, or for ever."""
     agreed = versions(level.log, level.number)
-    mine = max((v.after_us for v in agreed if v.version == level.version), default=TIME_MIN)
-    return min((v.after_us for v in agreed if v.version != level.version and v.after_us > mine), default=TIME_MAX)
+    start_us = max((v.after_us for v in agreed if v.version == level.version), default=TIME_MIN)
+    return min((v.after_us for v in agreed if v.version != level.version and v.after_us > start_us), default=TIME_MAX)
 
 
 def start_of(level: Level) -> int:
@@ -100,11 +100,11 @@ def start_of(level: Level) -> int:
     return max(agreed, default=TIME_MIN)
 
 
-def _told(level: Level, after_us: int) -> Version:
+def _version_of(level: Level, after_us: int) -> Version:
     rules = tuple((plan.name, plan.version) for plan in level.plans)
     return Version(after_us, level.number, level.version, level.buckets, rules)
 
 
 def _write(level: Level, after_us: int) -> bool:
     name = f"{_FOLDER}/{level.number}-{after_us - TIME_MIN:019d}.json"
-    return level.log.store.create(name, protect_json(_told(level, after_us)))
+    return level.log.store.create(name, protect_json(_version_of(level, after_us)))

@@ -115,12 +115,12 @@ def run_task(level: Level, task: Task) -> pa.RecordBatch:
     if partition is None or partition.through_us != task.from_us:
         partition = states.partition_at(task.bucket, task.from_us)
     spans, rows = read_spans(task.spans), 0
-    found: dict[str, list[pa.Table]] = {}
+    parts_of: dict[str, list[pa.Table]] = {}
     for end_us in task.ends_us:
         for stream, table in partition.advance(end_us, spans).items():
-            found.setdefault(stream, []).append(table)
+            parts_of.setdefault(stream, []).append(table)
         rows += partition.rows
     states.keep(partition)
     _KEPT[level.data, level.version, task.bucket] = partition
-    outputs = {stream: pa.concat_tables(parts) for stream, parts in found.items()}
+    outputs = {stream: pa.concat_tables(parts) for stream, parts in parts_of.items()}
     return staged_batch(level, task.bucket, task.from_us, partition.through_us, outputs, partition.keys, rows)
