@@ -293,7 +293,7 @@ class Rehearsal:
         end_us = self.world.now_us + int(seconds * SECOND_US)
         while not condition():
             if self.world.now_us >= end_us:
-                raise AssertionError(f"after {seconds:g} virtual seconds it does not hold: {self._told()}")
+                raise AssertionError(f"after {seconds:g} virtual seconds it does not hold: {self._outlines()}")
             self.run(seconds=0.005)
 
     def finish(self, instance: str, seconds: float = FINISH_S) -> End:
@@ -322,8 +322,8 @@ class Rehearsal:
         node = self.world.machine(self.master(instance))
         if node is None or not node.knows(instance):
             return {"instance": instance, "status": "starting"}
-        told: dict[str, Any] = node.query(instance)
-        return told
+        outline: dict[str, Any] = node.query(instance)
+        return outline
 
     def journal(self, service: str) -> list[Did]:
         """Everything that a service did and undid, in order."""
@@ -338,22 +338,22 @@ class Rehearsal:
 
     def check(self) -> None:
         """Check the one-copy consistency of every instance that has ended; AssertionError with a witness."""
-        found = []
+        violations = []
         lines = sorted(
             (line for service in self._services for line in self.world.machine(f"service:{service}").journal),
             key=lambda line: line[0],
         )
         for instance, states in self._ends.items():
-            found += check_agreement(instance, {name: state.views for name, state in states.items()})
-            mine = [line for _, line in lines if line.iid.startswith(f"{instance}/")]
+            violations += check_agreement(instance, {name: state.views for name, state in states.items()})
+            own = [line for _, line in lines if line.iid.startswith(f"{instance}/")]
             state = next(iter(states.values()))
             process = self._known[state.process, state.version]
-            found += judge_instance(process, state, mine)
-            found += judge_family(process, state, [next(iter(others.values())) for others in self._ends.values()])
-        if found:
-            raise AssertionError("; ".join(map(str, found)))
+            violations += judge_instance(process, state, own)
+            violations += judge_family(process, state, [next(iter(others.values())) for others in self._ends.values()])
+        if violations:
+            raise AssertionError("; ".join(map(str, violations)))
 
-    def _told(self) -> str:
+    def _outlines(self) -> str:
         return "; ".join(str(self.query(instance)) for instance in self._given) or "nothing was started"
 
 

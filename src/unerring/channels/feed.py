@@ -147,9 +147,9 @@ class Feed:
 
     def start_over(self, cut: int, information: bytes, cause: str) -> None:
         """The initial information stands for all up to the cut that the application has not been handed yet."""
-        mine = [segment for segment in self.ready if segment.epoch == self.epoch]
+        own = [segment for segment in self.ready if segment.epoch == self.epoch]
         first = self.handed_through + 1
-        later = [_after(segment, cut) for segment in (*mine, *self.held) if (segment.last or 0) > cut]
+        later = [_after(segment, cut) for segment in (*own, *self.held) if (segment.last or 0) > cut]
         self.ready = deque(segment for segment in self.ready if segment.epoch != self.epoch)
         self.held, self.held_firsts, self.next = [], [], first
         self.kept_count = sum(map(_count, self.ready))
@@ -182,13 +182,13 @@ class Feed:
 
     def missing(self, most: int, room: int) -> list[Range]:
         """The lowest gaps up to what is known to exist: so many at the most, and so many events."""
-        found: list[Range] = []
+        gaps: list[Range] = []
         for first, last in self._gaps(self.next, self.account.known_last):
-            found.append((first, min(last, first + room - 1)))
+            gaps.append((first, min(last, first + room - 1)))
             room -= last - first + 1
-            if len(found) == most or room <= 0:
+            if len(gaps) == most or room <= 0:
                 break
-        return found
+        return gaps
 
     def lacking(self, first: int, last: int) -> int:
         """How many of [first, last] are neither in order nor held back."""

@@ -113,13 +113,13 @@ class Frames(msgspec.Struct, frozen=True, gc=False):
 
 def joined(parts: Sequence[Frames]) -> list[Frames]:
     """As few frames as can be: neighbours become one, as far as gaps between them let it."""
-    found: list[list[Frames]] = []
+    runs: list[list[Frames]] = []
     for frames in parts:
-        if found and found[-1][-1].last + 1 == frames.first:
-            found[-1].append(frames)
+        if runs and runs[-1][-1].last + 1 == frames.first:
+            runs[-1].append(frames)
         else:
-            found.append([frames])
-    return [_join(run) if len(run) > 1 else run[0] for run in found]
+            runs.append([frames])
+    return [_join(run) if len(run) > 1 else run[0] for run in runs]
 
 
 def _join(run: Sequence[Frames]) -> Frames:

@@ -460,12 +460,12 @@ class Producer:
         time_us, ordinal = self._last_stamp or (TIME_MIN, 0)
         if times[0] > time_us and (isinstance(times, range) or all(map(lt, times, times[1:]))):
             return None
-        found: list[int] = []
+        ordinals: list[int] = []
         for time in times:
             ordinal = ordinal + 1 if time == time_us else 0
             time_us = time
-            found.append(ordinal)
-        return found
+            ordinals.append(ordinal)
+        return ordinals
 
     # --- heartbeat
 

@@ -172,8 +172,8 @@ class Relay:
         if passed is None:
             return []
         newcomers, passed.newcomers = passed.newcomers, []
-        told = Initial(initial.producer, initial.epoch, initial.cut, initial.information, initial.name, self._direct)
-        return [Send(newcomer, told) for newcomer in newcomers]
+        answer = Initial(initial.producer, initial.epoch, initial.cut, initial.information, initial.name, self._direct)
+        return [Send(newcomer, answer) for newcomer in newcomers]
 
     def _upstream(self, producer: int) -> Address | None:
         passed = self._passed.get(producer)

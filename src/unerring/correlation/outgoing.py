@@ -368,13 +368,13 @@ class Outgoing:
             if version <= self.record.version:
                 del self.registered[name]
         for stream, takers in self._takers.items():
-            found: dict[str, int] = {}
+            incarnations: dict[str, int] = {}
             for taker in takers:
                 for name, member in self.record.of(taker).items():
-                    found[name] = member.incarnation
-            pins = list(found.items())
+                    incarnations[name] = member.incarnation
+            pins = list(incarnations.items())
             for name, (incarnation, _) in self.registered.items():
-                if node_of(name) in takers and found.get(name) != incarnation:
+                if node_of(name) in takers and incarnations.get(name) != incarnation:
                     pins.append((name, incarnation))
             self._receivers[stream] = pins
             held_by = self._held[stream]

@@ -45,11 +45,11 @@ class Record(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def _by_node(self) -> dict[str, dict[str, Member]]:
         """Once for a record: it is read by every replica for every node that it hears or serves."""
-        found: dict[str, dict[str, Member]] = {}
+        members_of: dict[str, dict[str, Member]] = {}
         for name, member in self.members.items():
             if member.standing is not Standing.GONE:
-                found.setdefault(node_of(name), {})[name] = member
-        return found
+                members_of.setdefault(node_of(name), {})[name] = member
+        return members_of
 
     def holds(self, name: str, incarnation: int) -> bool:
         """Whether that incarnation is in the record, joining or caught up."""

@@ -481,10 +481,10 @@ class Replica:
         self._begin_empty()
         if self._journal is not None:
             self._journal.forget()
-        said = Report("correlation.joins_anew", f"{self.name} is no longer in the record")
+        report = Report("correlation.joins_anew", f"{self.name} is no longer in the record")
         self._token = f"{self._entropy.random():.17f}"
         asked = [] if self._journal is None else self._journal.ask(self._token)
-        return [said, *asked, *self._enter(now)]
+        return [report, *asked, *self._enter(now)]
 
     def _carry_on(self, now: int, at_once: bool = False) -> Effects:
         if self._join is None:

@@ -86,10 +86,10 @@ def put_back(snapshot: Snapshot, intake: Intake, merge: Merge, outgoing: Outgoin
 
 def _check(snapshot: Snapshot, streams: dict[str, Incoming], outgoing: Outgoing) -> None:
     """A snapshot of another node, or one that nobody has taken."""
-    told = [state.stream for state in snapshot.inputs], [lane[0] for lane in snapshot.merge.lanes]
+    read = [state.stream for state in snapshot.inputs], [lane[0] for lane in snapshot.merge.lanes]
     made = [output.stream for output in snapshot.outputs]
-    if any(sorted(names) != sorted(streams) for names in told) or sorted(made) != sorted(outgoing.queues):
-        raise ProtocolError(f"a snapshot of streams {told[0]} and {made}, which are not those of this node")
+    if any(sorted(names) != sorted(streams) for names in read) or sorted(made) != sorted(outgoing.queues):
+        raise ProtocolError(f"a snapshot of streams {read[0]} and {made}, which are not those of this node")
 
 
 def encode(snapshot: Snapshot) -> bytes:

@@ -65,9 +65,9 @@ def kept_key(stream: str) -> str:
 
 def needs_after(kept: bytes | None) -> int:
     """After which time a source that follows its producer may have to be handed events again, by what it keeps."""
-    found = None if kept is None else msgspec.msgpack.decode(kept, type=_Kept)
+    record = None if kept is None else msgspec.msgpack.decode(kept, type=_Kept)
     # More of the mark's own time may follow it.
-    return found.mark.time - 1 if found is not None and found.mark_count else TIME_MIN
+    return record.mark.time - 1 if record is not None and record.mark_count else TIME_MIN
 
 
 class Source:
@@ -107,8 +107,8 @@ class Source:
         events: list[Event] = []
         number = kept.mark_count
         decoder = msgspec.msgpack.Decoder(Event)
-        while (found := records.get(_key(stream, number))) is not None:
-            events.append(decoder.decode(found))
+        while (encoded := records.get(_key(stream, number))) is not None:
+            events.append(decoder.decode(encoded))
             number += 1
         self._oldest[stream] = kept.mark_count
         self.bounds[stream] = kept.bound

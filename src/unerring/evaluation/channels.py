@@ -135,13 +135,13 @@ class Channel:
 
     def verdict(self) -> list[str]:
         """In order, once, without a hole; and, where the end of a burst is told, everything."""
-        found = [str(violation) for violation in self.world.broken] + self.losses
+        faults = [str(violation) for violation in self.world.broken] + self.losses
         for name, got in self.delivered.items():
             if got != list(range(1, len(got) + 1)):
-                found.append(f"{name} was not delivered 1, 2, 3, … but {got[:10]} …")
+                faults.append(f"{name} was not delivered 1, 2, 3, … but {got[:10]} …")
         if self._missing() and not self.producer_config.strict_zero_overhead:
-            found.append(f"{self._missing()} events never came")
-        return found
+            faults.append(f"{self._missing()} events never came")
+        return faults
 
     def row(self) -> dict[str, float]:
         """The measurements. Messages are counted as a multicast network carries them."""

@@ -25,8 +25,8 @@ class Claim(msgspec.Struct, frozen=True):
 
 def claims_of(summary: Summary) -> list[Claim]:
     """All that the sweep's paper says."""
-    said = {"correlation": _correlation, "processes": _processes, "channels": _channels}[summary.experiment.name]
-    return list(said(summary))
+    derive = {"correlation": _correlation, "processes": _processes, "channels": _channels}[summary.experiment.name]
+    return list(derive(summary))
 
 
 def _claim(sentence: str, expected: str, measured: str, holds: bool, *numbers: float) -> Claim:
@@ -115,14 +115,14 @@ def _correlation(summary: Summary) -> Iterator[Claim]:
     )
     compared = {(run.f, run.p_fail) for run in summary.runs.values() if run.setting == "ours, asking first"}
     for f, p in sorted(compared):
-        found = [summary.value("duplicates", at(f, p, setting=setting)) for setting in SETTINGS]
+        duplicates = [summary.value("duplicates", at(f, p, setting=setting)) for setting in SETTINGS]
         delays = [summary.value("latency_ms_mean", at(f, p, setting=setting)) for setting in SETTINGS]
         yield _claim(
             f"Better: acks gossiped for each receiver save duplicates, asking first nearly all (f = {f}, p = {p:g})",
             "fewer than with lists of completely acknowledged events",
-            "; ".join(f"{s}: {n:,.1f} ({ms:.1f} ms)" for s, n, ms in zip(SETTINGS, found, delays, strict=True)),
-            found[2] < found[1] < found[0] and found[3] < found[1],
-            *found,
+            "; ".join(f"{s}: {n:,.1f} ({ms:.1f} ms)" for s, n, ms in zip(SETTINGS, duplicates, delays, strict=True)),
+            duplicates[2] < duplicates[1] < duplicates[0] and duplicates[3] < duplicates[1],
+            *duplicates,
         )
 
 
@@ -138,13 +138,13 @@ def _processes(summary: Summary) -> Iterator[Claim]:
     def at(degree: int, approach: str, failures: int = 0, network: str = "EC2", masters: int = 0) -> Any:
         return like(degree=degree, approach=approach, failures=failures, network=network, masters=masters)
 
-    for degree, said in ((3, 5), (17, 10)):
+    for degree, percent in ((3, 5), (17, 10)):
         over = summary.value("execution_percent", at(degree, "passive")) - 100
         yield _claim(
             f"Figure 7: passive replication delays the execution at degree {degree}",
-            f"{said} %",
+            f"{percent} %",
             f"{over:.1f} %",
-            said / 2.5 <= over <= said * 1.5,
+            percent / 2.5 <= over <= percent * 1.5,
             over,
         )
     plain = summary.value("state_messages", at(3, "passive"))
@@ -173,13 +173,13 @@ def _processes(summary: Summary) -> Iterator[Claim]:
             line.r2 > 0.98,
             line.r2,
         )
-    for degree, said in ((3, 200), (9, 800), (17, 1600)):
+    for degree, percent in ((3, 200), (9, 800), (17, 1600)):
         cost = summary.value("compensation_percent", at(degree, "active"))
         yield _claim(
             f"Figure 7: active replication compensates without any failure at degree {degree}",
-            f"{said} %",
+            f"{percent} %",
             f"{cost:.0f} %",
-            abs(cost - said) < 0.01 * said,
+            abs(cost - percent) < 0.01 * percent,
             cost,
         )
     lone, replicated = (summary.value("execution_percent", at(d, a, 1)) for d, a in ((1, "none"), (3, "passive")))

@@ -111,12 +111,12 @@ class CompletelyAcked(Outgoing):
     def receipts(self) -> tuple[Receipt, ...]:
         if not self.leading:
             return ()
-        told: list[Receipt] = []
+        receipts: list[Receipt] = []
         for receipt in super().receipts():
             queue = self.queues[receipt.stream]
             last, count = min((receipt.last, receipt.count), (queue.mark, queue.mark_count))
-            told.append(msgspec.structs.replace(receipt, last=last, count=count))
-        return tuple(told)
+            receipts.append(msgspec.structs.replace(receipt, last=last, count=count))
+        return tuple(receipts)
 
 
 class ServesWhoAsks(CompletelyAcked):
@@ -295,12 +295,12 @@ class Factory:
         if world.broken:
             return [str(violation) for violation in world.broken]
         records = world.nodes["management/0"].storage.load()
-        found: list[str] = []
+        violations: list[str] = []
         for stream, expected in perfect(self.seed, self.run.steps, self.run.tiers).items():
             delivered = committed(records, stream)
             if delivered != expected:
-                found += [str(v) for v in check_strong_reliability(delivered, expected, complete=True)]
-        return found
+                violations += [str(v) for v in check_strong_reliability(delivered, expected, complete=True)]
+        return violations
 
     def row(self) -> dict[str, float]:
         """The measurements."""

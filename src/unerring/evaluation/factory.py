@@ -109,14 +109,14 @@ class _Rates(msgspec.Struct, array_like=True):
     recent: list[list[int]]
     """For each of the last steps, how many of each part were produced."""
     produced: list[int]
-    told: list[int]
+    reported: list[int]
     consumed: list[int]
     stored: list[int]
     needed: list[int]
 
 
 class Rates:
-    """Situation A and event F of one facility: told whenever they change, part by part."""
+    """Situation A and event F of one facility: emitted whenever they change, part by part."""
 
     def __init__(self, facility: int) -> None:
         self.rate, self.need = f"rate{facility}", f"need{facility}"
@@ -152,9 +152,9 @@ class Rates:
         first_rate, first_need = len(rates), len(needs)
         for part in range(PARTS):
             state.produced[part] += now[part] - (gone[part] if gone else 0)
-            if state.produced[part] != state.told[part]:
-                state.told[part] = state.produced[part]
-                rates.append(_event(self.rate, time, len(rates) - first_rate, RATE, part, state.told[part]))
+            if state.produced[part] != state.reported[part]:
+                state.reported[part] = state.produced[part]
+                rates.append(_event(self.rate, time, len(rates) - first_rate, RATE, part, state.reported[part]))
             need = 100 * (1 + state.consumed[part]) // (1 + state.stored[part])
             if need != state.needed[part]:
                 state.needed[part] = need
@@ -170,7 +170,7 @@ class Rates:
 class _Storage(msgspec.Struct, array_like=True):
     stock: list[int]
     rates: dict[int, list[int]]
-    """By the rank of the stream that told them."""
+    """By the rank of the stream that reported them."""
     need: list[int]
     price: int
     accepted: list[int]

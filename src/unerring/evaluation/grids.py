@@ -73,14 +73,14 @@ def encode(run: Run) -> str:
 
 def run_one(name: str, point: str, seed: int) -> Measured:
     """One run. Whatever goes wrong in it becomes an error with the command that shows it again."""
-    found = experiment(name)
-    run = found.decode(point)
+    evaluation = experiment(name)
+    run = evaluation.decode(point)
     started = time.perf_counter()
     row: Measurements = {}
     collecting = gc.isenabled()
     gc.disable()
     try:
-        played = found.played(run, seed)
+        played = evaluation.played(run, seed)
         played.play()
         error = "; ".join(played.verdict()[:3])
         if not error:

@@ -226,15 +226,15 @@ class Execution:
             return [str(violation) for violation in self.world.broken]
         if self.ended_us is None or not self._settled():
             return [f"not over after {self.world.now_us // SECOND_US} s"]
-        found: list[str] = []
+        violations: list[str] = []
         graph = self.process.graph
         model = Model(graph.vertices, graph.edges, self.process.initial({}), self.process.choose, self.process.fit)
         for instance, _ in self.clusters:
             state = self.ends[instance]
             acted = [Acted(t.vertex, t.iid, t.request, t.reply, t.write) for t in state.taken]
             journal = [line for _, line in self._journal() if line.iid.startswith(f"{instance}/")]
-            found += [str(v) for v in check_one_copy(instance, model, state.status, acted, journal, finished=True)]
-        return found
+            violations += [str(v) for v in check_one_copy(instance, model, state.status, acted, journal, finished=True)]
+        return violations
 
     def _journal(self) -> Any:
         return self.world.machine(SERVICE).journal

@@ -111,8 +111,8 @@ class Summary:
 
     def value(self, what: str, where: Callable[[Any], bool]) -> float:
         """One measurement at the one point that `where` takes; not a number if it was not measured."""
-        found = [self.mean(point, what).value for point, run in self.runs.items() if where(run)]
-        return found[0] if len(found) == 1 else math.nan
+        values = [self.mean(point, what).value for point, run in self.runs.items() if where(run)]
+        return values[0] if len(values) == 1 else math.nan
 
     def line(self, x: str, what: str, where: Callable[[Any], bool]) -> Line:
         series = self.series(x, what, where)

@@ -88,14 +88,14 @@ class Sweep:
 
     def run(self, points: Sequence[str], seeds: range) -> Iterator[Progress]:
         """Measure what is not there yet, seed by seed, so that a part of a sweep is a sweep of fewer seeds."""
-        there = {(measured.point, measured.seed): measured for measured in self.results()}
+        known = {(measured.point, measured.seed): measured for measured in self.results()}
         wanted = [(point, seed) for seed in seeds for point in points]
-        missing = [task for task in wanted if task not in there]
+        missing = [task for task in wanted if task not in known]
         costs = _Costs()
-        for measured in there.values():
+        for measured in known.values():
             costs.learn(measured)
         cores = max(1, self.spark.sparkContext.defaultParallelism)
-        done, failed = len(wanted) - len(missing), sum(bool(m.error) for m in there.values())
+        done, failed = len(wanted) - len(missing), sum(bool(m.error) for m in known.values())
         yield Progress(done, len(wanted), failed, costs.seconds(missing) / cores)
         size = 2 * cores
         while missing:
@@ -127,8 +127,8 @@ class Sweep:
 
     def results(self) -> list[Measured]:
         """Every run once, however often it was written."""
-        found = {(measured.point, measured.seed): measured for measured, _ in self._read()}
-        return [found[key] for key in sorted(found)]
+        latest = {(measured.point, measured.seed): measured for measured, _ in self._read()}
+        return [latest[key] for key in sorted(latest)]
 
     def _read(self) -> list[tuple[Measured, str]]:
         if not any(self.folder.glob("*.parquet")):

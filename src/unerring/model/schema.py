@@ -209,10 +209,10 @@ def schema_of(declared: object) -> StreamSchema:
     """The schema of a declared stream class, of one of its events, or the schema itself."""
     if isinstance(declared, StreamSchema):
         return declared
-    found = getattr(declared, "__stream__", None)
-    if not isinstance(found, StreamSchema):
+    schema = getattr(declared, "__stream__", None)
+    if not isinstance(schema, StreamSchema):
         raise SchemaError(f"{declared!r} is not a stream; declare its class with @stream(key=...)")
-    return found
+    return schema
 
 
 def event_of(record: object, time: datetime | int, ordinal: int = 0) -> Event:

@@ -88,8 +88,8 @@ class Acceptor:
         self.proposal = state
         self._context.keep("proposal", state)
 
-    def accept(self, view: int, state: State, mine: bool, ahead: bool = False) -> None:
-        self.accepted = Accepted(view, state, mine, ahead)
+    def accept(self, view: int, state: State, own: bool, ahead: bool = False) -> None:
+        self.accepted = Accepted(view, state, own, ahead)
         record, pages = self.pages.split(self.accepted)
         self._context.keep("accepted", record)
         for key, page in pages.items():
@@ -113,7 +113,7 @@ class Acceptor:
                     return  # something was lost on the way; the whole state will come
                 state = joined(known.state, state)
             self._roles.give_way()
-            self.accept(message.view, state, mine=False)
+            self.accept(message.view, state, own=False)
             if known is not None and known.view == message.view:
                 self.learn(known.view, known.state, now)  # in a view nobody goes on before that is decided
             self._roles.on_accepted(now)
@@ -159,5 +159,5 @@ class Acceptor:
         self.decided = (view, state)
         if (view, state.group) > self.rank:
             self._roles.give_way()
-            self.accept(view, state, mine=False)
+            self.accept(view, state, own=False)
         self._roles.on_learned(now)

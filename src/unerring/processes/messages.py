@@ -389,7 +389,7 @@ class Promise(msgspec.Struct, frozen=True, array_like=True):
 class Accepted(msgspec.Struct, frozen=True, array_like=True):
     view: int
     state: State
-    mine: bool
+    own: bool
     """This replica made it: it may go on replicating it after a restart."""
     ahead: bool = False
     """The state after it may have been sent before it was on disk: a restarted master must not make it anew."""

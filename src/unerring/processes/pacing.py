@@ -109,7 +109,7 @@ class Beats:
 
     def __init__(self, config: ProcessesConfig) -> None:
         self._config = config
-        self._told: dict[str, Lead] = {}
+        self._announced: dict[str, Lead] = {}
         """What was last said of each instance that has a place among the turns."""
         self._turns: deque[str] = deque()
         self._news: dict[str, None] = {}
@@ -117,7 +117,7 @@ class Beats:
     def note(self, replica: Leading) -> None:
         """Something may have happened to an instance."""
         lead = replica.lead()
-        if lead is not None and self._told.get(replica.instance) != lead:
+        if lead is not None and self._announced.get(replica.instance) != lead:
             self._news[replica.instance] = None
 
     @property
@@ -132,24 +132,24 @@ class Beats:
             self._name(instances, self._turns.popleft(), named)
         for instance in list(self._news)[: self._config.leads_max]:
             del self._news[instance]
-            if instance not in self._told:
+            if instance not in self._announced:
                 self._name(instances, instance, named)
             elif (lead := instances[instance].lead() if instance in instances else None) is not None:
-                self._told[instance] = named[instance] = lead
+                self._announced[instance] = named[instance] = lead
         leads: dict[Address, list[Lead]] = {peer: [] for peer in peers}
         for instance, lead in named.items():
             for member in instances[instance].others:
                 leads[member].append(lead)
-        return {peer: tuple(mine) for peer, mine in leads.items()}
+        return {peer: tuple(own) for peer, own in leads.items()}
 
     def _name(self, instances: Mapping[str, Leading], instance: str, named: dict[str, Lead]) -> None:
         """It has its turn, and its next one after all others; not, if it is not led here any more."""
         lead = instances[instance].lead() if instance in instances else None
         if lead is None:
-            self._told.pop(instance, None)
+            self._announced.pop(instance, None)
             return
         self._turns.append(instance)
-        self._told[instance] = named[instance] = lead
+        self._announced[instance] = named[instance] = lead
 
 
 class Transfers:

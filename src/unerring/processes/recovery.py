@@ -71,7 +71,7 @@ def sweep(graph: Graph, grouping: Grouping, state: State, decided_in: int) -> tu
 class Recovery:
     """Own executions that are being undone, what survivors cancel for others, and who is clean."""
 
-    __slots__ = ("_acceptor", "_clean", "_context", "_logs", "_master", "_swept", "_told_us", "sweep", "undos")
+    __slots__ = ("_acceptor", "_clean", "_context", "_logs", "_master", "_reported_us", "_swept", "sweep", "undos")
 
     def __init__(self, context: Context, acceptor: Acceptor, logs: Logs, master: Master) -> None:
         self._context = context
@@ -85,7 +85,7 @@ class Recovery:
         self._swept = 0
         self._clean: dict[Address, tuple[int, int]] = {}
         """The view and group up to which others said that they are clean."""
-        self._told_us = 0
+        self._reported_us = 0
         """When it was last told what undoing the process waits for."""
 
     # ---- own executions ----------------------------------------------------------------------------------------
@@ -186,8 +186,8 @@ class Recovery:
         """Whether the process itself may be undone; now and then it is told what that waits for."""
         if self.outside_undone():
             return True
-        if now - self._told_us > self._context.config.sweep_patience_us:
-            self._told_us = now
+        if now - self._reported_us > self._context.config.sweep_patience_us:
+            self._reported_us = now
             decided = self._acceptor.decided
             others = self._context.others if decided else ()
             missing = ", ".join(m for m in others if decided and self._clean.get(m, (-1, -1))[0] < decided[0])

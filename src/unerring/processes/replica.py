@@ -190,7 +190,7 @@ class Replica:
         if accepted is None or accepted.view != view or self.decided is not None:
             return False
         log = self.logs.kept.get((view, accepted.state.group + 1))
-        return (accepted.mine and not accepted.ahead) or (log is not None and not log.abandoned)
+        return (accepted.own and not accepted.ahead) or (log is not None and not log.abandoned)
 
     def start(self, now: int) -> None:
         """Replicating the state once more shows whether the view still stands."""

@@ -58,9 +58,9 @@ class Replication:
         before = accepted if accepted is not None and accepted.view == view else None
         follows = before is not None and extends(state, before.state)
         logged = (view, state.group) in self._logs.kept  # a restarted master would resume it from there
-        early = follows and before is not None and before.mine and before.ahead and not logged
+        early = follows and before is not None and before.own and before.ahead and not logged
         group = context.next_group(state) if context.others else None
-        self._acceptor.accept(view, state, mine=True, ahead=group is not None and bool(group.vertices))
+        self._acceptor.accept(view, state, own=True, ahead=group is not None and bool(group.vertices))
         self.state, self.acks = state, {} if early else {context.me: None}
         self._watch.follow("")
         self._resends, self._resend_us = 0, now + context.config.resend_us

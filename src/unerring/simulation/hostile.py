@@ -210,13 +210,13 @@ class Hostility:
             self.rain.refused += 1
             return []
         except (Exception, InvariantBreach) as error:
-            self._found(error, f"{kind} {node.name} from {sender!r}: {message!r}")
+            self._note_finding(error, f"{kind} {node.name} from {sender!r}: {message!r}")
             return []
         self.rain.taken += 1
         for effect in effects:
             if isinstance(effect, Stop) and not isinstance(effect.error, StaleEpoch) and sender != MEMBERSHIP:
-                told = f"{sender}: {message!r}"[:WITNESS_CHARS]
-                self.rain.findings.append(Finding("a stop", f"{kind}: {effect.why[:60]}", told))
+                witness = f"{sender}: {message!r}"[:WITNESS_CHARS]
+                self.rain.findings.append(Finding("a stop", f"{kind}: {effect.why[:60]}", witness))
         if not self._repeated and self._chance.random() < 0.005:
             self.world.at(self.world.now_us, lambda: self._restart(node))
         return effects
@@ -237,7 +237,7 @@ class Hostility:
             return sender
         return self._chance.choice(list(self.world.nodes) if dice < 0.9 else STRANGERS)
 
-    def _found(self, error: BaseException, message: str) -> None:
+    def _note_finding(self, error: BaseException, message: str) -> None:
         last = [frame for frame in traceback.extract_tb(error.__traceback__) if "unerring" in frame.filename][-1]
         where = f"{last.filename.rpartition('/unerring/')[2]}:{last.lineno} {last.name}"
         self.rain.findings.append(
@@ -254,7 +254,7 @@ class Hostility:
         try:
             self.world.start(node.name)
         except (Exception, InvariantBreach) as error:
-            self._found(error, f"{node.name} does not start from its records")
+            self._note_finding(error, f"{node.name} does not start from its records")
 
     def restart_all(self) -> None:
         for node in self.world.nodes.values():
@@ -302,8 +302,8 @@ class Hostility:
             world.run_until(world.now_us + 100 * MILLISECOND_US)
         if not world.broken and "probe" not in played.ends:
             nodes = [world.machine(name) for name in played.names]
-            told = [node.query("probe") if node is not None and node.knows("probe") else None for node in nodes]
-            self.rain.findings.append(Finding("a new instance does not end", "", repr(told)[:WITNESS_CHARS]))
+            answers = [node.query("probe") if node is not None and node.knows("probe") else None for node in nodes]
+            self.rain.findings.append(Finding("a new instance does not end", "", repr(answers)[:WITNESS_CHARS]))
 
     def check(self, played: Scenario) -> None:
         """The scenario's own checkers."""

@@ -166,8 +166,8 @@ class SimService:
     def _write_down(self, what: str, request: Request, value: Any) -> None:
         original = request.iid.removesuffix("~")
         action = original.partition("/")[2].partition("/")[0]
-        said = original.rpartition("@")[2].lstrip("b")
-        view = int(said) if "@" in original and said.isdecimal() else -1
+        suffix = original.rpartition("@")[2].lstrip("b")
+        view = int(suffix) if "@" in original and suffix.isdecimal() else -1
         line = Did(what, original, action, request.group, view, request.basis, request.payload, value)
         self.journal.append((self.clock(), line))
         self.kept.append((f"journal/{len(self.journal):06}", self.journal[-1]))

@@ -132,26 +132,26 @@ def names() -> list[str]:
 
 def find(name: str, broken_by: str = "") -> type[Scenario]:
     """By its registered name or as MODULE:CLASS; with the name of one of its mutants, that one."""
-    found = _find_class(name)
+    kind = _find_class(name)
     if not broken_by:
-        return found
-    if broken_by not in found.mutants:
-        known = ", ".join(repr(known) for known in found.mutants) or "none"
+        return kind
+    if broken_by not in kind.mutants:
+        known = ", ".join(repr(known) for known in kind.mutants) or "none"
         raise CallerError(f"scenario {name} has no mutant {broken_by!r}; it has {known}")
-    return found.mutants[broken_by].scenario
+    return kind.mutants[broken_by].scenario
 
 
 def _find_class(name: str) -> type[Scenario]:
     module, _, attribute = name.partition(":")
     if attribute:
         try:
-            found = getattr(importlib.import_module(module), attribute)
+            kind = getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError) as error:
             raise CallerError(f"no scenario at {name}: {error}; write MODULE:CLASS of something importable") from None
-        if not (isinstance(found, type) and issubclass(found, Scenario)):
+        if not (isinstance(kind, type) and issubclass(kind, Scenario)):
             raise CallerError(f"{name} is not a scenario; it must derive from unerring.simulation.Scenario")
-        found.name = name
-        return found
+        kind.name = name
+        return kind
     if name not in _REGISTERED and name not in names():
         raise CallerError(f"there is no scenario {name!r}; choose one of {', '.join(names()) or 'none yet'}")
     return _REGISTERED[name]

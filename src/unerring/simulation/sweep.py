@@ -82,8 +82,8 @@ def sweep(name: str, seeds: range, broken_by: str = "", cores: int = 0) -> Itera
 
 def catch_mutants(name: str, first: int = 0, cores: int = 0) -> Iterator[Catch]:
     """Run each mutant of a scenario until it is caught or its seeds are used up."""
-    found = find(name)
-    tasks = [(name, mutant.name, mutant.seeds_max, first) for mutant in found.mutants.values()]
+    kind = find(name)
+    tasks = [(name, mutant.name, mutant.seeds_max, first) for mutant in kind.mutants.values()]
     yield from _everywhere(catch, tasks, cores or len(os.sched_getaffinity(0)))
 
 

@@ -85,10 +85,10 @@ class Names:
         exact = [column for column in self.columns if column.name == name]
         fitting = exact or [column for column in self.columns if column.name.lower() == name.lower()]
         if not fitting:
-            there = ", ".join(column.name for column in self.columns)
+            known = ", ".join(column.name for column in self.columns)
             if variable_name(identifier) in (*self.variables, *self.unions):
                 raise self.source.wrong(identifier, f"{name!r} is a variable, not a column; write {name}.column")
-            raise self.source.wrong(identifier, f"there is no column {name!r}; the input has {there}")
+            raise self.source.wrong(identifier, f"there is no column {name!r}; the input has {known}")
         if fitting[0].ambiguous:
             raise self.source.wrong(identifier, f"{name!r} is ambiguous: the input has several; rename one with AS")
         if len(fitting) > 1:
@@ -116,9 +116,9 @@ class Names:
             return (name,)
         if name in self.unions:
             return self.unions[name]
-        there = ", ".join((*self.variables, *self.unions))
+        known = ", ".join((*self.variables, *self.unions))
         if identifier.name.lower() == self.table.lower():
             raise self.source.wrong(
-                identifier, f"within MATCH_RECOGNIZE a column is qualified by a variable ({there}), not by its table"
+                identifier, f"within MATCH_RECOGNIZE a column is qualified by a variable ({known}), not by its table"
             )
-        raise self.source.wrong(identifier, f"{identifier.name!r} is not a variable of the pattern; use one of {there}")
+        raise self.source.wrong(identifier, f"{identifier.name!r} is not a variable of the pattern; use one of {known}")

@@ -211,9 +211,9 @@ class _Compiler:
         if _MODES[self._node.args.get("rows") or ""] is not OutputMode.ONE_ROW:
             shown = list(dict.fromkeys((*partition, *(column for column, _ in order))))
             rest = [column for column in self._names.columns if column not in shown]
-        there = {column.name.lower() for column in (*shown, *rest)}
+        taken = {column.name.lower() for column in (*shown, *rest)}
         for name, node in zip(measure_names, self._list("measures"), strict=True):
-            if name.lower() in there:
+            if name.lower() in taken:
                 raise self._source.wrong(
                     node.args["alias"],
                     f"measure {name!r} has the name of an input column that is output too; rename it",
@@ -256,9 +256,9 @@ class _Compiler:
             members = tuple(variable_name(member) for member in node.expressions)
             for member, identifier in zip(members, node.expressions, strict=True):
                 if member not in self._variables:
-                    there = ", ".join(self._variables)
+                    known = ", ".join(self._variables)
                     raise self._source.wrong(
-                        identifier, f"SUBSET {name} names {member}, which is not in the pattern; there are {there}"
+                        identifier, f"SUBSET {name} names {member}, which is not in the pattern; there are {known}"
                     )
             unions[name] = tuple(dict.fromkeys(members))
         return unions
@@ -273,9 +273,9 @@ class _Compiler:
             if name in self._names.unions:
                 raise self._source.wrong(identifier, f"{name} is a SUBSET; define its members")
             if name not in self._variables:
-                there = ", ".join(self._variables)
+                known = ", ".join(self._variables)
                 raise self._source.wrong(
-                    identifier, f"DEFINE names {name}, which is not in the pattern; there are {there}"
+                    identifier, f"DEFINE names {name}, which is not in the pattern; there are {known}"
                 )
             conditions[name] = self._lowering.condition(node.this, name)
         return tuple(Variable(name, conditions.get(name)) for name in self._variables)

@@ -102,8 +102,8 @@ def _source(table: exp.Table, sources: tuple[object, ...], text: Source) -> obje
     for source in sources:
         if schema_for(source).name.lower() == table.name.lower():
             return source
-    there = ", ".join(schema_for(source).name for source in sources) or "none"
-    raise text.wrong(table, f"there is no stream {table.name!r}; the rule has {there}")
+    known = ", ".join(schema_for(source).name for source in sources) or "none"
+    raise text.wrong(table, f"there is no stream {table.name!r}; the rule has {known}")
 
 
 def _columns(schema: StreamSchema) -> tuple[TableColumn, ...]:

@@ -191,16 +191,16 @@ class Kernel:
         else:
             shares = []
             for number, stream in enumerate(streams):
-                mine = np.flatnonzero(batch.source == number)
-                shares.append((mine, _taken(batch, names[stream], mine), names[stream]))
+                rows = np.flatnonzero(batch.source == number)
+                shares.append((rows, _taken(batch, names[stream], rows), names[stream]))
         if not all(self._index.fits(share, columns) for _, share, columns in shares):
             # A key too large to be its own number: give all that have state new ones, from a table.
             self._renumber(direct=False)
         if len(shares) == 1:
             return self._index.numbers(batch, shares[0][2])
         key = np.zeros(len(batch), np.int64)
-        for mine, share, columns in shares:
-            key[mine] = self._index.numbers(share, columns)
+        for rows, share, columns in shares:
+            key[rows] = self._index.numbers(share, columns)
         return key
 
     def _outputs(self, matches: Matches, batch: Columns) -> OutputColumns:

@@ -17,7 +17,7 @@ Place = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Content:
     """A window's content, seen at a position."""
 
     place: Place
@@ -34,22 +34,24 @@ def deadline(time: int) -> Place:
 
 
 def window_outputs(plan: WindowPlan, key: Key, rows: Sequence[Row], through: int) -> list[Output]:
-    looks = sorted((look for look in _looks(plan, rows) if look.place[0] <= through), key=lambda look: look.place)
+    contents = sorted(
+        (content for content in _contents(plan, rows) if content.place[0] <= through), key=lambda content: content.place
+    )
     outputs: list[Output] = []
     names = watched(plan)
     last: dict[str, object] = {}
-    for look in [Look((0, 0, 0), (), (0, 0)), *looks]:
-        scope = WindowScope(look.rows, key, look.bounds)
+    for content in [Content((0, 0, 0), (), (0, 0)), *contents]:
+        scope = WindowScope(content.rows, key, content.bounds)
         payload = {measure.name: prepared(measure.expr)(scope) for measure in plan.measures}
         first = not last and plan.emit is Emit.CHANGE
         differs = changed(names, last, payload) if not first else False
         if plan.emit is Emit.CHANGE:
             last = payload
-        elif look.bounds == (0, 0):
+        elif content.bounds == (0, 0):
             continue
         if (plan.emit is Emit.EVERY or differs) and (plan.having is None or prepared(plan.having)(scope) is True):
-            index = sum(output.time == look.place[0] and output.rank == look.place[1] for output in outputs)
-            outputs.append(Output(plan.name, *look.place, key, index, payload))
+            index = sum(output.time == content.place[0] and output.rank == content.place[1] for output in outputs)
+            outputs.append(Output(plan.name, *content.place, key, index, payload))
     return outputs
 
 
@@ -57,15 +59,15 @@ def window_of(
     plan: WindowPlan, key: Key, rows: Sequence[Row], time: int, payload: dict[str, object]
 ) -> tuple[Event, ...] | None:
     """The content of the window that gave this payload at this time; None if none of these rows' windows did."""
-    for look in _looks(plan, rows):
-        if look.place[0] == time:
-            scope = WindowScope(look.rows, key, look.bounds)
+    for content in _contents(plan, rows):
+        if content.place[0] == time:
+            scope = WindowScope(content.rows, key, content.bounds)
             if {measure.name: prepared(measure.expr)(scope) for measure in plan.measures} == payload:
-                return look.rows
+                return content.rows
     return None
 
 
-def _looks(plan: WindowPlan, rows: Sequence[Row]) -> Iterator[Look]:
+def _contents(plan: WindowPlan, rows: Sequence[Row]) -> Iterator[Content]:
     match plan.window:
         case Tumbling(size, offset):
             yield from _aligned(plan, rows, size, size, offset)
@@ -77,12 +79,12 @@ def _looks(plan: WindowPlan, rows: Sequence[Row]) -> Iterator[Look]:
             for n in range(size, len(rows) + 1, slide):
                 events = tuple(row.event for row in rows[n - size : n])
                 bounds = events[0].stamp.time, events[-1].stamp.time + 1
-                yield Look(place_of(rows[n - 1]), events, bounds)
+                yield Content(place_of(rows[n - 1]), events, bounds)
         case Trailing(size):
             yield from _trailing(rows, size)
 
 
-def _aligned(plan: WindowPlan, rows: Sequence[Row], size: int, slide: int, offset: int) -> Iterator[Look]:
+def _aligned(plan: WindowPlan, rows: Sequence[Row], size: int, slide: int, offset: int) -> Iterator[Content]:
     numbers: dict[int, None] = {}
     for row in rows:
         time = row.event.stamp.time - offset
@@ -93,27 +95,27 @@ def _aligned(plan: WindowPlan, rows: Sequence[Row], size: int, slide: int, offse
     for number in numbers:
         start = number * slide + offset
         events = tuple(row.event for row in rows if start <= row.event.stamp.time < start + size)
-        yield Look(deadline(start + size - 1), events, (start, start + size))
+        yield Content(deadline(start + size - 1), events, (start, start + size))
 
 
-def _sessions(rows: Sequence[Row], gap: int) -> Iterator[Look]:
+def _sessions(rows: Sequence[Row], gap: int) -> Iterator[Content]:
     events = [row.event for row in rows]
     first = 0
     for n, event in enumerate(events):
         closes = event.stamp.time + gap
         if n + 1 == len(events) or events[n + 1].stamp.time > closes:
-            yield Look(deadline(closes), tuple(events[first : n + 1]), (events[first].stamp.time, closes))
+            yield Content(deadline(closes), tuple(events[first : n + 1]), (events[first].stamp.time, closes))
             first = n + 1
 
 
-def _trailing(rows: Sequence[Row], size: int) -> Iterator[Look]:
+def _trailing(rows: Sequence[Row], size: int) -> Iterator[Content]:
     for n, row in enumerate(rows):
         now = row.event.stamp.time
         seen = tuple(r.event for r in rows[: n + 1] if r.event.stamp.time > now - size)
-        yield Look(place_of(row), seen, (now - size + 1, now + 1))
+        yield Content(place_of(row), seen, (now - size + 1, now + 1))
     for now in dict.fromkeys(row.event.stamp.time + size for row in rows):
         seen = tuple(r.event for r in rows if now - size < r.event.stamp.time <= now)
-        yield Look(deadline(now), seen, (now - size + 1, now + 1))
+        yield Content(deadline(now), seen, (now - size + 1, now + 1))
 
 
 def join_outputs(plan: JoinPlan, key: Key, rows: Sequence[tuple[Row, tuple[str, ...]]], through: int) -> list[Output]:

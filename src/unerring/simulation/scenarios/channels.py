@@ -63,7 +63,7 @@ class Listener:
         self.wrong_watermarks: list[str] = []
         self.through: dict[tuple[int, int], int] = {}
         """What this incarnation was told of each epoch: nothing at or before this time is to follow."""
-        self.told: list[Delivered | Declared] = []
+        self.records: list[Delivered | Declared] = []
         self.positions: dict[int, Position] = {}
         self.cuts: dict[tuple[int, int], int] = {}
         self.waiting: deque[Frames | Loss] = deque()
@@ -87,10 +87,10 @@ class Listener:
                 self._check_cut(what, what.information)
             if what.count == 0:
                 return
-            self.told.append(Declared(what.producer, what.epoch, what.first, what.last))
+            self.records.append(Declared(what.producer, what.epoch, what.first, what.last))
         else:
             for sequence, payload in enumerate(what.payloads, what.first):
-                self.told.append(Delivered(what.producer, what.epoch, sequence, payload))
+                self.records.append(Delivered(what.producer, what.epoch, sequence, payload))
 
     def _check_cut(self, loss: Loss, information: bytes) -> None:
         """The information says itself up to where it stands for the events."""
@@ -366,22 +366,22 @@ class Channels(Scenario):
         return self._check(world, finished=True)
 
     def _check(self, world: World, finished: bool) -> list[Violation]:
-        found: list[Violation] = []
+        violations: list[Violation] = []
         for listener in self.listeners.values():
             machine = world.machine(listener.name)
             claims = [] if machine is None else self._claims(listener, machine)
             if finished and machine is not None:
                 claims.extend(self._unmet_claims(world, listener, machine, claims))
-            found.extend(check_channel(listener.name, self.published, listener.told, claims, finished=finished))
-            found.extend(self._check_ends(listener))
-        return found
+            violations.extend(check_channel(listener.name, self.published, listener.records, claims, finished=finished))
+            violations.extend(self._check_ends(listener))
+        return violations
 
     def _check_ends(self, listener: Listener) -> Iterable[Violation]:
         if listener.wrong_cuts:
             yield Violation("initial information stands for exactly what it says", tuple(listener.wrong_cuts[:10]))
         if listener.wrong_watermarks:
             yield Violation("no event comes at or before a watermark", tuple(listener.wrong_watermarks[:10]))
-        open_ends = [item for item in listener.told if isinstance(item, Declared) and item.last is None]
+        open_ends = [item for item in listener.records if isinstance(item, Declared) and item.last is None]
         if self.producer_config.durable and open_ends:
             yield Violation("a durable producer's epoch has no unknown end", tuple(map(str, open_ends[:10])))
 
@@ -420,11 +420,11 @@ _REACHED = {
 
 
 def _counted(listener: Listener, incarnation: tuple[int, int]) -> tuple[int, int]:
-    mine = [item for item in listener.told if (item.producer, item.epoch) == incarnation]
-    delivered = len({item.sequence for item in mine if isinstance(item, Delivered)})
+    records = [item for item in listener.records if (item.producer, item.epoch) == incarnation]
+    delivered = len({item.sequence for item in records if isinstance(item, Delivered)})
     lost = {
         n
-        for item in mine
+        for item in records
         if isinstance(item, Declared) and item.last is not None
         for n in range(item.first, item.last + 1)
     }

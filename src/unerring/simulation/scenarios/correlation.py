@@ -337,14 +337,14 @@ class Correlating(Scenario):
     def _healthy_ones(self, world: World, node: str) -> list[str]:
         """Whom the system counts on: running, caught up with their own incarnation, not about to be evicted."""
         membership: Any = world.nodes[MEMBERSHIP].machine
-        found = []
+        names = []
         for name in self._replicas(world, node):
             machine: Any = world.nodes[name].machine
             if membership is None or machine is None or world.nodes[name].state >= State.STOPPING:
                 continue
             if membership.record.caught_up(name, machine.incarnation) and name not in membership.rounds:
-                found.append(name)
-        return found
+                names.append(name)
+        return names
 
     def _healthy(self, world: World, node: str) -> int:
         return len(self._healthy_ones(world, node))
@@ -418,13 +418,13 @@ class Correlating(Scenario):
 
     def _behind(self, world: World) -> list[str]:
         """Who has not come to the end of all its inputs: a replica that is stuck is one that cannot take over."""
-        found = []
+        names = []
         for name, node in world.nodes.items():
             machine: Any = node.machine
             intake = getattr(machine, "intake", None)
             if intake is not None and any(i.watermark < TIME_MAX for i in intake.streams.values()):
-                found.append(name)
-        return found
+                names.append(name)
+        return names
 
     def _streams(self, world: World) -> tuple[dict[str, list[Event]], dict[str, list[Event]]]:
         """What was delivered, and what a perfect run of the events that were published delivers."""
@@ -467,17 +467,17 @@ class Correlating(Scenario):
             ins = getattr(machine, "intake", None)
             outs = getattr(machine, "outgoing", None)
             phase = getattr(machine, "phase", None)
-            told = f"{name}: {'' if phase is None else phase.name}"
+            line = f"{name}: {'' if phase is None else phase.name}"
             if ins is not None:
-                told += " in " + ", ".join(
+                line += " in " + ", ".join(
                     f"{s} {tuple(i.last)} number {i.count} credit {ins.credit(s)} watermark {i.watermark}"
                     for s, i in ins.streams.items()
                 )
             if outs is not None:
-                told += f" {'leads' if outs.leading else ''} out " + ", ".join(
+                line += f" {'leads' if outs.leading else ''} out " + ", ".join(
                     f"{s} {q.mark_count}-{q.count} {q.watermark}" for s, q in outs.queues.items()
                 )
-            yield told
+            yield line
 
 
 @scenario("correlation-durable")

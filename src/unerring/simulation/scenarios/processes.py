@@ -188,10 +188,10 @@ class Processes(Scenario):
                 if self.asked.get((name, instance)) == state.views:
                     continue
                 self.asked[name, instance] = state.views
-                told = (state.views, process.answer("sum_of", state.variables))
-                known = self.answers.setdefault(instance, {}).setdefault(state.group, told)
-                if known != told:
-                    self.misled.append(Violation(ANSWERED, (f"{instance}: {known} and {told} of one group",)))
+                answer = (state.views, process.answer("sum_of", state.variables))
+                known = self.answers.setdefault(instance, {}).setdefault(state.group, answer)
+                if known != answer:
+                    self.misled.append(Violation(ANSWERED, (f"{instance}: {known} and {answer} of one group",)))
 
     def _check_answers(self, instance: str, state: State) -> Iterable[Violation]:
         """What was answered lies on the way to the furthest decided state."""
@@ -309,24 +309,24 @@ class Processes(Scenario):
 
     def _all(self, world: World) -> list[str]:
         """All instances that anybody knows, children and scheduled ones too."""
-        found = dict.fromkeys([*self.instances, *self._due(), *self.ends])
+        instances = dict.fromkeys([*self.instances, *self._due(), *self.ends])
         for name in self.names:
             node = world.machine(name)
             if node is not None:
-                found.update(
+                instances.update(
                     dict.fromkeys([*node.finished, *(i for i, r in node.instances.items() if r.acceptor.accepted)])
                 )
-        return list(found)
+        return list(instances)
 
     def _due(self) -> list[str]:
-        found = []
+        instances = []
         for process in self.deployed.values():
             for schedule in process.schedules.values():
                 due_us = schedule.due_after(0)
                 while due_us is not None:
-                    found.append(schedule.start(due_us).instance)
+                    instances.append(schedule.start(due_us).instance)
                     due_us = schedule.due_after(due_us)
-        return found
+        return instances
 
     def settled(self, world: World) -> bool:
         nodes = [world.machine(name) for name in self.names]
