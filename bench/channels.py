@@ -90,7 +90,7 @@ def _over(quick: bool, scheme: str) -> Iterator[dict[str, Any]]:
 def _service(scheme: str) -> Iterator[str]:
     """A URL of this scheme, with its server running if it has one: the tests' own way to start them."""
     sys.path.insert(0, str(ROOT))
-    from tests.conformance import servers
+    from tests.runtime.conformance import servers
 
     if scheme not in (*servers.PROGRAMS, "udp", "multicast", "zmq"):
         raise CallerError(f"no service {scheme!r}; there are tcp, udp, multicast, zmq, {', '.join(servers.PROGRAMS)}")

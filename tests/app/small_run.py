@@ -27,7 +27,7 @@ from unerring.runtime.process_cluster import PLACES, Places
 from unerring.runtime.storage import SqliteStorage, StorageConfig
 from unerring.runtime.timeline import What
 
-APP = "tests.correlation.tree_app:app"
+APP = "tests.app.tree_app:app"
 
 
 def make(data: Path) -> None:

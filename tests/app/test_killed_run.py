@@ -19,7 +19,7 @@ from unerring.runtime.os_processes import Process, end_all, find, marked
 ROOT = Path(__file__).parent.parent.parent
 APP = """
 import msgspec
-from tests.correlation.tree_app import Rate, Reading
+from tests.app.tree_app import Rate, Reading
 from unerring import App, Process, Service
 
 class Order(msgspec.Struct):

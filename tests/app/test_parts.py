@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.correlation.live_tree import readings
-from tests.correlation.tree_app import Reading
+from tests.app.live_tree import readings
+from tests.app.tree_app import Reading
 from unerring import App
 from unerring.app.live import make_cluster
 from unerring.app.metrics import Metrics
@@ -201,7 +201,7 @@ def test_a_live_run_whose_log_is_damaged_ends_with_the_files_name(tmp_path: Path
             writer.seal()
     gone = sorted((tmp_path / "log" / "Reading" / "segments").glob("*.parquet"))[1]
     gone.unlink()
-    run = [sys.executable, "-m", "unerring", "run", "tests.correlation.tree_app:app", "--engine", "live", "--f", "0"]
+    run = [sys.executable, "-m", "unerring", "run", "tests.app.tree_app:app", "--engine", "live", "--f", "0"]
     ended = subprocess.run(
         [*run, "--data", str(tmp_path)], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT
     )
@@ -214,7 +214,7 @@ def test_a_live_run_whose_log_is_damaged_ends_with_the_files_name(tmp_path: Path
 def test_processes_that_keep_ending_end_the_run_with_their_last_words(tmp_path: Path) -> None:
     """A live node all of whose processes do, and a majority of process nodes."""
     twice = RestartsConfig(pause_s_min=0.0, pause_s_max=0.0, tries_max=2)
-    cluster = make_cluster("tests.correlation.tree_app:app", 0, tmp_path)
+    cluster = make_cluster("tests.app.tree_app:app", 0, tmp_path)
     ending = [sys.executable, "-c", "raise SystemExit('the compiler is gone')"]
     living = [sys.executable, "-c", "import sys, signal; signal.pause()"]
     said: list[str] = []

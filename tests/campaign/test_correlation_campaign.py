@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.correlation.live_hosts import LiveHosts
-from tests.correlation.live_tree import LiveTree
+from tests.app.live_hosts import LiveHosts
+from tests.app.live_tree import LiveTree
 from tests.correlation.network import network
 
 SPEC = resources.files("unerring.correlation") / "spec"
@@ -53,7 +53,7 @@ def test_the_model_fails_without(rule: str, java: Path, tmp_path: Path) -> None:
 
 def audit(data: Path) -> None:
     """The verdict of `unerring audit`, which recomputes everything on Spark."""
-    command = [sys.executable, "-m", "unerring", "audit", str(data), "--app", "tests.correlation.tree_app:app"]
+    command = [sys.executable, "-m", "unerring", "audit", str(data), "--app", "tests.app.tree_app:app"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_demo import played
+from tests.app.test_demo import played
 from unerring.app.demo import mutants
 from unerring.app.demo.factory import Shape, examples
 from unerring.app.demo.verdict import judge

@@ -9,7 +9,7 @@ import pytest
 
 from tests.correlation.network import network
 from tests.processes.cluster import Cluster
-from tests.processes.test_kill import torment
+from tests.runtime.test_kill import torment
 from unerring.simulation import find, run
 
 

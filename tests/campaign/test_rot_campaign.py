@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.app.live_tree import readings
 from tests.app.small_run import APP, files, flips, make
-from tests.correlation.live_tree import readings
-from tests.correlation.tree_app import Reading
+from tests.app.tree_app import Reading
 from tests.log.worlds import READING, table
 from unerring.app.verifying import verify
 from unerring.log import EventLog, LogWriter, MemoryStore

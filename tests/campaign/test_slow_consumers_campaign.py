@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance import servers
+from tests.runtime.conformance import servers
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "lossy_service.py"
 

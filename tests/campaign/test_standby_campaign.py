@@ -83,10 +83,10 @@ def test_the_sealed_bytes_are_those_of_an_undisturbed_run(java: Path, tmp_path: 
 @pytest.mark.timeout(7200)
 def test_a_mixed_tree_is_perfect_though_drivers_and_replicas_die(java: Path, tmp_path: Path) -> None:
     """Rate and Peaks on Spark, Steps live between them; somebody of each node is killed before every piece."""
-    live_tree = importlib.import_module("tests.correlation.live_tree")
+    live_tree = importlib.import_module("tests.app.live_tree")
     pieces = 8
     events = live_tree.readings(100 * pieces)
-    run = runs.StandbyRun(tmp_path, "tests.correlation.tree_app:app", events, ("Rate", "Peaks"), rows=1000)
+    run = runs.StandbyRun(tmp_path, "tests.app.tree_app:app", events, ("Rate", "Peaks"), rows=1000)
     draw = random.Random(3)
 
     async def play() -> None:
@@ -108,9 +108,9 @@ def test_a_mixed_tree_is_perfect_though_drivers_and_replicas_die(java: Path, tmp
 def test_a_mixed_run_that_was_stopped_as_a_whole_goes_on(java: Path, tmp_path: Path) -> None:
     """Drivers go on from their checkpoints; live replicas, which were in memory, begin again with the log."""
     live = importlib.import_module("unerring.app.live")
-    live_tree = importlib.import_module("tests.correlation.live_tree")
+    live_tree = importlib.import_module("tests.app.live_tree")
     events = live_tree.readings(300)
-    run = runs.StandbyRun(tmp_path, "tests.correlation.tree_app:app", events, ("Rate", "Peaks"), rows=1000)
+    run = runs.StandbyRun(tmp_path, "tests.app.tree_app:app", events, ("Rate", "Peaks"), rows=1000)
 
     async def play(first: int, end: bool) -> None:
         await run.until(run.both_stand, PATIENCE_S)

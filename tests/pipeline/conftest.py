@@ -1,4 +1,4 @@
-"""Everything here partitions one Spark session, so it runs in one worker."""
+"""Everything here shares one Spark session, so it runs in one worker."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@ of which one may run on Spark and the other live."""
 
 from __future__ import annotations
 
-from tests.correlation.tree_app import Rate, Reading, Steps
+from tests.app.tree_app import Rate, Reading, Steps
 from unerring.app import App
 from unerring.rules.workloads import W1, W2, W3, Typed
 

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from tests.correlation.live_tree import LiveRun, read_status
+from tests.app.live_tree import LiveRun, read_status
 from unerring.app import live, standby
 from unerring.app.options import SparkOptions
 from unerring.model import Event

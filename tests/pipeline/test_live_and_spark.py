@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.correlation.live_tree import LiveRun, LiveTree, readings
+from tests.app.live_tree import LiveRun, LiveTree, readings
 from unerring.app.auditing import Audit
 from unerring.app.live_needs import needed_after
 from unerring.log import EventLog
@@ -45,7 +45,7 @@ def test_both_engines_seal_the_same_situations_and_the_audit_is_content(spark: S
 
 @pytest.mark.timeout(600)
 def test_a_log_that_durable_replicas_read_is_cut_and_they_go_on(spark: SparkSession, tmp_path: Path) -> None:
-    run = LiveRun(tmp_path, "tests.correlation.tree_app:app", readings(240), durable=True)
+    run = LiveRun(tmp_path, "tests.app.tree_app:app", readings(240), durable=True)
     asyncio.run(_play(run, 0, 160))
     needed = needed_after(tmp_path)
     assert needed["Reading"] > run.events[80].stamp.time, "the source has let go of what its receivers have"

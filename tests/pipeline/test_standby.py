@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.correlation import tree_app
-from tests.correlation.live_tree import read_status, readings
+from tests.app import tree_app
+from tests.app.live_tree import read_status, readings
 from unerring.app import live, standby
 from unerring.app.following import PIECE_EVENTS, Following, to_replica
 from unerring.app.live import topology_of
@@ -162,7 +162,7 @@ def test_drivers_without_room_are_refused_before_they_start() -> None:
     ],
 )
 def test_what_several_drivers_cannot_do_is_a_sentence(tmp_path: Path, options: list[str], said: str) -> None:
-    command = [sys.executable, "-m", "unerring", "run", "tests.correlation.tree_app:app", "--data", str(tmp_path)]
+    command = [sys.executable, "-m", "unerring", "run", "tests.app.tree_app:app", "--data", str(tmp_path)]
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert said in " ".join(done.stderr.split())
@@ -170,11 +170,11 @@ def test_what_several_drivers_cannot_do_is_a_sentence(tmp_path: Path, options: l
 
 
 def test_a_driver_whose_rules_have_changed_stays_out_and_says_why(tmp_path: Path) -> None:
-    cluster = live.make_cluster("tests.correlation.tree_app:app", 1, tmp_path, on_spark=("Rate", "Steps", "Peaks"))
-    msgspec.structs.replace(cluster, app="tests.correlation.sum_app:app").write(tmp_path / "live")
+    cluster = live.make_cluster("tests.app.tree_app:app", 1, tmp_path, on_spark=("Rate", "Steps", "Peaks"))
+    msgspec.structs.replace(cluster, app="tests.app.sum_app:app").write(tmp_path / "live")
     driver = subprocess.Popen(standby.command(tmp_path, "spark/0", SparkOptions()), stderr=subprocess.PIPE, text=True)
     try:
-        wanted = "tests.correlation.sum_app:app has other rules now than this run was begun with"
+        wanted = "tests.app.sum_app:app has other rules now than this run was begun with"
         until(lambda: wanted in read_status(tmp_path, "spark/0").get("refused", ""))
         status = [sys.executable, "-m", "unerring", "status", "--data", str(tmp_path)]
         told = subprocess.run(status, capture_output=True, text=True, check=True).stdout

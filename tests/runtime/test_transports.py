@@ -14,7 +14,7 @@ import socket
 
 import pytest
 
-from tests.conformance.servers import PROGRAMS, free_port, running
+from tests.runtime.conformance.servers import PROGRAMS, free_port, running
 from unerring.model import ConfigError, FrameError
 from unerring.runtime.reports import Reports
 from unerring.runtime.transports import Faults, TransportConfig, lossy_inlet, lossy_outlet, open_inlet, open_outlet

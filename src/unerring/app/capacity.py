@@ -15,7 +15,7 @@ import msgspec
 
 from unerring.model import CallerError
 
-# Counted: tests/test_capacity.py holds them.
+# Counted: tests/app/test_capacity.py holds them.
 
 PAYLOAD_BYTES: Final = 26
 """The payload of W1's events (a small integer, a letter, a float) as msgpack; the bytes below were counted with it."""

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from tests.pages import blocks_of
-from tests.processes.test_http_answers import Shop, order, serving
+from tests.runtime.test_http_answers import Shop, order, serving
 from unerring import Embedded, HttpService
 from unerring.app.status import RunStatus
 from unerring.app.status.prometheus import prometheus

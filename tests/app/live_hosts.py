@@ -13,15 +13,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.correlation.live_tree import complete, feed, read_status, readings, violations
+from tests.app.live_tree import complete, feed, read_status, readings, violations
+from tests.app.tree_app import Reading, app
 from tests.correlation.network import Network
-from tests.correlation.tree_app import Reading, app
 from unerring.log import EventLog, LogWriter
 from unerring.model import schema_of
 from unerring.runtime.certificates import make_certificates
 from unerring.runtime.live import cluster as clusters
 
-ADDRESS = "tests.correlation.tree_app:app"
+ADDRESS = "tests.app.tree_app:app"
 STREAMS = [schema.name for schema in app.outputs]
 PATIENCE_S = 120.0
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.correlation.tree_app import Reading
+from tests.app.tree_app import Reading
 from unerring import event_of
 from unerring.app import live, load
 from unerring.app.sink import live_situations
@@ -88,7 +88,7 @@ class LiveTree(LiveRun):
     """The three-level tree with f = 1, whose replicas are killed and stopped while it works."""
 
     def __init__(self, data: Path, events: int, seed: int = 0) -> None:
-        super().__init__(data, "tests.correlation.tree_app:app", readings(events))
+        super().__init__(data, "tests.app.tree_app:app", readings(events))
         self.draw = random.Random(seed)
         self.kills = 0
         self.stops = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tests.correlation.tree_app import Reading
+from tests.app.tree_app import Reading
 from unerring import Operator, rule, stream
 from unerring.app import App
 from unerring.model import Event

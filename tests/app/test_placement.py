@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.correlation.tree_app import Peaks, Rate, Reading, Steps
+from tests.app.tree_app import Peaks, Rate, Reading, Steps
 from unerring import App, event_of, fn, rule, run_on, trailing
 from unerring.app.live import topology_of
 from unerring.correlation import Role

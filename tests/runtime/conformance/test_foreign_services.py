@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.channel import Reading, collect
-from tests.conformance.servers import PROGRAMS, Broker, free_port, running
+from tests.runtime.conformance.channel import Reading, collect
+from tests.runtime.conformance.servers import PROGRAMS, Broker, free_port, running
 from unerring import AsyncPublisher, AsyncSubscriber
 from unerring.channels import ConsumerConfig, ProducerConfig, Start
 from unerring.model import ConfigError, HandshakeError, NetworkError
@@ -207,7 +207,7 @@ def test_an_envelope_names_its_sender() -> None:
 
 
 def test_the_example_loses_without_a_channel_and_not_with_one(broker: tuple[str, Broker]) -> None:
-    path = Path(__file__).parent.parent.parent / "examples" / "lossy_service.py"
+    path = Path(__file__).parents[3] / "examples" / "lossy_service.py"
     ran = subprocess.run([sys.executable, str(path), broker[0]], capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
     assert "with a channel: 300 of 300" in ran.stdout

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.channel import Reading, collect
-from tests.conformance.servers import Broker, omnievents, running
+from tests.runtime.conformance.channel import Reading, collect
+from tests.runtime.conformance.servers import Broker, omnievents, running
 from unerring import AsyncPublisher, AsyncSubscriber
 from unerring.channels import ConsumerConfig, ProducerConfig, Start
 from unerring.model import ConfigError, HandshakeError, NetworkError
@@ -27,7 +27,7 @@ from unerring.runtime.transports.corba_chain import CorbaChain
 
 WITHIN_S = 60.0
 LAP = 1024
-EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 QUICK = ProducerConfig(heartbeat_idle_us=20_000, heartbeat_pause_us_max=100_000)
 PATIENT = ConsumerConfig(start=Start.EARLIEST, nack_pause_us_max=100_000, nack_attempts_max=1000)
 NEAR = TransportConfig(redial_min_us=1_000, redial_max_us=50_000)

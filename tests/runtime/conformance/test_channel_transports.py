@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.channel import (
+from tests.runtime.conformance.channel import (
     HARSH,
     Service,
     a_cut_off_consumer_catches_up,
     everything_arrives_once_and_in_order,
     foreign_bytes_are_counted_and_harm_nobody,
 )
-from tests.conformance.servers import PROGRAMS, free_port, running
+from tests.runtime.conformance.servers import PROGRAMS, free_port, running
 from unerring.runtime.transports import Faults
 
 _fresh = itertools.count()

@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.correlation.live_tree import APART_US, LiveRun, complete, feed, read_status, readings, violations
-from tests.correlation.sum_app import POISON, app
+from tests.app.live_tree import APART_US, LiveRun, complete, feed, read_status, readings, violations
+from tests.app.sum_app import POISON, app
 from unerring.app import live
 from unerring.app.folder import remember
 from unerring.log import EventLog, LogWriter, Quarantine, Reason
@@ -28,7 +28,7 @@ from unerring.runtime.live.etcd import EtcdStorage
 
 from .tree_app import Reading
 
-SUMS = "tests.correlation.sum_app:app"
+SUMS = "tests.app.sum_app:app"
 UNERRING = [sys.executable, "-m", "unerring"]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.correlation.live_tree import LiveTree
+from tests.app.live_tree import LiveTree
 
 
 @pytest.mark.timeout(300)
@@ -37,7 +37,7 @@ def test_status_of_a_folder_without_a_run_is_a_sentence(tmp_path: Path) -> None:
 def test_the_command_runs_and_status_shows_a_leader_of_every_rule(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "unerring"]
     run = subprocess.Popen(
-        [*command, "run", "tests.correlation.tree_app:app", "--engine", "live", "--f", "1", "--data", str(tmp_path)],
+        [*command, "run", "tests.app.tree_app:app", "--engine", "live", "--f", "1", "--data", str(tmp_path)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
