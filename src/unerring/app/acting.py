@@ -80,7 +80,7 @@ class Acting:
             self._keep(f"reaction to {reaction.situation}", partial(self._react, reaction))
 
     def check(self) -> None:
-        """What failed was told to the parts."""
+        """Nothing to do: parts that fail report it themselves."""
 
     def stop(self) -> None:
         """Start nothing more; the nodes end in order, and their instances go on with the next run."""

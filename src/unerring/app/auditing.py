@@ -27,8 +27,8 @@ from unerring.pipeline import (
     judge_stream,
     levels_of,
     made_by_another,
+    plain_errors,
     ranked_otherwise,
-    told_plainly,
     waiting_after,
 )
 from unerring.rules import Plan
@@ -43,7 +43,7 @@ Say = Callable[[str], Any]
 
 
 class Audit:
-    """Checks the folder when it is made, so that a mistake is told before Spark starts; `run` judges."""
+    """The constructor checks the folder, so that mistakes are reported before Spark starts; `run` judges."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Audit:
         """The verdict. What it needs on disk meanwhile (the perfect situations) lies in the run's folder."""
         scratch = self.data / f".audit-{secrets.token_hex(4)}"
         try:
-            with told_plainly("the audit"):
+            with plain_errors("the audit"):
                 return self._judge(spark, scratch, say, rows)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)

@@ -75,7 +75,7 @@ class Feeds:
         self._thread.start()
 
     def check(self) -> None:
-        """What failed was told to the parts; here it is measured."""
+        """Update the metrics; parts that fail report it themselves."""
         if self._metrics is not None:
             for name, writer in self.writers.items():
                 self._metrics.set("unerring_quarantined_total", writer.quarantined, stream=name)
@@ -152,7 +152,7 @@ class Feeds:
         return f"log of {writer.schema.name} in {where}"
 
     def _seal(self, subscriber: AsyncSubscriber[Any], writer: LogWriter) -> None:
-        """Only what is durable is accepted; a producer not heard of since the start has nothing to be told."""
+        """Accept only what is durable, and only from producers that were heard of since the start."""
         for producer, (epoch, sequence) in writer.seal().items():
             if int(producer, 16) in subscriber.met:
                 subscriber.accept_through(int(producer, 16), epoch, sequence)

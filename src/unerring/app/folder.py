@@ -15,12 +15,12 @@ FILE: Final = "run.json"
 LOG: Final = "log"
 FORMAT: Final = 2
 UNPROTECTED: Final = 1
-"""Of a folder whose files have no digests; it is still read."""
+"""The format of a folder whose files have no digests; it is still read."""
 """Of a run's folder as a whole; it rises when an older release could misread it."""
 
 
 class Remembered(msgspec.Struct, frozen=True):
-    """Written when a run starts, so that an audit need not be told."""
+    """Written when a run starts, so that an audit finds the app by itself."""
 
     app: str
     version: str = ""

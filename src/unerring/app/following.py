@@ -31,7 +31,7 @@ class Place:
         self.count = count
         self.through_us = through_us
         self.taken_us: int | None = None
-        """Up to here the machine has taken it, and has room for more; None: it has not said so yet."""
+        """Up to where the machine has taken it, and has room for more; None: not known yet."""
 
 
 Wrap = Callable[[str, Place, tuple[Event, ...], int], tuple[Address, Any]]

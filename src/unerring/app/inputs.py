@@ -1,7 +1,7 @@
 """Health by input: how far each stream is known, since when it has not moved, and which rule waits for which stream.
 
 A rule moves on to the watermark that all its inputs have reached. One input that falls silent holds it up, while
-nothing is behind anything: so that is told for each input, from the log alone, which is the same for both engines.
+no part lags: so health is reported for each input, from the log alone, which is the same for both engines.
 """
 
 from __future__ import annotations

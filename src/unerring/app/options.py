@@ -1,4 +1,4 @@
-"""How an application is run: what `unerring run` was told, checked once."""
+"""How an application is run: the options of `unerring run`, checked once."""
 
 from __future__ import annotations
 

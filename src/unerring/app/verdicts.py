@@ -1,4 +1,4 @@
-"""What audits said of a run, kept in its folder: for the status document, and for who comes later."""
+"""The verdicts of audits, kept in the run's folder for the status document and for later readers."""
 
 from __future__ import annotations
 

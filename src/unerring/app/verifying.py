@@ -125,7 +125,7 @@ KINDS: Final[tuple[tuple[str, tuple[str, ...], Check], ...]] = (
 
 
 def verify(data: Path, say: Callable[[int, int], Any] = lambda done, total: None) -> Verified:
-    """All of a run's folder, also while the run goes on. `say` is told how many bytes of how many are read."""
+    """Check all of a run's folder, also while it runs. `say` is called with the bytes read and the bytes in total."""
     wanted = list(_wanted(data))
     total = sum(size for _, _, _, size in wanted)
     outcome = Verified([Kind(name) for name, _, _ in KINDS], [], 0)

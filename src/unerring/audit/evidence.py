@@ -47,13 +47,13 @@ def unmaking(plan: Plan, rows: Sequence[Row], false: Event) -> list[Event]:
 
 def _makes(plan: Plan, rows: Sequence[Row], wanted: Event) -> bool:
     outputs = Interpreter(plan).feed(rows, wanted.stamp.time)
-    mark = _said(wanted.payload)
+    mark = _encoded(wanted.payload)
     return any(
-        output.stream == wanted.stream and output.time == wanted.stamp.time and _said(output.payload) == mark
+        output.stream == wanted.stream and output.time == wanted.stamp.time and _encoded(output.payload) == mark
         for output in outputs
     )
 
 
-def _said(payload: dict[str, object]) -> bytes:
+def _encoded(payload: dict[str, object]) -> bytes:
     """Equal bytes for equal payloads, NaN included."""
     return msgspec.msgpack.encode(payload)

@@ -82,7 +82,7 @@ class Did(msgspec.Struct, frozen=True):
     request: Any = None
     reply: Any = None
     journal: str = ""
-    """Which one: nobody knows what happened first in two different ones, and nothing is said about it."""
+    """The journal's name. Lines of different journals have no order, so nothing is checked between them."""
 
 
 class Acted(msgspec.Struct, frozen=True):

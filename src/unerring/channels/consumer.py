@@ -408,6 +408,6 @@ class Consumer:
         return None if feed is None else feed.position
 
     def name_of(self, producer: int) -> str:
-        """The producer's name once a heartbeat told it, its id in hexadecimal before."""
+        """The producer's name once a heartbeat has given it; until then its id in hexadecimal."""
         feed = self._feeds.get(producer)
         return feed.name if feed is not None and feed.name else f"{producer:016x}"

@@ -86,7 +86,7 @@ class Relay:
         passed = self._passed.get(message.producer)
         if passed is not None:
             effects.extend(passed.answer_waiting(message))
-            if passed.watermark_us != passed.told_us:
+            if passed.watermark_us != passed.announced_us:
                 effects.append(Broadcast(passed.heartbeat(self._direct)))
         return effects
 
@@ -188,7 +188,7 @@ class _Passed:
         self.epoch = epoch
         self.last = first - 1
         self.watermark_us: int | None = None
-        self.told_us: int | None = None
+        self.announced_us: int | None = None
         """The watermark that was passed on last."""
         self.name: str = "" if before is None else before.name
         self.upstream: Address = "" if before is None else before.upstream
@@ -219,7 +219,7 @@ class _Passed:
 
     def heartbeat(self, direct: Address) -> Heartbeat:
         # Where the epoch before ended only the producer knows: what was passed on last may not have been last.
-        self.told_us = self.watermark_us
+        self.announced_us = self.watermark_us
         return Heartbeat(
             self.producer,
             self.epoch,
@@ -234,7 +234,7 @@ class _Passed:
         )
 
     def answer(self, sender: Address, nack: Nack, now: int) -> Effects:
-        """From the cache; what is gone is said to be; what is below the cache is asked for upstream."""
+        """Answer from the cache; declare what is gone; ask upstream for what is below the cache."""
         lowest = self._buffer.lowest or self.last + 1
         budget = self._pace.budget(self._config.replay_bytes_max, now)
         effects: Effects = []

@@ -82,7 +82,7 @@ class Election:
         self._lives(sender, now)
         self._leaders[sender] = gossip.leader
         self._latencies_us[sender] = gossip.latency_us
-        if self.leading and gossip.leader and self._criterion(sender, gossip.latency_us) < self._mine():
+        if self.leading and gossip.leader and self._criterion(sender, gossip.latency_us) < self._own_criterion():
             self.leading = False
             return [Report("correlation.stepped_down", f"{self.name} leaves the lead to {sender}")]
         return []
@@ -209,5 +209,5 @@ class Election:
     def _criterion(self, name: str, latency_us: int) -> tuple[int, str]:
         return latency_us // self.config.latency_step_us, name
 
-    def _mine(self) -> tuple[int, str]:
+    def _own_criterion(self) -> tuple[int, str]:
         return self._criterion(self.name, self.latency_us)

@@ -116,9 +116,9 @@ class Intake:
         return [Send(name, message) for name in (self._upstream[stream] if sender is None else (sender,))]
 
     def begin(self, now: int) -> Effects:
-        """At the start, and after a snapshot: all are told what is here, and so those that lead serve what follows.
+        """At the start, and after a snapshot: tell all upstream what is here; their leaders serve what follows.
 
-        Not asked for: every replica that is asked serves, leader or not, and all but one of them in vain.
+        This is not a request: every replica that gets a request serves, leader or not, and all but one in vain.
         """
         effects: Effects = []
         for stream, upstream in self._upstream.items():

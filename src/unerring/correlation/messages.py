@@ -120,7 +120,7 @@ class Candidate(Message, frozen=True):
 
 
 class Elected(Message, frozen=True):
-    """The outcome, told by the starter."""
+    """The outcome, sent by the replica that started the election."""
 
     round: Version
     leader: Name
@@ -274,7 +274,7 @@ def is_keeper(name: str) -> bool:
 OPERATOR: Final = "operator"
 """The address under which a person, or the supervisor, speaks to the record's keeper."""
 SEALER: Final = "sealer"
-"""The address under which an application is told what it need not keep any more."""
+"""The address of the application, to which goes what it need not keep any more."""
 STORE: Final = "store"
 """The address under which a store that several keepers share tells what another one of them wrote."""
 

@@ -108,7 +108,7 @@ class Outgoing:
         self._held: dict[str, dict[Receiver, Held]] = {stream: {} for stream in streams}
         self._receivers: dict[str, list[Receiver]] = {stream: [] for stream in streams}
         self._taken: dict[str, tuple[Stamp, int]] = {}
-        """What was told last to whoever feeds this node."""
+        """What was last acknowledged to whoever feeds this node."""
 
     # ---- making events -----------------------------------------------------------------------------------------
 

@@ -134,7 +134,7 @@ class Channel:
         return sum(len(self.published_us) - len(got) for got in self.delivered.values())
 
     def verdict(self) -> list[str]:
-        """In order, once, without a hole; and, where the end of a burst is told, everything."""
+        """Delivered in order, once and without a gap; and everything, where the protocol announces a burst's end."""
         faults = [str(violation) for violation in self.world.broken] + self.losses
         for name, got in self.delivered.items():
             if got != list(range(1, len(got) + 1)):

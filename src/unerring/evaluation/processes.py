@@ -157,7 +157,7 @@ class Execution:
                 self.ended_us = self.world.now_us
 
     def _fail(self, victim: float, down_us: int) -> None:
-        """One of those that run; none if the process is over, also where nobody has been told yet, or nobody runs."""
+        """Crash one running node; none if the process is over, even if nobody knows it yet, or if no node runs."""
         world = self.world
         running = [name for name in self.names if world.machine(name) is not None]
         ending = any(world.machine(name).finished for name in running)
@@ -210,7 +210,7 @@ class Execution:
             world.run_until(world.now_us + SECOND_US)
 
     def _settled(self) -> bool:
-        """Every node knows the end, and somebody was told it: a moment lies between the two."""
+        """Every node knows the end, and a client was notified; the second may come a moment later."""
         for instance, members in self.clusters:
             if instance not in self.ends:
                 return False

@@ -203,8 +203,8 @@ class Chain:
         return Sealed(footer, won)
 
     def _create(self, name: str, data: bytes) -> bool:
-        """Whether the segment of this name is ours. "It exists" may be said of our own, tried again by the store's
-        client after a lost reply; so what is there tells."""
+        """Whether the segment of this name is ours. The store may answer "exists" for our own segment, if its client
+        tried again after a lost reply; so the content decides."""
         return self.store.create(name, data) or self.store.read(name) == data
 
     def cut(self, base: Base) -> int:
@@ -334,7 +334,7 @@ class Chain:
             raise LogError(self._not_the_one(footer.from_us, "it does not follow the segment before it"))
 
     def _known_empty(self, span: Span) -> bool:
-        """Many segments only say that time has passed; they are not opened twice to be told so."""
+        """Many segments are empty: they only record that time has passed. These are not opened twice."""
         footer = self._footers.get(span.from_us)
         return footer is not None and footer.through_us == span.through_us and not footer.rows
 

@@ -68,7 +68,7 @@ class BadEvent(msgspec.Struct, frozen=True, order=True):
 
 class Quarantine:
     """The bad events of one stream, as small Parquet files that never change. Those that were brought back into the
-    stream stay in their files, and are told apart by records beside them."""
+    stream stay in their files; records beside them name those."""
 
     def __init__(self, store: Store, folder: str) -> None:
         self.store = store

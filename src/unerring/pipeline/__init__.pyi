@@ -27,10 +27,10 @@ from .session import (
     SparkConfig as SparkConfig,
     is_started as is_started,
     own_sentence as own_sentence,
+    plain_errors as plain_errors,
     sentence_of as sentence_of,
     spark_session as spark_session,
     start as start,
-    told_plainly as told_plainly,
 )
 from .source import UnerringSource as UnerringSource
 from .sql_tables import SparkTables as SparkTables, match as match

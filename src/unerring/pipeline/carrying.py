@@ -41,7 +41,7 @@ def carried(column: str, kind: ColumnType, number: int) -> list[str]:
 
 
 def carried_schema(kinds: list[ColumnType]) -> str:
-    """What Spark is told that a function gives back."""
+    """The schema, for Spark, of what a function returns."""
     return ", ".join(f"v{number} {_SPARK[kind][0]}, n{number} boolean" for number, kind in enumerate(kinds))
 
 

@@ -19,7 +19,7 @@ SEGMENTS_MAX: Final = 64
 
 
 def rows_before(level: Level, plan: Plan, situation: Event, events_max: int = EVENTS_MAX) -> list[Row] | None:
-    """The rows of the situation's key up to its time, latest ones last; None if its key cannot be told."""
+    """The rows of the situation's key up to its time, latest ones last; None if its key is unknown."""
     rows: list[Row] = []
     ranks = dict(level.ranks)
     log = level.log
@@ -71,7 +71,7 @@ def _of_key(table: pa.Table, schema: StreamSchema, key: dict[str, Any]) -> pa.Ta
 
 
 def _reach_us(plan: Plan) -> int | None:
-    """How far before a situation its first event may be; None if that cannot be told."""
+    """How far before a situation its first event may be; None if that has no bound."""
     match plan:
         case PatternPlan(within_us=int(within_us)) | JoinPlan(within_us=within_us):
             return 2 * within_us

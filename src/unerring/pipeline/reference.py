@@ -2,7 +2,7 @@
 
 Primary streams are the run's own segments. Each level's situations are computed from the level below, not from what was
 delivered there; only what cannot be recomputed (made by rules that the application no longer has, or from segments that
-retention removed) is taken as it was delivered, and said so. Work goes in slices, so that neither the driver nor a task
+retention removed) is taken as it was delivered, with a note. Work goes in slices, so that neither the driver nor a task
 ever holds more than one.
 """
 

@@ -242,7 +242,7 @@ def check_classic(spark: object, what: str) -> None:
 
 
 @contextmanager
-def told_plainly(what: str) -> Iterator[None]:
+def plain_errors(what: str) -> Iterator[None]:
     """Turn Spark's long stories into one sentence."""
     from pyspark.errors import PySparkException
 

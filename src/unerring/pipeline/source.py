@@ -104,7 +104,7 @@ class UnerringSource(DataSource):
 
 @dataclass(frozen=True)
 class Place:
-    """What the options said."""
+    """The options, checked."""
 
     folder: str
     stream: str

@@ -106,7 +106,7 @@ class SparkTables:
 
         try:
             frame = self._spark.sql(sql)
-            frame.schema  # noqa: B018  (analysed now, so that a mistake is told now)
+            frame.schema  # noqa: B018  (analysed now, so that a mistake is reported now)
         except PySparkException as error:
             raise RuleError(self._sentence(error)) from None
         return frame

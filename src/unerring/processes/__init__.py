@@ -13,7 +13,7 @@ What a process is
 
 What replicas say and keep
   messages.py     what replicas, services and partners say to each other, and what a replica keeps on disk
-  plausible.py    what a node believes of what it is told
+  plausible.py    checks of messages: who may send them, and what is possible
   history.py      which part of a state's history is sent, kept and shown
   mailbox.py      messages, stored until a decided state consumes them
   execution.py    one execution of a group: requests, replies, the state after it

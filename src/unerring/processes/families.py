@@ -1,4 +1,4 @@
-"""Children between the nodes: starts that planners of this node want, and ends that their parents are told."""
+"""Children between the nodes: sends the starts that this node's planners want, and the ends to the parents."""
 
 from __future__ import annotations
 

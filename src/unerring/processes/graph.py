@@ -87,7 +87,7 @@ class Vertex(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     given: tuple[tuple[str, str], ...] = ()
     """Of a child: its variables, each with the variable of this process that it is given."""
     returns: str = ""
-    """Of a child: the variable of its that is told when it has completed."""
+    """Of a child: its variable whose value the parent gets when it has completed."""
     undo_given: tuple[str, ...] = ()
     """Of a child: what of its input and result the process that undoes it is given."""
     over: str = ""

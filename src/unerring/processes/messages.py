@@ -111,7 +111,7 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     parent: str = ""
     """The instance that waits for this one's end."""
     returns: str = ""
-    """The variable that the parent is told."""
+    """The variable whose value the parent gets."""
     deadline_us: int = 0
     """Wall time after which it is undone; 0: never."""
     held: str = ""
@@ -159,7 +159,7 @@ class Start(Message, frozen=True):
     process: str
     given: dict[str, Any]
     parent: str = ""
-    """The instance that wants it as its child; its end is told there."""
+    """The instance that wants it as its child, and gets its end."""
     returns: str = ""
     stillborn: bool = False
     """The parent does not want it any more: if it is not there yet, it begins as cancelled."""
@@ -256,8 +256,8 @@ class Heartbeat(Message, frozen=True):
 
 
 class Clean(Message, frozen=True):
-    """Nothing of mine outside the decided lineage of this view has an effect, or will have one; and the state up to
-    this group is on my disk."""
+    """Nothing that the sender did outside the decided lineage of this view has an effect, or will have one; and the
+    state up to this group is on its disk."""
 
     instance: Id
     view: View

@@ -157,7 +157,7 @@ class ProcessNode:
 
     def timer(self, name: str, now: int) -> Effects:
         if self.pulse.tick(now):
-            # What the others said meanwhile is still unread: nobody may be suspected for that.
+            # Messages that the others sent meanwhile are still unread: nobody may be suspected for that.
             self.shared.hearing.slept(now)
             for replica in self.instances.values():
                 replica.watch.led_us = now
@@ -319,8 +319,8 @@ class ProcessNode:
         if replica.decided is None:
             return
         state = replica.decided[1]
-        if state.final and state.parent and replica.planner.planning and not replica.told_parent:
-            replica.told_parent = True
+        if state.final and state.parent and replica.planner.planning and not replica.parent_notified:
+            replica.parent_notified = True
             self.families.tell_parent(state, self.pulse.ticked_us)
         self.starts.decided(replica.decided[1])
         if replica.may_settle():

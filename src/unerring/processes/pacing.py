@@ -75,7 +75,7 @@ class Hearing:
             del self._beat_us[peer]
 
     def slept(self, now: int) -> None:
-        """What the others said meanwhile is still unread: nobody may be suspected for that."""
+        """Messages that the others sent meanwhile are still unread: nobody may be suspected for that."""
         self.heard_us = dict.fromkeys(self.heard_us, now)
         self._beat_us = dict.fromkeys(self._beat_us, now)
 
@@ -103,14 +103,14 @@ class Leading(Protocol):
 
 class Beats:
     """Whom heartbeats name: so many instances about which there is news, and as many in turns. All that this node leads
-    are named once a round, and how long a round is, is told to the others. So a heartbeat has a bound, however many
+    are named once a round, and heartbeats carry how long a round is. So a heartbeat has a bound, however many
     instances there are; a dead node is suspected as soon as its heartbeats stay out; and that a live one has ceased to
     lead an instance is found out after a round."""
 
     def __init__(self, config: ProcessesConfig) -> None:
         self._config = config
         self._announced: dict[str, Lead] = {}
-        """What was last said of each instance that has a place among the turns."""
+        """What was last announced of each instance that has a place among the turns."""
         self._turns: deque[str] = deque()
         self._news: dict[str, None] = {}
 

@@ -1,4 +1,4 @@
-"""What a process node believes of what it is told: who may say it, and whether it can be.
+"""Checks messages to a process node: whether the sender may send them, and whether their content is possible.
 
 A bad peer costs its link, never the node: each check comes before anything of the message is believed or kept, and a
 message that fails one is a protocol error of its sender. A replica that lies plausibly is not found out.
@@ -75,7 +75,7 @@ def check_instance(id: str) -> None:
 
 
 def check_message(message: Any, processes: Mapping[str, Process], before: State | None, children_max: int) -> None:
-    """What can be said of a message alone, and of what was accepted before it."""
+    """Check a message by itself, and against the state that was accepted before it."""
     if isinstance(message, Post | AskMail | MailBag | Fetch | Clean | Settled | Ack | Named | Reply):
         check_instance(message.instance)
     if isinstance(message, Replicate | Name | Decided):

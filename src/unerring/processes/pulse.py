@@ -28,7 +28,7 @@ class Pulse:
         """Whether it could have won a view at the last tick."""
 
     def tick(self, now: int) -> bool:
-        """Whether this node slept, or was cut off: what the others said meanwhile is still unread."""
+        """Whether this node slept, or was cut off: messages that the others sent meanwhile are still unread."""
         before, self.could_win = self.could_win, self._can_win(now)
         slept = self._was_late(now) or self.could_win > before
         self.ticked_us = now

@@ -84,9 +84,9 @@ class Recovery:
         """As planner: what is cancelled for masters that do not return."""
         self._swept = 0
         self._clean: dict[Address, tuple[int, int]] = {}
-        """The view and group up to which others said that they are clean."""
+        """The view and group up to which each of the others has announced that it is clean."""
         self._reported_us = 0
-        """When it was last told what undoing the process waits for."""
+        """When it was last reported what the undoing of the process waits for."""
 
     # ---- own executions ----------------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class Recovery:
         return self.all_clean(view) or max(self._swept, state.swept) >= view
 
     def may_undo(self, now: int) -> bool:
-        """Whether the process itself may be undone; now and then it is told what that waits for."""
+        """Whether the process itself may be undone; if not, a report now and then says what that waits for."""
         if self.outside_undone():
             return True
         if now - self._reported_us > self._context.config.sweep_patience_us:

@@ -130,8 +130,8 @@ class Replica:
             steering,
             undoing,
         )
-        self.told_end = False
-        self.told_parent = False
+        self.end_reported = False
+        self.parent_notified = False
 
     @property
     def decided(self) -> tuple[int, State] | None:
@@ -170,8 +170,8 @@ class Replica:
         state = self.decided[1]
         self.inbox.drop(state)
         self.recovery.settle(now)
-        if state.final and not self.told_end:
-            self.told_end = True
+        if state.final and not self.end_reported:
+            self.end_reported = True
             self.context.out.deliver(Ended(self.instance, state))
 
     def on_majority(self, now: int) -> None:

@@ -161,7 +161,7 @@ class Starts:
         self._forward(instance, now)
 
     def _is_known(self, sender: Address, message: Start, now: int) -> bool:
-        """Whether the instance exists; then whoever wants it is told, and its parent of its end."""
+        """Whether the instance exists; if so, the sender gets an answer, and a parent the end of its child."""
         instance = message.instance
         outline, replica = self._roster.finished.get(instance), self._roster.open.get(instance)
         state = replica.decided[1] if replica is not None and replica.decided is not None else None

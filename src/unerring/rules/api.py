@@ -4,7 +4,7 @@ hot = step("hot", Reading, Reading.celsius > 80)
 hotter = step("hotter", Reading, Reading.celsius > last(hot).celsius)
 overheating = rule("overheating").pattern(hot.then(hotter).within(seconds=10)).emit(peak=last(hotter).celsius)
 
-A rule is built by `emit` (an operator's by `operator`). What is wrong is said then, with the rule's name.
+A rule is built by `emit` (an operator's by `operator`). Errors are raised then, with the rule's name.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class _Built:
     # --- inside ---
 
     def _build(self, make: Callable[[], pl.Plan], sources: tuple[object, ...]) -> Rule:
-        """What goes wrong while making the plan is said with the rule's name."""
+        """Errors while the plan is made carry the rule's name."""
         try:
             plan = make()
             invariant(plan.outputs, "a rule has an output")  # building the schemas checks the columns' names

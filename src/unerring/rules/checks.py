@@ -1,4 +1,4 @@
-"""What is wrong with a plan, said when it is built: the rule's name, what does not fit, what to change."""
+"""Checks of a plan when it is built. Errors carry the rule's name, what does not fit, and what to change."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Terms: expressions as one writes them: `Reading.celsius > 80`, `last(hot).celsius + 2`, `prev(Reading).volts`.
 
-A term is made when its rule is built, not before, so that what is wrong in it is said with the rule's name. To a type
+A term is made when its rule is built, not before, so that errors in it carry the rule's name. To a type
 checker a column is of its column's type, and a comparison is a bool.
 """
 

@@ -51,7 +51,7 @@ class Driver:
 
     `deliver` is the application: it may be a coroutine function, and effects that follow wait for it.
     `before_sync` is called before a sync that holds up the event loop: what waits for the loop's next turn can leave.
-    `on_fault(sender, error)` is told of a message that broke its protocol: nothing of it was believed.
+    `on_fault(sender, error)` is called for a message that broke its protocol; nothing of it had an effect.
     `on_congestion(True)` asks whoever feeds messages to pause, `on_congestion(False)` to go on.
     """
 

@@ -33,12 +33,12 @@ class Process:
 
     @property
     def code(self) -> int | None:
-        """Its exit code, if that can be told."""
+        """Its exit code, if it is known."""
         return None if self._child is None else self._child.returncode
 
     @property
     def ending(self) -> str:
-        """How it ended, if that can be told."""
+        """How it ended, if that is known."""
         return "" if self.code is None else how_it_ended(self.code)
 
     async def wait(self) -> None:

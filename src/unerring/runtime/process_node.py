@@ -295,7 +295,7 @@ class RunningNode:
             )
         return deployed
 
-    # ---- what is said before it is too late ------------------------------------------------------------------------
+    # ---- what is reported before it is too late ---------------------------------------------------------------------
 
     def _check_known(self, instance: str) -> None:
         """A node that is alone knows all instances; one of several may not have heard of one yet."""

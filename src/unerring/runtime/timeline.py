@@ -27,7 +27,7 @@ class What:
     DIED: Final = "died"
     STARTED: Final = "started"
     ENDED: Final = "ended"
-    KILLED: Final = "killed"  # by an operator, who is told apart from fate
+    KILLED: Final = "killed"  # by an operator, not by a fault
     VOTE: Final = "vote"
     LEADS: Final = "leads"
     STEPPED_DOWN: Final = "stepped down"

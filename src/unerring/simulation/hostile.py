@@ -77,7 +77,7 @@ class Rain(msgspec.Struct):
     """By the machine, as its sender's protocol error."""
     taken: int = 0
     stops: int = 0
-    """Of machines that were told, plausibly, that another has taken their place; they are started again."""
+    """Machines stopped by a plausible message that another has taken their place; they are started again."""
     estranged: int = 0
     """Honest messages refused because an earlier hostile one had been believed."""
     restarts: int = 0
@@ -271,7 +271,7 @@ class Hostility:
 
     def _probe_channels(self, played: Channels) -> None:
         """Each producer publishes once more, and each consumer comes to that; or beyond, in the epoch of a durable
-        producer, by a lie that was told in its name and confirmed in its name."""
+        producer, if a forged message in its name was confirmed in its name."""
         world = self.world
         world.run_until(world.now_us + SECOND_US)
         for name in world.nodes:

@@ -72,9 +72,9 @@ _HOW_MANY = (0, 0, 1, 1, 1, 2, 0, 1)
 
 
 class Reading:
-    """An asynchronous engine of one node with one output `v`: it reads a log, and speaks when it is asked to.
+    """An asynchronous engine of one node with one output `v`: it reads a log, and produces events when it is asked to.
 
-    Without a checkpoint it reads the log from the start after a restart, and repeats what it has said before; its
+    Without a checkpoint it reads the log from the start after a restart, and repeats what it has produced before; its
     replica's filter drops that. With one it goes on where its replica asks it to.
     """
 
@@ -82,15 +82,15 @@ class Reading:
         self._inputs = tuple(inputs)
         self._goes_on = goes_on
         self.begun = False
-        self._said = 0
+        self._produced = 0
 
     def begin(self, hand_over: HandOver) -> None:
-        """Its replica (re)starts, or lacks something: say it again."""
+        """Its replica (re)starts, or lacks something: produce it again."""
         self.begun = True
-        self._said = hand_over.counts["v"] if self._goes_on else 0
+        self._produced = hand_over.counts["v"] if self._goes_on else 0
 
     def read(self, records: Mapping[str, bytes], through: Mapping[str, int]) -> Produced | None:
-        """All that the log decides by now and was not said yet, in stamp order."""
+        """All that the log decides by now and was not produced yet, in stamp order."""
         merge = Merge(self._inputs, rows_max=1 << 62)
         reached = min(through.values())
         for schema, _ in self._inputs:
@@ -103,6 +103,6 @@ class Reading:
         rows, _ = merge.release()
         made = Mixing(("v",)).feed([row for row in rows if row.event.stamp.time <= reached], reached).outputs["v"]
         queue = Queue("v", events=made, watermark=reached)
-        batch: Batch = queue.batch(min(self._said, queue.count), queue.count)
-        self._said = queue.count
+        batch: Batch = queue.batch(min(self._produced, queue.count), queue.count)
+        self._produced = queue.count
         return Produced((batch,))

@@ -26,10 +26,10 @@ class State(IntEnum):
     UP = 0
     PAUSED = 1  # as by SIGSTOP: time passes, inputs queue
     STALLED = 2  # too much waits for the disk: inputs queue
-    STOPPING = 3  # the machine said Stop, which waits for the disk
+    STOPPING = 3  # the machine returned Stop, which waits for the disk
     DOWN = 4  # crashed, or never started
     FAILED = 5  # stopped because its disk failed
-    STOPPED = 6  # the machine said Stop; only the scenario starts it again
+    STOPPED = 6  # the machine returned Stop; only the scenario starts it again
 
 
 class Timer:

@@ -20,7 +20,7 @@ def shrink(
 ) -> tuple[Outcome, tuple[Fault, ...]]:
     """Leave out faults, first many at once and then one by one, as long as the same promise stays broken.
 
-    `tried(runs, faults)` is told of every run and of how many faults are left.
+    `tried(runs, faults)` is called after every run, with how many faults are left.
     """
     kept = tuple(schedule_of(scenario, seed))
     outcome = run(scenario, seed, schedule=kept)

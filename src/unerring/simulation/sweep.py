@@ -73,7 +73,7 @@ class Catch(msgspec.Struct, frozen=True):
 
 def sweep(name: str, seeds: range, broken_by: str = "", cores: int = 0) -> Iterator[Tally]:
     """Run every seed; yields a tally of each few as they are done, in no particular order."""
-    find(name, broken_by)  # A wrong name is told here, not by a worker.
+    find(name, broken_by)  # A wrong name is an error here, not in a worker.
     cores = cores or len(os.sched_getaffinity(0))
     size = max(1, min(CHUNK_SEEDS_MAX, len(seeds) // (cores * 8)))
     chunks = [(name, broken_by, seeds[first : first + size]) for first in range(0, len(seeds), size)]

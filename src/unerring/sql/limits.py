@@ -1,4 +1,4 @@
-"""How large a statement may be, and what of SQL is not taken: said before it is parsed, with line and column.
+"""Limits on a statement's size, and the SQL that is not supported: checked before parsing, with line and column.
 
 The parser, and what comes after it, go down into a statement by recursion, so its depth has a bound. What is long but
 flat (AND and OR in a row, lists, columns) is bounded by the number of words alone.

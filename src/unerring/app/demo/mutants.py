@@ -76,12 +76,12 @@ def _doubled_action(folder: Path) -> str:
         "INSERT INTO effects (iid, instance, operation, payload)"
         " SELECT iid || '+', instance, operation, payload FROM effects LIMIT 1",
     )
-    return "somebody was told the same twice, with a new idempotency key"
+    return "one notification was sent twice, with a new idempotency key"
 
 
 def _forgotten_action(folder: Path) -> str:
     _journal(folder, "notes", "DELETE FROM effects WHERE at = (SELECT max(at) FROM effects)")
-    return "somebody was not told"
+    return "one notification was not sent"
 
 
 def _forgotten_instance(folder: Path) -> str:
@@ -96,7 +96,7 @@ def _strange_instance(folder: Path) -> str:
 def _strange_interaction(folder: Path) -> str:
     sql = "INSERT INTO unerring_journal (what, iid, grp, basis, request, reply) VALUES ('do', ?, 1, '', 'null', 'null')"
     _journal(folder, "notes", sql.replace("?", "'nobody/tell_management/0'"))
-    return "somebody was told something by nobody"
+    return "one notification was sent by no instance"
 
 
 MUTANTS: Final[dict[str, Callable[[Path], str]]] = {

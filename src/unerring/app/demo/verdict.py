@@ -2,7 +2,7 @@
 
     python -m unerring.app.demo.verdict FOLDER
 
-judges a kept run once more. The audits run on Spark; what they do is told on standard error, the verdict is one JSON
+judges a kept run once more. The audits run on Spark; their progress goes to standard error, the verdict is one JSON
 object on standard output.
 """
 
@@ -78,7 +78,7 @@ class FactoryVerdict(msgspec.Struct, frozen=True):
 
 
 def judge(folder: Path, say: Callable[[str], Any]) -> FactoryVerdict:
-    """Everything that can be said of a run that has ended."""
+    """The whole verdict on a run that has ended."""
     app = load(APP)
     live, spark = RunFolder(folder / "live"), RunFolder(folder / "spark")
     engines = _audited(app, {"live": live.data, "spark": spark.data}, say)

@@ -88,7 +88,7 @@ class RunStatus:
             )
 
     def _load(self) -> App | None:
-        """The app, for its tree and its processes; what can be told without it is told without it."""
+        """The app, for its tree and its processes; the rest of the document needs no app."""
         if self.remembered is None:
             return None
         from unerring.app.application import load
@@ -124,7 +124,7 @@ class RunStatus:
                 lambda: verdict_in(self.data), {"situations": None, "processes": None, "page": False}
             ),
         }
-        # Nodes do not tell the view of what has ended; those who asked for one said so.
+        # Nodes do not report the view of ended instances; the timeline has every view change.
         document["processes"]["later_views"] = self.timeline.later_views
         run = self._run(document, now_us)
         if run["state"] == "ended":
@@ -149,7 +149,7 @@ class RunStatus:
             for process in document["spark"]["drivers"]
             if process["state"] == "running" and not process["supervised"]
         ]
-        # Its own process may be all that can be told of it: on a full disk nobody writes down that it lives.
+        # Its own process may be the only sign of life: on a full disk no part can write its status.
         running = bool(alive) or document["parts"]["state"] in ("running", "silent")
         last_us = self.timeline.last_us
         return {

@@ -56,5 +56,5 @@ class RunTimeline:
         return self.all[-1].at_us if self.all else None
 
     def about(self, instance: str) -> list[Entry]:
-        """What process nodes said of one instance: views that were asked for, executions that were undone."""
+        """What process nodes reported of one instance: view changes, and executions that were undone."""
         return [one for one in self.all if one.said.startswith(f"{instance}: ")]

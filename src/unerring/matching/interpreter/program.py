@@ -128,7 +128,7 @@ class _Assembler:
             self.arguments[jump] = places[left]
 
     def repetition(self, node: pt.Quantified) -> None:
-        """Required copies, then a loop or optional copies; `leaving` are the places to be told where the exit is."""
+        """Required copies, then a loop or optional copies; `leaving` are the places to patch with the exit."""
         leaving: list[int] = []
         splits: list[tuple[int, int]] = []
 

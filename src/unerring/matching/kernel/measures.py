@@ -1,6 +1,6 @@
 """Output columns: from the key, from a register as it is, computed in the kernel, or computed in Python.
 
-What cannot be said over numbers (functions on texts, casts to text) is evaluated by the interpreter's own evaluation,
+What cannot be computed over numbers (functions on texts, casts to text) is evaluated by the interpreter,
 match by match, on the values of the registers: that costs only where something is found.
 """
 

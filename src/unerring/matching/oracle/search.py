@@ -202,7 +202,7 @@ class Search:
             index += 1
 
     def _bind(self, variable: str, path: Path, index: int) -> Iterator[Path]:
-        """The path with this row bound, if the variable's condition holds on it; OPEN if that cannot be said yet."""
+        """The path with this row bound, if the variable's condition holds on it; OPEN if that is not known yet."""
         defined = self.plan.variable(variable)
         if index in self.known.used:
             return

@@ -156,6 +156,6 @@ async def chain(upstream: EventChannel, downstream: EventChannel) -> tuple[Refer
 
     The two proxies: upstream's supplier and downstream's consumer.
     """
-    # Downstream is not told who supplies it: two proxies that disconnect each other can bring omniEvents down.
+    # Downstream does not learn who supplies it: two proxies that disconnect each other can bring omniEvents down.
     consumer = await downstream.push_consumer()
     return await upstream.push_supplier(consumer), consumer

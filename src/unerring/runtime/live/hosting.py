@@ -67,11 +67,11 @@ class Host:
         )
         self.also: Callable[[], dict[str, Any]] = dict
         """What there is to see besides the machine."""
-        self._said: dict[str, None] = {}
+        self._refusals: dict[str, None] = {}
         self._failure: BaseException | None = None
         self.links = Links(identity, codec(MESSAGE_BYTES_MAX), config, Reports(self._say))
         self._folder: Path | None = None
-        """The live engine's folder, where it is told what happens."""
+        """The live engine's folder, where the timeline is written."""
         self.driver = Driver(
             machine,
             self,
@@ -149,8 +149,8 @@ class Host:
         """Into the process's log: why somebody may not speak with us, or we with them; each sentence once."""
         refusal = report.what == "links.refused" and "without a greeting" not in report.detail
         refusal = refusal or (report.what == "links.unreachable" and "refused: " in report.detail)
-        if refusal and report.detail not in self._said and len(self._said) < SENTENCES_MAX:
-            self._said[report.detail] = None
+        if refusal and report.detail not in self._refusals and len(self._refusals) < SENTENCES_MAX:
+            self._refusals[report.detail] = None
             sys.stderr.write(f"{self.name}: {report.detail}\n")
             sys.stderr.flush()
 

@@ -30,7 +30,7 @@ def _cluster(folder: Path, written_ns: int, inode: int) -> clusters.Cluster:
 
 
 def keepers(folder: Path) -> list[dict[str, Any]]:
-    """Who keeps the membership record here, as far as they said something: its version and members."""
+    """The status of each keeper of the membership record that has written one: its version and members."""
     status = [_read(folder, name) for name in cluster_of(folder).keepers]
     return [one for one in status if one]
 
@@ -81,7 +81,7 @@ def _state(folder: Path, name: str, status: dict[str, Any]) -> str:
         if process is None:
             return "dead"
         if process.pid != status.get("pid"):
-            status["pid"] = process.pid  # what it said before was said by the one that is gone
+            status["pid"] = process.pid  # the status was written by its predecessor, which is gone
             return "starting"
     if time.time() - status.get("at", 0) > SILENT_S:
         return "silent"

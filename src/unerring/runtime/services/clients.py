@@ -122,7 +122,7 @@ def _read(request: Request, response: httpx.Response, body: bytes) -> Reply:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         if what != Answer.DONE:
             value = body[:200].decode("utf-8", "replace")
-        else:  # it was done, and what it said cannot be used: the machine decides, as for a value of the wrong type
+        else:  # it was done, and its reply cannot be used: the machine decides, as for a value of the wrong type
             value = {"garbage": body[:200].decode("utf-8", "replace")}
     return answer(request, what, value, recorded=bool(marked) or what == Answer.DONE)
 

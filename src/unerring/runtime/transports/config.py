@@ -30,7 +30,7 @@ class TransportConfig(ProcessConfig, frozen=True):
     """Producers that a consumer speaks to directly besides the one it subscribed to; the least used makes room."""
     direct: str = "127.0.0.1:0"
     """Where a producer on an event service that others wrote listens for requests; port 0 is any free one. It is also
-    what consumers are told, so name the host as they reach it."""
+    what consumers get, so name the host as they reach it."""
     interface: str = "127.0.0.1"
     """The network interface that multicast uses, by its IPv4 address."""
     connect_us: int = 5 * SECOND_US

@@ -133,7 +133,7 @@ class _PushSession(_Supplier):
         self._inbox: deque[bytes] = deque()
         self._arrived = asyncio.Event()
         self._doubtful = asyncio.Event()
-        """The channel said that it unsubscribed us, or may have done so without a word."""
+        """The channel unsubscribed us, or may have done so without a message."""
         self._heard = 0
         self._leaving = False
 
@@ -150,7 +150,7 @@ class _PushSession(_Supplier):
             await self._servant.close()
 
     async def _say_goodbye(self, proxy: Reference) -> None:
-        """Answer what is under way until the channel has said good-bye too.
+        """Answer what is under way until the channel has disconnected too.
 
         A push that fails after its consumer disconnected brings omniEvents 2.6.2 down: the call that disconnects takes
         the target away from under the thread that pushes, which then reports the failure of nothing.

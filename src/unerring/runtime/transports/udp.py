@@ -114,7 +114,7 @@ class UdpOutlet:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
-                continue  # a subscriber's host said that nobody is there any more; its lease ends
+                continue  # a subscriber's host answered that the port is closed; its lease ends
             if len(data) != _SUBSCRIBE.size or data[:2] != SUBSCRIBE:
                 self.reports.count("udp.foreign")
                 continue
@@ -267,7 +267,7 @@ class UdpInlet:
     def _tell(self) -> None:
         self._acknowledged = self._seen
         if self._socket is not None:
-            with contextlib.suppress(OSError):  # said again soon
+            with contextlib.suppress(OSError):  # it is sent again soon
                 frame = _SUBSCRIBE.pack(SUBSCRIBE, self._seen, self._window_bytes, not self._lines.paused)
                 self._socket.sendto(frame, self._producer)
 
@@ -281,7 +281,7 @@ class UdpInlet:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
-                continue  # the producer's host said that nobody is there
+                continue  # the producer's host answered that the port is closed
             kind = data[:2]
             if place[:2] != self._producer or (kind != FRAME and kind != WELCOME) or len(data) < _FRAME.size:
                 self.reports.count("udp.foreign")

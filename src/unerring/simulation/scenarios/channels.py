@@ -62,7 +62,7 @@ class Listener:
         self.wrong_cuts: list[str] = []
         self.wrong_watermarks: list[str] = []
         self.through: dict[tuple[int, int], int] = {}
-        """What this incarnation was told of each epoch: nothing at or before this time is to follow."""
+        """The watermark that this incarnation got for each epoch: nothing at or before this time is to follow."""
         self.records: list[Delivered | Declared] = []
         self.positions: dict[int, Position] = {}
         self.cuts: dict[tuple[int, int], int] = {}

@@ -391,7 +391,7 @@ class Processes(Scenario):
             for name in self.names:
                 node = world.machine(name)
                 if node is None or instance not in node.finished:
-                    known = "is down" if node is None else str(_told(node, instance))
+                    known = "is down" if node is None else str(_outline(node, instance))
                     yield Violation(ENDED, (f"{name} has not settled {instance}: {known}",))
             yield from self._check(world, instance, finished=True)
 
@@ -444,7 +444,7 @@ class Processes(Scenario):
                 world.sometimes(word)
 
 
-def _told(node: ProcessNode, instance: str) -> object:
+def _outline(node: ProcessNode, instance: str) -> object:
     replica = node.instances.get(instance)
     return "unknown" if replica is None else {k: v for k, v in replica.query().items() if k != "variables"}
 
