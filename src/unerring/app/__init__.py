@@ -1,4 +1,4 @@
-"""What an application is, and running it."""
+"""Applications: their description, and how they run."""
 
 from unerring.lazy import attach
 

@@ -40,7 +40,7 @@ class App:
         nodes: Mapping[str, Sequence[Any]] | None = None,
         f: Mapping[str, int] | None = None,
     ) -> None:
-        """What is put together.
+        """Put an application together.
 
         - `rules`: built rules or plans. The rules that a built rule reads are taken in, unless `streams` names what
           they make: then another app makes it.
@@ -49,7 +49,7 @@ class App:
         - `processes`: what situations start; see `on`. Several versions of one run side by side: the last is for new
           instances, and instances stay with the version they were started with.
         - `services`: for each HTTP service that processes call, its address.
-        - `buckets`: into how many shares the keys are divided on Spark; fixed for a folder.
+        - `buckets`: into how many partitions the keys are divided on Spark; fixed for a folder.
         - `start`: where a log begins that has nothing of a channel yet: with the "latest" event, the first it hears
           of, or with the "earliest" that the producer still has.
         - `nodes`: which rules live replicas host together; a rule that is in none has a node of its own.
@@ -105,7 +105,7 @@ class App:
 
     @property
     def ranks(self) -> dict[str, int]:
-        """Of every stream, its place among events of one time."""
+        """The rank of every stream: its place among events of one time."""
         from unerring.rules import ranks_of
 
         return ranks_of(self.plans, self.streams)

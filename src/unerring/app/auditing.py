@@ -136,7 +136,7 @@ class Audit:
     def _verdicts(
         self, spark: SparkSession, level: Level, plan: Plan, schema: StreamSchema, judged: Judged, scope: Scope
     ) -> list[RuleVerdict]:
-        """Of the engine that delivered the stream; one that nobody delivered lacks everything."""
+        """Judge the engine that delivered the stream; in a stream that none delivered, everything is missing."""
         verdicts: list[RuleVerdict] = []
         sealed = delivered_chain(self._own(level), schema)
         live = ran_live(self.data, schema.name)
@@ -195,7 +195,7 @@ class Audit:
         return chain
 
     def _buckets(self) -> int:
-        """As the run had them: numbers of buckets are part of a run, not of the rules."""
+        """The number of buckets that the run had: it belongs to a run, not to the rules."""
         for schema in self.app.outputs:
             declared = self.log.declaration(schema.name)
             if declared is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FILE: Final = "batches.jsonl"
 KEPT_MAX: Final = 600
-"""So many of each level and driver are held."""
+"""How many batches of each level and driver are held."""
 DRIVER: Final = "spark"
 """The name of a run's only driver."""
 
@@ -64,7 +64,7 @@ def reached_us(chain: Chain, after_us: int) -> int:
 
 
 def state_bytes(level: Level, through_us: int) -> int | None:
-    """What a level's state files of one time hold together."""
+    """The size of all of a level's state files of one time."""
     from unerring.pipeline import size_at
 
     return size_at(level, through_us)

@@ -45,9 +45,9 @@ LIVE_ENDS_US: Final = 6.2
 LIVE_REPLICA_US: Final = 3.65
 """And at each replica that takes it."""
 NODE_EVENTS_PER_S: Final = 146_000
-"""What one node, whose replica is one process, has been seen to take."""
+"""The highest measured rate of one node, whose replica is one process."""
 USABLE: Final = 0.73
-"""Of the cores: the rest is lost to waiting for each other (0.72 to 0.75 was seen)."""
+"""The usable share of the cores: the rest is lost to waiting (0.72 to 0.75 was measured)."""
 SPARK_EVENTS_PER_CORE_S: Final = 1_600_000
 BATCH_S: Final = 0.35
 BATCH_CPU_S: Final = 0.29
@@ -92,7 +92,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """and how many of them stand in one group."""
     hosts: int = 1
     cores: int = 2
-    """Of each host."""
+    """Cores of each host."""
     nic_gbit: float = 1.0
     disk_mb_per_s: float = 200.0
     """What a run's disk can write, in the long run."""

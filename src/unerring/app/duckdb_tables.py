@@ -81,7 +81,7 @@ class DuckTables:
         return table
 
     def _csv_options(self, file: Path, schema: Sequence[tuple[str, str]], columns: str) -> str:
-        """With a head line columns are found by name, without one by place."""
+        """Match columns by name if the file has a head line, else by place."""
         sniffed = self._run(f"SELECT HasHeader, Columns FROM sniff_csv({_text(str(file))})", str(file)).fetchall()
         names = [column.lower() for column, _ in schema]
         has_head, listed = sniffed[0][0], [str(column["name"]) for column in sniffed[0][1]]
@@ -145,7 +145,7 @@ class DuckTables:
         return self._translating_errors(lambda: self._relation(sql).to_arrow_table())
 
     def _translating_errors(self, do: Callable[[], Any], what: str = "") -> Any:
-        """What DuckDB answers; its complaints become sentences of ours."""
+        """DuckDB's answer; its errors become a RuleError with one sentence."""
         try:
             return do()
         except self._duckdb.Error as error:

@@ -38,7 +38,7 @@ def check_channels(app: App) -> None:
 
 
 def feeds_of(app: App, data: Path, parts: Parts, metrics: Metrics) -> Feeds:
-    """What the app's channels bring, into the log of a run's folder."""
+    """The feeds that write what the app's channels bring into the log of a run's folder."""
     check_channels(app)
     schemas = {schema.name: schema for schema in app.streams}
     start = Start(app.start)

@@ -1,4 +1,4 @@
-"""What a run's folder says of itself: which application it belongs to."""
+"""The record in a run's folder of the application that it belongs to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOG: Final = "log"
 FORMAT: Final = 2
 UNPROTECTED: Final = 1
 """The format of a folder whose files have no digests; it is still read."""
-"""Of a run's folder as a whole; it rises when an older release could misread it."""
+"""The format of a run's folder as a whole; it rises when an older release could misread it."""
 
 
 class Remembered(msgspec.Struct, frozen=True):

@@ -39,12 +39,12 @@ Wrap = Callable[[str, Place, tuple[Event, ...], int], tuple[Address, Any]]
 
 
 def to_source(stream: str, place: Place, events: tuple[Event, ...], through_us: int) -> tuple[Address, Any]:
-    """For a source, which publishes them."""
+    """The message for a source, which publishes the events."""
     return PRODUCER, Publish(stream, events, through_us)
 
 
 def to_replica(stream: str, place: Place, events: tuple[Event, ...], through_us: int) -> tuple[Address, Any]:
-    """For a replica, whose engine made them."""
+    """The message for a replica, whose engine made the events."""
     return ENGINE, Produced((Batch(stream, place.last, place.count, events, through_us),))
 
 
@@ -67,7 +67,7 @@ class Following:
         self._heard.set()
 
     async def run(self, driver: Driver) -> None:
-        """For ever."""
+        """Follow for ever."""
         await asyncio.gather(*(self._follow(stream, driver) for stream in self._streams))
 
     async def _follow(self, stream: str, driver: Driver) -> None:

@@ -64,14 +64,14 @@ class Inputs:
         self._due_s = 0.0
 
     def measure(self, metrics: Metrics) -> None:
-        """For Prometheus, at most every other second: it costs a few system calls for each stream."""
+        """Update the metrics, at most every other second: it costs a few system calls for each stream."""
         if time.monotonic() >= self._due_s:
             self._due_s = time.monotonic() + LOOK_S
             for name, labels, value in samples_of(*self.look(), self._rules, now_us()):
                 metrics.set(name, value, **labels)
 
     def look(self) -> tuple[list[Watermark], list[Wait]]:
-        """Of all streams that are there."""
+        """The watermarks and waits of all streams that exist."""
         for stream in dict.fromkeys(stream for streams in self._rules.values() for stream in streams):
             if stream not in self._chains and self._log.declaration(stream) is not None:
                 self._chains[stream] = self._log.chain(stream)
@@ -81,12 +81,12 @@ class Inputs:
 
 
 def watermarks_of(chains: Mapping[str, Chain]) -> list[Watermark]:
-    """As the chains were when they were last looked at."""
+    """The watermarks of the chains as of their last refresh."""
     return [Watermark(name, chain.through_us, _moved_us(chain)) for name, chain in chains.items()]
 
 
 def waits_of(chains: Mapping[str, Chain], rules: Mapping[str, Sequence[str]]) -> list[Wait]:
-    """For each rule whose inputs are not equally far: the one that holds it up, and since when."""
+    """For each rule whose inputs are not equally far: which input holds it up, and since when."""
     waits: list[Wait] = []
     for rule, streams in rules.items():
         inputs = {stream: chains[stream] for stream in streams if stream in chains}
@@ -104,7 +104,7 @@ def waits_of(chains: Mapping[str, Chain], rules: Mapping[str, Sequence[str]]) ->
 def samples_of(
     watermarks: Sequence[Watermark], waits: Sequence[Wait], rules: Mapping[str, Sequence[str]], at_us: int
 ) -> Iterator[Sample]:
-    """For Prometheus. An input that nobody waits for has a wait of 0, so that an alert ends."""
+    """Samples for Prometheus. An input that nobody waits for has a wait of 0, so that an alert ends."""
     for one in watermarks:
         if TIME_MIN < one.through_us < TIME_MAX:
             yield "unerring_watermark_seconds", {"stream": one.stream}, one.through_us / SECOND_US
@@ -117,7 +117,7 @@ def samples_of(
 
 
 def rules_of(app: App) -> dict[str, list[str]]:
-    """Of each rule the streams that it reads."""
+    """For each rule, the streams that it reads."""
     return {plan.name: list(dict.fromkeys(source.schema.name for source in plan.inputs)) for plan in app.plans}
 
 

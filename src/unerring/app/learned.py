@@ -40,7 +40,7 @@ def costs_of_run(costs: Path | None, folder: Path) -> tuple[Path | None, list[Pa
 
 
 def kept_in(folder: Path) -> list[Path]:
-    """All that a run was run with, the newest last."""
+    """All cost files that a run has used, the newest last."""
     paths = sorted((folder / FOLDER).glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
     for path in paths:
         if path.name != _name_of(path.read_bytes()):

@@ -237,7 +237,7 @@ def _engine(plans: Sequence[Plan]) -> Hosting:
 
 
 def _quarantine(data: Path) -> Any:
-    """What a rule could not digest is kept beside its output stream, as the pipeline does: all replicas write the same
+    """Keep what a rule could not digest beside its output stream, as the pipeline does: all replicas write the same
     file, named by what is in it."""
     store = EventLog(data / "log").store
 

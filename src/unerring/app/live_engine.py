@@ -111,7 +111,7 @@ def on_spark(app: App, live_rules: Sequence[str]) -> tuple[str, ...]:
 
 
 class Drivers:
-    """What there is to see of several drivers of Spark."""
+    """The status of several drivers of Spark."""
 
     def __init__(self, data: Path, metrics: Metrics, say: Callable[[str], Any]) -> None:
         self._data = data

@@ -1,4 +1,4 @@
-"""What live replicas may still ask of a run's log: retention leaves it there."""
+"""Which part of a run's log live replicas may still ask for: retention keeps it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unerring.runtime import cluster as clusters, dotted, settled
 
 
 def needed_after(data: Path) -> dict[str, int]:
-    """For each stream that a live source reads from the log: after which time it may have to read it again.
+    """For each stream that a live source reads from the log: the time after which it may have to read it again.
 
     A source keeps where its queue begins: all its receivers have on disk what is before. What its file says may be
     minutes old, which errs on the safe side.

@@ -13,7 +13,7 @@ import msgspec
 from unerring.model import CallerError, ConfigError
 
 BESIDE_MB: Final = 700
-"""What a driver needs besides its JVM's heap: the rest of the JVM, its Python, its workers."""
+"""The memory of a driver besides its JVM's heap: the rest of the JVM, its Python, its workers."""
 
 _NOT_LIVE: Final = {
     "master": "it runs without Spark",
@@ -99,7 +99,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def driver(self) -> SparkOptions:
-        """Of one of several drivers; an empty master or memory is chosen so that all share this machine."""
+        """The options of one of several drivers; an empty master or memory is chosen so that all share this machine."""
         master = self.master or f"local[{max(1, (os.cpu_count() or 1) // self.drivers)}]"
         return SparkOptions(master, self.memory or "1g", self.rows)
 

@@ -86,13 +86,13 @@ class PartState(msgspec.Struct):
     """running; waiting: it failed and is started again soon; failed: it ended the run."""
     restarts: int = 0
     why: str = ""
-    """What it failed of last."""
+    """The reason of its last failure."""
     since_us: int = 0
     """Wall time since when it is in this state."""
 
 
 class Written(msgspec.Struct):
-    """What stands in `parts.json`."""
+    """The content of `parts.json`."""
 
     at: float
     pid: int
@@ -159,7 +159,7 @@ class Parts:
             self.error = self.error or innermost(error)
 
     def keep(self, name: str, work: Callable[[], None], stopping: threading.Event) -> None:
-        """In a thread: work until it is done, again and again if it fails, until the run ends."""
+        """Do the work, in the caller's thread, until it is done; if it fails, again and again until the run ends."""
         pause_s = 0.0
         while not stopping.wait(pause_s):
             self.began(name)
@@ -180,7 +180,7 @@ class Parts:
                 raise as_sentence(self.error)
 
     def measure(self, metrics: Metrics) -> None:
-        """For Prometheus."""
+        """Update the metrics."""
         with self._lock:
             for part in self._parts.values():
                 metrics.set("unerring_part_up", part.state == "running", part=part.name)
@@ -193,7 +193,7 @@ class Parts:
 
 
 def parts_in(data: Path) -> dict[str, Any]:
-    """What a run's folder says of its parts. The run's own process is running, silent, gone, or there was none."""
+    """The parts that a run's folder lists. The run's own process is running, silent, gone, or there was none."""
     try:
         written = verified_json((data / FILE).read_bytes(), Written, FILE)
     except (OSError, LogError):  # it is written anew twice a second
@@ -216,14 +216,14 @@ def channel_part(stream: str) -> str:
 
 
 def innermost(error: BaseException) -> BaseException:
-    """Of a group of tasks, what the first one failed of."""
+    """The error of the first task of a group that failed."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     return error
 
 
 def as_sentence(error: BaseException) -> BaseException:
-    """What ended a part of a run. A broken invariant stays what it is."""
+    """The error that ended a part of a run, as one sentence. A broken invariant stays what it is."""
     inner = innermost(error)
     return inner if isinstance(inner, UnerringError | InvariantBreach) else WorldError(sentence(inner))
 

@@ -55,7 +55,7 @@ class ProcessVerdict(msgspec.Struct, frozen=True):
     """How many, by status."""
     interactions: int
     unsettled: tuple[str, ...]
-    """Not ended, or not yet clean: judged only for what must hold at any time."""
+    """Instances that have not ended, or are not yet clean: judged only for what must hold at any time."""
     unjudged: tuple[str, ...]
     """Their process or version was not given."""
     violations: tuple[Violation, ...]
@@ -68,7 +68,7 @@ class ProcessVerdict(msgspec.Struct, frozen=True):
 
 
 class Known(msgspec.Struct):
-    """What the nodes of a folder know."""
+    """The instances that the nodes of a folder know."""
 
     decided: dict[str, dict[str, State]]
     """By instance and node."""
@@ -159,7 +159,7 @@ def _judge(
 
 
 def _lacking(state: State, journal: Sequence[Did], unseen: frozenset[tuple[str, str]]) -> list[Violation]:
-    """Of an instance that has not ended: whatever its state stands on was done."""
+    """Check that everything on which an open instance's state stands was done."""
     writes = [taken for taken in state.taken if taken.write and not taken.unknown]
     return check_done(state.instance, [t.iid for t in writes if (state.process, t.vertex) not in unseen], journal)
 

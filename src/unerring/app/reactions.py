@@ -1,4 +1,4 @@
-"""What an application does about situations: `app.on("Shortage").start(relieve)`.
+"""How an application reacts to situations: `app.on("Shortage").start(relieve)`.
 
 One situation starts exactly one process: the instance's id is made of the situation's own, starting an id again is the
 same start, and a position is committed only when the start is on a majority of the process nodes.
@@ -49,7 +49,7 @@ class Reaction(msgspec.Struct, frozen=True):
         return Stamp(int(match[1]), int(match[2])) if match else None
 
     def values(self, situation: Event) -> dict[str, Any]:
-        """What the instance is given."""
+        """The input of the instance."""
         return {variable: situation.payload[column] for variable, column in self.given}
 
 

@@ -61,7 +61,7 @@ def reconcile(app: App, data: Path, through_us: int = TIME_MAX) -> Line:
 def _begun(
     reaction: Reaction, instances: Mapping[str, State], from_us: int, through_us: int
 ) -> Iterator[tuple[str, Begun]]:
-    """Those with an id that the reaction makes; retention removed the situations of the oldest."""
+    """The instances with an id that the reaction makes; retention removed the situations of the oldest."""
     for instance, state in instances.items():
         stamp = reaction.stamp_of(instance)
         if stamp is not None and not state.parent and from_us < stamp.time <= through_us:

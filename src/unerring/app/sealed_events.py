@@ -31,7 +31,7 @@ class SealedEvents:
         self._done_us = {chain.name: chain.base.from_us for chain in self._chains}
 
     def so_far(self, last: int | None = None) -> Iterator[Event]:
-        """All that is sealed now, or the last ones of it, in the order of stamps."""
+        """All events that are sealed now, or the last ones, in the order of stamps."""
         if last is not None:
             for chain in self._chains:
                 self._done_us[chain.name] = chain.refresh()
@@ -39,7 +39,7 @@ class SealedEvents:
         return self.new()
 
     def new(self) -> Iterator[Event]:
-        """What was sealed since the last look, in the order of stamps."""
+        """The events sealed since the last call, in the order of stamps."""
         spans = []
         for chain in self._chains:
             from_us, through_us = self._done_us[chain.name], chain.refresh()

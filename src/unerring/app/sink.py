@@ -53,7 +53,7 @@ class Sink:
         }
 
     def deliver(self, event: Event) -> None:
-        """After its commit."""
+        """Take an event after its commit."""
         lane = self.lanes[event.stream]
         if event.stamp.time > lane.chain.through_us:
             lane.events.append((lane.count, event))

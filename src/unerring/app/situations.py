@@ -49,7 +49,7 @@ class Situations:
             yield batch[0]
 
     def in_batches(self, count_max: int) -> Iterator[list[Event]]:
-        """At most so many at a time: they count as handled when the next ones are asked for."""
+        """At most this many at a time; they count as handled when the next ones are asked for."""
         try:
             yield from self._batches(count_max)
         finally:

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from unerring.pipeline import Level, MaySeal, Sealed
 
 _INITIALIZING: Final = "Initializing"
-"""What Spark says of a query that has not begun."""
+"""Spark's status of a query that has not begun."""
 
 
 @dataclass
 class LevelView:
-    """What there is to see of one level."""
+    """The status of one level."""
 
     level: Level
     events: int = 0
@@ -65,7 +65,7 @@ class LevelView:
 
 @dataclass(frozen=True)
 class StandbyDriver:
-    """What one of several drivers of a run does: which levels, where it keeps its own, and when it seals."""
+    """One of several drivers of a run: which levels it runs, where it keeps its own files, and when it seals."""
 
     levels: tuple[Level, ...]
     home: Path

@@ -57,11 +57,11 @@ RESTARTS_MAX: Final = 12
 """Spark gives a Python process ten seconds to start, which on a very busy machine is not enough; a new JVM would take
 more of it than another try does."""
 REFUSED_S: Final = 20.0
-"""What is wrong with rules, log or disk is shown for so long before the driver looks whether it was put right."""
+"""How long an error of rules, log or disk is shown before the driver checks whether it was corrected."""
 RUNNING: Final = "running"
 """A file of a driver's home while it runs; one that is killed leaves it behind."""
 MARK: Final = "UNERRING_DRIVER"
-"""In the environment of all processes of a driver: whose they are."""
+"""The environment variable that names the driver to which a process belongs."""
 _QUICK: Final = (
     # The JVM has little to do in a micro-batch, and two of them share a machine: compile less, collect with one thread.
     ("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss8m"),
@@ -166,7 +166,7 @@ class Drive:
         self.run.stop()
 
     def describe(self) -> dict[str, Any]:
-        """For `unerring status` and the metrics."""
+        """The status for `unerring status` and the metrics."""
         levels = [
             {
                 "level": view.level.number,
@@ -249,7 +249,7 @@ async def _drive(
 
 
 def check_rules(cluster: clusters.Cluster, app: App) -> None:
-    """Before Spark is started for it: a driver of other rules, or of another version of them, stays out."""
+    """Refuse a driver of other rules, or of another version of them, before Spark is started for it."""
     spark = cluster.topology.node(SPARK)
     rules = [plan.name for plan in app.plans if {schema.name for schema in plan.outputs} & set(spark.outputs)]
     own = topology_of(app, spark.f, rules)
@@ -279,7 +279,7 @@ async def _pause(ending: asyncio.Event, pause_s: float) -> None:
 
 
 async def _tell(status: Path, name: str, drive: Drive) -> None:
-    """What there is to see while there is no replica."""
+    """Write the status while there is no replica."""
     while True:
         fields = {"kind": "Driver", "phase": drive.phase, "refused": drive.refused, **drive.describe()}
         note(status, name, fields)

@@ -38,7 +38,7 @@ def keep_processes(verdict: ProcessVerdict, data: Path) -> None:
 
 
 def verdict_in(data: Path) -> dict[str, Any]:
-    """What was kept, without the witnesses' events (the page has them); None for what was not judged."""
+    """The kept verdicts without the witnesses' events (the page has them); None for what was not judged."""
     whole, processes = _read(data / FILE), _read(data / PROCESSES) or _read(data / "processes" / PROCESSES)
     return {"situations": _situations(whole), "processes": processes, "page": (data / PAGE).exists()}
 

@@ -21,7 +21,7 @@ Check = Callable[[Path], bool]
 
 
 class Kind(msgspec.Struct):
-    """What was read of one kind of file."""
+    """Counts for one kind of file."""
 
     name: str
     files: int = 0
@@ -31,7 +31,7 @@ class Kind(msgspec.Struct):
 
 
 class Verified(msgspec.Struct):
-    """What came of it. `damage`: a sentence with the file's name for everything that is wrong."""
+    """The outcome. `damage`: a sentence with the file's name for everything that is wrong."""
 
     kinds: list[Kind]
     damage: list[str]

@@ -36,7 +36,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Stretch(msgspec.Struct):
-    """What comparing one stretch gave. Stretches add up."""
+    """The comparison of one stretch. Stretches add up."""
 
     delivered: int = 0
     perfect: int = 0

@@ -16,9 +16,9 @@ from unerring.model import Event
 from unerring.rules import Plan
 
 EVENTS_MAX: Final = 200
-"""Of a key's events before a situation, so many are looked at."""
+"""How many of a key's events before a situation are examined."""
 _TAKEN_AWAY_MAX: Final = 60
-"""Of the last so many it is tried whether each one unmakes a false situation."""
+"""For how many of the last events it is tried whether the event unmakes a false situation."""
 
 
 def making(plan: Plan, rows: Sequence[Row], wanted: Event) -> list[Event] | None:
@@ -40,7 +40,7 @@ def making(plan: Plan, rows: Sequence[Row], wanted: Event) -> list[Event] | None
 
 
 def unmaking(plan: Plan, rows: Sequence[Row], false: Event) -> list[Event]:
-    """Those events without any one of which the false situation would be a true one."""
+    """The events each of which, left out, would make the false situation a true one."""
     first = max(len(rows) - _TAKEN_AWAY_MAX, 0)
     return [rows[at].event for at in range(first, len(rows)) if _makes(plan, [*rows[:at], *rows[at + 1 :]], false)]
 

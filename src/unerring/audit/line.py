@@ -20,7 +20,7 @@ ASKED: Final = "every instance that a situation started has its situation, and w
 OWNED: Final = "every interaction in a journal has its instance"
 DONE: Final = "every interaction that an instance relies on is in a journal"
 WITNESSES_MAX: Final = 20
-"""So many of a kind are shown; all are counted."""
+"""How many of a kind are shown; all are counted."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class Wanted(msgspec.Struct, frozen=True):
     given: str
     """A digest of what the instance is given."""
     due: bool = True
-    """Whoever starts instances has gone past it."""
+    """The reader that starts instances has gone past it."""
     aside: bool = False
     """No instance could be started with it, and that was written down."""
 
@@ -97,7 +97,7 @@ def check_owners(lines: Sequence[Did], instances: Iterable[str]) -> list[Violati
 
 
 def check_done(instance: str, iids: Iterable[str], lines: Iterable[Did]) -> list[Violation]:
-    """What an instance that has not ended stands on is in a journal."""
+    """Check that a journal has every interaction on which an open instance stands."""
     recorded = {line.iid for line in lines if line.what == "do"}
     return _each(DONE, [f"{instance} relies on {iid}, which is in no journal" for iid in iids if iid not in recorded])
 

@@ -6,7 +6,7 @@ from unerring.model import TIME_MAX, TIME_MIN, to_datetime
 
 
 def moment(time_us: int) -> str:
-    """In UTC, with as many digits as it needs."""
+    """A time in UTC, with as many digits as it needs."""
     if time_us <= TIME_MIN or time_us >= TIME_MAX:
         return "the beginning" if time_us <= TIME_MIN else "the end"
     whole, _, rest = f"{to_datetime(time_us):%Y-%m-%d %H:%M:%S.%f}".partition(".")

@@ -59,9 +59,9 @@ class Model(msgspec.Struct, frozen=True):
     """The process model, with the code of its conditions and types."""
 
     vertices: Sequence[Any]
-    """Of `VertexLike`."""
+    """A sequence of `VertexLike`."""
     edges: Sequence[Any]
-    """Of `EdgeLike`."""
+    """A sequence of `EdgeLike`."""
     initial: Mapping[str, Any]
     choose: Callable[[Any, Mapping[str, Any]], str]
     fit: Callable[[str, Any], Any]

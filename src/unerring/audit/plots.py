@@ -57,7 +57,7 @@ def over_time(delivered: Sequence[int], perfect: Sequence[int], wrong: Sequence[
 
 
 def account_bar(one: Intake) -> str:
-    """What became of one producer's numbers, as shares of one bar. Small shares stay visible."""
+    """One producer's account as parts of one bar. Small parts stay visible."""
     parts = [
         (one.in_stream, "#8fb3dc", "in the log"),
         (sum(one.quarantined.values()), "#d9a441", "set aside"),

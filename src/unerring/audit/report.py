@@ -33,7 +33,7 @@ class Witness(msgspec.Struct, frozen=True):
 
     finding: Finding
     made_by: tuple[Event, ...] = ()
-    """What makes the situation that is missing, or the right one at the place of the wrong."""
+    """The events that make the missing situation, or the right one in place of the wrong."""
     unmade_by: tuple[Event, ...] = ()
     """Without any one of these the false situation would be a true one."""
     nearby: tuple[Event, ...] = ()
@@ -48,7 +48,7 @@ class RuleVerdict(msgspec.Struct, frozen=True):
     engine: str
     version: str
     from_us: int
-    """What is judged are the situations after this time…"""
+    """The situations after this time are judged…"""
     through_us: int
     """…up to this one."""
     delivered_through_us: int
@@ -83,7 +83,7 @@ class Report(msgspec.Struct, frozen=True):
     events: dict[str, int] = {}
     """Events of the primary streams that the perfect run was computed from."""
     time_columns: dict[str, tuple[str, ...]] = {}
-    """Of each stream the columns that hold times, so that a page can write them as such."""
+    """For each stream, the columns that hold times, so that a page can write them as such."""
     readers: tuple[tuple[str, str, int, int], ...] = ()
     """Stream, reader, time of its committed position, and situations that it has still to take."""
     notes: tuple[str, ...] = ()

@@ -29,7 +29,7 @@ class ReplayBuffer:
         self.bytes += frames.size
 
     def restamp(self, now: int) -> None:
-        """After a restart the clock is another one: ages count from now on."""
+        """Count ages from now on: after a restart the clock is another one."""
         self._published_us = [now] * len(self._published_us)
 
     def __bool__(self) -> bool:
@@ -63,7 +63,7 @@ class ReplayBuffer:
         return first
 
     def between(self, first: int, last: int) -> Iterator[Frames]:
-        """What is still here of [first, last], in order."""
+        """The frames of [first, last] that are still here, in order."""
         for frames in self.batches(first, last):
             yield frames.cut(first, last)
 

@@ -30,7 +30,7 @@ CONSECUTIVE: Final = 4
 MORE: Final = 8
 SIGNATURE_BYTES: Final = 64
 EVENT_BYTES: Final = 20
-"""What an event in a batch takes besides its payload, at the most."""
+"""The most bytes that an event in a batch takes besides its payload."""
 _LOW: Final = 0xFFFFFFFF
 
 _SINGLE: Final = struct.Struct("<BQIBIHqI")
@@ -42,7 +42,7 @@ _part_payloads: Final = msgspec.msgpack.Decoder(list[bytes]).decode
 _PAYLOAD_BYTES_MIN: Final = 2
 """An empty payload in its array."""
 HEADER_BYTES: Final = _SINGLE.size
-"""What the channel adds to one event."""
+"""The bytes that the channel adds to one event."""
 
 
 class ChannelCodec:

@@ -35,7 +35,7 @@ class ProducerConfig(ProcessConfig, frozen=True):
     replay_bytes_max: int = 1024 * 1024
     """How much one NACK is answered with at the most; the consumer asks again for the rest."""
     repair_bytes_per_s: int = 32 * 1024 * 1024
-    """What all repairs together may take, so that they cannot starve live traffic. Beyond it a NACK is answered with
+    """The rate of all repairs together, so that they cannot starve live traffic. Beyond it a NACK is answered with
     one event, so that whoever asks sees that somebody is there."""
     merge_consumers_min: int = 3
     """When so many consumers lack the same range within `merge_window_us`, one push to all repairs it."""
@@ -103,13 +103,13 @@ class ConsumerConfig(ProcessConfig, frozen=True):
     nack_pause_us_max: int = 1 * SECOND_US
     """Pauses between requests for the same gap double up to this."""
     nack_attempts_max: int = 30
-    """After so many requests without an answer the gap is declared lost."""
+    """After this many requests without an answer the gap is declared lost."""
     nack_ranges_max: int = 64
     """Ranges in one request; neighbouring ranges are merged."""
     peer_bytes_max: int = 16 * 1024 * 1024
     """Signed batches kept for other consumers, if they can reach this one; the oldest go."""
     peer_answer_bytes_max: int = 1024 * 1024
-    """What one request of another consumer is answered with; at least one batch."""
+    """The limit of an answer to one request of another consumer; at least one batch is sent."""
     peer_attempts_max: int = 4
     """When a producer has lost an epoch, its consumers ask each other so many times in vain before they declare what
     they miss of it lost."""

@@ -45,7 +45,7 @@ class Feed:
         self.closing: Closing | None = None
         """Set while peers are asked for what they have of this epoch, before it is closed."""
         self.key = b""
-        """What the producer's batches are checked with when they come from a peer; the first one heard of counts."""
+        """The public key that checks the producer's batches when a peer sends them; the first one received counts."""
         self.peers: list[Address] = []
         self.beats = 0
         """Heartbeats so far; and what was known when silence was last looked for."""
@@ -305,7 +305,7 @@ class Feed:
         self.learn(segment.last or 0)
 
     def _advance(self) -> None:
-        """What was held back and is now in order becomes ready."""
+        """Make ready what was held back and is now in order."""
         done = 0
         for segment in self.held:
             if segment.first != self.next:

@@ -10,7 +10,7 @@ from unerring.channels.messages import Loss
 
 
 class Account(msgspec.Struct):
-    """What one consumer answers for of one epoch of one producer."""
+    """One consumer's account of one epoch of one producer."""
 
     producer: int
     epoch: int
@@ -26,7 +26,7 @@ class Account(msgspec.Struct):
 
     @property
     def published(self) -> int:
-        """As far as this consumer knows."""
+        """The number of published events that this consumer knows of."""
         return self.known_last - self.cut + 1
 
     @property

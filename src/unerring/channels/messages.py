@@ -1,4 +1,4 @@
-"""What producers and consumers say to each other.
+"""The messages between producers and consumers.
 
 | message | from → to | when |
 |---|---|---|
@@ -94,7 +94,7 @@ class Frames(msgspec.Struct, frozen=True, gc=False):
         return self.first + len(self.payloads) - 1
 
     def cut(self, first: int, last: int) -> Frames:
-        """Those of its events that lie in [first, last]."""
+        """The part of its events that lies in [first, last]."""
         low, high = max(first - self.first, 0), last - self.first + 1
         if low == 0 and high >= len(self.payloads):
             return self
@@ -112,7 +112,7 @@ class Frames(msgspec.Struct, frozen=True, gc=False):
 
 
 def joined(parts: Sequence[Frames]) -> list[Frames]:
-    """As few frames as can be: neighbours become one, as far as gaps between them let it."""
+    """The same events in as few frames as possible: neighbours without a gap between them become one."""
     runs: list[list[Frames]] = []
     for frames in parts:
         if runs and runs[-1][-1].last + 1 == frames.first:
@@ -151,9 +151,9 @@ class Heartbeat(Message, frozen=True, gc=False):
     previous_last: Number | None = None
     """The epoch before this one, and where it ended, if a durable mark tells."""
     key: Annotated[bytes, Meta(max_length=NAME_CHARS_MAX)] = b""
-    """What its signed batches are checked with."""
+    """The public key that checks its signed batches."""
     peers: Annotated[tuple[Name, ...], Meta(max_length=RANGES_MAX)] = ()
-    """Who keeps its signed batches and can be asked for them when it cannot."""
+    """The consumers that keep its signed batches and can be asked for them in its place."""
     watermark_us: Time | None = None
     """A watermark: whatever comes behind `last` is stamped later than this."""
 

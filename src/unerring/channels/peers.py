@@ -53,7 +53,7 @@ class Peers:
     # --- taking
 
     def learn(self, feed: Feed, beat: Heartbeat) -> Effects:
-        """Who else listens, and the producer's key; tell the producer of this one if it does not know."""
+        """Note who else listens, and the producer's key; announce this peer to the producer if it is not listed."""
         feed.beats += 1
         if not beat.key:
             return []
@@ -93,7 +93,7 @@ class Peers:
         return sender in self.asked and sender != feed.address
 
     def check(self, feed: Feed, sender: Address, frames: Frames) -> Report:
-        """What to note of a peer's batch: `channel.peer_repaired`, or why it is refused."""
+        """The report on a peer's batch: `channel.peer_repaired`, or why it is refused."""
         what = f"epoch {frames.epoch}, sequences {frames.first} to {frames.last} from {sender}"
         if not frames.signature:
             return Report("channel.unsigned", f"{what}: a part of a batch proves nothing; refused")

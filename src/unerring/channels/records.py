@@ -1,4 +1,4 @@
-"""What a producer leaves on stable storage: its epoch, the mark of a clean close, and, if it is durable, its buffer."""
+"""A producer's records on stable storage: its epoch, the mark of a clean close, and, if it is durable, its buffer."""
 
 from __future__ import annotations
 

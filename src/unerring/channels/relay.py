@@ -112,7 +112,7 @@ class Relay:
     # --- downwards
 
     def _pass_on(self, effects: Effects, now: int) -> Effects:
-        """What the consumer delivers is passed on and accepted at once; all else it wants is done as it is."""
+        """Pass on and accept at once what the consumer delivers; its other effects are carried out unchanged."""
         out: Effects = []
         pending = deque(effects)
         while pending:

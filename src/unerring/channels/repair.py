@@ -30,7 +30,7 @@ class RepairPace:
 
 
 class MergedRepairs:
-    """Who asked for which range lately. A range that many lack is pushed to all, once in a window."""
+    """Recent requests by range. A range that many lack is pushed to all, once in a window."""
 
     def __init__(self, config: ProducerConfig) -> None:
         self._consumers_min = config.merge_consumers_min

@@ -29,7 +29,7 @@ class Signer:
         invariant(len(seed) == SEED_BYTES, f"a signing seed has {SEED_BYTES} bytes")
         self._private = Ed25519PrivateKey.from_private_bytes(seed)
         self.key: bytes = self._private.public_key().public_bytes_raw()
-        """What others check its batches with."""
+        """The public key with which others check its batches."""
 
     def signed(self, frames: Frames) -> Frames:
         return msgspec.structs.replace(frames, signature=self._private.sign(_digest(frames)))

@@ -64,7 +64,7 @@ def _load(name: str) -> ModuleType:
 
 
 def _options(module: ModuleType, name: str, **given: Any) -> dict[str, Any]:
-    """What this benchmark takes of the options; one that it does not know is a mistake, not ignored."""
+    """The options that this benchmark takes; an unknown one is an error, not ignored."""
     known = inspect.signature(module.run).parameters
     for option, value in given.items():
         if value and option not in known:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Engine(StrEnum):
-    """What looks for the matches."""
+    """The matcher to use."""
 
     interpreter = "interpreter"
     kernel = "kernel"

@@ -152,7 +152,7 @@ def _run(
 
 
 def _hear_no_more() -> None:
-    """What is being stopped is not interrupted a second time."""
+    """Ignore further interrupts while the run stops."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
@@ -201,7 +201,7 @@ def _watch(run: Run[SparkEngine] | Run[LiveEngine], console: Console, stopping: 
 def _watch_in_lines(
     run: Run[SparkEngine] | Run[LiveEngine], views: list[LevelView], console: Console, stopping: threading.Event
 ) -> None:
-    """For a log file: a line for each level that has moved on, every few seconds."""
+    """Write a line for each level that has moved on, every few seconds, for a log file."""
     from unerring.app import CHECK_S
 
     shown: dict[int, int | None] = {}

@@ -129,7 +129,7 @@ def position_of(records: Mapping[str, bytes], stream: str) -> int:
 
 
 def numbered(records: Mapping[str, bytes], stream: str) -> Iterator[tuple[int, Event]]:
-    """What an application's stable storage holds of a stream, in order, each with its number in the stream."""
+    """The events of a stream in an application's stable storage, in order, each with its number in the stream."""
     prefix = f"application/{stream}/event/"
     decoder = msgspec.msgpack.Decoder(Event)
     for key in sorted(records):
@@ -138,7 +138,7 @@ def numbered(records: Mapping[str, bytes], stream: str) -> Iterator[tuple[int, E
 
 
 def committed(records: Mapping[str, bytes], stream: str) -> list[Event]:
-    """What an application's stable storage says it has received, in order."""
+    """The events that an application has received, by its stable storage, in order."""
     return [event for _, event in numbered(records, stream)]
 
 

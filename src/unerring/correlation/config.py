@@ -28,7 +28,7 @@ class CorrelationConfig(ProcessConfig, frozen=True, forbid_unknown_fields=True):
     tick_us: int = 20 * MILLISECOND_US
     gossip_us: int = 50 * MILLISECOND_US
     process_pause_us: int = 1 * MILLISECOND_US
-    """After events were processed, before the next ones are: those that come meanwhile go together."""
+    """The pause between processing events and processing the next ones: those that come meanwhile go together."""
     watermark_pause_us: int = 2 * MILLISECOND_US
     """A watermark alone goes out at most this often."""
     ack_repeat_us: int = 250 * MILLISECOND_US
@@ -41,7 +41,7 @@ class CorrelationConfig(ProcessConfig, frozen=True, forbid_unknown_fields=True):
     """A stream that does not advance for so long is asked for at all upstream replicas; doubled each time."""
     patience_us_max: int = 2 * SECOND_US
     gap_pause_us: int = 20 * MILLISECOND_US
-    """After a gap was reported, before the same gap is reported again."""
+    """The pause before the same gap is reported again."""
     ask_us: int = 0
     """How long a new leader waits for each receiver's word what it has, before it resends. 0: it resends at once, as in
     the paper; more: hardly anything is sent twice, and a failover takes one more round."""

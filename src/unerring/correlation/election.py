@@ -36,7 +36,7 @@ class _Voting(msgspec.Struct):
 
 
 class Election:
-    """Who sends. The replica asks `leading`, and feeds what it hears."""
+    """Decides which replica sends. The replica asks `leading`, and feeds in what it receives."""
 
     def __init__(self, name: str, config: CorrelationConfig) -> None:
         self.name = name
@@ -148,7 +148,7 @@ class Election:
         return effects
 
     def vote(self, sender: str, vote: Vote, now: int) -> Effects:
-        """Of concurrent votes the lowest starter's prevails."""
+        """Answer a vote; of concurrent elections that of the lowest starter prevails."""
         if sender not in self.peers or vote.excluded == self.name:
             return []
         if self._voting is not None:

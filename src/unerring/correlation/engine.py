@@ -17,7 +17,7 @@ from unerring.model import Event, Stamp, StreamSchema
 
 
 class Fed(msgspec.Struct, frozen=True):
-    """What an engine answers: outputs in stamp order, by stream, and what it could not take."""
+    """An engine's answer: outputs in stamp order, by stream, and the events that it could not take."""
 
     outputs: dict[str, list[Event]]
     quarantined: list[rules.Quarantined] = []
@@ -40,7 +40,7 @@ class Engine(Protocol):
 
 
 class HandOver(msgspec.Struct, frozen=True):
-    """What a replica asks of an asynchronous engine: hand over, from now on or again, what follows these stamps."""
+    """A replica's request to an asynchronous engine: hand over, from now on or again, what follows these stamps."""
 
     after: Mapping[str, Stamp]
     counts: Mapping[str, int]

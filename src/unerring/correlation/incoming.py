@@ -53,7 +53,7 @@ class Incoming:
         """Events accepted since the stream began."""
         self.watermark = watermark
         self.shapes = shapes
-        """What its events must look like; None: they are this process's own."""
+        """The shapes that its events must have; None: the events are this process's own."""
 
     def take(self, batch: Batch) -> Taken:
         """Judge a batch; move on if it is what comes next. ProtocolError: no replica has it from this stream."""
@@ -94,7 +94,7 @@ class Incoming:
         return events[at:]
 
     def _check(self, events: tuple[Event, ...]) -> None:
-        """What follows the last one: rising, after the watermark, and of this stream."""
+        """Check that events rise, come after the watermark, and are of this stream."""
         last, stream, shapes = self.last, self.stream, self.shapes
         if events[0].stamp.time <= self.watermark:
             raise ProtocolError(f"stream {stream}: {events[0].stamp} is not after the watermark {self.watermark}")

@@ -30,7 +30,7 @@ class Join:
         self.holding = False
         """Whether a snapshot is in place."""
         self._marks: dict[tuple[str, int], dict[str, Stamp]] = {}
-        """What each upstream (replica, incarnation) has confirmed."""
+        """The marks that each upstream (replica, incarnation) has confirmed."""
         self._retry_us = retry_us
         self._tried_us = _RETRY_NEVER
         self._giver = -1

@@ -27,7 +27,7 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Journal:
-    """What a durable replica has on disk."""
+    """The disk of a durable replica."""
 
     def __init__(self, records: Mapping[str, bytes], every_events: int) -> None:
         self.incarnation = 0

@@ -1,4 +1,4 @@
-"""What sources, replicas, applications and the membership record say to each other."""
+"""The messages between sources, replicas, applications and the membership record."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Batch(Message, frozen=True):
     """How many events the stream has before the first one here."""
     events: tuple[Event, ...]
     watermark: Time
-    """After the last one here the stream sends nothing at or before this time."""
+    """After the last event here, the stream sends nothing at or before this time."""
 
 
 class Ack(Message, frozen=True):
@@ -143,7 +143,7 @@ class Enter(Message, frozen=True):
     incarnation: Incarnation
     """Which one this process still holds the state of, from its disk; 0: none."""
     fingerprint: Name
-    """Of the cluster's configuration and rules: another one may not work with the others."""
+    """The fingerprint of the cluster's configuration and rules: a process with another one is refused."""
     nonce: Name = ""
     """The answer to Challenge: shows that the process that asks is still there."""
 

@@ -29,7 +29,7 @@ be further: what it is pinned for would never be superseded."""
 
 
 class StreamPosition(msgspec.Struct, frozen=True):
-    """What a machine tells whoever feeds it: it has the stream up to here, and room for what follows."""
+    """A machine's report to whoever feeds it: it has the stream up to here, and room for what follows."""
 
     stream: str
     last: Stamp
@@ -38,7 +38,7 @@ class StreamPosition(msgspec.Struct, frozen=True):
 
 
 class Held:
-    """What is known of one receiver of one stream."""
+    """The known position of one receiver of one stream."""
 
     __slots__ = (
         "ask_until_us",
@@ -68,7 +68,7 @@ class Held:
         """A new leader waits so long for its word what it has; ASK: it is still to be asked."""
 
     def again(self) -> None:
-        """What was sent and not acknowledged may be lost: it goes out anew, and so does the watermark."""
+        """Send again what is not acknowledged, and the watermark: both may be lost."""
         self.sent = self.count
         self.watermark_sent = TIME_MIN
         self.watermark_at_us = NEVER
@@ -225,7 +225,7 @@ class Outgoing:
                 held.ask_until_us = ASK if self.config.ask_us else NEVER
 
     def reconnected(self, name: str) -> None:
-        """What was on the way to it may be lost: everything not acknowledged is sent again, and so is the watermark."""
+        """Send it again everything that is not acknowledged, and the watermark: what was on the way may be lost."""
         for stream in self.queues:
             for (receiver, _), held in self._held[stream].items():
                 if receiver == name:

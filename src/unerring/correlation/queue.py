@@ -47,7 +47,7 @@ class Queue:
         return self._events[-1].stamp if self.count > self.mark_count else self.mark
 
     def events(self) -> list[Event]:
-        """All that is not pruned."""
+        """All events that are not pruned."""
         return self._events[self._head :]
 
     def append(self, events: Sequence[Event]) -> None:

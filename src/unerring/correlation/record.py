@@ -30,7 +30,7 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     incarnation: Incarnation
     standing: Standing
     token: Name = ""
-    """Of the process that entered with this incarnation; empty: a founding member that nobody has claimed."""
+    """The token of the process that entered with this incarnation; empty: a founding member not yet claimed."""
 
 
 class Record(msgspec.Struct, frozen=True, dict=True):

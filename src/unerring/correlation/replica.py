@@ -212,7 +212,7 @@ class Replica:
         self.merge.advance(stream, self.intake.streams[stream].watermark)
 
     def _process_soon(self, now: int) -> Effects:
-        """At once after a pause; under load with what comes meanwhile: an engine takes many as easily as one."""
+        """Process at once after a pause; under load together with what comes meanwhile: that costs an engine little."""
         if now - self._processed_us >= self.config.process_pause_us:
             return self._process(now)
         if self._process_set:

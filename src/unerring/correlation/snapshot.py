@@ -1,4 +1,4 @@
-"""What a joiner gets from a live replica: all of its state, as bytes, in parts, with a digest.
+"""The snapshot that a joiner gets from a live replica: all of its state, as bytes, in parts, with a digest.
 
 Everything in it is needed. Without the merge buffer, events that are acknowledged would be lost; without the outgoing
 queue, those that the other replica alone could still resend; without the marks, the joiner would offer a chain with a

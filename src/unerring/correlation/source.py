@@ -51,7 +51,7 @@ PRODUCER = "log"
 
 
 class _Kept(msgspec.Struct, frozen=True, array_like=True):
-    """What a source keeps of a stream besides its events."""
+    """A source's record of a stream besides its events."""
 
     mark: Stamp
     mark_count: int
@@ -64,7 +64,7 @@ def kept_key(stream: str) -> str:
 
 
 def needs_after(kept: bytes | None) -> int:
-    """After which time a source that follows its producer may have to be handed events again, by what it keeps."""
+    """The time after which a source that follows its producer may need events again, by its record."""
     record = None if kept is None else msgspec.msgpack.decode(kept, type=_Kept)
     # More of the mark's own time may follow it.
     return record.mark.time - 1 if record is not None and record.mark_count else TIME_MIN

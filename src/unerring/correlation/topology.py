@@ -71,7 +71,7 @@ class Topology(ClusterConfig, frozen=True, forbid_unknown_fields=True):
         raise ConfigError(f"there is no node {name!r}")
 
     def inputs(self, name: str) -> tuple[tuple[StreamSchema, int], ...]:
-        """What a node takes, in the order of ranks, with them."""
+        """The streams that a node takes with their ranks, in the order of ranks."""
         taken = self.node(name).inputs
         return tuple((schema, rank) for rank, schema in enumerate(self.streams) if schema.name in taken)
 

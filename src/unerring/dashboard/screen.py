@@ -16,7 +16,7 @@ from rich.text import Text
 from unerring.model import to_datetime
 
 WIDE: Final = 116
-"""With so many columns, tables have all of theirs."""
+"""The terminal width from which tables show all their columns."""
 TIMELINE_SHOWN: Final = 8
 ROWS_SHOWN: Final = 60
 _TONES: Final = {
@@ -140,7 +140,7 @@ def _word(judged: dict[str, Any] | None) -> Text:
 
 
 def _table(*columns: str) -> Table:
-    """Those with a > are figures."""
+    """A table; columns whose name starts with > hold figures."""
     table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
     for name in columns:
         table.add_column(
@@ -182,7 +182,7 @@ def _sum(streams: dict[str, Any], what: str) -> str:
 
 
 def _short(value: float) -> str:
-    """In at most six characters, so that columns stay where they are."""
+    """A number in at most six characters, so that columns stay where they are."""
     if value < 10 and value != int(value):
         return f"{value:.1f}"
     if value < 100_000:

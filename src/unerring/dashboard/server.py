@@ -188,7 +188,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 def _json(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
-    """What `answer` gives as JSON; its errors as a sentence."""
+    """The result of `answer` as JSON; its errors as a sentence."""
 
     async def endpoint(request: Request) -> Response:
         status = 200

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from unerring.app import Streams
 
 SHOWN_MAX: Final = 60
-"""Of what is new at one look, so many are shown."""
+"""How many of the new events of one look are shown."""
 
 
 class Tail:
@@ -23,7 +23,7 @@ class Tail:
         self._done_us: dict[str, int] = {}
 
     def look(self) -> dict[str, Any] | None:
-        """After the status has looked. None: nothing is new."""
+        """The new events since the last call, after the status has looked; None if there are none."""
         new: dict[str, list[Any]] = {}
         for name in self._streams.situation_streams:
             chain = self._streams.counted[name].chain

@@ -44,7 +44,7 @@ class Watch:
         self._looking = asyncio.Lock()
 
     async def run(self) -> None:
-        """For ever; at rest while nobody watches."""
+        """Look again and again, for ever; rest while nobody watches."""
         while True:
             await self._wanted.wait()
             if not self._watchers:

@@ -1,4 +1,4 @@
-"""What the papers say in words and numbers, and what a sweep says to it."""
+"""The papers' claims in words and numbers, and what a sweep measured for each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 def claims_of(summary: Summary) -> list[Claim]:
-    """All that the sweep's paper says."""
+    """All claims of the sweep's paper."""
     derive = {"correlation": _correlation, "processes": _processes, "channels": _channels}[summary.experiment.name]
     return list(derive(summary))
 

@@ -53,7 +53,7 @@ BEGIN_US: Final = SECOND_US
 DOWN_STEPS: Final = (1, 5)
 """A failed replica comes back after so many steps, drawn uniformly."""
 REST_US: Final = 120 * SECOND_US
-"""After the last step, the longest that the rest may take."""
+"""The longest time that a run may take after its last step."""
 
 LINK: Final = LinkSpec(delay_us=200, spread_us=300, delay_us_max=20 * MILLISECOND_US)
 CONFIG: Final = CorrelationConfig(
@@ -82,7 +82,7 @@ class FactoryRun(msgspec.Struct, frozen=True):
 
 
 class Meter:
-    """What the machines' own parts count while they work."""
+    """Counts that the machines' own parts keep while they work."""
 
     def __init__(self) -> None:
         self.duplicates = 0
@@ -120,7 +120,7 @@ class CompletelyAcked(Outgoing):
 
 
 class ServesWhoAsks(CompletelyAcked):
-    """Whoever is asked serves for a while, also if it has no more than the receiver."""
+    """A replica that is asked serves for a while, even if it has no more than the receiver."""
 
     def resume(self, sender: str, resume: Resume, now: int) -> Effects:
         effects = super().resume(sender, resume, now)
@@ -131,7 +131,7 @@ class ServesWhoAsks(CompletelyAcked):
 
 
 class AsksAll(Intake):
-    """Whoever begins asks every replica upstream for what follows."""
+    """A replica that begins asks every replica upstream for what follows."""
 
     def begin(self, now: int) -> Effects:
         super().begin(now)
@@ -144,8 +144,8 @@ SETTINGS: Final[Mapping[str, tuple[type[Intake], type[Outgoing], int]]] = {
     "ours": (Intake, Outgoing, 0),
     "ours, asking first": (Intake, Outgoing, 50 * MILLISECOND_US),
 }
-"""Whom a recovered replica asks, which acks are told to the other replicas, and how long a new leader waits for its
-receivers' word. The paper says the second of them only."""
+"""Whom a recovered replica asks, which acks go to the other replicas, and how long a new leader waits for its
+receivers. The paper states only the second."""
 
 
 @lru_cache(maxsize=4)

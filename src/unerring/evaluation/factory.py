@@ -28,7 +28,7 @@ PARTS: Final = 18
 """Types of parts at a facility."""
 STEPS: Final = 50
 EVENTS_PER_STEP: Final = 27
-"""Of one facility in one step: 35 * 50 * 27 = 47 250 primary events."""
+"""Events of one facility in one step: 35 * 50 * 27 = 47 250 primary events in all."""
 WINDOW_STEPS: Final = 5
 """A production rate is taken over so many steps."""
 PLACES: Final = 52
@@ -81,7 +81,7 @@ def factory(f: int, tiers: tuple[int, ...] = TIERS) -> Topology:
 def primary_events(
     seed: int, steps: int = STEPS, tiers: tuple[int, ...] = TIERS
 ) -> list[list[list[tuple[int, int, int]]]]:
-    """What happens: for each step, for each facility, (kind, part, value). The same seed, the same factory."""
+    """For each step and facility, (kind, part, value). The same seed gives the same factory."""
     draw = Random(f"factory {seed}")
     kinds = [kind for kind, often in enumerate(_OFTEN) for _ in range(often)]
     choice, rand = draw.choice, draw.random

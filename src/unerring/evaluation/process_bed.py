@@ -1,4 +1,4 @@
-"""What a run of the process paper's evaluation needs: a random process, a service that takes its time, two networks."""
+"""Parts of a run of the process paper's evaluation: a random process, a service that takes its time, two networks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from unerring.processes import (
 from unerring.simulation import DiskSpec, LinkSpec, SimService, Temper
 
 DEVIATION_MS: Final = 500
-"""Of an action's execution time."""
+"""The standard deviation of an action's execution time."""
 MEAN_MS: Final = 100
 """The paper names none. With this one, cut off at zero, its grouping saves the third that it reports at 500 ms."""
 NON_WRITE: Final = 0.25
@@ -99,7 +99,7 @@ class Network(msgspec.Struct, frozen=True):
     spread_us: int
     disk: DiskSpec
     state_us: int
-    """For how long a message with a state keeps its sender's uplink busy."""
+    """How long a message with a state keeps its sender's uplink busy."""
     config: ProcessesConfig
     view_change_us: int
     """t_v of the grouping rule."""
@@ -158,7 +158,7 @@ class Timing:
 
 
 class _Times:
-    """Of one replica: since when it has asked for a view, and sent a state."""
+    """The times at which one replica asked for a view, and sent a state."""
 
     def __init__(self, timing: Timing) -> None:
         self.timing = timing

@@ -186,7 +186,7 @@ class Execution:
     # ---- active replication ------------------------------------------------------------------------------------
 
     def _judge(self) -> None:
-        """Whoever has executed everything takes part in the decision; it needs f+1."""
+        """Decide the result: each replica that has executed everything takes part, and f+1 must."""
         for instance, members in self.clusters:
             node = self.world.machine(members[0])
             if node is None or instance in self.judged or instance not in node.instances:

@@ -41,7 +41,7 @@ PACKAGES: Final = (
     "simulation",
     "evaluation",
 )
-"""Whose code a measurement depends on."""
+"""The packages whose code a measurement depends on."""
 
 Task = tuple[str, int]
 """A point and a seed."""
@@ -54,11 +54,11 @@ class Progress(msgspec.Struct, frozen=True):
     total: int
     failed: int
     left_s: float
-    """Of time, as far as what was measured so far tells."""
+    """The estimated time left, from what was measured so far."""
 
 
 def code_digest() -> str:
-    """Of the code that measures: results of other code are not mixed with it."""
+    """A digest of the code that measures: results of different code are not mixed."""
     digest = hashlib.blake2b(digest_size=8)
     root = Path(unerring.__file__).parent
     for package in PACKAGES:
@@ -138,7 +138,7 @@ class Sweep:
 
 
 class _Costs:
-    """What a run of each point takes, from the runs so far."""
+    """The mean time of a run of each point, from the runs so far."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
@@ -149,7 +149,7 @@ class _Costs:
         self._runs[measured.point] = self._runs.get(measured.point, 0) + 1
 
     def seconds(self, tasks: Sequence[Task]) -> float:
-        """Of all these runs; a point that was never run is taken for an average one."""
+        """The estimated time of all these runs; a point that was never run counts as an average one."""
         count = sum(self._runs.values())
         usual = sum(self._seconds.values()) / count if count else 0.0
         return sum(self._seconds[p] / self._runs[p] if p in self._runs else usual for p, _ in tasks)

@@ -34,7 +34,7 @@ class Base(msgspec.Struct, frozen=True):
     from_us: int
     producers: dict[str, tuple[int, int]] = {}
     digest: str = ""
-    """Of the last segment that was removed: what the first one names as the one before it."""
+    """The digest of the last segment that was removed; the first one names it as the one before it."""
 
 
 class Reached(msgspec.Struct, frozen=True):
@@ -133,7 +133,7 @@ class Chain:
         return spans
 
     def footer(self, span: Span) -> Footer:
-        """What a known segment says of itself."""
+        """The footer of a known segment."""
         footer = self._footer(span.from_us)
         if footer is None:
             raise LogError(f"{self._where(span.from_us)} has disappeared; restore it from a copy")
@@ -223,7 +223,7 @@ class Chain:
         return len(gone)
 
     def _skipped(self, from_us: int) -> Footer:
-        """All that others sealed after a time, as if it were one segment, though some of it was removed since."""
+        """A footer for all that others sealed after a time, as if it were one segment; some of it was removed since."""
         return Footer(self.name, from_us, self.through_us, rows=0, groups=(), producers=self.producers())
 
     def _read_base(self) -> Base:
@@ -295,7 +295,7 @@ class Chain:
             self.footer(span)
 
     def _footer(self, from_us: int) -> Footer | None:
-        """What the segment says that starts there, if there is one; it follows the one before it."""
+        """The footer of the segment that starts there, if there is one, checked against the one before it."""
         known = self._footers.get(from_us)
         if known is None:
             known = self._load(from_us)

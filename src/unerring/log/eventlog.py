@@ -18,7 +18,7 @@ _DECLARATION: Final = "stream.json"
 
 
 class Declaration(msgspec.Struct, frozen=True):
-    """What is fixed when a stream is created, for good: readers rely on it."""
+    """The properties that are fixed for good when a stream is created: readers rely on them."""
 
     schema: StreamSchema
     buckets: int

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 INGESTED: Final = "ingested"
 FILE: Final = "file-"
-"""What the name of a producer that is a file begins with; its digest follows."""
+"""The prefix of the name of a producer that is a file; the file's digest follows."""
 
 
 class IngestConfig(ProcessConfig, frozen=True):
@@ -56,7 +56,7 @@ class IngestConfig(ProcessConfig, frozen=True):
 
 
 class Ingested(msgspec.Struct, frozen=True):
-    """What bringing a file in did."""
+    """The outcome of bringing a file in."""
 
     stream: str
     rows: int
@@ -69,7 +69,7 @@ class Ingested(msgspec.Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """Of the file's rows that are in quarantine."""
+        """The share of the file's rows that are in quarantine."""
         return sum(self.quarantined.values()) / self.rows if self.rows else 0.0
 
 

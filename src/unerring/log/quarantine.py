@@ -110,7 +110,7 @@ class Quarantine:
         return [events[key] for key in sorted(events)]
 
     def returned(self) -> set[EventId]:
-        """Those that are back in the stream."""
+        """The ids of events that are back in the stream."""
         return {key for name in self._names(_RETURNED) for key in self._record(name).ids}
 
     def unfinished(self) -> dict[str, Returning]:

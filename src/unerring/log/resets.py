@@ -18,7 +18,7 @@ Mark = tuple[int, int]
 
 
 class Resets:
-    """Of one stream: for each producer the marks, epoch and sequence, that it was reset at."""
+    """The resets of one stream: for each producer the marks (epoch and sequence) at which it was reset."""
 
     def __init__(self, store: Store, folder: str) -> None:
         self.store = store
@@ -34,6 +34,6 @@ class Resets:
         self.store.replace(self._name, protect_json({**known, producer: [*known.get(producer, ()), mark]}))
 
     def without(self, marks: dict[str, Mark]) -> dict[str, Mark]:
-        """What a chain says of its producers, but those that were reset at just that mark."""
+        """The producers of a chain without those that were reset at exactly that mark."""
         resets = self.all()
         return {producer: mark for producer, mark in marks.items() if mark not in resets.get(producer, ())}

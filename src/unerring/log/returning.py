@@ -64,7 +64,7 @@ class Stayed(msgspec.Struct, frozen=True):
 
 
 class Returned(msgspec.Struct, frozen=True):
-    """What bringing events back did."""
+    """The outcome of bringing events back."""
 
     stream: str
     brought: int
@@ -129,7 +129,7 @@ def _decoded(bad: BadEvent, file: Begun | None) -> object:
 
 
 def _moment(value: object, times: Times) -> object:
-    """In microseconds where it can be understood, as it is where not."""
+    """The time in microseconds if it can be understood, else as it is."""
     if isinstance(value, str) and value.strip().lstrip("-").isdigit():
         value = int(value)
     try:
@@ -252,7 +252,7 @@ def _put(chain: Chain, quarantine: Quarantine, ready: list[_Ready], restamp: boo
 
 
 def _placed(ready: Sequence[_Ready], through_us: int, restamp: bool, strict: bool) -> tuple[list[_Ready], list[Stayed]]:
-    """In the order of time behind the stream's end, and those for which there is no place."""
+    """The events in the order of time behind the stream's end, and those for which there is no place."""
     placed: list[_Ready] = []
     refused: list[Stayed] = []
     last_us = through_us

@@ -26,7 +26,7 @@ UNPROTECTED: Final = 1
 FOOTER: Final = b"unerring"
 ROWS_PER_GROUP: Final = 1 << 20
 ORIGIN_COLUMNS: Final = ("_producer", "_epoch", "_sequence")
-"""Who sent the event, as the channel numbered it. Null for events that a rule made."""
+"""The sender of the event, and the channel's number for it. Null for events that a rule made."""
 
 _MAGIC: Final = b"PAR1"
 _TAIL_BYTES: Final = 16 << 10
@@ -38,7 +38,7 @@ _NAME: Final = re.compile(r"(\d{19})\.parquet\Z")
 
 
 class Footer(msgspec.Struct, frozen=True):
-    """What a segment says of itself."""
+    """A segment's own description."""
 
     stream: str
     from_us: int
@@ -59,8 +59,8 @@ class Footer(msgspec.Struct, frozen=True):
     """For each bucket: where its bytes end (they begin where those before it end), and their digest. None are listed
     where there are no rows."""
     digest: str = ""
-    """Of the file's magic and of all that comes after the buckets, with zeros in its own place: so also of `parts`,
-    and thereby of the whole."""
+    """The digest of the file's magic and of all that comes after the buckets, with zeros in its own place: so it covers
+    `parts`, and thereby the whole file."""
     format: int = FORMAT
 
     @property

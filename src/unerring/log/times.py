@@ -1,4 +1,4 @@
-"""What stands in a file's time column: numbers of some unit, or texts with a zone or without one.
+"""Reads a file's time column: numbers of some unit, or texts with a zone or without one.
 
 A file whose first time cannot be what it seems is refused before anything of it is brought in: a whole file in
 quarantine, or in the year 1970, helps nobody.

@@ -1,4 +1,4 @@
-"""What evaluates a plan: the oracle that defines, the interpreter that runs everything, the compiled kernel."""
+"""Matchers evaluate a plan: the oracle that defines, the interpreter that runs everything, the compiled kernel."""
 
 from unerring.lazy import attach
 

@@ -1,4 +1,4 @@
-"""What an expression means: one evaluator, for the oracle, the interpreter and every test of a faster form.
+"""The meaning of expressions: one evaluator, for the oracle, the interpreter and every test of a faster form.
 
 `prepare(expr)` turns a tree into a closure over a `Scope`; `evaluate(expr, scope)` does it once. The rules:
 

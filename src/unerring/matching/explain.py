@@ -1,4 +1,4 @@
-"""What a rule is and how it will run, for people and for scripts."""
+"""Describes a rule and how it will run, for people and for scripts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def describe(plan: pl.Plan) -> dict[str, Any]:
 
 
 def _cost(plan: pl.Plan) -> str:
-    """What it costs that a rule is not compiled."""
+    """The cost of running a rule interpreted."""
     times = TIMES_COMPILED.get(kind_of(plan))
     if times is None:
         return "the operator's own"
@@ -176,7 +176,7 @@ def _certain(plan: pl.Plan) -> str:
 
 
 def _state(plan: pl.Plan) -> str:
-    """What is kept for a key, and when it is forgotten."""
+    """The state of a key, and when it is forgotten."""
     match plan:
         case pl.PatternPlan():
             rules = PatternRules(plan)

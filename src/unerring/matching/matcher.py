@@ -59,7 +59,7 @@ class Matcher(Protocol):
         ...
 
     def take_quarantined(self) -> list[Quarantined]:
-        """What was refused since the last call."""
+        """The events refused since the last call."""
         ...
 
 

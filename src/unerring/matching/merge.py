@@ -54,7 +54,7 @@ class Waiting(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MergeState(msgspec.Struct, frozen=True, array_like=True):
-    """What a merge holds: the time released, and by stream the last stamp, the watermark and the waiting events."""
+    """The state of a merge: the time released, and by stream the last stamp, the watermark and the waiting events."""
 
     through: int
     lanes: tuple[tuple[str, Stamp, int, tuple[Waiting, ...]], ...]
@@ -141,7 +141,7 @@ class Merge:
         return rows, self.through
 
     def state(self) -> MergeState:
-        """For a snapshot."""
+        """The state, for a snapshot."""
         lanes = (
             (name, lane.last, lane.watermark, tuple(Waiting(e.stamp, e.key, e.payload) for e in lane.waiting))
             for name, lane in self._lanes.items()

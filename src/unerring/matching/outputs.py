@@ -17,7 +17,7 @@ import msgspec
 from unerring.model import Event, Key, Stamp, StreamSchema, Value
 
 RANK_DEADLINE: Final = 2**31 - 1
-"""After the rank of every stream."""
+"""A rank after that of every stream."""
 
 
 class Row(NamedTuple):

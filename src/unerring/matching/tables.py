@@ -12,7 +12,7 @@ from unerring.rules import PatternPlan
 
 
 class TableMatcher(StrEnum):
-    """What looks for the matches. All give the same rows."""
+    """The matchers for tables. All give the same rows."""
 
     INTERPRETER = "interpreter"
     """Runs everything and starts at once. It takes a partition as a whole."""

@@ -1,4 +1,4 @@
-"""What window rules share, whoever runs them: which measures are watched, and what counts as a change."""
+"""Rules shared by all matchers of windows: which measures are watched, and what counts as a change."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def was_protected(raw: bytes) -> bool:
 
 
 def verified(raw: bytes, where: str, remedy: str = _REMEDY) -> bytes:
-    """What a protected file holds; LogError, with what to do, unless every byte of it is as it was written."""
+    """The content of a protected file; LogError, with what to do, unless every byte is as it was written."""
     if not is_protected(raw):
         if _ANY_HEAD.match(raw):
             raise LogError(f"{where} was written by a newer release; use that one")
@@ -81,7 +81,7 @@ def protect_line(data: bytes) -> bytes:
 
 
 def verified_line(line: bytes, where: str) -> bytes:
-    """What a protected line holds. A line of an older release, JSON that ends with a brace, is taken as it is."""
+    """The content of a protected line. A line of an older release, JSON that ends with a brace, is taken as it is."""
     if line.endswith(b"}"):
         return line
     data, tail = line[: -len(_TAIL) - _TAIL_HEX], line[-len(_TAIL) - _TAIL_HEX :]

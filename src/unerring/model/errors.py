@@ -87,7 +87,7 @@ class LogError(WorldError):
 
 
 class NetworkError(WorldError):
-    """Nobody there, refused, or cut off."""
+    """The other end is absent, refuses, or was cut off."""
 
 
 class MessageLoss(WorldError):

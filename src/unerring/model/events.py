@@ -9,7 +9,7 @@ import msgspec
 from unerring.model.stamps import Stamp
 
 Value = bool | int | float | str | bytes | None
-"""What a payload column holds. A TIME column holds microseconds."""
+"""The values of a payload column. A TIME column holds microseconds."""
 
 Key = tuple[Any, ...]
 """The values of a stream's key columns, in their declared order. (Any, for a decoder cannot tell the kinds of Value
@@ -26,5 +26,5 @@ class Event(msgspec.Struct, frozen=True, order=False):
 
     @property
     def id(self) -> tuple[str, Stamp]:
-        """What tells this event from every other one."""
+        """The identity of this event: no other has it."""
         return self.stream, self.stamp

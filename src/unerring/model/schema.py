@@ -54,7 +54,7 @@ class Column(msgspec.Struct, frozen=True, order=True):
 
 
 class StreamSchema(msgspec.Struct, frozen=True):
-    """What every part of the system needs to know of a stream."""
+    """The description of a stream, which every part of the system uses."""
 
     name: str
     columns: tuple[Column, ...]

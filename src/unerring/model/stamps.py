@@ -13,9 +13,9 @@ SECOND_US: Final = 1_000_000
 MILLISECOND_US: Final = 1_000
 
 TIME_MIN: Final = -(2**62)
-"""Before every event time."""
+"""A time before every event time."""
 TIME_MAX: Final = 2**62
-"""After every event time: the end of a finished input."""
+"""A time after every event time: the end of a finished input."""
 
 
 class Stamp(NamedTuple):

@@ -48,7 +48,7 @@ TASKS_PER_CORE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What an audit looks at, as numbers."""
+    """The times that an audit covers."""
 
     first_us: int
     last_us: int

@@ -1,4 +1,4 @@
-"""What Spark's own checkpoint of a level says: up to where its micro-batches are committed."""
+"""Reads Spark's own checkpoint of a level: up to where its micro-batches are committed."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def _merged_column(parts: list[Column | None], sizes: list[int], order: Any) -> 
 
 
 def as_staged(outputs: OutputColumns, wanted: pa.Schema) -> pa.Table:
-    """What a kernel found, with the columns of staged outputs."""
+    """A kernel's outputs, with the columns of staged outputs."""
     import pyarrow as pa
 
     place = [outputs.time, outputs.rank, outputs.ordinal, outputs.index]

@@ -19,7 +19,7 @@ HALF_LIFE_S: Final = 6 * 3600.0
 
 
 def learn(spark: SparkSession, data: Path, half_life_s: float = HALF_LIFE_S) -> list[Cost]:
-    """What each action costs, by process and action, from the log of a run's folder."""
+    """The cost of each action, by process and action, from the log of a run's folder."""
     from pyspark.sql import functions as F
 
     from unerring.log import EventLog

@@ -1,4 +1,4 @@
-"""What Spark starts to fork its Python workers from: Spark's own daemon, with a partition's imports done.
+"""The daemon from which Spark forks its Python workers: Spark's own, with a partition's imports done.
 
 A forked worker has then nothing left to load. Otherwise each would import NumPy, Arrow, pandas and numba again, which
 takes longer than a micro-batch, and on a busy machine longer than Spark is willing to wait for a worker.

@@ -48,7 +48,7 @@ def feed_of(plan: Plan, ranks: dict[str, int]) -> Feed:
 
 
 def columns_of(plan: Plan) -> dict[str, tuple[str, ...]]:
-    """For each input stream the columns that a plan can look at. A user's operator may look at all."""
+    """For each input stream, the columns that a plan can read. A user's operator may read all."""
     named = {node.name for node in _attributes(plan)}
     columns: dict[str, tuple[str, ...]] = {}
     for source in plan.inputs:

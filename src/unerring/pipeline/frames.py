@@ -60,7 +60,7 @@ def _as_events(outputs: DataFrame, reading: Reading) -> DataFrame:
 
 
 def _numbered(outputs: DataFrame, reading: Reading) -> DataFrame:
-    """With ordinals, counted as everywhere: by the deciding event's rank and ordinal, the key, the index."""
+    """Add ordinals, counted as everywhere: by the deciding event's rank and ordinal, the key, the index."""
     place = [f"v{number}" for number in range(1, 3)]
     key = [part for number in range(4, _first(reading)) for part in (f"NOT n{number}", f"v{number}")]
     order = ", ".join([*place, *key, "v3"])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SEGMENTS_MAX: Final = 64
-"""So many segments are looked through, backwards, for a quiet key's events."""
+"""How many segments are searched, backwards, for a quiet key's events."""
 
 
 def rows_before(level: Level, plan: Plan, situation: Event, events_max: int = EVENTS_MAX) -> list[Row] | None:

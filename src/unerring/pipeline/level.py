@@ -13,7 +13,7 @@ from unerring.rules import Plan, heights_of, part_of, ranks_of
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What a task must know to run its partition; plain data, so that it travels to executors."""
+    """Everything that a task needs to run its partition; plain data, so that it travels to executors."""
 
     number: int
     data: str

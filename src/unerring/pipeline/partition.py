@@ -118,7 +118,7 @@ class Partition:
         return table.filter(pa.array(owner == self.bucket))
 
     def _quarantine(self, rule: str, feed: Feed) -> None:
-        """What a rule could not digest is kept beside its output stream."""
+        """Keep what a rule could not digest beside its output stream."""
         refused = feed.take_quarantined()
         if not refused:
             return

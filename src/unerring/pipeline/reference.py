@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 INTERVALS_AT_ONCE: Final = 8
-"""So many intervals are staged at the driver before they are sealed."""
+"""How many intervals are staged at the driver before they are sealed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Reference:
 
 
 def delivered_chain(level: Level, schema: StreamSchema) -> Chain | None:
-    """What the run sealed of an output stream; None if it never did (the live engine does not)."""
+    """The chain that the run sealed of an output stream; None if it never did (the live engine does not)."""
     log = level.log
     return None if log.declaration(schema.name) is None else log.chain(schema.name)
 

@@ -44,5 +44,5 @@ class SealingOrder:
         return False
 
     def end(self) -> None:
-        """Nobody waits any more."""
+        """Release everybody who waits."""
         self._ended.set()

@@ -63,7 +63,7 @@ class SparkConfig(ProcessConfig, frozen=True):
 
     master: str = "local[*]"
     memory: str = "2g"
-    """Of the driver's JVM; in local mode everything but Python runs in it."""
+    """The heap of the driver's JVM; in local mode everything but Python runs in it."""
     log: str | None = None
     """A file for Spark's own log; None leaves it on stderr."""
     more: tuple[tuple[str, str], ...] = ()
@@ -223,7 +223,7 @@ def own_sentence(error: BaseException | None) -> str | None:
 
 
 def sentence_of(error: BaseException | None) -> str:
-    """What a query says when it ended: our own sentence if one of ours ended it, else Spark's most telling line."""
+    """Why a query ended: our own sentence if an error of ours ended it, else Spark's most telling line."""
     text = str(error)
     ours = own_sentence(error)
     if ours is not None:
@@ -243,7 +243,7 @@ def check_classic(spark: object, what: str) -> None:
 
 @contextmanager
 def plain_errors(what: str) -> Iterator[None]:
-    """Turn Spark's long stories into one sentence."""
+    """Turn Spark's long error texts into one sentence."""
     from pyspark.errors import PySparkException
 
     try:
@@ -253,7 +253,7 @@ def plain_errors(what: str) -> Iterator[None]:
 
 
 def _cause(error: BaseException) -> str:
-    """The line of a long Java story that tells the most."""
+    """The most telling line of a long Java error text."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     matches = [re.match(r"(?:Caused by: |: )?([\w.$]+(?:Exception|Error): .+)", line) for line in lines]
     telling = [match[1] for match in matches if match]

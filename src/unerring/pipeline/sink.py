@@ -27,7 +27,7 @@ _NAMED: Final = ("time", "ordinal")
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What one task wrote."""
+    """The output of one task."""
 
     rows: bytes
 
@@ -88,7 +88,7 @@ class LogSink(DataSourceStreamArrowWriter):
         return chain.producers().get(self._writer, (0, -1)) >= (0, batch)
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        """What was staged is read by nobody; it goes now."""
+        """Remove what was staged: nobody will read it."""
         for message in messages:
             if message is not None and message.rows:
                 unstage(message.rows)

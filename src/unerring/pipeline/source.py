@@ -123,7 +123,7 @@ class Place:
 
 
 class LogReader(DataSourceReader):
-    """All that the log holds now."""
+    """Reads everything that the log holds now."""
 
     def __init__(self, place: Place) -> None:
         self._place = place

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _WATERMARK: Final = "spark.watermarkDelayMs"
-"""What Spark notes of a column that has a watermark."""
+"""Spark's metadata key of a column that has a watermark."""
 
 
 def recognise_stream(frame: DataFrame, recognition: Recognition, lateness: str | None, buckets: int) -> DataFrame:

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from unerring.pipeline.level import Level
 
 STAGED: Final = "bucket int, from_us long, through_us long, stream string, outputs binary, keys long, rows long"
-"""What a task answers: a row for each output stream."""
+"""A task's answer: a row for each output stream."""
 INLINE_BYTES_MAX: Final = 4 << 20
 """Above this a row would weigh on the JVM's heap three times (task result, fetch, collect)."""
 
 
 def stage(table: pa.Table, folder: str) -> bytes:
-    """What travels in a row: `1` and the bytes, or `2`, the digest of a file that holds them, and its name."""
+    """The bytes in a row: `1` and the table, or `2`, the digest of a file that holds it, and its name."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()

@@ -45,13 +45,13 @@ class Reading:
 
     @property
     def outputs(self) -> tuple[Column, ...]:
-        """What comes back: decided when, place among what was decided then, key, payload."""
+        """The columns that come back: when decided, place among what was decided then, key, payload."""
         keys = (Column(f"_key{number}", kind, True) for number, kind in enumerate(key_types(self.plan)))
         return Column("time", ColumnType.INT), *_PLACE, *keys, *self.plan.outputs[0].columns
 
 
 class _State(msgspec.Struct, frozen=True, array_like=True):
-    """What a bucket keeps between micro-batches."""
+    """The state of a bucket between micro-batches."""
 
     through_us: int
     held: bytes
@@ -102,7 +102,7 @@ def _whole(reading: Reading) -> Callable[[pa.Table], pa.Table]:
 
 
 def _piece(reading: Reading) -> Callable[[Any, Iterable[pd.DataFrame], GroupState], Iterator[pd.DataFrame]]:
-    """What came for a bucket in a micro-batch, or the passing of time alone."""
+    """A function that handles a bucket's rows in a micro-batch, or the passing of time alone."""
 
     def run(key: Any, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         import pyarrow as pa
@@ -136,7 +136,7 @@ def _piece(reading: Reading) -> Callable[[Any, Iterable[pd.DataFrame], GroupStat
 
 
 def _kept(state: bytes, reading: Reading) -> _State:
-    """What Spark's store has kept for a bucket. An older release kept the array itself."""
+    """The state of a bucket in Spark's store. An older release kept the array itself."""
     where = f"rule {reading.plan.name}: the state in the query's checkpoint"
     remedy = "begin the query again with a new checkpoint"
     return msgspec.msgpack.decode(state if state[:1] == _OLD else verified(state, where, remedy), type=_State)

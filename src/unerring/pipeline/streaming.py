@@ -52,7 +52,7 @@ def seal_at_once(chains: dict[str, Chain], through_us: int) -> bool:
 
 @dataclass
 class Sealed:
-    """What a micro-batch added: shown on screen and in metrics."""
+    """The result of a micro-batch, for the screen and metrics."""
 
     batch: int
     through_us: int
@@ -94,7 +94,7 @@ def detect_stream(
 
 
 def _staged(spark: SparkSession, level: Level, bounds: Bounds) -> DataFrame:
-    """What the buckets' tasks answer, micro-batch by micro-batch."""
+    """The answers of the buckets' tasks, micro-batch by micro-batch."""
     source = Work.of(level, bounds)
     spark.dataSource.register(source)
     return spark.readStream.format(source.name()).load()
@@ -145,7 +145,7 @@ def seal_batch(
 
 
 def numbered_by_stream(streams: Iterable[str], rows: Iterable[Any]) -> dict[str, pa.Table | None]:
-    """What the buckets' rows staged for one interval, as numbered events of each output stream; None: no event."""
+    """The staged rows of one interval as numbered events of each output stream; None: no event."""
     staged: dict[str, list[pa.Table]] = {name: [] for name in streams}
     for row in rows:
         staged[row.stream].append(unstage(bytes(row.outputs)))

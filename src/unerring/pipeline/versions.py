@@ -95,7 +95,7 @@ def end_of(level: Level) -> int:
 
 
 def start_of(level: Level) -> int:
-    """After which time this version's outputs count."""
+    """The time after which this version's outputs count."""
     agreed = [v.after_us for v in versions(level.log, level.number) if v.version == level.version]
     return max(agreed, default=TIME_MIN)
 

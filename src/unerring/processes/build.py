@@ -233,7 +233,7 @@ class Process:
         return function
 
     def answer(self, query: str, state: Mapping[str, Any]) -> Any:
-        """What a query says of a state."""
+        """The answer of a query on a state."""
         function = self.queries.get(query)
         if function is None:
             has = ", ".join(self.queries) or "none"

@@ -1,4 +1,4 @@
-"""What a graph must fulfil before it may run; each failure is a sentence that says what to change."""
+"""Checks of a graph before it may run; each failure is a sentence that says what to change."""
 
 from __future__ import annotations
 

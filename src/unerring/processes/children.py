@@ -43,7 +43,7 @@ def undoing(start: Start, vertex: Vertex, value: Any, attempt: int) -> Start:
 
 
 def end_of(instance: str, status: str, reason: str, variables: Mapping[str, Any], returns: str) -> Mail:
-    """What a parent hears of a child's end."""
+    """The message to a parent about a child's end."""
     value = variables.get(returns) if returns else None
     return Mail(instance, CHILD, {"status": status, "reason": reason, "value": value})
 

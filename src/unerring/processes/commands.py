@@ -52,7 +52,7 @@ def _check_promises(process: Process, state: State) -> None:
 
 
 def here(process: Process, state: State) -> State:
-    """What comes next is tried again, whatever its services have recorded."""
+    """Try what comes next again, whatever its services have recorded."""
     if state.held and promised(process.graph, state):
         return msgspec.structs.replace(state, held="")  # its child is under way: waiting for it is all there is to try
     _check_promises(process, state)
@@ -63,7 +63,7 @@ def here(process: Process, state: State) -> State:
 
 
 def irrevocable(process: Process, state: State) -> str:
-    """What keeps the process from being undone; empty: nothing."""
+    """Why the process cannot be undone; empty: it can."""
     graph = process.graph
     for action in state.taken:
         if graph.by_name[action.vertex].final:

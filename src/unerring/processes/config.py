@@ -32,7 +32,7 @@ class ProcessesConfig(ProcessConfig, frozen=True):
     sweep_patience_us: int = 2 * SECOND_US
     """How long survivors wait for a master to undo its own work before they cancel it where they can."""
     abort_views_max: int = 3
-    """After so many view changes for aborted executions of one group, the process fails."""
+    """After this many view changes for aborted executions of one group, the process fails."""
     undo_attempt_us: int = 2 * SECOND_US
     undo_attempts_max: int = 8
     """A compensation that failed so often is shown as stuck, and tried again at the slowest pace for ever."""

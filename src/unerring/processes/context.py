@@ -1,4 +1,4 @@
-"""What the parts of a replica have in common: the node that it is on, and the instance that it is a replica of."""
+"""The context that the parts of a replica share: the node that it is on, and the instance that it is a replica of."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def replica_set(instance: str, nodes: tuple[Address, ...], f: int) -> tuple[Addr
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """What all parts and all instances of a node have in common."""
+    """The context that all parts and all instances of a node share."""
 
     me: Address
     nodes: tuple[Address, ...]
@@ -113,7 +113,7 @@ class Context:
 
 
 class Roles(Protocol):
-    """What the parts that decide (acceptor, replication) tell the parts that act on decisions."""
+    """The calls from the parts that decide (acceptor, replication) to the parts that act on decisions."""
 
     def step_down(self) -> None:
         """A higher view exists: neither candidate, planner nor master any more."""

@@ -1,4 +1,4 @@
-"""What actions cost: the stream they are learned from, the costs, and a process with learned costs.
+"""Costs of actions: the stream they are learned from, the costs, and a process with learned costs.
 
 Learned times and compensation costs replace those of the process's actions, and its groups change with them. That is
 another version: instances that run keep the groups they were started with.
@@ -42,7 +42,7 @@ class ProcessAction:
 
 
 class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an action was seen to cost: quantiles with recent executions weighted more."""
+    """The measured cost of an action: quantiles with recent executions weighted more."""
 
     process: str
     action: str

@@ -41,7 +41,7 @@ class Election:
         self._split = False
         """Another candidate of this view was met: it may have no winner."""
         self.aborts: tuple[int, int, str] = read(records, "aborts", tuple[int, int, str]) or (0, 0, "")
-        """Of which group how many executions were aborted, and why the last: views are asked for because of it."""
+        """The group, how many of its executions were aborted, and why the last one: views change for these."""
 
     def ask_view(self, now: int, why: str) -> None:
         """Become candidate of the next view (I)."""

@@ -103,7 +103,7 @@ class Execution:
         return bool(self.aborted) or self.fenced
 
     def log(self) -> GroupLog:
-        """What goes to disk."""
+        """The record for the disk."""
         invariant(self.view is not None, "a backup keeps another log")
         view = -1 if self.view is None else self.view
         return GroupLog(
@@ -348,7 +348,7 @@ class Execution:
 
 
 def values_of(process: Process, vertex: Vertex, reply: Any) -> dict[str, Any]:
-    """What a reply changes of the internal state."""
+    """The variables of the internal state that a reply changes."""
     if not vertex.writes:
         return {}
     if len(vertex.writes) == 1:

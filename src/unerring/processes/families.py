@@ -17,7 +17,7 @@ class Families:
         self._tell = tell
 
     def start_children(self, now: int) -> None:
-        """What planners of this node want of children, one after the other: a start may make others possible."""
+        """Start the children that planners of this node want, one after the other: a start may make others possible."""
         while self._shared.children:
             start, mail = self._shared.children.pop(0)
             for member in self._shared.members_of(start.instance):
@@ -26,7 +26,7 @@ class Families:
                     self._tell(member, Post(start.instance, mail), now)
 
     def tell_parent(self, state: State, now: int) -> None:
-        """At once, to whoever may lead it; should that be lost, the parent asks again."""
+        """Send the end at once to whoever may lead the parent; if it is lost, the parent asks again."""
         for member in self._shared.members_of(state.parent):
             self._tell(member, Post(state.parent, end_mail(state.instance, state)), now)
 
@@ -35,5 +35,5 @@ class Families:
 
 
 def end_mail(instance: str, end: State | Outline) -> Mail:
-    """What the parent of this one hears of its end."""
+    """The message to the parent of an instance about its end."""
     return end_of(instance, end.status, end.reason, end.variables, end.returns)

@@ -27,7 +27,7 @@ LOCAL: Final = "local"
 
 
 class Kind(StrEnum):
-    """What a vertex does."""
+    """The kinds of vertices."""
 
     CALL = "call"  # request and reply
     SEND = "send"  # a message to a partner; its acknowledgement is all that comes back
@@ -72,7 +72,7 @@ class Vertex(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compensation: str = ""
     """The operation that undoes it, where the service cannot cancel by IID."""
     cost: int = 0
-    """What compensating it costs."""
+    """The cost of compensating it."""
     time_us: int = 1_000
     """How long it is expected to take."""
     retry: Retry = Retry()
@@ -93,7 +93,7 @@ class Vertex(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     over: str = ""
     """Of a child: the list with one child for each item; the others of `given` are the same for all."""
     at_once: int = 1
-    """Of children over a list: so many may be under way."""
+    """Of children over a list: how many may be under way."""
 
     @property
     def acts(self) -> bool:

@@ -36,10 +36,10 @@ class Grouping(ClusterConfig, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """What is executed from one decided state to the next."""
+    """The actions executed from one decided state to the next."""
 
     vertices: tuple[str, ...]
-    """All that may be executed, with every branch of an XOR; in topological order."""
+    """All vertices that may be executed, with every branch of an XOR; in topological order."""
     active: tuple[str, ...] = ()
     """The part that every replica executes: the master's execution counts, the others are backups."""
     announce: str = ""

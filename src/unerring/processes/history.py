@@ -31,7 +31,7 @@ def extends(state: State, base: State) -> bool:
 
 
 def added(state: State, base: State) -> State:
-    """What `state` adds to `base`, which it extends."""
+    """The history that `state` adds to `base`, which it extends."""
     return msgspec.structs.replace(
         state,
         lineage=state.lineage[len(base.lineage) :],
@@ -73,7 +73,7 @@ class Page(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Pages:
-    """What of one instance's history is on disk in pages."""
+    """The part of one instance's history that is on disk in pages."""
 
     __slots__ = ("_given", "_pages")
 
@@ -87,7 +87,7 @@ class Pages:
         return [*([GIVEN] if self._given is not None else []), *map(_key, range(len(self._pages)))]
 
     def whole(self, accepted: Accepted) -> Accepted:
-        """What was accepted, from its record and the pages."""
+        """The accepted state, from its record and the pages."""
         lineage: tuple[Step, ...] = ()
         taken: tuple[Taken, ...] = ()
         for page in self._pages:

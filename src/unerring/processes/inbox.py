@@ -19,7 +19,7 @@ from unerring.processes.watch import Watch
 
 
 class Inbox:
-    """What is stored here, and when it was last offered to the leader or asked for."""
+    """The messages stored here, and when they were last offered to the leader or asked for."""
 
     __slots__ = ("_acceptor", "_asked_us", "_asks", "_context", "_offered_us", "_offers", "_watch", "mailbox")
 
@@ -60,7 +60,7 @@ class Inbox:
         return True
 
     def take_published(self, process: Process, state: State) -> None:
-        """What was published with the key that a receive here waits for becomes this instance's mail."""
+        """Make messages with the key that a receive here waits for this instance's mail."""
         published = self._context.shared.published
         if not published:
             return
@@ -78,7 +78,7 @@ class Inbox:
 
     @property
     def keys(self) -> list[str]:
-        """Of its records."""
+        """The keys of its records."""
         return [f"mail/{mail.id}" for mail in self.mailbox.mail]
 
     # ---- receiving ---------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class Inbox:
         return self._offered_us + min(config.heartbeat_us * 4 << min(self._offers, 16), config.mail_pause_us_max)
 
     def ask(self, now: int) -> None:
-        """As planner: a partner's message may be stored by others only."""
+        """As planner: ask the others for messages, since a partner's message may be stored only there."""
         if now >= self.ask_us:
             self._asked_us = now
             self._asks += 1

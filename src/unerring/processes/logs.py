@@ -1,4 +1,4 @@
-"""What this replica did as a master and what is not settled yet: enough to resume it or to undo it."""
+"""Logs of what this replica did as a master and is not settled yet: enough to resume it or to undo it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Logs:
 
     @property
     def keys(self) -> list[str]:
-        """Of its records."""
+        """The keys of its records."""
         return [_key(view, group) for view, group in self.kept]
 
 

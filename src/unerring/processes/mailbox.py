@@ -11,7 +11,7 @@ from unerring.processes.messages import CHILD, Mail, State, Taken
 
 
 class Mailbox:
-    """What this replica has stored for one instance, in the order of arrival."""
+    """The messages that this replica has stored for one instance, in the order of arrival."""
 
     __slots__ = ("_bytes_max", "_mail", "_most")
 
@@ -19,7 +19,7 @@ class Mailbox:
         self._mail = {item.id: item for item in mail}
         self._most = most
         self._bytes_max = bytes_max
-        """Of all that partners sent: a vote carries it beside the state."""
+        """The limit of all that partners sent: a vote carries it beside the state."""
 
     @property
     def mail(self) -> tuple[Mail, ...]:

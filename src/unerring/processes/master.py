@@ -87,7 +87,7 @@ class Master:
         self.execution = None
 
     def abandon(self, view: int) -> None:
-        """What was executed in this view is outside the lineage."""
+        """Abandon what was executed in this view: it is outside the lineage."""
         if self.execution is not None and self.execution.view == view:
             self.execution = None
 
@@ -207,7 +207,7 @@ def _history_bytes(state: State) -> int:
 
 
 def _partly_taken(execution: Execution) -> list[Taken]:
-    """What an unfinished group did, in order; with writes whose fate is unknown. Of children that have ended only those
+    """The actions of an unfinished group, in order, with writes whose fate is unknown. Of ended children only those
     that cannot be undone: the others are, as those at the cut."""
     graph = execution.graph
     taken = [a for a in execution.taken if graph.by_name[a.vertex].waits and graph.by_name[a.vertex].final]

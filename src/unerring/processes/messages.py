@@ -142,7 +142,7 @@ class State(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def basis(self) -> tuple[int, ...]:
-        """What a next group builds on: the views of the groups that count, −1 for those that were gone back on."""
+        """The basis of a next group: the views of the groups that count, −1 for those that were undone."""
         if not self.rewound:
             return self.views
         gone = [number for first, last in self.rewound for number in range(first, last + 1)]
@@ -306,7 +306,7 @@ class Publish(Message, frozen=True):
 
 
 class Published(msgspec.Struct, frozen=True, array_like=True):
-    """What a node keeps of it."""
+    """A node's record of a publication."""
 
     channel: Id
     key: str
@@ -330,7 +330,7 @@ RESUME: Final = "!resume"
 AGAIN: Final = "!again"
 MOVE: Final = "!move"
 COMMANDS: Final = (CANCEL, HOLD, RESUME, AGAIN, MOVE)
-"""What operators ask of an instance: carried out or refused by a decided state, like everything else."""
+"""The commands of operators: carried out or refused by a decided state, like everything else."""
 CHILD: Final = "!child"
 """The end of a child. Its id is the child's."""
 
@@ -352,13 +352,13 @@ class Request(Message, frozen=True):
     basis: tuple[int, ...] = ()
     """The lineage this request builds on: what an audit needs to judge the order of compensations."""
     version: str = ""
-    """Of the process: several may have a local function of one name."""
+    """The version of the process: several may have a local function of one name."""
     settle: bool = False
     """Only what was recorded is wanted: a service that has not seen this IID does nothing, and never will under it."""
 
 
 class Answer:
-    """What a service answers."""
+    """The kinds of answers of a service."""
 
     DONE: Final = "done"
     REFUSED: Final = "refused"  # recorded under the IID; the same IID will be refused again
@@ -416,7 +416,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GroupLog(msgspec.Struct, frozen=True, array_like=True):
-    """What a master did of one group in one view: enough to resume it or to undo it."""
+    """A master's log of one group in one view: enough to resume it or to undo it."""
 
     view: int
     group: int
@@ -438,7 +438,7 @@ class BackupLog(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Outline(msgspec.Struct, frozen=True, array_like=True):
-    """What is kept of a settled instance."""
+    """The record of a settled instance."""
 
     process: str
     status: str

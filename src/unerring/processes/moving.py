@@ -16,12 +16,12 @@ from unerring.processes.graph import Cut, Graph, Kind, Vertex
 from unerring.processes.messages import State
 
 _FREE: Final = ("time_us", "cost", "retry", "alone", "at_once")
-"""Of a vertex, what may change although it was executed: it says how, not what."""
+"""The fields of an executed vertex that may change: they say how it is executed, not what it does."""
 _CUTS_MAX: Final = 10_000
 
 
 def differences(old: Graph, new: Graph) -> list[str]:
-    """What changed, a sentence each."""
+    """The changes, one sentence each."""
     changes = [f"{name} is gone" for name in old.by_name if name not in new.by_name]
     for name, vertex in new.by_name.items():
         if name not in old.by_name:

@@ -26,7 +26,7 @@ class Slot:
         return naming is not None and (naming.view, naming.group) >= (self._acceptor.view, group)
 
     def named(self, group: int) -> Address:
-        """Who may use it; empty: nobody was named yet."""
+        """The replica that may use it; empty: none was named yet."""
         return self._naming.master if self._naming is not None and self.taken(group) else ""
 
     def take(self, group: int, master: Address) -> None:
@@ -36,7 +36,7 @@ class Slot:
             self._context.keep("naming", self._naming)
 
     def use(self, group: int) -> None:
-        """For what this replica does itself."""
+        """Take the naming for what this replica does itself."""
         if not self.taken(group):
             self.take(group, self._context.me)
 

@@ -393,7 +393,7 @@ class ProcessNode:
         return rows
 
     def query(self, instance: str) -> dict[str, Any]:
-        """What this node knows of an instance."""
+        """This node's knowledge of an instance."""
         if instance in self.finished:
             done = self.finished[instance]
             return {"instance": instance, **msgspec.structs.asdict(done), "clean": True}

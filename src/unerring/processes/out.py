@@ -28,7 +28,7 @@ class Out:
         self._then.append(Send(to, message))
 
     def send_ahead(self, to: str, message: Any) -> None:
-        """Before this step's records are on disk, so that both take place at the same time."""
+        """Send before this step's records are on disk, so that sending and syncing take place at the same time."""
         self._ahead.append(Send(to, message))
 
     def deliver(self, what: Any) -> None:

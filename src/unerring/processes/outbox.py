@@ -44,8 +44,8 @@ class Outbox:
         self.repeat(now)
 
     def publish(self, message: Publish, now: int) -> None:
-        """For whoever waits for its key: to all nodes, until all but f have stored it, so that f+1 replicas of any
-        instance have."""
+        """Publish for whoever waits for the key: send it to all nodes until all but f have stored it, so that f+1
+        replicas of any instance have."""
         nodes = self._shared.nodes
         self._postings[message.id] = Posting(message, nodes, len(nodes) - self._shared.bounds.f)
         self.repeat(now)
@@ -69,7 +69,7 @@ class Outbox:
 
 
 class Publications:
-    """What was published with a key; on disk, until it is too old."""
+    """Messages published with a key; on disk, until they are too old."""
 
     def __init__(self, shared: Shared, tell: Tell, plan_all: Callable[[int], None]) -> None:
         self._shared = shared

@@ -1,4 +1,4 @@
-"""What keeps the work of a node with very many instances within bounds: who needs a tick, whom a heartbeat names, and
+"""Keeps the work of a node with very many instances within bounds: who needs a tick, whom a heartbeat names, and
 how many states are on their way at once because somebody missed them."""
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class Wakes:
         self._times: list[tuple[int, str]] = []
 
     def now(self, instance: str) -> None:
-        """With the next tick."""
+        """Wake it with the next tick."""
         self._awake[instance] = None
 
     def later(self, instance: str, at_us: int) -> None:
-        """At this time. One that stands for an earlier time already is left there: waking early does no harm."""
+        """Wake it at this time. An earlier time stays: waking early does no harm."""
         self._awake.pop(instance, None)
         if self._at.get(instance, at_us + 1) > at_us:
             self._at[instance] = at_us
             heappush(self._times, (at_us, instance))
 
     def take(self, now: int) -> list[str]:
-        """All that need this tick."""
+        """All instances that need this tick."""
         while self._times and self._times[0][0] <= now:
             at_us, instance = heappop(self._times)
             if self._at.get(instance) == at_us:
@@ -48,8 +48,8 @@ class Wakes:
 
 
 class Hearing:
-    """Who was heard when, and how much longer than usual each may be silent. A machine that has too much to do is slow,
-    not dead; if all suspected each other for it, elections would be added to what it has to do."""
+    """When each peer was last heard, and how much longer than usual it may be silent. A machine with too much to do is
+    slow, not dead; if all suspected each other for it, elections would be added to what it has to do."""
 
     def __init__(self, config: ProcessesConfig) -> None:
         self._config = config
@@ -93,7 +93,7 @@ class Hearing:
 
 
 class Leading(Protocol):
-    """What heartbeats need of an instance."""
+    """The part of an instance that heartbeats need."""
 
     instance: str
     others: tuple[Address, ...]
@@ -126,7 +126,7 @@ class Beats:
         return max(0, -(-len(self._turns) // self._config.leads_max) - 1) * self._config.heartbeat_us
 
     def next(self, instances: Mapping[str, Leading], peers: tuple[Address, ...]) -> dict[Address, tuple[Lead, ...]]:
-        """What the next heartbeat says to each."""
+        """The next heartbeat's content for each peer."""
         named: dict[str, Lead] = {}
         for _ in range(min(len(self._turns), self._config.leads_max)):
             self._name(instances, self._turns.popleft(), named)
@@ -159,7 +159,7 @@ class Transfers:
     def __init__(self, config: ProcessesConfig) -> None:
         self._config = config
         self._wanted: dict[str, Address | None] = {}
-        """Whom to ask for the state; None: this node has it to show."""
+        """The node to ask for the state; None: this node has it to show."""
         self._under_way: dict[str, tuple[Address | None, int]] = {}
         """And when it is taken for lost."""
 
@@ -181,12 +181,12 @@ class Transfers:
             del self._under_way[instance]
 
     def give_up(self, now: int) -> None:
-        """What is under way for too long does not count any more: its leader will name the instance again."""
+        """Stop counting what is under way for too long: its leader will name the instance again."""
         for instance in [instance for instance, (_, until_us) in self._under_way.items() if until_us <= now]:
             del self._under_way[instance]
 
     def take(self, now: int) -> list[tuple[str, Address | None]]:
-        """Those whose turn has come."""
+        """The instances whose turn has come."""
         taken: list[tuple[str, Address | None]] = []
         while self._wanted and len(self._under_way) < self._config.transfers_max:
             instance = next(iter(self._wanted))

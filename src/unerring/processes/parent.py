@@ -16,7 +16,7 @@ from unerring.processes.messages import CANCEL, CHILD, Answer, Mail, Reply, Requ
 from unerring.processes.undo import Undo
 
 Ends = Mapping[str, Mapping[str, Any]]
-"""What was heard of children that have ended, by id."""
+"""The ends of children, by id."""
 
 
 class Parent:

@@ -61,12 +61,12 @@ class Planner:
         self.planning = False
         """Planner of a decided state, waiting for something that lets the process go on."""
         self.lacking = ""
-        """Not empty: why this node cannot lead the instance."""
+        """Why this node cannot lead the instance; empty: it can."""
         self.handing: tuple[Address, State] | None = None
         """A naming of another master that has not shown yet that it leads."""
         self._renames_us = 0
         self._passed_over: Address = ""
-        """Who was named last and did not show, until it answers a naming."""
+        """The replica that was named last and did not show that it leads, until it answers a naming."""
         self._decided_us = 0
 
     @property
@@ -114,7 +114,7 @@ class Planner:
         self._propose(self._undoing.go_on(now), now)
 
     def plan(self, now: int) -> None:
-        """What comes next after the decided state."""
+        """Plan what comes next after the decided state."""
         if not self.planning or self._acceptor.decided is None:
             return
         state = self._acceptor.decided[1]
@@ -142,7 +142,7 @@ class Planner:
         self._go_on(process, state, now)
 
     def _go_on(self, process: Process, state: State, now: int) -> None:
-        """With the process itself: what can be executed now, or has to be announced, or waits."""
+        """Go on with the process itself: execute what can be executed now, announce what has to be, or wait."""
         self._parent.tend(process.graph, state, now)
         waits = self._ended_waits(process, state, now)
         group = self._context.group_at(process, state, tuple(waits))
@@ -248,7 +248,7 @@ class Planner:
             self._context.out.send(master, Name(self._acceptor.view, state))
 
     def name_again(self, now: int) -> None:
-        """As long as whom this planner named does not show that it leads."""
+        """Name the master again, as long as it does not show that it leads."""
         if now >= self._renames_us and now - self._watch.led_us > self._context.config.heartbeat_us:
             self._send_name(now)
 
@@ -277,6 +277,6 @@ class Planner:
         self.begin(now)
 
     def on_named(self, sender: Address, message: Named, now: int) -> None:
-        """Whom this planner named leads now."""
+        """The replica that this planner named leads now."""
         self._passed_over = ""
         self._watch.led(now, sender)

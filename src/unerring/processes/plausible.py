@@ -69,7 +69,7 @@ def check_sender(sender: Address, message: Any, nodes: tuple[Address, ...]) -> N
 
 
 def check_instance(id: str) -> None:
-    """Of a start that somebody chose, or of a child: it is part of keys on disk and of interaction ids."""
+    """Check the id of a start or of a child: it is part of keys on disk and of interaction ids."""
     if not id or any(c in id for c in "/|@"):
         raise ProtocolError(f"invalid instance id {id[:80]!r}")
 

@@ -14,7 +14,7 @@ LATE_US_MAX: Final = 30 * SECOND_US
 
 
 class Pulse:
-    """Of one node."""
+    """The pulse of one node."""
 
     def __init__(self, shared: Shared, now: int) -> None:
         self._shared = shared

@@ -25,7 +25,7 @@ from unerring.processes.messages import Clean, GroupLog, Reply, State, Status, i
 from unerring.processes.undo import Undo, UndoStep, steps_of_log
 
 UNDOES_TOLD_MAX: Final = 10
-"""Of what an abandoned group is undone, so many interactions are named to people."""
+"""How many undone interactions of an abandoned group are reported by name."""
 
 
 def kept(group: int, view: int, state: State) -> bool:

@@ -185,7 +185,7 @@ class Replica:
     @property
     def may_show(self) -> bool:
         """After a restart: whoever made the accepted state, or was executing on it, goes on if the view still stands.
-        Not if the state after it may be out there: then a new view must tell."""
+        Not if the state after it may have been sent: then a new view must decide."""
         accepted, view = self.acceptor.accepted, self.acceptor.view
         if accepted is None or accepted.view != view or self.decided is not None:
             return False
@@ -271,7 +271,7 @@ class Replica:
         return min(until_us, offer_us, idle_until_us)
 
     def lead(self) -> Lead | None:
-        """What this node's heartbeats say of the instance, if it leads it."""
+        """The entry of the instance in this node's heartbeats, if it leads it."""
         if not self.leading:
             return None
         view, known = self.acceptor.view, self.decided
@@ -325,7 +325,7 @@ class Replica:
         return "candidate" if self.election.votes is not None else "planner" if self.leading else "follower"
 
     def query(self) -> dict[str, Any]:
-        """What is known here."""
+        """This replica's knowledge of the instance."""
         accepted, execution = self.acceptor.accepted, self.master.execution
         state = self.decided[1] if self.decided else accepted.state if accepted else None
         status = "starting" if state is None else state.status

@@ -30,7 +30,7 @@ class Roster:
         and the others go on."""
 
     def load(self, records: Mapping[str, Mapping[str, bytes]], now: int) -> None:
-        """After a restart, from the records of each instance."""
+        """Load all instances from their records, after a restart."""
         for instance, kept in records.items():
             if OUTLINE in kept:
                 self.finished[instance] = msgspec.msgpack.decode(kept[OUTLINE], type=Outline)

@@ -75,7 +75,7 @@ class Timetable:
         """By instance: the schedule and due time of a start that is not decided yet."""
 
     def due(self, wall_us: int) -> list[Start]:
-        """What has to be started now; again and again until it was."""
+        """The starts that are due now; repeated until they are done."""
         due = []
         for schedule in self.schedules.values():
             if schedule.name not in self.marks:  # it begins when it is deployed

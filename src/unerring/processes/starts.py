@@ -102,9 +102,9 @@ class Starts:
         self._families = families
         self._timetable = timetable
         self._after = after
-        """What the node does after each step of an instance."""
+        """The node's function to call after each step of an instance."""
         self.starters: dict[str, list[tuple[Address, Start]]] = {}
-        """Who waits for a start that is not yet decided."""
+        """The senders that wait for a start that is not yet decided."""
         self._forwarded_us: dict[str, int] = {}
         """When each of them was last handed on."""
         self._begun: dict[str, None] = {}
@@ -118,7 +118,7 @@ class Starts:
         self.begin_waiting(now)
 
     def begin_waiting(self, now: int) -> None:
-        """As many as may be under way."""
+        """Begin as many waiting starts as may be under way."""
         if not self._waiting:
             return
         self._begun = {id: None for id in self._begun if id in self.starters}

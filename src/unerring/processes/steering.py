@@ -1,4 +1,4 @@
-"""What may change a process's way at a decided state: a command of an operator, its deadline, a group given up."""
+"""Changes of a process's way at a decided state: a command of an operator, its deadline, a group given up."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class UndoStep(msgspec.Struct, frozen=True):
 
 
 def steps_of_log(graph: Graph, instance: str, log: GroupLog) -> list[UndoStep]:
-    """What a master may have to undo of its group: all writes it meant to make, the last first. Those that were
+    """The steps that a master may have to undo: all writes that it meant to make, the last first. Those that were
     refused, or did not get there, had no effect; those without an answer may have had one."""
     steps = []
     for intent in reversed(log.intents):
@@ -48,7 +48,7 @@ def steps_of_log(graph: Graph, instance: str, log: GroupLog) -> list[UndoStep]:
 
 
 def steps_of_taken(graph: Graph, state: State, children_max: int) -> list[UndoStep]:
-    """What undoing a process means: its writes and children, the last first, back to the last one that cannot be
+    """The steps that undo a process: its writes and children, the last first, back to the last one that cannot be
     undone, or to where it shall go on. Children at the cut may be under way; only the group that failed can have built
     on them.
     """

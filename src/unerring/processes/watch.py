@@ -1,4 +1,4 @@
-"""Who leads an instance, and for how long its silence is borne (t_h and t_b of the paper)."""
+"""Watches who leads an instance, and how long it may be silent (t_h and t_b of the paper)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ START_US: Final = SECOND_US
 
 
 class Watch:
-    """What this replica knows of the instance's leader. `started`, in questions: it has accepted a state."""
+    """This replica's knowledge of the instance's leader. `started`, as an argument: it has accepted a state."""
 
     __slots__ = ("_context", "_patience_us", "elections", "leader", "led_us")
 
@@ -21,7 +21,7 @@ class Watch:
         self.led_us = now
         """When a leader of the highest view last spoke of the instance."""
         self.leader: Address = ""
-        """Who that was."""
+        """The leader that was last heard."""
         self.elections = 0
         """Candidacies since somebody led."""
         self._patience_us = self._draw_patience()
@@ -52,7 +52,7 @@ class Watch:
         self.leader = leader
 
     def led_until_us(self, started: bool) -> int:
-        """Who spoke of the instance is trusted for a round of its heartbeats, and while it is heard at all."""
+        """The leader is trusted for a round of heartbeats after it named the instance, and while it is heard at all."""
         named_until_us = self.named_until_us(started)
         if not self.leader:
             return named_until_us

@@ -133,7 +133,7 @@ class Factory:
         self._say("Spark's driver is started again; meanwhile the plant continues")
 
     async def _kill_a_master(self) -> None:
-        """As soon as one is seen at work. Processes here are short: if none was, any node that had one."""
+        """Kill a master as soon as one is at work; processes are short, so if none is seen, any node that had one."""
         seen_s: float | None = None
         while seen_s is None or time.monotonic() < seen_s + MASTER_S:
             master = await asyncio.to_thread(self.live.master)
@@ -206,7 +206,7 @@ class Factory:
         self.effects = effects_in(self.folder / "services")
 
     async def _hear(self) -> None:
-        """What the plant says of itself, as far as it has said something."""
+        """Read the plant's own counts, if it has written any."""
         if self._app is None:
             return
         with contextlib.suppress(TimeoutError):

@@ -61,7 +61,7 @@ class RunFolder:
             return list(events_of(chain.read(chain.base.from_us, chain.refresh()), chain.schema))
 
     def replicas(self) -> list[dict[str, Any]]:
-        """What the live replicas say of themselves; nothing before they do."""
+        """The status of the live replicas; empty before they write one."""
         from unerring.runtime import processes
 
         with contextlib.suppress(FileNotFoundError, msgspec.DecodeError, UnerringError):

@@ -70,7 +70,7 @@ class Part:
         await self._running.wait()
 
     async def end(self) -> None:
-        """As Ctrl-C would."""
+        """End it as Ctrl-C would."""
         if self._process is None or self._process.returncode is not None:
             return
         self._killed = True

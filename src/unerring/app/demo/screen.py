@@ -44,7 +44,7 @@ class Screen:
             return await playing
 
     def __rich__(self) -> Group:
-        """What happens comes first: a terminal that is too low cuts off the end."""
+        """Events come first, because a low terminal cuts off the end."""
         lines = [Text.from_markup(line, overflow="ellipsis") for line in self._news[-NEWS_SHOWN:]]
         for line in lines:
             line.no_wrap = True

@@ -25,7 +25,7 @@ from unerring.model import verified_json
 
 APP: Final = "factory.app:app"
 PUBLISHED: Final = "published.json"
-"""In the showing's folder: how many events the plant says it has published."""
+"""The file, in the demo's folder, with the number of events that the plant has published."""
 LAST: Final = {"relieve": "tell_management", "repair": "tell_customers"}
 """The effect with which each process ends, once."""
 
@@ -52,7 +52,7 @@ class FactoryVerdict(msgspec.Struct, frozen=True):
     differences: list[str]
     """Between the engines."""
     instances: dict[str, int]
-    """Of processes, by status."""
+    """Process instances, by status."""
     interactions: int
     effects: dict[str, int]
     process_violations: list[str]

@@ -194,7 +194,7 @@ class RunStatus:
         return self._grown[1]
 
     def _inputs(self, tree: dict[str, Any], streams: dict[str, Any]) -> dict[str, int]:
-        """Of each rule, up to where all its inputs are known; those that are complete hold nobody up."""
+        """For each rule, up to where all its inputs are known; complete inputs hold no rule up."""
         known: dict[str, int] = {}
         for node in tree["nodes"]:
             through = [stream["through_us"] for name in node["inputs"] if (stream := streams.get(name)) is not None]

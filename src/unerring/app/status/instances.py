@@ -79,7 +79,7 @@ class Instances:
         self._due_s = time.monotonic() + max(PAUSE_S_MIN, PAUSE_PER_S * took_s if answers else 0.0)
 
     def list(self) -> list[dict[str, Any]]:
-        """As `look` found them: open ones first, then the latest."""
+        """The instances as of the last `look`: open ones first, then the latest."""
         return self._order
 
     def show(self, instance: str) -> dict[str, Any]:

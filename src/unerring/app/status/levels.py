@@ -51,7 +51,7 @@ class Levels:
         return drivers
 
     def _level(self, number: int) -> dict[str, Any]:
-        """As the driver tells it that is furthest."""
+        """The level's section, from the driver that is furthest."""
         batches = self._batches
         own = {driver: kept[-1] for (level, driver), kept in batches.kept.items() if level == number}
         whose = number, max(own, key=lambda driver: (own[driver].through_us, own[driver].at_us))

@@ -88,11 +88,11 @@ class Streams:
 
     @property
     def situation_streams(self) -> list[str]:
-        """Of what `look` found."""
+        """The streams of situations, as of the last `look`."""
         return [name for name, stream in self._documents.items() if stream["kind"] == "situation"]
 
     def situations(self, now_us: int) -> dict[str, Any]:
-        """Of what `look` found. A rate needs two looks."""
+        """Counts as of the last `look`. A rate needs two looks."""
         counts = {name: stream["events"] for name, stream in self._documents.items() if stream["kind"] == "situation"}
         total = sum(counts.values())
         self._seen.append((now_us, total))

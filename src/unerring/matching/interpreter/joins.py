@@ -50,7 +50,7 @@ class _Entry:
 
 
 class KeyJoin:
-    """All that can still join for one key."""
+    """The events of one key that can still join."""
 
     __slots__ = ("_outputs", "_rules", "entries", "key")
 

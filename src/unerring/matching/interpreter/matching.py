@@ -154,7 +154,7 @@ class StartSearch:
 
 
 class KeyMatching:
-    """All that is open for one key."""
+    """The open matches of one key."""
 
     __slots__ = ("_index", "_muted", "_outputs", "_place", "_rules", "_scope", "_search", "_searching", "_stack",
                  "_timed_out", "covered", "key", "matches", "rows", "start", "starts", "until", "used")  # fmt: skip
@@ -307,7 +307,7 @@ class KeyMatching:
         del self.starts[start]
 
     def _settle_chronicle(self) -> None:
-        """What is used changes what every start can find, so all start anew after each match."""
+        """Start all anew after each match: the rows that it used change what every start can find."""
         matched = True
         while matched:
             matched = False

@@ -1,4 +1,4 @@
-"""What expressions remember of the rows bound so far, kept up to date row by row.
+"""Registers: the values that expressions need of the rows bound so far, updated row by row.
 
 A condition sees the bound rows only through its registers: the first or last few rows of a variable, and the running
 states of aggregates. So evaluating it does not grow with the match, and two paths whose registers are equal have the
@@ -142,9 +142,9 @@ class RegisterScope:
         self._row: int | None = None
         self._label = UNBOUND
         self.held: Registers = ()
-        """What is bound up to the row at hand."""
+        """The registers up to the row at hand."""
         self.final: Registers = ()
-        """What the whole match binds; nothing while it is looked for."""
+        """The registers of the whole match; empty while it is searched for."""
         self.match_number: int | None = None
 
     def look_at(self, row: int | None, label: int = UNBOUND) -> None:
@@ -208,7 +208,7 @@ class RegisterScope:
         return name if not at.variables or name in at.variables else None
 
     def rows(self, variables: tuple[str, ...], final: bool) -> Iterable[MatchScope]:
-        """For aggregates that are no registers, because their arguments look around."""
+        """The bound rows, for aggregates that have no register because their arguments read other rows."""
         every: Pairs = (self.final if final else self.held)[self._slots[EVERY_ROW]]
         bound: list[Bound] = [(row, self._file.names[variable]) for row, variable in every]
         whole = MatchScope(self._rows, bound, self._row, self._key, self.match_number, self._rows.ended)  # type: ignore[arg-type]
@@ -246,7 +246,7 @@ class RegisterFile:
         return tuple(register.start() for register in self.registers)
 
     def changes(self) -> tuple[tuple[Change, ...], ...]:
-        """For each variable the registers that a row bound to it changes."""
+        """For each variable, the registers that a row bound to it changes."""
         return tuple(
             tuple((slot, register) for slot, register in enumerate(self.registers) if number in register.variables)
             for number in range(len(self.names))

@@ -70,7 +70,7 @@ Tried = dict[int, set[Any]]
 
 
 def links(thread: Thread) -> list[Link]:
-    """What a thread has bound, in row order."""
+    """The rows that a thread has bound, in row order."""
     chain: list[Link] = []
     link = thread.link
     while link is not None:
@@ -88,7 +88,7 @@ def contiguous(pattern: pt.Pattern) -> bool:
 
 
 class SearchPlan:
-    """What a plan needs to be searched for: its program and its conditions, prepared once."""
+    """A plan prepared for the search: its program and its conditions, compiled once."""
 
     def __init__(self, plan: PatternPlan, attempts_max: int | None = None, of_table: bool = False) -> None:
         """`of_table`: errors name the row of a partition instead of the rule."""

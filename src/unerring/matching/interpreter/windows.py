@@ -47,7 +47,7 @@ class WindowRules:
 
 
 class KeyWindows:
-    """All that is open for one key."""
+    """The open windows of one key."""
 
     __slots__ = ("_outputs", "_rules", "empty", "key", "last", "number", "rows")
 

@@ -17,7 +17,7 @@ GIVEN = 2
 
 
 def window_leaf(view: View, expr: ex.Expr) -> Operand | None:
-    """What a leaf of a measure reads in the registers of a window."""
+    """The operand that a leaf of a measure reads in the registers of a window."""
     if isinstance(expr, ex.KeyValue):
         raise Uncompiled(f"a condition on the window looks at {expr}")
     register = register_of(expr)

@@ -70,7 +70,7 @@ def note_fault(source: str, cache: Path, fault: str) -> None:
 
 
 def fault_of(source: str, cache: Path) -> str:
-    """What went wrong when this source was last compiled; empty if nothing did."""
+    """The error of the last compilation of this source; empty if it succeeded."""
     try:
         return (cache / f"{source_name(source)}.fault").read_text()
     except FileNotFoundError:

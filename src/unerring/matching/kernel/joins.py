@@ -94,7 +94,7 @@ class JoinSource(ListSource):
             self._write_timer()
 
     def _write_both(self) -> None:
-        """What the row finds as the first side comes before what it finds as the second."""
+        """Matches of the row as the first side come before those as the second."""
         lines = self.lines
         self._write_met(0, "taken0")
         with lines.block("if last != -1:"):

@@ -142,7 +142,7 @@ class Kernel:
 
     @property
     def state_bytes(self) -> int:
-        """What the state takes in memory."""
+        """The size of the state in memory."""
         return sum(array.nbytes for array in vars(self._memory).values() if isinstance(array, np.ndarray))
 
     def take_quarantined(self) -> list[Quarantined]:

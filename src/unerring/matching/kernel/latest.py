@@ -71,7 +71,7 @@ class LatestSource:
             self._write_carry(lines)
 
     def _write_scan_many(self, lines: Lines) -> None:
-        """For more keys than the caches hold: only rows that matter touch the keys' state, many at a time."""
+        """The scan for more keys than the caches hold: only rows that matter touch the keys' state, many at a time."""
         lines("m = np.uint64(0)")
         lines("touched = 0")
         lines(f"chosen = np.empty({BLOCK + 1}, np.int64)")
@@ -147,7 +147,7 @@ class LatestSource:
         return copies or ["pass"]
 
     def _write_carry(self, lines: Lines) -> None:
-        """At the end of a batch: what is still open keeps its registers beyond it."""
+        """At the end of a batch, copy the registers of open matches, so that they outlive it."""
         with lines.block("if n < len(D):"):
             with lines.block("for j in range(n):"):
                 lines("k = key[j]")

@@ -1,4 +1,4 @@
-"""What kernels with lists share: for each key a list of slots in a pool, timers in a heap, and source for both.
+"""Code that kernels with lists share: for each key a list of slots in a pool, timers in a heap, and source for both.
 
 A slot is a row of `I` (its place in the search or window first, then registers), of `F` and of `N`.
 """
@@ -13,7 +13,7 @@ BASE = 8
 """Columns of `I` before the registers. PC 0 is a match."""
 
 NO_ROW, FIRST_ROW = 1, 2
-"""What can be wrong with a skip: its variable has no row in a match, or that row is the match's first."""
+"""Errors of a skip: its variable has no row in a match, or that row is the match's first."""
 
 NEVER = 2**63 - 1
 LONG = 2**62 - 1

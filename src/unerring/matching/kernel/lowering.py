@@ -71,7 +71,7 @@ class Loop:
 
 
 Rest = tuple[pt.Pattern | Loop, ...]
-"""What a path still has to go through."""
+"""The elements that a path still has to go through."""
 
 
 @dataclass(slots=True)
@@ -168,7 +168,7 @@ class Net:
         return _once(options)
 
     def line(self) -> list[Wait | Final]:
-        """What a run waits for, one after the other, if every place is left in one way; raises Uncompiled."""
+        """The places that a run waits at, in sequence, if every place has one exit; raises Uncompiled otherwise."""
         options = [self.starts, *(self.bound(place)[1] for place in range(len(self.elements)))]
         if any(len(one) != 1 for one in options):
             raise Uncompiled("its paths branch")
@@ -252,7 +252,7 @@ def _of_single_rows(node: pt.Quantified) -> bool:
 
 
 def _once(options: Iterable[Option]) -> list[Option]:
-    """Of equal paths the first: the others would find nothing that it does not."""
+    """The first of equal paths: the others would find nothing new."""
     return list(dict.fromkeys(options))
 
 

@@ -1,4 +1,4 @@
-"""What a kernel found, as columns; and as the outputs that every matcher gives."""
+"""A kernel's outputs as columns, and as the outputs that every matcher gives."""
 
 from __future__ import annotations
 

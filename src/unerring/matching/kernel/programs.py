@@ -31,7 +31,7 @@ NESTING_MAX = 180
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """All that a matcher needs to run a plan."""
+    """Everything that a matcher needs to run a plan."""
 
     kernel: str
     source: str
@@ -40,7 +40,7 @@ class Program:
     measures: tuple[MeasureSource, ...]
     memory: Callable[[], Memory]
     widths: tuple[int, int, int]
-    """Of entries: integers, floats, states."""
+    """The widths of an entry: integers, floats, states."""
     text_columns: tuple[int, ...]
     """Among the integers of an entry."""
 
@@ -113,7 +113,7 @@ def _runs(plan: PatternPlan, net: Net) -> Program:
 
 
 def wrong_skip(plan: PatternPlan) -> dict[int, str]:
-    """As the interpreter says it."""
+    """The interpreter's error message."""
     skip = f"rule {plan.name}: skip {plan.skip.kind} {'|'.join(plan.skip.variables)}"
     return {
         lists.NO_ROW: f"{skip}, but a match binds no row to it; skip to a variable that every match binds",
@@ -147,7 +147,7 @@ class _Writer(Protocol):
 
 
 class _Draft:
-    """What the kernels of a plan have in common, before one of them is chosen."""
+    """The parts that the kernels of a plan have in common, before one of them is chosen."""
 
     def __init__(self, plan: PatternPlan | WindowPlan | JoinPlan) -> None:
         self.reader, self.bank = RowReader(plan.inputs), Bank([])

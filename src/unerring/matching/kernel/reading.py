@@ -67,7 +67,7 @@ class RowReader:
         return np.array(codes or [0], np.int64)
 
     def leaf(self, expr: ex.Expr) -> Operand | None:
-        """What an expression on the row at hand reads; None where `emit` is to look into it."""
+        """The operand of an expression on the row at hand; None where `emit` must descend into it."""
         if isinstance(expr, ex.Attribute):
             return self._attribute(expr)
         if isinstance(expr, ex.EventTime):

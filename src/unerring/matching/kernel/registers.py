@@ -59,7 +59,7 @@ class Bank:
 
     registers: list[Register]
     sure: list[Register] = field(default_factory=list)
-    """Those that have a value in every match: their state is neither kept nor read."""
+    """The registers that have a value in every match: their state is neither kept nor read."""
 
     def widths(self) -> tuple[int, int, int]:
         """How many integers, floats and states there are."""
@@ -237,7 +237,7 @@ def _fold_sum(register: Register, text: str, value: str, state: str, lines: Line
 
 
 def leaf_in_condition(bank: Bank, variable: str, view: View, row: Leaf, lines: Lines, previous_is_bound: bool) -> Leaf:
-    """What the leaves of a condition of `variable` read: the row at hand counts as bound to it already."""
+    """The operands of a condition of `variable`: the row at hand counts as bound to it already."""
 
     def leaf(expr: ex.Expr) -> Operand | None:
         if isinstance(expr, ex.Aggregate):
@@ -316,7 +316,7 @@ class _Scratch(View):
 
 
 def sure_registers(registers: list[Register], variables: tuple[str, ...], row: Leaf) -> list[Register]:
-    """Those that are plain values of columns without NULL, of a row that every match binds once."""
+    """The registers that hold plain values of columns without NULL, of a row that every match binds once."""
     sure = []
     for register in registers:
         plain = register.kind == "last" and not register.folded and isinstance(register.expr, Leafy)

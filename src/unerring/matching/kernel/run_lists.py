@@ -42,7 +42,7 @@ class RunLists(RegisterRows):
         self._fan = fan
         self._by_length = by_length
         self.wrong_skip: dict[int, str] = {}
-        """What to say of a skip that leads nowhere."""
+        """The error message of a skip that leads nowhere."""
         super().__init__(bank, BASE, 1)
         self._pending = tuple(pending)
         """PCs that time alone turns into a match."""

@@ -46,7 +46,7 @@ class RunsSource(ListSource):
         if len(net.elements) > PLACES_MAX:
             raise Uncompiled(too_many(PLACES_MAX))
         self.points: list[Option] = []
-        """What a run can wait for; its PC is the place here plus one."""
+        """The options that a run can wait for; its PC is the index here plus one."""
         self.within = None if plan.within_us is None else min(plan.within_us, LONG)
         self.lines = Lines()
         self.cuts = plan.selection is not Selection.ALL
@@ -99,7 +99,7 @@ class RunsSource(ListSource):
                     self.points.append(option)
 
     def _options(self, element: int) -> list[tuple[str, Option]]:
-        """What follows from binding a row at an element, most preferred first, each with its guard over `c`."""
+        """The continuations after binding a row at an element, most preferred first, each with its guard over `c`."""
         place = self.net.elements[element]
         again, leave, greedy = self.net.bound(element)
         inside = [("True" if place.most is None else f"c < {place.most}", option) for option in again]

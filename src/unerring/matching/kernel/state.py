@@ -24,7 +24,7 @@ from unerring.model import ColumnType, RuleError
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """What is open, by key number; entries of one key in their own order."""
+    """The open entries, by key number; entries of one key in their own order."""
 
     key: Array
     integers: Array
@@ -36,7 +36,7 @@ class Entries:
 
 
 class RegisterRows:
-    """What all kernels' memories are made of: rows of integers (`base` of them the kernel's own), floats and states."""
+    """The memory of all kernels: rows of integers (`base` of them the kernel's own), floats and states."""
 
     def __init__(self, bank: Bank, base: int, rows: int) -> None:
         integers, floats, states = bank.widths()
@@ -92,7 +92,7 @@ class Memory(Protocol):
         ...
 
     def entries(self, through: int) -> Entries:
-        """What rows after `through` could still need."""
+        """The entries that rows after `through` could still need."""
         ...
 
     def load(self, entries: Entries, keys: int) -> None:

@@ -85,7 +85,7 @@ class TrailingSource(WindowSource):
     # --- what is kept of a row ---
 
     def _kept(self, expr: ex.Expr) -> Operand | None:
-        """What a register reads of the row in the slot `r`."""
+        """The value of a register for the row in slot `r`."""
         register = Register("window value", (), expr)
         declare(self.bank, register)
         return View(self.bank, "r", BASE).read(register)

@@ -37,7 +37,7 @@ ATTEMPTS_MAX: Final = 1_000_000
 """Pattern nodes tried from one start row at one position: the oracle remembers nothing of what has failed."""
 
 NEXT_ROW: Final = pt.Gap(pt.Contiguity.STRICT)
-"""What holds where no gap is written."""
+"""The gap where none is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Path:
     """Bound rows that an exclusion leaves out."""
     gap: pt.Gap = NEXT_ROW
     absences: tuple[pt.Absence, ...] = ()
-    """Those that speak of the rows before the next bound one."""
+    """The absences that apply to the rows before the next bound one."""
     stops: tuple[tuple[Expr, int], ...] = ()
     """The `until` of each loop that the path is in, and how many rows were bound when it came into it."""
     status: Status = Status.LIVE
@@ -61,7 +61,7 @@ class Path:
 
 @dataclass(slots=True)
 class Known:
-    """What is known at a position of the merged input: the key's rows so far, and how far time is complete."""
+    """The knowledge at a position of the merged input: the key's rows so far, and how far time is complete."""
 
     rows: Sequence[Event]
     complete: int
@@ -256,7 +256,7 @@ class Search:
             yield path
 
     def _seen_before(self, node: pt.Absence, path: Path) -> bool:
-        """Before the first bound row: look back."""
+        """Look back from before the first bound row."""
         rows = self.known.rows
         earliest = -TIME_MAX if node.within_us is None else rows[path.start].stamp.time - node.within_us
         for index in range(path.start - 1, -1, -1):
