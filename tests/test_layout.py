@@ -248,6 +248,15 @@ def test_packages_are_entered_by_their_front_doors() -> None:
     assert not found, "\n".join(["export the name in the package's __init__, and import it from there:", *found])
 
 
+def test_a_name_that_is_exported_lazily_is_not_that_of_a_module() -> None:
+    # Importing the module would put it in the name's place.
+    for stub in SRC.rglob("__init__.pyi"):
+        for node in ast.parse(stub.read_text()).body:
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                modules = {path.stem for path in stub.parent.iterdir()}
+                assert not modules & {alias.name for alias in node.names}, f"{name_of(stub)}:{node.lineno}"
+
+
 @pytest.mark.parametrize(
     "code",
     [

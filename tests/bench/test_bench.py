@@ -44,7 +44,7 @@ def test_a_channel_is_measured_over_another_transport() -> None:
 def test_an_unknown_benchmark_or_option_is_answered_with_a_sentence() -> None:
     ran = bench("nothing")
     assert ran.returncode == 2
-    assert "there is no benchmark 'nothing'; there are" in ran.stderr
+    assert "there is no benchmark 'nothing'; choose one of" in ran.stderr
     ran = bench("channels", "--against", "flink")
     assert ran.returncode == 2
     assert "benchmark channels has no --against" in ran.stderr
