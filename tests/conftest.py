@@ -81,7 +81,7 @@ def java() -> Path:
     home = os.environ.get("JAVA_HOME")
     found = Path(home) / "bin/java" if home else _find("java")
     if found is not None and found.exists():
-        told = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+        told = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=600, check=False).stderr
         version = re.search(r'version "(\d+)', told)
         if version and int(version[1]) >= 17:
             return found

@@ -26,7 +26,7 @@ from unerring.runtime.os_processes import began_at
 SHOWN_ONLY = {"text", "mermaid", "sql", "json", "toml", "csv", "yaml"}
 OTHER_PROGRAMS = {"python", "kill", "cp", "curl"}
 """What a page may type besides `unerring` and `cd`."""
-WITHIN_S = 90.0
+WITHIN_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Shell:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=240,
+            timeout=600,
             check=False,
         )
         return done.returncode, done.stdout
@@ -196,7 +196,7 @@ class Shell:
     def _end(self, job: subprocess.Popen[bytes]) -> None:
         job.terminate()
         try:
-            job.wait(60)
+            job.wait(600)
         except subprocess.TimeoutExpired:
             job.kill()
             job.wait()

@@ -161,7 +161,7 @@ json.dump(answer, sys.stdout)
 def started() -> dict[str, object]:
     """One fresh process that imports the package and asks every command for help."""
     program = _START.replace("HEAVY", repr(HEAVY))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     answer: dict[str, object] = json.loads(done.stdout)
     return answer

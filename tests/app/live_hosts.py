@@ -23,7 +23,7 @@ from unerring.runtime.live import cluster as clusters
 
 ADDRESS = "tests.app.tree_app:app"
 STREAMS = [schema.name for schema in app.outputs]
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
 
 
 class LiveHosts:
@@ -65,7 +65,7 @@ class LiveHosts:
             run.send_signal(signal.SIGINT)
         for run in self._runs:
             try:
-                run.wait(60)
+                run.wait(600)
             except subprocess.TimeoutExpired:
                 run.kill()
                 run.wait()

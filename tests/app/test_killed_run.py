@@ -78,7 +78,7 @@ def test_a_run_after_one_that_was_killed_leaves_nobody_behind(folder: Path, monk
     first = begin(folder)
     until(lambda: answers(data), first)
     refused = begin(folder)
-    assert refused.wait(120) == 2, "one run is enough"
+    assert refused.wait(600) == 2, "one run is enough"
     assert "another run is at work" in refused.communicate()[1]
     first.kill()
     first.communicate()
@@ -93,7 +93,7 @@ def test_a_run_after_one_that_was_killed_leaves_nobody_behind(folder: Path, monk
     assert all(left[name].alive for name in LIVE), "replicas are adopted: their memory is worth keeping"
     now = processes_of(data)
     second.send_signal(signal.SIGTERM)
-    said = second.communicate(timeout=120)
+    said = second.communicate(timeout=600)
     assert second.returncode == 0, said
     assert "ending the process nodes that a killed run left behind: 1" in said[1].replace("\n", " ")
     assert "ended with code" not in said[1]
@@ -117,7 +117,7 @@ def test_processes_are_found_by_their_mark_and_ended_even_if_they_will_not(tmp_p
         found = marked(f"MARK={tmp_path} ")
         assert sorted(process.pid for process in found) == sorted(child.pid for child in children[:2])
         end_all(found, within_s=0)
-        assert [child.wait(60) for child in children[:2]] == [-signal.SIGKILL, -signal.SIGKILL]
+        assert [child.wait(600) for child in children[:2]] == [-signal.SIGKILL, -signal.SIGKILL]
         assert children[2].poll() is None
     finally:
         for child in children:

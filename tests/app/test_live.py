@@ -51,4 +51,4 @@ def test_the_command_runs_and_status_shows_a_leader_of_every_rule(tmp_path: Path
             leaders = {entry["name"].partition("/")[0] for entry in entries if entry.get("leads")}
     finally:
         run.send_signal(signal.SIGINT)
-        assert run.wait(60) == 0
+        assert run.wait(600) == 0

@@ -77,7 +77,7 @@ async def _stranger_is_refused(run: LiveRun) -> None:
         assert stranger.stderr is not None
         said = ""
         while "give both the same cluster configuration" not in said:
-            line = await asyncio.wait_for(stranger.stderr.readline(), 60)
+            line = await asyncio.wait_for(stranger.stderr.readline(), 600)
             assert line, said
             said += line.decode()
     finally:
@@ -199,7 +199,7 @@ class Command:
     def end(self) -> None:
         assert self.run is not None
         self.run.send_signal(signal.SIGINT)
-        assert self.run.wait(60) == 0
+        assert self.run.wait(600) == 0
 
     def told(self, name: str) -> dict[str, object]:
         return read_status(self.data, name)
@@ -210,7 +210,7 @@ class Command:
 
     def replica(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [*UNERRING, "replica", *arguments, "--data", str(self.data)]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
 @pytest.mark.timeout(600)

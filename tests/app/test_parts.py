@@ -187,7 +187,7 @@ def test_intake_goes_on_when_a_full_disk_has_room_again(tmp_path: Path) -> None:
     own_mounts = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
     mount = 'mount -t tmpfs -o size=1m tmpfs "$0" && exec "$@"'
     command = [*own_mounts, "sh", "-c", mount, str(disk), sys.executable, "-c", FULL, str(disk)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines() == ["channel Typed True True", "True"]
 
@@ -203,7 +203,7 @@ def test_a_live_run_whose_log_is_damaged_ends_with_the_files_name(tmp_path: Path
     gone.unlink()
     run = [sys.executable, "-m", "unerring", "run", "tests.app.tree_app:app", "--engine", "live", "--f", "0"]
     ended = subprocess.run(
-        [*run, "--data", str(tmp_path)], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT
+        [*run, "--data", str(tmp_path)], capture_output=True, text=True, timeout=600, check=False, cwd=ROOT
     )
     assert ended.returncode == 2, ended.stderr
     said = ended.stderr.splitlines()[-1]

@@ -68,7 +68,7 @@ def test_a_gap_is_asked_for_while_the_application_is_busy_with_something_else() 
             task = await _waiting(events)
             hand.give(1, 5)
             taken = await task
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(600):
                 await hand.sent.wait()  # nobody asks the subscriber for more meanwhile
             return taken, hand.asked[0].ranges
 
@@ -84,7 +84,7 @@ def test_who_stops_waiting_leaves_nothing_unopened() -> None:
             hand.give(3)
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(600):
                 await hand.sent.wait()
             return hand.asked[0].ranges
 

@@ -26,7 +26,7 @@ CODEC = ChannelCodec(ChannelConfig())
 
 
 async def until(condition) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(600):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -63,7 +63,7 @@ async def published_and_crashed(folder: Path) -> tuple[str, list[bytes], list[by
         again = AsyncPublisher[bytes](out.address, name="press", storage=storage, config=SIGNED)
         async with again:
             await again.publish(b"5")
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(600):
                 while got[south][-1] != b"5":
                     got[south].append((await anext(south)).value)
         losses = [(loss.first, loss.last) for account in south.ledger().accounts for loss in account.lost]

@@ -114,12 +114,12 @@ def test_a_record_of_another_schema_goes_to_quarantine_and_the_stream_goes_on(ou
         waiting.start()
         from unerring.runtime.channel.blocking import _LoopThread
 
-        _LoopThread.run(asyncio.wait_for(wait_for_quarantine(), 60))
+        _LoopThread.run(asyncio.wait_for(wait_for_quarantine(), 600))
         (raw, reason), *_ = events._inner.quarantine
         assert b"press-1" in raw
         assert "volts" in reason
         assert events.reports["channel.bad_record"] == 1
-    waiting.join(30)
+    waiting.join(600)
     assert not waiting.is_alive(), "closing ends the iteration"
 
 

@@ -98,7 +98,7 @@ def test_a_subscriber_hears_watermarks_over_tcp() -> None:
     async def talk() -> None:
         async with AsyncPublisher("tcp://127.0.0.1:0", name="press", watermark_every_us=20_000) as out:
             async with AsyncSubscriber(out.address, on_watermark=heard.append) as events:
-                async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+                async with asyncio.timeout(600), asyncio.TaskGroup() as group:
                     taking = group.create_task(_take(events, heard))
                     while not any(isinstance(item, int) for item in heard):
                         await asyncio.sleep(0.01)

@@ -92,7 +92,7 @@ class Shop:
     def end(self) -> None:
         for process in reversed(self.running):
             process.terminate()
-            process.wait(60)
+            process.wait(600)
         self.running.clear()
 
     def call(self, *arguments: str) -> Called:

@@ -26,7 +26,7 @@ double.flow(twice)
 def unerring(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "shop.py").write_text(SOURCE)
     command = [sys.executable, "-m", "unerring", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
 
 
 def test_explain_tells_and_draws(tmp_path: Path) -> None:

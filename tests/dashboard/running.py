@@ -20,7 +20,7 @@ from unerring.app import ledgers
 from unerring.app.status import RunStatus
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
 TOKEN = "for-the-tests"
 
 
@@ -111,7 +111,7 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.stdin.close()
     process.send_signal(signal.SIGTERM)
     try:
-        process.wait(60)
+        process.wait(600)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -20,7 +20,7 @@ from unerring.log import EventLog, LogWriter, Quarantine
 from unerring.model import ConfigError, Event
 from unerring.runtime.process_control import SUFFIX, Command, ask_node
 
-WITHIN_S = 90.0
+WITHIN_S = 600.0
 
 
 def until(acting: Acting, condition: Callable[[], bool], why: str) -> None:

@@ -14,7 +14,7 @@ def test_every_desk_reacts_in_its_own_way(monkeypatch: pytest.MonkeyPatch, seed:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     import ticker
 
-    book, found = asyncio.run(asyncio.wait_for(ticker.main(seed), 60))
+    book, found = asyncio.run(asyncio.wait_for(ticker.main(seed), 600))
     desks = {desk.name: desk for desk in found}
     lost = [tuple(map(int, told.split(" to "))) for told in desks["audit"].lost]
     # All up to about the cut came, and all that the exchange still had; what is lost is known to the single quote.

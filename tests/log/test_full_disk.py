@@ -49,7 +49,7 @@ def test_a_full_disk_loses_nothing_and_the_writer_goes_on_once_there_is_room(tmp
     disk.mkdir()
     own_mounts = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
     command = [*own_mounts, "sh", "-c", MOUNT, str(disk), sys.executable, "-c", WRITER, str(disk)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert ended.returncode == 0, ended.stderr
     said, *rest = ended.stdout.splitlines()
     assert said.startswith(f"no space left for {disk}/log/Reading/segments/")

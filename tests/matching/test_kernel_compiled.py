@@ -226,7 +226,7 @@ def test_the_runtime_compiles_beside_the_stream(tmp_path: Path, monkeypatch: pyt
     assert not matcher.is_compiled
     asked = threading.Event()
     submit(asked.set)
-    assert asked.wait(120), "the compiler does not come to an end"
+    assert asked.wait(600), "the compiler does not come to an end"
     got = matcher.feed_columns(rest, int(rest.time[-1])).outputs()
     assert matcher.is_compiled, matcher.compilation_fault
     assert got == reference.feed_columns(rest, int(rest.time[-1])).outputs()

@@ -58,7 +58,7 @@ def test_a_fingerprint_is_the_same_in_another_process() -> None:
         "    names: tuple[str, ...] = ()\n"
         "print(Window(7, ('a', 'b')).fingerprint())\n"
     )
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600)
     assert told.stdout.strip() == Window(7, ("a", "b")).fingerprint()
 
 

@@ -100,7 +100,7 @@ def test_metrics_read_as_prometheus_writes_them() -> None:
     assert 'unerring_lag_seconds{level="a\\"b"} 0.5' in text
     server = serve(metrics, 0)
     port = server.server_address[1]
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=600) as answer:
         assert answer.read().decode() == text
     with pytest.raises(NetworkError, match=f"port {port} for metrics is in use"):
         serve(metrics, int(port))

@@ -56,7 +56,7 @@ class Running:
         """Send a signal to the whole group; the exit code and what was said, once nothing of it is left."""
         started = self.family.children(recursive=True)
         os.killpg(self.process.pid, number)
-        code = self.process.wait(120)
+        code = self.process.wait(600)
         _, left = psutil.wait_procs(started, 60)
         assert not left
         return code, self.told.read_text()

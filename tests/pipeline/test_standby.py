@@ -68,7 +68,7 @@ def test_who_does_not_lead_holds_until_another_has_sealed_all_of_it(level: Level
         seal_interval(chain, None, 12, "r")
     assert waiting.is_alive()
     seal_interval(last, None, 10, "r")
-    waiting.join(60)
+    waiting.join(600)
     assert answers == [False]
     assert (order.sealed, order.held) == (0, 1)
 
@@ -80,7 +80,7 @@ def test_who_comes_to_lead_while_holding_seals(level: Level) -> None:
     waiting = threading.Thread(target=lambda: answers.append(order(output_chains(level), 10)))
     waiting.start()
     leads.set()
-    waiting.join(60)
+    waiting.join(600)
     assert answers == [True]
 
 
@@ -181,7 +181,7 @@ def test_a_driver_whose_rules_have_changed_stays_out_and_says_why(tmp_path: Path
         assert f"spark/0 stopped: {wanted}" in " ".join(told.split())
     finally:
         driver.terminate()
-        _, said = driver.communicate(timeout=60)
+        _, said = driver.communicate(timeout=600)
     assert wanted in said
     assert driver.returncode == 0
 

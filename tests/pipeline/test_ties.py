@@ -147,7 +147,7 @@ def test_the_live_engine_finds_them(files: dict[str, Path], wanted: list[Found],
     async def run() -> None:
         running = asyncio.create_task(supervisor.run())
         try:
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(600):
                 log = EventLog(tmp_path / "log")
                 while log.declaration("fraud") is None or log.chain("fraud").refresh() < TIME_MAX:
                     await asyncio.sleep(0.05)

@@ -33,7 +33,7 @@ def server() -> Iterator[str]:
             capture_output=True,
             text=True,
             cwd=folder,
-            timeout=120,
+            timeout=600,
             env={"PATH": os.environ["PATH"]},
             **as_user,
         )

@@ -68,7 +68,7 @@ class User:
     def stop(self) -> None:
         if self.running is not None:
             self.running.terminate()
-            self.running.wait(60)
+            self.running.wait(600)
             self.running = None
 
 

@@ -64,7 +64,7 @@ def test_an_option_that_is_no_text_is_a_sentence(make: object) -> None:
 
 async def _opened(url: str) -> None:
     outlet = open_outlet(url)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(600):
         await outlet.open(lambda sender, data: None)
 
 

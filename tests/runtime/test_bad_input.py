@@ -61,7 +61,7 @@ def orders(undone: list[str] | None = None) -> Process:
 def within(path: Path, body: Callable[[Embedded], Awaitable[Any]], **more: Any) -> Any:
     async def run() -> Any:
         async with Embedded([more.pop("process", None) or orders()], path, **more) as engine:
-            return await asyncio.wait_for(body(engine), 60)
+            return await asyncio.wait_for(body(engine), 600)
 
     return asyncio.run(run())
 
@@ -170,11 +170,14 @@ def test_a_value_that_cannot_be_kept_fails_its_instance_and_not_the_node(tmp_pat
     async def main() -> None:
         async with Embedded([process.flow(make)], tmp_path / "n.db") as engine:
             with pytest.raises(InstanceFailed, match="cannot be stored"):
-                await asyncio.wait_for(engine.run("odd", "one", wanted=True), 60)
+                await asyncio.wait_for(engine.run("odd", "one", wanted=True), 600)
             for message in (engine.start("odd", "two", value=value), engine.publish("payment", "k", value)):
                 with pytest.raises(ProcessError, match="cannot be stored"):
                     await message
-            assert await asyncio.wait_for(engine.run("odd", "three", wanted=False), 60) == {"value": 1, "wanted": False}
+            assert await asyncio.wait_for(engine.run("odd", "three", wanted=False), 600) == {
+                "value": 1,
+                "wanted": False,
+            }
 
     asyncio.run(main())
 
@@ -215,10 +218,10 @@ def test_commands_that_nobody_can_mean_are_answered_with_a_sentence(tmp_path: Pa
                 for field in msgspec.structs.fields(Command)[1:]:
                     for value in odd:
                         command = {"do": do, "instance": "j", "process": "odd", field.name: value}
-                        answered = await asyncio.wait_for(control._answer(json.dumps(command).encode()), 60)
+                        answered = await asyncio.wait_for(control._answer(json.dumps(command).encode()), 600)
                         refused += bool(answered.error)
             assert refused > 1_000
             await engine.signal("i", "payment", 7)
-            assert (await asyncio.wait_for(engine.result("i"), 60))["value"] == 7
+            assert (await asyncio.wait_for(engine.result("i"), 600))["value"] == 7
 
     asyncio.run(main())

@@ -62,7 +62,7 @@ def test_the_command(tmp_path):
             [sys.executable, "-m", "unerring", "certs", *map(str, arguments)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
         )
 
     first = certs(tmp_path / "a", "--name", "node-a", "--name", "10.0.0.1")

@@ -76,7 +76,7 @@ def serving(shop: Shop, port: int = 0) -> Iterator[str]:
 
 
 async def come(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(600):
         while not holds():
             await asyncio.sleep(0.005)
 
@@ -233,7 +233,7 @@ def test_a_local_function_that_fails_is_compensated_without_being_called_for_it(
         async with Embedded([process], tmp_path / "n.db") as engine:
             await engine.start("order", "o1", item="bolt")
             with pytest.raises(InstanceFailed, match=r"what became of sell is unknown: .*broken"):
-                await asyncio.wait_for(engine.result("o1"), 60)
+                await asyncio.wait_for(engine.result("o1"), 600)
 
     asyncio.run(main())
     views = sorted(set(called))

@@ -58,12 +58,12 @@ def test_an_id_with_any_letters_goes_on_and_is_undone_and_judged(tmp_path: Path,
         service = HttpService("http://shop", transport=httpx.ASGITransport(app=IdempotencyFilter(shop, store)))
         async with Embedded([order()], tmp_path / "nodes" / "n.db", {"shop": service}) as engine:
             await engine.start("order", instance, item="bolt")
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(600):
                 while not engine.query(instance)["history"]:
                     await asyncio.sleep(0.005)
             await engine.cancel(instance)
             with pytest.raises(InstanceFailed, match="was cancelled"):
-                await asyncio.wait_for(engine.result(instance), 60)
+                await asyncio.wait_for(engine.result(instance), 600)
         await store.close()
 
     (tmp_path / "nodes").mkdir()

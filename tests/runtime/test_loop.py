@@ -77,7 +77,7 @@ class World:
 
     def write(self, batch):
         batch = list(batch)
-        assert self.gate.wait(60)
+        assert self.gate.wait(600)
         if self.fails:
             raise DiskError("the disk failed, on purpose")
         self.memory.write(batch)
@@ -422,7 +422,7 @@ async def main():
 
 asyncio.run(main())
 """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
     assert ended.returncode == 70
     assert ended.stdout == ""
     assert "invariant broken: messages are fine" in ended.stderr

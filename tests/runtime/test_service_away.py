@@ -44,7 +44,7 @@ class Watched:
         self.folder = folder
 
     async def until(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(600):
             while True:
                 told = await asyncio.to_thread(RunStatus(self.folder).look)
                 if holds(told["processes"]):

@@ -22,7 +22,7 @@ LIVING = [sys.executable, "-c", "import signal; signal.pause()"]
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(600):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -84,7 +84,7 @@ def test_what_the_run_needs_and_what_keeps_ending_ends_the_run(tmp_path: Path, c
     async def play() -> None:
         kept = supervisor(tmp_path, [sys.executable, "-c", program], stuck=("a/0", "a/1"))
         kept.begin("a/0")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(600):
             await kept.stopping.wait()
         await kept.end_all()
         kept.check()
@@ -100,7 +100,7 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     async def play() -> None:
         kept = supervisor(tmp_path, LIVING)
         kept.begin("a/0")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(600):
             await kept.stopping.wait()
         await kept.end_all()
         kept.check()

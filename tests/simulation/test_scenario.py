@@ -54,7 +54,7 @@ def test_a_seed_gives_the_same_trace_in_every_process(environment: dict[str, str
             env={**environment, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=True,
         )
         answers.append(json.loads(done.stdout))

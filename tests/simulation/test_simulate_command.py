@@ -148,7 +148,7 @@ def test_ctrl_c_ends_with_what_was_done(environment: dict[str, str]) -> None:
             assert some, seen
             seen += some
         os.killpg(process.pid, signal.SIGINT)
-        said, complained = process.communicate(timeout=60)
+        said, complained = process.communicate(timeout=600)
     assert process.returncode == 130, complained
     assert b"interrupted: " in said
     assert b" of 1000000 seeds done" in said

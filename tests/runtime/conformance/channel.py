@@ -14,7 +14,7 @@ from unerring import AsyncPublisher, AsyncSubscriber, stream
 from unerring.channels import ConsumerConfig, ProducerConfig, Start
 from unerring.runtime.transports import Faults, lossy_inlet, open_inlet, open_outlet
 
-WITHIN_S = 60.0
+WITHIN_S = 600.0
 HARSH = Faults(loss=0.1, duplication=0.1, reordering=0.2, delay=0.1)
 
 

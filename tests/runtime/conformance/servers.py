@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-START_WITHIN_S = 120.0
+START_WITHIN_S = 600.0
 LOOK_AGAIN_S = 0.02
 
 

@@ -30,7 +30,7 @@ from unerring.runtime.giop.messages import (
 from unerring.runtime.giop.servant import CONNECTIONS_MAX, OBJECT, PUSH_CONSUMER
 from unerring.runtime.reports import Reports
 
-WITHIN_S = 60.0
+WITHIN_S = 600.0
 QUICK = GiopConfig(message_bytes_max=20_000, outbox_bytes_max=100_000, call_us=200_000)
 SOUND = GiopConfig(message_bytes_max=20_000, outbox_bytes_max=100_000)
 
