@@ -205,7 +205,7 @@ class Rehearsal:
         self.world.add(name, boot, on_deliver=on_deliver)
 
     def call(self, service: str, request: Request) -> Any:
-        """What a fake answers; used by the services of the rehearsal."""
+        """The answer of a fake; used by the services of the rehearsal."""
         fakes = self._fakes.get(service, {})
         fake = fakes.get(f"{request.version}:{request.operation}", fakes.get(request.operation))
         if fake is None:
@@ -318,7 +318,7 @@ class Rehearsal:
         return self.names[0]
 
     def query(self, instance: str) -> dict[str, Any]:
-        """What the leading node knows of an instance."""
+        """The leading node's knowledge of an instance."""
         node = self.world.machine(self.master(instance))
         if node is None or not node.knows(instance):
             return {"instance": instance, "status": "starting"}

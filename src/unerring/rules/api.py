@@ -76,7 +76,7 @@ def rule(name: str) -> RuleStart:
 
 @dataclass(frozen=True, eq=False)
 class _Built:
-    """What every kind of rule has: a name, inputs, filters and a key."""
+    """The base of every kind of rule: a name, inputs, filters and a key."""
 
     name: str
     sources: tuple[object, ...] = ()

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from unerring.rules.plan import Input, JoinPlan, Measure, OperatorPlan, PatternPlan, Plan, WindowPlan
 
 DEPTH_MAX: Final = 120
-"""Of an expression. What evaluates it goes down by recursion."""
+"""The deepest expression: evaluation is recursive."""
 
 
 def wrong(rule: str, what: str) -> NoReturn:

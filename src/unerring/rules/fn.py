@@ -172,7 +172,7 @@ def last(what: Operand) -> Any:
 
 
 def stddev(what: Operand) -> Any:
-    """Of a sample."""
+    """The standard deviation of a sample."""
     return _aggregate("stddev_samp", what)
 
 

@@ -33,7 +33,7 @@ class Input:
     key: tuple[str, ...] = ()
     """The columns whose values are the rule's key, in the rule's order. The names may differ between inputs."""
     where: Expr | None = None
-    """Of the event alone (`of_row_alone`). Events on which it does not hold are not rows of the rule."""
+    """A condition on the event alone (`of_row_alone`). Events on which it does not hold are not rows of the rule."""
     alias: str = ""
     """How a join names it; the stream's name otherwise."""
 
@@ -97,7 +97,7 @@ class SkipKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """After a match (PREFERRED only): the row at which the next may start."""
+    """The row at which the next match may start, after a match (PREFERRED only)."""
 
     kind: SkipKind = SkipKind.PAST_LAST
     variables: tuple[str, ...] = ()
@@ -308,7 +308,7 @@ class OperatorPlan:
     operator: str
     """`module:qualified.name` of the class."""
     schema: StreamSchema
-    """Of its output. Its name is the rule's."""
+    """The schema of its output; its name is the rule's."""
     parameters: tuple[tuple[str, bool | int | float | str | None], ...] = ()
     """Keyword arguments of the class."""
     operator_version: str = "1"

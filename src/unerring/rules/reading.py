@@ -1,4 +1,4 @@
-"""What an expression reads: which rows, how far around, the row at hand alone or more."""
+"""Finds out what an expression reads: which rows, how far around, the row at hand alone or more."""
 
 from __future__ import annotations
 

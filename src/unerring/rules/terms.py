@@ -127,12 +127,12 @@ def _constant(value: Operand) -> ex.Expr:
 
 
 def inner_of(value: Operand) -> ex.Expr:
-    """As `expr_of`, for the argument of an aggregate."""
+    """Like `expr_of`, for the argument of an aggregate."""
     return value.made() if isinstance(value, Term) else _constant(value)
 
 
 def over_of(*values: Operand) -> tuple[str, ...] | None:
-    """What several operands range over together."""
+    """The variables that several operands range over together."""
     named = {value.over for value in values if isinstance(value, Term) and value.over is not None}
     if len(named) > 1:
         raise RuleError("one aggregate ranges over the rows of one step; each(a) and each(b) cannot be mixed")

@@ -21,7 +21,7 @@ DEPTH_MAX: Final = 100
 
 
 class Part(Protocol):
-    """What makes some streams of others, by their names: a source, a rule, a node that hosts rules."""
+    """A part of the tree that makes streams of others, by name: a source, a rule, a node that hosts rules."""
 
     @property
     def name(self) -> str: ...
@@ -42,19 +42,19 @@ class RulePart(NamedTuple):
 
 
 def part_of(name: str, plans: Iterable[Plan]) -> RulePart:
-    """What these rules take and make together, each stream once."""
+    """The streams that these rules take and make together, each once."""
     plans = tuple(plans)
     taken = dict.fromkeys(source.schema.name for plan in plans for source in plan.inputs)
     return RulePart(name, tuple(taken), tuple(schema.name for plan in plans for schema in plan.outputs))
 
 
 def makers_of(parts: Iterable[Part]) -> dict[str, Part]:
-    """Of every stream that is made, who makes it."""
+    """For every stream that is made, the part that makes it."""
     return {stream: part for part in parts for stream in part.outputs}
 
 
 def takers_of(parts: Iterable[Part]) -> dict[str, tuple[str, ...]]:
-    """Of every stream that is taken, who takes it, in their order."""
+    """For every stream that is taken, the parts that take it, in their order."""
     takers: dict[str, tuple[str, ...]] = {}
     for part in parts:
         for stream in part.inputs:

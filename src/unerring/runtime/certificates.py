@@ -29,12 +29,12 @@ DAYS_MAX: Final = 3650
 
 
 def server_context(folder: str | Path) -> ssl.SSLContext:
-    """For whoever listens: a peer without a certificate of our CA is refused."""
+    """The TLS context of a listener: it refuses peers without a certificate of our CA."""
     return _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), Path(folder))
 
 
 def client_context(folder: str | Path) -> ssl.SSLContext:
-    """For whoever dials: the certificate must be of our CA and name the host that was dialled."""
+    """The TLS context of a dialler: the certificate must be of our CA and name the host that was dialled."""
     return _load(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), Path(folder))
 
 

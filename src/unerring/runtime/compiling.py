@@ -10,8 +10,8 @@ from functools import cache
 
 @cache
 def _queue() -> queue.SimpleQueue[Callable[[], None]]:
-    """What is to be compiled. One thread: two compilations at a time would take turns anyway. Bounded by the number
-    of rules, since each asks once; a daemon, so that a process that is told to stop does not wait for the compiler."""
+    """The queue of compilations. One thread: two compilations at a time would take turns anyway. Bounded by the number
+    of rules, since each asks once; a daemon, so that a process that stops does not wait for the compiler."""
     waiting: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
     def compile_for_ever() -> None:

@@ -23,11 +23,11 @@ C = TypeVar("C", bound=msgspec.Struct)
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What became of a command."""
+    """The answer to a command."""
 
     value: Any = None
     error: str = ""
-    """Not empty: a sentence that says why it was not done."""
+    """Why the command was not done; empty: it was."""
     again: bool = False
     """Nothing is wrong with the command: it could not be carried out here and now."""
 

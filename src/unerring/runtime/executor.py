@@ -1,4 +1,4 @@
-"""What carries out a machine's effects: one executor under every driver.
+"""Carries out a machine's effects: one executor under every driver.
 
 Effects are carried out in order. What waits for nothing is carried out in the caller's turn. An effect behind a Persist
 waits until that record is synced, one behind a delivery until the application has returned from it; meanwhile the
@@ -80,7 +80,7 @@ class Executor:
         self.over = False
         """Whether the Stop was carried out, or something failed."""
         self.error: BaseException | None = None
-        """What failed: the disk, or the application."""
+        """The error of the disk or of the application, if one failed."""
         self._carrier = carrier
         self._storage = storage
         self._deliver = deliver
@@ -188,7 +188,7 @@ class Executor:
             self._waiting = None
 
     def _carry_out(self) -> Awaitable[None] | None:
-        """All that waits for nothing; the answer is what the rest waits for."""
+        """Carry out all effects that wait for nothing; return what the rest waits for."""
         while self._effects:
             effect = self._effects.popleft()
             if type(effect) is Send:

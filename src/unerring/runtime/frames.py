@@ -63,7 +63,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         return self._secure
 
     def certificate_names(self) -> list[str] | None:
-        """What the peer's certificate names; None without TLS."""
+        """The names in the peer's certificate; None without TLS."""
         if self._transport is None or not self._secure:
             return None
         certificate = self._transport.get_extra_info("peercert") or {}

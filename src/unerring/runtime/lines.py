@@ -24,7 +24,7 @@ HEAD_BYTES: Final = 64
 
 T = TypeVar("T", bound=msgspec.Struct)
 Known = tuple[int, bytes]
-"""What a file is known by."""
+"""The identity of a file."""
 
 
 def append(path: Path, line: msgspec.Struct) -> None:

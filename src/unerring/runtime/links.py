@@ -44,7 +44,7 @@ class LinksConfig(ProcessConfig, frozen=True):
 
     frame_bytes_max: int = 4 * 1024 * 1024
     outbox_bytes_max: int = 32 * 1024 * 1024
-    """For one peer that reads slowly. Past it the link is cut."""
+    """The bytes held for one peer that reads slowly. Past this the link is cut."""
     peers_max: int = 256
     connect_us: int = 5 * SECOND_US
     handshake_us: int = 5 * SECOND_US
@@ -144,7 +144,7 @@ class Links:
                 receive(peer.name, Connected(peer.name, peer.incarnation))
 
     def detach(self, machine: str) -> None:
-        """What still comes for it is counted and dropped."""
+        """Count and drop what still comes for it."""
         self._machines.pop(machine, None)
 
     def status(self) -> dict[str, str]:
@@ -296,14 +296,14 @@ class Links:
         self._ended(peer, connection, why)
 
     def blame(self, sender: Address, error: PeerError) -> None:
-        """For a driver's `on_fault`: a machine was sent what breaks its protocol. The link is cut; whoever is at its
+        """A driver's `on_fault`: a machine got a message that breaks its protocol. Cut the link; whoever is at its
         other end starts over, and with the same mistake is cut again."""
         peer = self._peers.get(sender.partition("/")[0])
         if peer is not None and peer.connection is not None:
             self._cut(peer, peer.connection, str(error))
 
     def hold(self, congested: bool) -> None:
-        """For a driver's `on_congestion`: its inbox is filling, so let TCP hold the peers back, and go on later."""
+        """A driver's `on_congestion`: its inbox is filling, so let TCP hold the peers back, and go on later."""
         self._holds += 1 if congested else -1  # several machines may ask for it at once
         if self._holds:
             self.pause_reading()

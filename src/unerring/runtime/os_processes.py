@@ -14,7 +14,7 @@ from unerring.model import LogError, protect_line, verified_line
 
 LOOK_S = 0.1
 PATIENCE_S = 30.0
-"""For a process that was asked to end: an application seals what it has first."""
+"""The patience with a process that was asked to end: an application seals what it has first."""
 
 
 class Process:
@@ -82,7 +82,7 @@ async def start(folder: Path, name: str, command: Sequence[str], log: Path, envi
 
 
 def log_of(folder: Path, name: str) -> Path:
-    """What a process wrote on its way."""
+    """The log file of a process."""
     return folder / "logs" / f"{dotted(name)}.log"
 
 

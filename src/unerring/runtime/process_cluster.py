@@ -28,13 +28,13 @@ END_S: Final = 10.0
 """Patience with a node of an earlier supervisor that was asked to end."""
 LOCK: Final = "supervisor.lock"
 MARK: Final = "UNERRING_NODE_IN"
-"""In the environment of every node: the folder that it works in, and its name."""
+"""The environment variable of every node with its folder and its name."""
 PLACES: Final = "nodes.json"
 
 
 class Places(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a folder remembers of its nodes: what they run, and where they listen, so that one that comes back is found
-    where it was."""
+    """A folder's record of its nodes: what they run, and where they listen, so that a restarted node is found where
+    it was."""
 
     processes: list[str]
     ports: dict[str, int]
@@ -80,7 +80,7 @@ class NodeCluster:
         self._costs = costs
         """Learned costs that new instances are grouped by."""
         self._older_costs = list(older_costs)
-        """Those that open instances may have been started with."""
+        """The costs that open instances may have been started with."""
         self._supervisor: Supervisor | None = None
         self._lock: IO[bytes] | None = None
         self._ports: dict[str, int] = {}
@@ -170,7 +170,7 @@ class NodeCluster:
         return {} if self._supervisor is None else self._supervisor.processes
 
     def _stuck(self, name: str) -> list[str]:
-        """With f+1 nodes that keep ending there is no majority."""
+        """The nodes that keep ending, if they are f+1 or more: then there is no majority."""
         used_up = [name for name in self.names if self._supervisor is not None and self._supervisor.used_up(name)]
         return used_up if len(used_up) > self._shape.f else []
 
@@ -181,7 +181,7 @@ class NodeCluster:
 
 
 def log_of(folder: Path, name: str) -> Path:
-    """What a node wrote on its way."""
+    """The log file of a node."""
     return folder / f"{name}.log"
 
 

@@ -1,4 +1,4 @@
-"""What may be asked of a running process node, on a control socket of its own in the run's folder."""
+"""The commands to a running process node, on a control socket of its own in the run's folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUFFIX: Final = ".sock"
 
 
 class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What somebody asks of a node."""
+    """A command to a node."""
 
     do: str
     instance: str = ""

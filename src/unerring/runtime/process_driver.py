@@ -1,4 +1,4 @@
-"""What runs a process node: the machine of all instances, on this node's loop, disk, links and services."""
+"""Runs a process node: the machine of all instances, on this node's loop, disk, links and services."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MACHINE: Final = "processes"
 
 
 class _Command(msgspec.Struct, frozen=True):
-    """What the application of this very node asks: comes through the inbox like any message."""
+    """A command of this node's own application: it comes through the inbox like any message."""
 
     method: str
     arguments: tuple[Any, ...]
@@ -165,7 +165,7 @@ class NodeDriver:
             self._driving.result()
 
     async def answer(self, waiting: asyncio.Future[Any], what: str) -> Any:
-        """What comes, unless the node stops before."""
+        """Wait for the answer, unless the node stops before."""
         await self._or_end(waiting)
         if not waiting.done():
             raise NetworkError(f"node {self.name} stopped before {what}; start it again")

@@ -100,7 +100,7 @@ class RunningNode:
         self._over: dict[str, Ended] = {}
         """Ends that were delivered, so that they are on disk: what the machine knows may be ahead of it."""
         self._over_before: frozenset[str] = frozenset()
-        """Those that were on disk when the node was opened."""
+        """The ended instances that were on disk when the node was opened."""
 
     async def open(self) -> str:
         """Start the node; return the address that it listens on, empty without peers."""
@@ -350,7 +350,7 @@ class RunningNode:
         await self.driver.answer(stored, f"message {mail.id} was on disk")
 
     def query(self, instance: str) -> dict[str, Any]:
-        """What this node knows of an instance now."""
+        """This node's present knowledge of an instance."""
         return self.node.query(instance)
 
     def history(self, instance: str) -> dict[str, Any]:
@@ -361,7 +361,7 @@ class RunningNode:
         return history_of(self._last_state(instance))
 
     def _last_state(self, instance: str) -> State:
-        """Of an instance that has ended."""
+        """The last state of an instance that has ended."""
         if instance in self._over:
             return self._over[instance].state
         data = self.driver.storage.load(f"{instance}|{HISTORY}").get(f"{instance}|{HISTORY}")

@@ -1,4 +1,4 @@
-"""What happened at the edge of a process, counted under dotted names, with the last sentences kept for people."""
+"""Counts events at the edge of a process under dotted names, and keeps the last sentences for people."""
 
 from __future__ import annotations
 

@@ -23,16 +23,16 @@ class RestartsConfig(ProcessConfig, frozen=True):
     pause_s_min: float = 0.05
     pause_s_max: float = 5.0
     well_s: float = 10.0
-    """What ran this long before it failed is counted anew."""
+    """After a part ran this long, its failures are counted anew."""
     tries_max: int = 20
-    """So many failures in a row, and it is not waited for any longer."""
+    """After this many failures in a row it is given up."""
 
     def __post_init__(self) -> None:
         check(self, "tries_max", 1, 1_000_000)
 
 
 class Restarts:
-    """Of one part. It holds no clock: how long the part ran is handed in."""
+    """The restarts of one part. It holds no clock: how long the part ran is handed in."""
 
     def __init__(self, config: RestartsConfig | None = None) -> None:
         self.config = config or RestartsConfig()

@@ -242,7 +242,7 @@ def check_file(path: Path) -> None:
 
 
 def _certainly(path: Path, wrong_in: Callable[[Path], str]) -> str:
-    """What is wrong with a database that may be written meanwhile: then it is looked at again."""
+    """The damage of a database that may be written meanwhile: it is checked again before it counts."""
     wrong = ""
     for _ in range(CHECK_TRIES):
         before = _changed(path)
@@ -258,7 +258,7 @@ def _changed(path: Path) -> list[int]:
 
 
 def _wrong_in(path: Path) -> str:
-    """What is wrong with a copy, which is torn if its process moved pages into the file meanwhile."""
+    """The damage of a copy, which is torn if its process moved pages into the file meanwhile."""
     with tempfile.TemporaryDirectory() as folder:
         copy = shutil.copyfile(path, Path(folder) / "copy.db")
         if wrong := wal.wrong_in(path):

@@ -16,7 +16,7 @@ from unerring.runtime import lines
 
 FILE: Final = "timeline.jsonl"
 OLD_FILE: Final = "happenings.jsonl"
-"""What earlier releases called it; it is still read."""
+"""The file's name in earlier releases; it is still read."""
 LINE_BYTES_MAX: Final = 2000
 """Short lines are appended in one piece, whoever else does so at the time."""
 
@@ -51,7 +51,7 @@ REPORTED: Final = {
     "process.view_change": What.VIEW,
     "process.compensating": What.UNDOES,
 }
-"""What machines report of themselves, and its word here."""
+"""The reports of machines that belong on the timeline, and their words there."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ def note(folder: Path, who: str, what: str, detail: str = "") -> None:
 
 
 def note_start(folder: Path, who: str, detail: str) -> None:
-    """Of one whom nobody supervises: if it was there before and did not say that it ended, it died meanwhile."""
+    """Note the start of an unsupervised process: if it ran before and did not note its end, it died meanwhile."""
     before = [one for one in Timeline(folder).added() if one.who == who]
     if before and before[-1].what == What.STARTED:
         note(folder, who, What.DIED, "without a word; this was seen when it was started again")

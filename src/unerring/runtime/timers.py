@@ -12,7 +12,7 @@ def monotonic_us() -> int:
 
 
 class Timers:
-    """In order of time; of two at one time the one set first comes first. It holds no clock: `due` takes the time."""
+    """Timers in order of time; of two at one time, the first set comes first. It has no clock: `due` takes the time."""
 
     def __init__(self) -> None:
         self._set: dict[str, tuple[int, int]] = {}

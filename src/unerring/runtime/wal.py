@@ -19,7 +19,7 @@ _MAGIC: Final = 0x377F0682
 
 
 def wrong_in(path: Path) -> str:
-    """What is wrong with a database's write-ahead log; nothing if it has none."""
+    """The damage of a database's write-ahead log; empty if it has none."""
     try:
         wal = path.with_name(f"{path.name}-wal").read_bytes()
     except FileNotFoundError:

@@ -35,7 +35,7 @@ class Engine(Transport):
         self.broken: list[Violation] = []
         """Machines that raised, or a run without end; the run is over then."""
         self._acting: Node | None = None
-        """Whose machine takes the current step, or took the last one."""
+        """The node whose machine takes the current step, or took the last one."""
 
     def run_until(self, until_us: int) -> None:
         """Run all steps up to a time. Stops at once, with `broken`, when a machine raises."""
@@ -98,7 +98,7 @@ class Engine(Transport):
             self.messages += messages
 
     def _carry_out(self, node: Node, effects: Sequence[Effect]) -> None:
-        """In order: behind what already waits for the disk, if anything does."""
+        """Carry out effects in order, behind what already waits for the disk."""
         if self.trace is not None and effects:
             self._say(node.name, "  answers", effects)
         if node.syncing:
@@ -153,7 +153,7 @@ class Engine(Transport):
         self._carry_out(node, node.handle(link.sender, message, node.now_us(self.now_us)))
 
     def release(self, link: Link) -> None:
-        """What was held at a cut goes on at once, so that nothing sent later overtakes it."""
+        """Send on at once what was held at a cut, so that nothing sent later overtakes it."""
         held, link.held = link.held, []
         for message in held:
             self._arrive(link, message)

@@ -31,7 +31,7 @@ class Crash(Fault, frozen=True, kw_only=True):
 
 
 class Pause(Fault, frozen=True, kw_only=True):
-    """As by SIGSTOP."""
+    """Stops a node as SIGSTOP does."""
 
 
 class ClockJump(Fault, frozen=True, kw_only=True):
@@ -107,7 +107,7 @@ AnyFault = (
     | Congestion
     | Aimed
 )
-"""For decoding."""
+"""All faults, for decoding."""
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -182,7 +182,7 @@ _DRAWN: Final[Mapping[type[Fault], _Draw]] = {
 }
 
 KINDS: Final[tuple[type[Fault], ...]] = tuple(kind for kind in _DRAWN if kind is not LyingDisk)
-"""What a scenario meets unless it says otherwise."""
+"""The faults of a scenario unless it chooses others."""
 
 AIMED: Final[Mapping[str, Callable[[Aimed, int], Fault]]] = {
     "Crash": lambda aimed, at: Crash(at_us=at, node=aimed.node, for_us=aimed.for_us),
@@ -195,8 +195,8 @@ AIMED: Final[Mapping[str, Callable[[Aimed, int], Fault]]] = {
         at_us=at, node=aimed.node, for_us=aimed.for_us, slower=1000, others=aimed.others
     ),
 }
-"""What can happen at a moment of the protocol. The slow links are those between nodes: a master that the others have
-given up still reaches the services."""
+"""The faults that can be aimed at a moment of the protocol. The slow links are those between nodes: a master that the
+others have given up still reaches the services."""
 
 _DOWN: Final = (Crash, FullDisk, FailedSync)
 

@@ -69,7 +69,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Rain(msgspec.Struct):
-    """What became of the hostile messages of some runs."""
+    """Counts and findings of the hostile messages of some runs."""
 
     sent: int = 0
     refused_by_codec: int = 0
@@ -222,7 +222,7 @@ class Hostility:
         return effects
 
     def _checked(self, node: Node, effects: Effects) -> Effects:
-        """What a driver would do with them: encode what is sent, and start again what stopped."""
+        """Treat effects as a driver would: encode what is sent, and start again what stopped."""
         for effect in effects:
             if isinstance(effect, Send | Broadcast):
                 self._wire.encode(effect.message)

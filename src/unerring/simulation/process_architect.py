@@ -34,7 +34,7 @@ CONDITIONS: Final = {"odd0": odd0, "odd1": odd1, "odd2": odd2}
 
 
 CLASSES: Final = ("det", "read", "write", "shop", "final", "receive", "sleep", "keyed", "until", "child", "each")
-"""Of actions: deterministic and not; compensable by cancelling and by a request of its own; non-compensable; waits for
+"""Classes of actions: deterministic and not; compensable by cancelling and by a request; non-compensable; waits for
 messages and times, of both kinds; a child, and one for each item of a list."""
 USUAL: Final = (3.0, 3.0, 6.0, 3.0, 2.0, 1.5, 1.5, 0.7, 0.3, 1.5, 0.6)
 ITEMS: Final = [3, 1, 2]

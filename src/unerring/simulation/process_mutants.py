@@ -186,7 +186,7 @@ class _GivenSlot(Slot):
 
 
 class UsesAGivenSlot(Replica):
-    """After a restart it does itself what it had named another for."""
+    """After a restart, the node does itself what it had named another for."""
 
     slot_part = _GivenSlot
 

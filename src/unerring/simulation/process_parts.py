@@ -1,4 +1,4 @@
-"""What the process scenario puts around process nodes: services with journals, and a client."""
+"""The parts that the process scenario puts around process nodes: services with journals, and a client."""
 
 from __future__ import annotations
 

@@ -35,13 +35,13 @@ class Mutant(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What one run came to."""
+    """The outcome of one run."""
 
     scenario: str
     seed: int
     violations: tuple[Violation, ...]
     phase: str
-    """What failed: "machine", "safety" or "liveness"; empty when nothing did."""
+    """The phase that failed: "machine", "safety" or "liveness"; empty when none did."""
     reached: dict[str, int]
     """The "sometimes" of this run."""
     messages: int
@@ -60,7 +60,7 @@ class Scenario(ABC):
     faults_us: int = 20 * SECOND_US
     """Faults happen until then."""
     calm_us: int = 60 * SECOND_US
-    """After them, the longest that everything may take to come to rest."""
+    """The longest time after the faults in which everything must come to rest."""
     kinds: Sequence[type[Fault]] = KINDS
     must_reach: tuple[str, ...] = ()
     """The "sometimes" that a sweep of many seeds has to reach."""
@@ -82,15 +82,15 @@ class Scenario(ABC):
         return ()
 
     def settled(self, world: World) -> bool:
-        """In the calm: is everything done, so that the run may end before `calm_us`?"""
+        """Whether, in the calm, everything is done, so that the run may end before `calm_us`."""
         return False
 
     @abstractmethod
     def safety(self, world: World) -> Iterable[Violation]:
-        """What must hold at every moment, from the history."""
+        """Violations of what must hold at every moment, from the history."""
 
     def liveness(self, world: World) -> Iterable[Violation]:
-        """What must have happened once the faults were over for `calm_us`."""
+        """Violations of what must have happened once the faults were over for `calm_us`."""
         return ()
 
 

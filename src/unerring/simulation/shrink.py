@@ -48,12 +48,12 @@ def shrink(
 
 
 def encode_schedule(schedule: Sequence[Fault]) -> bytes:
-    """As JSON, one fault a line."""
+    """A schedule as JSON, one fault a line."""
     return b"".join(msgspec.json.encode(fault) + b"\n" for fault in schedule)
 
 
 def decode_schedule(data: bytes) -> tuple[Fault, ...]:
-    """What `encode_schedule` wrote, or a person edited."""
+    """The schedule that `encode_schedule` wrote, or a person edited."""
     decoder = msgspec.json.Decoder(AnyFault)
     schedule: list[Fault] = []
     for number, line in enumerate(data.splitlines(), 1):

@@ -26,7 +26,7 @@ _stopped = threading.Event()
 
 
 class Tally(msgspec.Struct):
-    """What some runs of one scenario came to, together."""
+    """The outcomes of some runs of one scenario, added up."""
 
     seeds: int = 0
     messages: int = 0
@@ -36,7 +36,7 @@ class Tally(msgspec.Struct):
     """How many seeds ended with a violation."""
     failures: list[Outcome] = msgspec.field(default_factory=list)
     reached: dict[str, int] = msgspec.field(default_factory=dict)
-    """In how many seeds each "sometimes" was reached."""
+    """The number of seeds in which each "sometimes" was reached."""
 
     def count(self, outcome: Outcome) -> None:
         self.seeds += 1

@@ -45,7 +45,7 @@ class Happened(msgspec.Struct, frozen=True, gc=False):
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """What may pile up, and how long a run may get."""
+    """Limits of what may pile up, and of a run's length."""
 
     inbox_max: int = 10_000
     """Inputs of a paused or stalled node; at the bound datagrams are lost and connections reset."""

@@ -96,7 +96,7 @@ class World(Engine):
         return None if node.state else node.machine
 
     def node_now_us(self, name: Address) -> int:
-        """What the node's monotonic clock shows."""
+        """The node's monotonic clock."""
         return self._node(name).now_us(self.now_us)
 
     def carry_out(self, name: Address, effects: Effects) -> None:
@@ -156,7 +156,7 @@ class World(Engine):
                 self._word(link.sender, Connected(peer.name, peer.incarnation), delay_us)
 
     def _word(self, name: Address, word: Connected | Disconnected, delay_us: int = 0) -> int:
-        """After how long a driver says it."""
+        """Let a driver report it; the delay until then."""
         if self.word_us_max is not None:
             delay_us += self._words.randrange(self.word_us_max)
             self.at(self.now_us + delay_us, lambda: self.call(name, "handle", word.peer, word))

@@ -68,7 +68,7 @@ ROWS = (
 
 
 _CLAUSES: Final = ("PATTERN", "ONE", "ALL", "AFTER")
-"""What follows a measure: no names for it, unless AS says so."""
+"""The keywords that may follow a measure: they are not its name, unless AS precedes them."""
 
 
 class RowPatternParser(TrinoParser):

@@ -31,7 +31,7 @@ _BEFORE_A_VALUE: Final = (TokenType.ORDER_BY, TokenType.PARTITION_BY, TokenType.
 
 
 def check_text(source: Source) -> None:
-    """Before it is cut into words."""
+    """Check the text before it is cut into words."""
     if len(source.text) > SIZE_MAX:
         raise RuleError(
             f"the statement has {len(source.text)} characters; the limit is {SIZE_MAX}: put long lists of values "
@@ -44,7 +44,7 @@ def check_text(source: Source) -> None:
 
 
 def check_words(source: Source, tokens: Sequence[Any]) -> None:
-    """Before it is parsed."""
+    """Check the words before they are parsed."""
     if len(tokens) > WORDS_MAX:
         raise source.wrong(
             tokens[WORDS_MAX].start,
@@ -93,7 +93,7 @@ def _opens_pattern(tokens: Sequence[Any], number: int) -> bool:
 
 
 def check_tree(source: Source, tree: exp.Expr) -> None:
-    """After it is parsed: chains of operators are as deep as they are long."""
+    """Check the tree after parsing: chains of operators are as deep as they are long."""
     waiting: list[tuple[exp.Expr, int]] = [(tree, 0)]
     while waiting:
         node, depth = waiting.pop()

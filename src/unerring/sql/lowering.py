@@ -39,7 +39,7 @@ class Place:
     clause: str
     """DEFINE or MEASURES."""
     defining: str | None = None
-    """In DEFINE: the variable under test."""
+    """The variable under test, in DEFINE."""
     within: str = ""
     """The aggregate or navigation around it."""
     at: ex.At | None = None
@@ -109,7 +109,7 @@ class Lowering:
         return self._call(node, place)
 
     def built(self, node: exp.Expr, build: Callable[[], T]) -> T:
-        """What `build` gives; what it says of types and names gets its place in the text."""
+        """The result of `build`; its errors about types and names get their place in the text."""
         try:
             return build()
         except RuleError as error:

@@ -1,4 +1,4 @@
-"""What a clause's names stand for: columns of its input, pattern variables, and unions of them (SUBSET)."""
+"""Resolves a clause's names: columns of its input, pattern variables, and unions of them (SUBSET)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class TableColumn:
     """A column of the table that MATCH_RECOGNIZE reads."""
 
     name: str
-    """As SQL knows it."""
+    """The name in SQL."""
     type: ColumnType | None
     """None: of a type that conditions and measures cannot read (a list, a structure). It is passed through."""
     declared: str = ""
     """The SQL engine's name of the type."""
     field: str = ""
-    """As a plan knows it: every name that a plan may not use gets another one."""
+    """The name in the plan: a name that a plan may not use gets another one."""
     ambiguous: bool = False
     """The subquery that it comes from has several columns of that name."""
     event_time: bool = False
@@ -77,7 +77,7 @@ class Names:
     """The primary ones, in the order in which they stand in the pattern."""
     unions: dict[str, tuple[str, ...]]
     table: str = ""
-    """What the input is called, for a better message."""
+    """The name of the input, for a better message."""
 
     def column(self, identifier: exp.Expr) -> TableColumn:
         """The column of that name; case does not count unless it tells two apart."""

@@ -63,7 +63,7 @@ class Recognition:
 
     plan: PatternPlan
     columns: tuple[TableColumn, ...]
-    """Of the input."""
+    """The columns of the input."""
     partition: tuple[TableColumn, ...]
     order: tuple[tuple[TableColumn, OrderKey], ...]
     measures: tuple[Measure, ...]

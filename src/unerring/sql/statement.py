@@ -22,7 +22,7 @@ TABLE: Final = "unerring_match_"
 
 
 class SqlEngine(Protocol):
-    """What runs the SQL around MATCH_RECOGNIZE."""
+    """The engine of the SQL around MATCH_RECOGNIZE."""
 
     @property
     def dialect(self) -> str:
@@ -64,7 +64,7 @@ class Rewriting:
         return recognitions
 
     def sql(self, dialect: str) -> str:
-        """What is left, in an engine's dialect."""
+        """The rest of the statement, in an engine's dialect."""
         return self.tree.sql(dialect=dialect)
 
     def place_of(self, names: Collection[str]) -> str | None:
@@ -100,7 +100,7 @@ class Rewriting:
         return {name for name in names if names.count(name) > 1}
 
     def _input_query(self, node: RowPattern, read: exp.Expr) -> exp.Expr:
-        """What MATCH_RECOGNIZE reads, a table or a query, with all names of WITH that it can see."""
+        """The input of MATCH_RECOGNIZE, a table or a query, with all names of WITH that it can see."""
         query: Any = exp.select("*").from_(read.copy()) if read is node.this else read.copy()
         below: exp.Expr = node
         above = node.parent

@@ -1,4 +1,4 @@
-"""What drives a channel's machine, whichever it is: frames and timers in, effects out."""
+"""Drives any channel machine: frames and timers in, effects out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unerring.runtime.reports import Reports
 from unerring.runtime.timers import monotonic_us
 
 _UPWARDS = (Nack, Newcomer, Ack, Stale, Peer)
-"""What a consumer says; a relay says it to its source, and everything else to its target."""
+"""The messages of a consumer; a relay sends them to its source, and everything else to its target."""
 
 
 class ChannelDriver:
@@ -47,7 +47,7 @@ class ChannelDriver:
             on_change=on_change,
         )
         self.take = self.executor.take
-        """What the machine answered to a call of the application."""
+        """Carries out the machine's effects after a call of the application."""
         self._codec = codec
         self._inlet = inlet
         self._outlet = outlet

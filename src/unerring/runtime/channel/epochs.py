@@ -18,7 +18,7 @@ _last = 0
 
 
 def present_epoch(now: int) -> int:
-    """What the wall clock gives. `now`, a machine's monotonic clock, tells nothing of it."""
+    """The epoch from the wall clock; `now`, a machine's monotonic clock, cannot give it."""
     return time.time_ns() // 1_000_000 - _SINCE_MS
 
 

@@ -340,7 +340,7 @@ class AsyncPublisher(Generic[V]):
 
     @property
     def _failure(self) -> BaseException | None:
-        """What ended it: the disk, or a successor with a higher epoch."""
+        """The error that ended it: of the disk, or a successor with a higher epoch."""
         stop = self._driver.executor.stopping
         return self._driver.executor.error or (None if stop is None else stop.error)
 

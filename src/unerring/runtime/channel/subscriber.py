@@ -41,7 +41,7 @@ _QUARANTINE_MAX: Final = 256
 
 
 class OnLoss(StrEnum):
-    """What an unrecoverable loss does (channel paper, section 3.4). It is in the ledger in each case."""
+    """The reaction to an unrecoverable loss (channel paper, section 3.4). The ledger has it in each case."""
 
     RAISE = "raise"
     """`MessageLoss` is raised in the event's place; whoever goes on gets what follows it."""
@@ -299,7 +299,7 @@ class AsyncSubscriber(Generic[V]):
         return self._machine.positions()
 
     def _accept_partly(self) -> None:
-        """Of the batch in hand, all but the event that the application still works on."""
+        """Accept the batch in hand up to the event that the application still works on."""
         segment, taken = self._current, self._next_event
         if self._explicit:
             return

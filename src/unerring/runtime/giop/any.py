@@ -54,7 +54,7 @@ def write_string(encoder: Encoder, value: str) -> None:
 
 
 def read_octets(decoder: Decoder) -> bytes | None:
-    """What an Any of sequence<octet> holds; None for an empty Any. ForeignEvent: another type."""
+    """The content of an Any of sequence<octet>; None for an empty Any. ForeignEvent: another type."""
     kind = decoder.ulong()
     if kind in (TK_NULL, TK_VOID):
         return None

@@ -1,4 +1,4 @@
-"""Whole GIOP messages out of a stream of bytes: headers checked first, fragments put together, memory bounded."""
+"""Assembles GIOP messages from a stream of bytes: headers checked first, fragments joined, memory bounded."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ MIB: Final = 1024 * 1024
 
 
 class GiopConfig(ProcessConfig, frozen=True):
-    """What one connection may hold, and how long it waits."""
+    """The limits of one connection: how much it holds, and how long it waits."""
 
     message_bytes_max: int = 4 * MIB + 4096
     """A longer message is read past; only its beginning is kept."""

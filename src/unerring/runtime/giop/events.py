@@ -143,7 +143,7 @@ def write_event(data: bytes) -> Callable[[Encoder], None]:
 
 
 def read_pulled(results: Decoder) -> tuple[bytes | None, bool]:
-    """What `try_pull` gave: the event's octets (None: foreign or none), and whether there was one at all."""
+    """The result of `try_pull`: the event's octets (None: foreign or none), and whether there was one at all."""
     try:
         data = read_octets(results)
     except ForeignEvent:

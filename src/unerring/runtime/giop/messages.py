@@ -135,7 +135,7 @@ def begin_reply(id: int, minor: int, status: Status) -> Encoder:
 
 
 def begin_values(body: Encoder, minor: int) -> None:
-    """Before the first argument or result: in 1.2 they begin at a multiple of eight."""
+    """Align before the first argument or result: in 1.2 they begin at a multiple of eight."""
     if minor >= 2:
         body.align(8)
 

@@ -1,4 +1,4 @@
-"""What every process of a live run must know: the query tree, and where everybody listens. One file a run and host."""
+"""The cluster file of a live run: the query tree, and where every process listens. One file for a run and host."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class Cluster(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> str:
-        """What all that speak with each other must have in common."""
+        """The identity that all processes that talk to each other must share."""
         return f"{self.topology.fingerprint()}.{self.generation}"
 
     @property
     def place(self) -> str:
-        """What tells the record of this run from that of another one of the same app in one etcd."""
+        """The name that separates the record of this run from those of other runs of the same app in one etcd."""
         where = msgspec.json.encode(sorted(self.addresses.items()))
         return f"{self.identity}.{hashlib.blake2b(where, digest_size=8).hexdigest()}"
 
@@ -65,7 +65,7 @@ class Cluster(msgspec.Struct, frozen=True):
         return [name for name in self.names if not self.hosts or self.hosts[name] == host]
 
     def keeper(self, host: str) -> str:
-        """Who keeps the membership record for the processes of a host."""
+        """The keeper of the membership record for the processes of a host."""
         own = f"{MEMBERSHIP}/{host}"
         return own if own in self.addresses else MEMBERSHIP
 
@@ -75,7 +75,7 @@ class Cluster(msgspec.Struct, frozen=True):
         return [name for name in self.names if node_of(name) == node and name not in founding]
 
     def peers(self, name: str) -> list[str]:
-        """Whom a process may speak with: peers, the levels above and below it, the keepers."""
+        """The processes that a process may talk to: peers, the levels above and below it, the keepers."""
         if is_keeper(name):
             return self.names
         node = self.topology.node(node_of(name))

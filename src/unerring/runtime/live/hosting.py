@@ -66,7 +66,7 @@ class Host:
             tls=f"{cluster.tls}/{dotted(name)}" if cluster.tls else "",
         )
         self.also: Callable[[], dict[str, Any]] = dict
-        """What there is to see besides the machine."""
+        """Further fields of the status, besides the machine's."""
         self._refusals: dict[str, None] = {}
         self._failure: BaseException | None = None
         self.links = Links(identity, codec(MESSAGE_BYTES_MAX), config, Reports(self._say))
@@ -160,7 +160,7 @@ class Host:
             timeline.note(self._folder, self.name, word, report.detail)
 
     async def _tell(self, path: Path) -> None:
-        """What `unerring status` shows, a few times a second."""
+        """Write what `unerring status` shows, a few times a second."""
         while True:
             fields = {**describe(self.driver.machine), **self.also()}
             counts = {**self.driver.reports.counts, **self.links.reports.counts}
@@ -170,7 +170,7 @@ class Host:
 
 
 def note(path: Path, name: str, fields: dict[str, Any]) -> None:
-    """What a process says of itself, for `unerring status`; if it cannot be written, somebody else will notice."""
+    """Write a process's status for `unerring status`; errors are ignored, since others will notice the disk."""
     scratch = path.with_suffix(".new")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -179,7 +179,7 @@ def note(path: Path, name: str, fields: dict[str, Any]) -> None:
 
 
 def describe(machine: Any) -> dict[str, Any]:
-    """What there is to see of a machine: its phase and lead, positions and queues."""
+    """The status of a machine: its phase and lead, positions and queues."""
     fields: dict[str, Any] = {"kind": type(machine).__name__}
     if hasattr(machine, "phase"):
         fields["phase"] = machine.phase.name

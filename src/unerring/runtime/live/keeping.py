@@ -79,7 +79,7 @@ class Keeping:
         await self._host.run(self.folder / "status" / f"{dotted(self.name)}.json", beside)
 
     async def _look(self) -> None:
-        """What another keeper wrote: an own storage, so that this one's writes are still compared with what it knew."""
+        """Read what another keeper wrote, with its own storage: writes are still compared with what was known."""
         host, storage = self._host, self._storage()
         while host is not None:
             await asyncio.sleep(LOOK_S)

@@ -1,4 +1,4 @@
-"""Who runs where. Simple and replaceable: placement never changes a stamp.
+"""Decides which process runs on which host. It is simple and replaceable: placement never changes a stamp.
 
 Replicas of a node never share a host. Sources and applications go to the first one, where the log is.
 """

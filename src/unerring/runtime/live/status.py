@@ -1,4 +1,4 @@
-"""What the processes of a live run wrote down about themselves, put together."""
+"""Collects the statuses that the processes of a live run wrote."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SILENT_S = 2.0
 
 
 def cluster_of(folder: Path) -> clusters.Cluster:
-    """As `clusters.read`, which is for who needs it once: here it is read again only when it was written again."""
+    """Like `clusters.read`, but the file is read again only when it was written again."""
     try:
         kept = (folder / clusters.FILE).stat()
     except FileNotFoundError:

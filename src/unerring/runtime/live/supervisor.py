@@ -40,7 +40,7 @@ class _Wanted(msgspec.Struct):
 
 
 class Command(msgspec.Struct, frozen=True):
-    """What an operator asks of the supervisor."""
+    """An operator's command to the supervisor."""
 
     command: str
     subject: str

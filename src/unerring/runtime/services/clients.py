@@ -128,7 +128,7 @@ def _read(request: Request, response: httpx.Response, body: bytes) -> Reply:
 
 
 def _meaning(status: int) -> str:
-    """What a status says where no filter says it."""
+    """The meaning of an HTTP status where no filter gives it."""
     if 200 <= status < 300:
         return Answer.DONE
     if 400 <= status < 500 and status not in NO_REFUSALS:

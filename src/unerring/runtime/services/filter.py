@@ -41,7 +41,7 @@ GONE: Final = 410
 
 
 class Interaction(msgspec.Struct, frozen=True):
-    """What the application may know of the present request."""
+    """The interaction of the present request, for the application."""
 
     iid: str
     instance: str
@@ -49,7 +49,7 @@ class Interaction(msgspec.Struct, frozen=True):
     connection: Any
     """The database connection of the transaction that records the interaction: effects written on it happen once."""
     original: bytes = b""
-    """Of a DELETE: the body of the request that is to be undone, and what was answered to it."""
+    """For a DELETE: the body of the request that is to be undone, and the answer to it."""
     answered: bytes = b""
     group: int = 0
     basis: tuple[int, ...] = ()
@@ -58,7 +58,7 @@ class Interaction(msgspec.Struct, frozen=True):
 
 
 class _Response:
-    """What the application answered."""
+    """The application's answer."""
 
     def __init__(self) -> None:
         self.status = 500

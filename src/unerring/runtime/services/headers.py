@@ -1,4 +1,4 @@
-"""What of an interaction travels in HTTP headers, in ASCII: how a client writes it, and how the filter reads it.
+"""The HTTP headers of an interaction, in ASCII: how a client writes them, and how the filter reads them.
 
 Ids may have any letters; those outside ASCII, spaces and `%` are percent-encoded UTF-8. Only our clients do that, and
 they name the instance: a key that comes without one is taken as it is.
@@ -17,7 +17,7 @@ _SAFE: Final = "!\"#$&'()*+,/:;<=>?@[\\]^`{|}"
 """Printable ASCII that stays as it is, beside letters, digits and `_.-~`."""
 _VIEW_MAX: Final = (1 << 63) - 1
 _GROUP_MAX: Final = (1 << 31) - 1
-"""What the filter's tables hold."""
+"""The largest group that the filter's tables hold."""
 
 
 class BadHeader(Exception):
@@ -25,7 +25,7 @@ class BadHeader(Exception):
 
 
 class Headers(msgspec.Struct, frozen=True):
-    """What a request says of its interaction. `iid` is empty where there is none."""
+    """The interaction that a request names. `iid` is empty where there is none."""
 
     iid: str = ""
     instance: str = ""
@@ -51,7 +51,7 @@ def written(request: Request) -> dict[str, str]:
 
 
 def read(headers: dict[bytes, bytes]) -> Headers:
-    """What a request's headers say, by their names in lower case; BadHeader where they say nothing that can be."""
+    """Read a request's headers, by their names in lower case; BadHeader where a value is invalid."""
     ours = b"unerring-instance" in headers
     iid = _text(headers, b"idempotency-key", ours)
     instance = _text(headers, b"unerring-instance", ours) or iid.split("/")[0]

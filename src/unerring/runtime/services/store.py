@@ -28,7 +28,7 @@ _WRITE_DOWN: Final = "INSERT INTO unerring_journal (what, iid, grp, basis, reque
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """What became of an interaction: done, refused, final or cancelled."""
+    """The outcome of an interaction: done, refused, final or cancelled."""
 
     state: str
     digest: str

@@ -77,7 +77,7 @@ def parse_url(url: str) -> TransportUrl:
 
 
 def _is_text(url: str) -> bool:
-    """Not so: bytes of a command line that are no UTF-8, which Python carries along as halves of characters."""
+    """False for bytes of a command line that are not UTF-8, which Python carries along as surrogates."""
     try:
         url.encode()
     except UnicodeEncodeError:

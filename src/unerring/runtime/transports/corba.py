@@ -32,7 +32,7 @@ UNDER_WAY_MAX: Final = 64
 INBOX_MAX: Final = 64
 """Pushed events that wait for the application; at the bound, the channel waits for us, and its ring turns."""
 QUIET_S: Final = 0.5
-"""After so long without an event a push consumer makes sure that it is still subscribed."""
+"""After this long without an event a push consumer makes sure that it is still subscribed."""
 GOODBYE_S: Final = 2.0
 """How long a push consumer that leaves waits for the channel's last word."""
 PULL_PAUSE_MIN_S: Final = 0.001
@@ -119,7 +119,7 @@ class _Supplier:
             self._fault = PeerError(f"{self._client.where} sent a push elsewhere")
 
     async def leave(self) -> None:
-        """After the last push was answered."""
+        """Leave after the last push was answered."""
         if self._supplies is not None:
             await self._channel.leave(self._supplies, "disconnect_push_consumer")
 
@@ -225,7 +225,7 @@ class _PullSession(_Supplier):
             pause_s = PULL_PAUSE_MIN_S if events else min(pause_s * 2, PULL_PAUSE_MAX_S)
 
     async def _pull(self, proxy: Reference, count: int) -> tuple[list[bytes], bool]:
-        """So many pulls at once: what came, in order, and whether the channel had nothing more."""
+        """Pull `count` times at once: the events, in order, and whether the channel had nothing more."""
         events: list[bytes] = []
         empty = False
         fault: Exception | None = None

@@ -211,7 +211,7 @@ class ForeignOutlet:
 
     @property
     def push_bytes_max(self) -> int:
-        """What fits one message; longer batches are divided by whoever makes them."""
+        """The size of one message; longer batches are divided by whoever makes them."""
         return min(self._service.message_bytes_max - ENVELOPE_BYTES_MAX, self.config.frame_bytes_max)
 
     @property

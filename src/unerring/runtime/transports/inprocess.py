@@ -290,4 +290,4 @@ def _check_size(data: bytes, config: TransportConfig) -> None:
 
 
 def _nobody(sender: Address, data: bytes) -> None:
-    """After `close` nobody listens."""
+    """Drop the message: after `close` nobody listens."""

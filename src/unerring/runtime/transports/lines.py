@@ -183,7 +183,7 @@ class DirectLines:
         return [line.connection for line, _ in self.held.values() if line.connection is not None]
 
     async def close(self) -> None:
-        """What was sent is written within a bound."""
+        """Write what was sent, within a bound, and close."""
         self.receive = nobody
         tasks = [task for _, task in self.held.values()]
         await finish(self.open_connections(), self.config.flush_us)

@@ -103,7 +103,7 @@ class _Mischief:
         return timer
 
     def stop(self) -> None:
-        """What is still held or delayed is lost, as on a network that goes away."""
+        """Lose what is still held or delayed, as a network that goes away does."""
         for timer in self._timers:
             timer.cancel()
         self.lost += len(self._timers)

@@ -89,7 +89,7 @@ class MqttService:
             await self._leave(writer)
 
     async def _leave(self, writer: asyncio.StreamWriter) -> None:
-        """What was published goes out first, within a bound."""
+        """Leave after what was published has gone out, within a bound."""
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(self._config.flush_us / 1e6):
                 writer.write(_packet(DISCONNECT, 0))

@@ -31,7 +31,7 @@ from unerring.runtime.transports.tcp import YIELD_BYTES, YIELD_FRAMES, TcpOutlet
 
 DATAGRAM_BYTES_MAX: Final = 60 * KIB
 READ_DATAGRAMS: Final = 64
-"""So many are read in one turn of the event loop."""
+"""How many are read in one turn of the event loop."""
 FRAME: Final = b"\xec\x66"
 SUBSCRIBE: Final = b"\xec\x73"
 WELCOME: Final = b"\xec\x77"
@@ -39,7 +39,7 @@ _FRAME: Final = struct.Struct("<2sQ")
 _SUBSCRIBE: Final = struct.Struct("<2sQIB")
 _WELCOME: Final = struct.Struct("<2sQ")
 OVERHEAD_BYTES: Final = 1 * KIB
-"""What the kernel keeps for a datagram besides its bytes, generously."""
+"""A generous bound for the kernel's memory of a datagram besides its bytes."""
 REPEAT_S: Final = 0.2
 LEASE_S: Final = 5.0
 """A subscriber that says nothing for so long is gone."""
@@ -90,7 +90,7 @@ class UdpOutlet:
 
     @property
     def url(self) -> str:
-        """What consumers subscribe to; the port is known once open."""
+        """The address that consumers subscribe to; the port is known once open."""
         return "udp://" + join_host(self._host, self._port)
 
     async def open(self, receive: Receive) -> None:

@@ -23,7 +23,7 @@ from unerring.runtime.transports.config import KIB, TransportConfig, TransportUr
 from unerring.runtime.transports.foreign import ENVELOPE_BYTES_MAX, ForeignInlet, ForeignOutlet, Session, Take
 
 WELCOME: Final = b"unerring subscribed"
-"""What a subscriber hears first: its subscription is in force."""
+"""The first message to a subscriber: its subscription is in force."""
 LOOK_AGAIN_S: Final = 0.001
 """libzmq does not say when a reader has room again."""
 ALIVE_MS: Final = 2000
@@ -126,7 +126,7 @@ class _Publishing:
         self._hear()
 
     def _hear(self) -> None:
-        """Who came and went is of no interest, but a subscription is in force only once it was read here."""
+        """Read subscriptions: one is in force only once it was read here; what else comes is ignored."""
         with contextlib.suppress(zmq.Again):
             while True:
                 self._socket.recv(zmq.NOBLOCK)

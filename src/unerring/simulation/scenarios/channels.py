@@ -164,7 +164,7 @@ class Channels(Scenario):
                     world.link(listener.name, other, spec)
 
     def _draw_peers(self, world: World) -> None:
-        """In some runs producers sign, and consumers keep what came by for each other; one of them may be a liar."""
+        """In some runs producers sign, and consumers keep batches for each other; one of them may forge some."""
         chance = Random(f"peers {world.seed}")  # drawn apart: the other choices of a seed stay what they were
         self.signing_seed = chance.randbytes(32) if chance.random() < 0.4 else b""
         self.peer_bytes_max = chance.choice((500, 1 << 20))
@@ -231,7 +231,7 @@ class Channels(Scenario):
             world.at(world.draw.randrange(self.faults_us), lambda: self._wake_zombie(world, name))
 
     def publish(self, world: World, name: str, burst: int) -> None:
-        """So many events, if it runs and has room."""
+        """Publish this many events, if it runs and has room."""
         machine = world.machine(name)
         if machine is None or machine.closed:
             return

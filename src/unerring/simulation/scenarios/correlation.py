@@ -126,9 +126,9 @@ class Correlating(Scenario):
     """By which factor the record's word may be late, so that replicas act by records of different age: in every other
     seed; always, if there is but one."""
     late_at_some: float = 0.25
-    """In which share of the seeds the record's word comes late to some nodes only."""
+    """The share of seeds in which the record's messages come late to some nodes only."""
     strikes: float = 0.25
-    """In which share of the seeds the peers of a joiner crash, within the budget, as soon as it is granted."""
+    """The share of seeds in which the peers of a joiner crash, within the budget, as soon as it is granted."""
     evictions: float = 0.25
     """Which share of the failures are evictions of a replica that may be well."""
     windows: tuple[int, ...] = (2, 5, 20, 100)
@@ -335,7 +335,7 @@ class Correlating(Scenario):
         return [name for name in world.nodes if node_of(name) == node]
 
     def _healthy_ones(self, world: World, node: str) -> list[str]:
-        """Whom the system counts on: running, caught up with their own incarnation, not about to be evicted."""
+        """The replicas that the system relies on: running, caught up in their incarnation, not about to be evicted."""
         membership: Any = world.nodes[MEMBERSHIP].machine
         names = []
         for name in self._replicas(world, node):
@@ -417,7 +417,7 @@ class Correlating(Scenario):
         return not world.nodes["app/0"].syncing and not self._behind(world)
 
     def _behind(self, world: World) -> list[str]:
-        """Who has not come to the end of all its inputs: a replica that is stuck is one that cannot take over."""
+        """The nodes that are not at the end of all their inputs: a replica that is stuck cannot take over."""
         names = []
         for name, node in world.nodes.items():
             machine: Any = node.machine
@@ -427,7 +427,7 @@ class Correlating(Scenario):
         return names
 
     def _streams(self, world: World) -> tuple[dict[str, list[Event]], dict[str, list[Event]]]:
-        """What was delivered, and what a perfect run of the events that were published delivers."""
+        """The delivered events, and those that a perfect run of the published events delivers."""
         records = world.nodes["app/0"].storage.load()
         delivered = {stream: committed(records, stream) for stream in SITUATIONS}
         return delivered, reference(self.perfect, self.published)

@@ -65,10 +65,10 @@ class Processes(Scenario):
     """How often each class of action is drawn."""
     cancel_chance = 0.2
     command_chance = 0.6
-    """Of operators: hold and resume, a step tried again, a move to another version."""
+    """The chance of operators' commands: hold and resume, a step tried again, a move to another version."""
     schedule_chance = 0.15
     lacking_chance = 0.15
-    """That one node does not have a version while there are faults."""
+    """The chance that one node lacks a version while there are faults."""
     patience_ms: tuple[int, ...] = (200, 1000, 100_000)
     failovers_ms: tuple[int, ...] = (0, 100, 500, 5000)
     """Thresholds for grouping: the higher, the more actions in a group."""
@@ -194,13 +194,13 @@ class Processes(Scenario):
                     self.misled.append(Violation(ANSWERED, (f"{instance}: {known} and {answer} of one group",)))
 
     def _check_answers(self, instance: str, state: State) -> Iterable[Violation]:
-        """What was answered lies on the way to the furthest decided state."""
+        """Check that every answer lies on the way to the furthest decided state."""
         for group, (views, _) in self.answers.get(instance, {}).items():
             if group <= state.group and state.views[: len(views)] != views:
                 yield Violation(ANSWERED, (f"{instance}: group {group} of views {views}, but it is {state.views}",))
 
     def _try_again(self, world: World) -> None:
-        """In the calm an operator looks for what is held, and lets it try again."""
+        """As an operator in the calm: let instances that are held try again."""
         for name in self.names:
             node = world.machine(name)
             for replica in node.instances.values() if node is not None else ():
