@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +27,8 @@ from unerring.runtime.os_processes import began_at
 SHOWN_ONLY = {"text", "mermaid", "sql", "json", "toml", "csv", "yaml"}
 OTHER_PROGRAMS = {"python", "kill", "cp", "curl"}
 """What a page may type besides `unerring` and `cd`."""
+SERVICE_PORT = "8417"
+"""Where the pages' own services listen; a test takes a free port instead."""
 WITHIN_S = 600.0
 
 
@@ -58,7 +61,7 @@ def run_page(page: str, markdown: str, folder: Path) -> None:
     sys.modules[namespace.__name__] = namespace
     with _own_modules(folder), Shell(folder) as shell:
         try:
-            for block in blocks_of(page, markdown):
+            for block in blocks_of(page, markdown.replace(SERVICE_PORT, _free_port())):
                 if block.save_as:
                     (shell.folder / block.save_as).write_text(block.text)
                 if block.kind == "python":
@@ -73,6 +76,12 @@ def run_page(page: str, markdown: str, folder: Path) -> None:
                     )
         finally:
             del sys.modules[namespace.__name__]
+
+
+def _free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
 
 
 @contextmanager
