@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.correlation.table import Table, line
 from unerring.correlation import CorrelationConfig, Source
 from unerring.correlation.messages import Ack, Batch, Publish
 from unerring.correlation.outgoing import StreamPosition
 from unerring.correlation.source import PRODUCER
-from unerring.model import TIME_MIN, Deliver, Event, Persist, Send, Stamp
+from unerring.model import TIME_MIN, CallerError, Deliver, Event, Persist, Send, Stamp
 
 SECOND = 1_000_000
 
@@ -55,6 +57,27 @@ def test_a_source_that_follows_a_log_keeps_its_mark_alone_and_is_handed_the_rest
     assert not [s for s in sent if isinstance(s, Send) and s.to == "N1/0" and getattr(s.message, "events", ())]
     assert queue.batch(3, 5).prev == Stamp(2, 1)
     assert queue.count == 5
+
+
+def test_a_source_whose_events_are_all_acknowledged_goes_on_after_them_when_it_restarts() -> None:
+    table = Table(line())
+    table.run(SECOND)
+    disk = Disk()
+    first = Source(disk, "src/0", table.topology, CorrelationConfig())
+    first.outgoing.read(table.record())
+    disk.take(first.publish([event(29)], 0))
+    for replica in ("N1/0", "N1/1"):
+        disk.take(first.handle(replica, Ack("a", Stamp(29), 1, 1, 99), 0))
+    for effect in first.timer("tick", 10 * SECOND):
+        if isinstance(effect, Persist):
+            disk.take([effect])
+            for key in effect.deletes:
+                del disk[key]
+    assert list(disk) == ["source/a/state"]
+    again = Source(disk, "src/0", table.topology, CorrelationConfig())
+    assert again.next_time("a") == 30
+    with pytest.raises(CallerError, match="is not after its watermark 29"):
+        again.publish([event(0)], 0)
 
 
 def test_a_source_tells_its_producer_what_it_has_taken_once_there_is_room_for_more() -> None:

@@ -32,6 +32,8 @@ ONCE_FAILED = [
     ("channels", 5857),  # The run ended between a producer's crash and its start.
     # A relay did not pass a new epoch on that had no events yet: those behind it waited for the old one's for ever.
     *(("channels", seed) for seed in (131, 273, 495, 636, 657, 1109, 1176, 1340, 1398, 1807, 1999)),
+    # A source restarted when all its events were acknowledged and no watermark was kept: it began before them again.
+    ("correlation", 9000403),
 ]
 
 

@@ -116,7 +116,9 @@ class Source:
             # The producer's own record has the watermark and sends it again.
             self.outgoing.queues[stream] = Queue(stream, kept.mark, kept.mark_count, (), needs_after(data))
             return
-        watermark = max(kept.bound, events[-1].stamp.time if events else TIME_MIN)
+        # Everything of a time is published at once, so that the last event is a watermark, also when it is pruned.
+        last = events[-1].stamp if events else kept.mark
+        watermark = max(kept.bound, last.time)
         self.outgoing.queues[stream] = Queue(stream, kept.mark, kept.mark_count, events, watermark)
 
     # ---- the producer's own calls ------------------------------------------------------------------------------
