@@ -31,7 +31,7 @@ class Part(Protocol):
     """What a run is made of: feeds, an engine, reactions. Each is started, checked several times a second, stopped."""
 
     def start(self, say: Callable[[str], None]) -> None:
-        """Begin; `say` hears what is happening meanwhile."""
+        """Begin; `say` hears how far it is."""
         ...
 
     def check(self) -> None:

@@ -51,7 +51,7 @@ class Run(Generic[E]):
         self._inputs = inputs
 
     def start(self, say: Callable[[str], None]) -> None:
-        """Bring everything up; `say` hears what is happening meanwhile."""
+        """Bring everything up; `say` hears how far it is."""
         for part in self._in_order:
             part.start(say)
 

@@ -100,7 +100,7 @@ class SparkEngine:
         self._owns_spark = False
 
     def start(self, say: Callable[[str], None]) -> None:
-        """Bring the session and the queries up; `say` hears what is happening meanwhile."""
+        """Bring the session and the queries up; `say` hears how far it is."""
         self._create_log()
         if self.standby is None:
             own_number(self.data, batches.DRIVER)

@@ -1,4 +1,4 @@
-// Failures and elections on one time line: who was there, who led, what broke, and how long it took to mend.
+// Failures and elections on one time line: who was there, who led, what broke, and how long it took to recover.
 
 import { h, patch } from './dom.js';
 import { count, plural, wallClock } from './format.js';
@@ -74,7 +74,7 @@ export function picture({ tall = 20, windowS = seconds, only: kind = only, quiet
   const every = Math.ceil(seen.length / MARKS_MAX);
   const drawn = every > 1 ? seen.filter(([one], at) => kindOf(one) === 'failure' || at % every === 0) : seen;
   const loud = (one) => LOUD.has(one.what);
-  const marks = [...drawn.filter(([one]) => !loud(one)), ...drawn.filter(([one]) => loud(one))]; // what broke is on top of what mended it
+  const marks = [...drawn.filter(([one]) => !loud(one)), ...drawn.filter(([one]) => loud(one))]; // failures are drawn on top of recoveries
   const ticks = (quiet ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]).map((part) => from + part * long);
   return h('div', { class: 'table-scroll lanes-scroll', tabindex: quiet ? null : 0, role: quiet ? null : 'region', 'aria-label': quiet ? null : 'Timeline' },
     h('svg', { class: 'timeline', viewBox: `0 0 ${wide} ${height}`, role: 'img', 'aria-label': `Timeline of ${plural(seen.length, 'happening')}; the list below says the same` },

@@ -37,7 +37,7 @@ class TcpInlet:
             redial(self._subscribe, self.config.redial_min_us, self.config.redial_max_us, self._failed)
         )
         try:
-            await self._first  # a producer that refuses us is the caller's to mend; one that is away comes back
+            await self._first  # a producer that refuses us is the caller's to fix; one that is away comes back
         except BaseException:
             await self.close()
             raise

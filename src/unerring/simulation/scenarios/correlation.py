@@ -387,7 +387,7 @@ class Correlating(Scenario):
             return
         members = list(membership.record.of(node))
         victim = self.failures.choice(members)
-        # The wish may be reckless (nobody remains): the record must then refuse it by itself.
+        # The command may be reckless (nobody remains): the record must then refuse it by itself.
         if victim not in membership.rounds:
             world.call(MEMBERSHIP, "evict", victim)
 
