@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 from unerring.cli import main
+from unerring.runtime import free_addresses
 from unerring.runtime.os_processes import began_at
 
 SHOWN_ONLY = {"text", "mermaid", "sql", "json", "toml", "csv", "yaml"}
@@ -59,9 +59,10 @@ def run_page(page: str, markdown: str, folder: Path) -> None:
     # A real module: declarations look their types up in the module that they stand in.
     namespace = types.ModuleType(f"page_{re.sub(r'[^a-z]', '_', page.lower())}")
     sys.modules[namespace.__name__] = namespace
+    port = free_addresses(["service"])["service"].rpartition(":")[2]
     with _own_modules(folder), Shell(folder) as shell:
         try:
-            for block in blocks_of(page, markdown.replace(SERVICE_PORT, _free_port())):
+            for block in blocks_of(page, markdown.replace(SERVICE_PORT, port)):
                 if block.save_as:
                     (shell.folder / block.save_as).write_text(block.text)
                 if block.kind == "python":
@@ -76,12 +77,6 @@ def run_page(page: str, markdown: str, folder: Path) -> None:
                     )
         finally:
             del sys.modules[namespace.__name__]
-
-
-def _free_port() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return str(free.getsockname()[1])
 
 
 @contextmanager

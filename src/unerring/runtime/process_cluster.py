@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ import msgspec
 
 from unerring.model import CallerError, ConfigError, ProcessConfig, check, protect_json, verified_json
 from unerring.runtime.certificates import make_certificates
+from unerring.runtime.live.placement import free_addresses
 from unerring.runtime.os_processes import Process, end_all, marked
 from unerring.runtime.restarts import RestartsConfig
 from unerring.runtime.supervisor import Supervisor
@@ -119,7 +119,7 @@ class NodeCluster:
                     "or another folder"
                 )
             return ports
-        ports = dict(zip(self.names, _free_ports(len(self.names)), strict=True))
+        ports = {name: int(address.rpartition(":")[2]) for name, address in free_addresses(self.names).items()}
         path.write_bytes(protect_json(Places(self._processes, ports)))
         return ports
 
@@ -183,11 +183,3 @@ class NodeCluster:
 def log_of(folder: Path, name: str) -> Path:
     """The log file of a node."""
     return folder / f"{name}.log"
-
-
-def _free_ports(count: int) -> list[int]:
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(listener.getsockname()[1]) for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
