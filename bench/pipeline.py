@@ -136,7 +136,7 @@ def _level(folder: Path, name: str, run_name: str) -> Level:
 
 def _floor(spark: SparkSession, level: Level) -> list[Any]:
     columns = ["time", *RULES[level.plans[0].name][1]]
-    path = f"{level.data}/log/{SCHEMA.name}/segments/*.parquet"
+    path = f"{level.address}/log/{SCHEMA.name}/segments/*.parquet"
     frame = spark.read.parquet(path).select(*columns).repartition(2, "key")
     frame.write.format("noop").mode("overwrite").save()
     return []

@@ -44,7 +44,7 @@ def test_sixty_kills_in_one_run_change_nothing(java: Path, tmp_path: Path) -> No
     events = ROWS * 2 * len(BLOWS)
     wanted = kills.undisturbed(tmp_path / "perfect", 11, events, ROWS)
     level = kills.prepare(tmp_path / "killed", 11, events, ROWS)
-    hit = kills.storm(Path(level.data), CLUSTER, BLOWS, ROWS)
+    hit = kills.storm(Path(level.address), CLUSTER, BLOWS, ROWS)
     assert hit == BLOWS, "every window must be hit"
     assert kills.sealed_bytes(level) == wanted
 
@@ -55,7 +55,7 @@ def test_an_executor_that_wakes_later_changes_nothing(java: Path, tmp_path: Path
     """Asleep for longer than Spark waits for its heartbeats: its tasks run elsewhere, and then it wakes."""
     wanted = kills.undisturbed(tmp_path / "perfect", 6)
     level = kills.prepare(tmp_path / "asleep", 6)
-    with kills.Driver(Path(level.data), CLUSTER) as driver:
+    with kills.Driver(Path(level.address), CLUSTER) as driver:
         asleep = driver.stop_at(kills.WINDOWS[window], 1, "executor")
         assert asleep is not None, "the window must be hit"
         assert driver.reach(kills.committed, 3), "the others go on without it"
@@ -69,9 +69,9 @@ def test_an_executor_that_wakes_later_changes_nothing(java: Path, tmp_path: Path
 def test_a_zombie_driver_that_wakes_later_changes_nothing(java: Path, tmp_path: Path, window: str) -> None:
     wanted = kills.undisturbed(tmp_path / "perfect", 5)
     level = kills.prepare(tmp_path / "killed", 5)
-    with kills.Driver(Path(level.data), LOCAL) as zombie:
+    with kills.Driver(Path(level.address), LOCAL) as zombie:
         assert zombie.kill_at(kills.WINDOWS[window], 1, "driver's JVM", signal.SIGSTOP)
-        kills.run_to_the_end(Path(level.data), LOCAL)
+        kills.run_to_the_end(Path(level.address), LOCAL)
         assert kills.sealed_bytes(level) == wanted
         assert zombie.kill_at(lambda data, batch: True, 1, "driver's JVM", signal.SIGCONT)
         zombie.wait()

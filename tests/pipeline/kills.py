@@ -58,7 +58,7 @@ def undisturbed(data: Path, seed: int, events: int = 2000, rows: int = ROWS) -> 
 def sealed_bytes(level: Level) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for schema in level.outputs:
-        for path in sorted((Path(level.data) / "log" / schema.name / "segments").glob("*.parquet")):
+        for path in sorted((Path(level.address) / "log" / schema.name / "segments").glob("*.parquet")):
             found[f"{schema.name}/{path.name}"] = path.read_bytes()
     return found
 

@@ -26,7 +26,7 @@ def test_kills_in_several_windows_leave_what_an_undisturbed_run_does(java: Path,
     missed = blows
     for trial in range(3):  # a killer that gets little of the machine may come too late for a window
         level = prepare(tmp_path / f"killed-{trial}", 1, batches * ROWS)
-        hit = storm(Path(level.data), "local[2,4]", missed, ROWS)
+        hit = storm(Path(level.address), "local[2,4]", missed, ROWS)
         assert sealed_bytes(level) == wanted
         missed = [blow for blow in missed if blow not in hit]
         if not missed:
@@ -46,7 +46,7 @@ def test_a_zombie_that_wakes_with_other_boundaries_changes_nothing(tmp_path: Pat
     spans = read_spans(spans_of(chains, zombies[0].through_us, far))
     late = [partition.advance(far, spans) for partition in zombies]
     asleep = output_chains(level)
-    undisturbed_again = undisturbed(Path(level.data).parent / "again", seed=2)
+    undisturbed_again = undisturbed(Path(level.address).parent / "again", seed=2)
     for name, chain in output_chains(level).items():
         for path, data in undisturbed_again.items():
             if path.startswith(f"{name}/"):

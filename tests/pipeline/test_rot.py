@@ -57,7 +57,7 @@ def test_every_byte_of_states_and_savepoints_is_protected(kept: tuple[Level, Par
     level, partition = kept
     [state] = (level.checkpoint / "states").glob("[0-9]*")
     flip_all(state, lambda: States(level).partition_at(0, AT_US), 37)
-    [savepoint] = (Path(level.data) / "savepoints").glob("*/*/0")
+    [savepoint] = (Path(level.address) / "savepoints").glob("*/*/0")
     flip_all(savepoint, lambda: savepoints.partition_at(level, 0, AT_US), 37)
     flip_all(level.checkpoint / "states" / "start", States(level).begins_at, 1)
     other = Partition(level, 0)

@@ -121,7 +121,7 @@ def test_rules_on_spark_are_one_node_that_takes_no_streams() -> None:
 def test_a_driver_has_the_apps_ranks_and_its_own_checkpoint(tmp_path: Path) -> None:
     whole = tree_app.app.levels(tmp_path)
     found = levels_on_spark(tree_app.app, tmp_path, ("Rate", "Peaks"), tmp_path / "home")
-    assert found == tuple(replace(level, home=str(tmp_path / "home")) for level in (whole[0], whole[2]))
+    assert found == tuple(replace(level, scratch=str(tmp_path / "home")) for level in (whole[0], whole[2]))
     assert [level.version for level in found] == [whole[0].version, whole[2].version]
     assert found[0].checkpoint.is_relative_to(tmp_path / "home")
 

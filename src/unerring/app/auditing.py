@@ -143,11 +143,11 @@ class Audit:
         if sealed is not None and not live:
             verdicts.append(judge_stream(spark, level, plan, sealed, judged, scope, "spark"))
         if live:
-            chain, known = as_chain(self.data, schema, EventLog(Path(level.data) / "live"), level.buckets)
+            chain, known = as_chain(self.data, schema, EventLog(Path(level.address) / "live"), level.buckets)
             whole = Judged(TIME_MIN, judged.notes) if not judged.notes else judged
             verdicts.append(judge_stream(spark, level, plan, chain, whole, scope, "live", known))
         if not verdicts:
-            empty = EventLog(Path(level.data) / "nothing").create(schema, level.buckets)
+            empty = EventLog(Path(level.address) / "nothing").create(schema, level.buckets)
             verdicts.append(judge_stream(spark, level, plan, empty, judged, scope, "spark"))
         return verdicts
 

@@ -82,7 +82,7 @@ def levels_on_spark(app: App, data: Path, rules: tuple[str, ...], home: Path) ->
         read = {source.schema.name for plan in plans for source in plan.inputs}
         ranks = tuple((name, rank) for name, rank in level.ranks if name in read)
         if plans:
-            levels.append(replace(level, plans=plans, ranks=ranks, home=str(home)))
+            levels.append(replace(level, plans=plans, ranks=ranks, scratch=str(home)))
     return tuple(levels)
 
 

@@ -38,7 +38,7 @@ def _beginning(level: Level, states: States, base_us: int, start_us: int) -> int
     began_us = states.started()
     if began_us is not None and began_us < base_us:
         raise LogError(
-            f"{level.checkpoint} and {level.data}/savepoints have no state of level {level.number} at or after "
+            f"{level.checkpoint} and {level.address}/savepoints have no state of level {level.number} at or after "
             f"{base_us}, up to where retention removed its inputs; restore one from a copy, or let a new --data folder "
             "begin with this log"
         )

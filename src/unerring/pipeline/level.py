@@ -16,14 +16,15 @@ class Level:
     """Everything that a task needs to run its partition; plain data, so that it travels to executors."""
 
     number: int
-    data: str
-    """The folder of the run; its `log` is the event log, on a file system that all executors see."""
+    address: str
+    """The run's store, as an address that all executors can reach; its `log` is the event log."""
     plans: tuple[Plan, ...]
     ranks: tuple[tuple[str, int], ...]
     """The application's rank of every stream that is read here."""
     buckets: int
-    home: str = ""
-    """Where checkpoints and states are kept, if not in `data`: each of several drivers of a run has its own."""
+    scratch: str = ""
+    """The folder of this host where Spark's checkpoint is kept; empty: the run's store is a folder, and it is there.
+    Each of several drivers of a run has its own."""
 
     @property
     def inputs(self) -> tuple[StreamSchema, ...]:
@@ -43,12 +44,12 @@ class Level:
 
     @property
     def log(self) -> EventLog:
-        return EventLog(Path(self.data) / "log")
+        return EventLog(f"{self.address}/log")
 
     @property
     def checkpoint(self) -> Path:
         """Spark's checkpoint and our note beside it."""
-        return Path(self.home or self.data) / "checkpoints" / f"level-{self.number}-{self.version}"
+        return Path(self.scratch or self.address) / "checkpoints" / f"level-{self.number}-{self.version}"
 
     @property
     def staging(self) -> str:
@@ -66,7 +67,9 @@ class Level:
         return min(log.chain(schema.name).through_us for schema in self.outputs) if all(declared) else TIME_MIN
 
 
-def levels_of(plans: tuple[Plan, ...], sources: tuple[StreamSchema, ...], data: str, buckets: int) -> tuple[Level, ...]:
+def levels_of(
+    plans: tuple[Plan, ...], sources: tuple[StreamSchema, ...], address: str, buckets: int, scratch: str = ""
+) -> tuple[Level, ...]:
     """The query tree, cut into levels: a rule stands one above the highest rule that it reads."""
     heights = heights_of(plans, sources)
     ranks = ranks_of(plans, sources)
@@ -74,5 +77,5 @@ def levels_of(plans: tuple[Plan, ...], sources: tuple[StreamSchema, ...], data: 
     for number in range(1, max(heights.values(), default=0) + 1):
         members = tuple(plan for plan in plans if heights[plan.output.name] == number)
         read = sorted(part_of("", members).inputs)
-        levels.append(Level(number, data, members, tuple((name, ranks[name]) for name in read), buckets))
+        levels.append(Level(number, address, members, tuple((name, ranks[name]) for name in read), buckets, scratch))
     return tuple(levels)

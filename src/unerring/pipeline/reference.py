@@ -42,7 +42,7 @@ class Reference:
     """The perfect run of some levels, in `scratch`, which executors must see as well."""
 
     def __init__(self, levels: tuple[Level, ...], scratch: str) -> None:
-        self.levels = tuple(replace(level, data=scratch) for level in levels)
+        self.levels = tuple(replace(level, address=scratch, scratch="") for level in levels)
         self._own = dict(zip((level.number for level in levels), levels, strict=True))
         self._scratch = Path(scratch)
         self.judged: dict[str, Judged] = {}
@@ -81,7 +81,7 @@ class Reference:
             here = self._scratch / "log" / schema.name
             if schema.name not in made and not here.exists():
                 here.parent.mkdir(parents=True, exist_ok=True)
-                here.symlink_to(Path(self._own[level.number].data).absolute() / "log" / schema.name)
+                here.symlink_to(Path(self._own[level.number].address).absolute() / "log" / schema.name)
 
     def _begin(self, level: Level) -> None:
         """Where a level can be recomputed from, with which state, and what of its outputs stands before that."""

@@ -45,13 +45,13 @@ def enter(level: Level) -> None:
     if not any(known.version == level.version for known in agreed):
         if ranked_otherwise(level):
             raise ConfigError(
-                f"{level.data} was made by these rules, but with other ranks of streams on level {level.number} (an "
+                f"{level.address} was made by these rules, but with other ranks of streams on level {level.number} (an "
                 "older release ranked them as the app lists them); continue with that release, let these take "
                 "over at an "
                 "agreed time, or use a new --data folder"
             )
         raise ConfigError(
-            f"{level.data} was made by other rules on level {level.number} ({agreed[-1]}) than these "
+            f"{level.address} was made by other rules on level {level.number} ({agreed[-1]}) than these "
             f"({_version_of(level, 0)}); let the new ones take over at an agreed time, or use a new --data folder"
         )
 

@@ -111,7 +111,7 @@ def run_task(level: Level, task: Task) -> pa.RecordBatch:
     import pyarrow as pa
 
     states = States(level)
-    partition = _KEPT.pop((level.data, level.version, task.bucket), None)
+    partition = _KEPT.pop((level.address, level.version, task.bucket), None)
     if partition is None or partition.through_us != task.from_us:
         partition = states.partition_at(task.bucket, task.from_us)
     spans, rows = read_spans(task.spans), 0
@@ -121,6 +121,6 @@ def run_task(level: Level, task: Task) -> pa.RecordBatch:
             parts_of.setdefault(stream, []).append(table)
         rows += partition.rows
     states.keep(partition)
-    _KEPT[level.data, level.version, task.bucket] = partition
+    _KEPT[level.address, level.version, task.bucket] = partition
     outputs = {stream: pa.concat_tables(parts) for stream, parts in parts_of.items()}
     return staged_batch(level, task.bucket, task.from_us, partition.through_us, outputs, partition.keys, rows)
