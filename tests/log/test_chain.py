@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, strategies as st
 
-from unerring.log import Base, Chain, EventLog, LocalStore, MemoryStore, Store, bucket_of, local_folder, with_origin
+from unerring.log import Base, Chain, EventLog, LocalStore, MemoryStore, Store, bucket_of, with_origin
 from unerring.log.segments import segment_name, segment_start
-from unerring.model import TIME_MAX, TIME_MIN, CallerError, DiskError, LogError, SchemaError, schema_of, stream
+from unerring.model import TIME_MAX, TIME_MIN, DiskError, LogError, SchemaError, schema_of, stream
 
 from .worlds import READING, ForgetfulStore, table, times_in
 
@@ -22,58 +22,6 @@ from .worlds import READING, ForgetfulStore, table, times_in
 @pytest.fixture(params=["local", "memory"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return LocalStore(tmp_path) if request.param == "local" else MemoryStore()
-
-
-def test_a_store_creates_once_replaces_lists_and_deletes(store: Store) -> None:
-    assert store.create("a/one", b"1")
-    assert not store.create("a/one", b"2")
-    assert store.read("a/one") == b"1"
-    assert store.read("a/two") is None
-    assert store.open("a/two") is None
-    store.replace("a/two", b"x")
-    store.replace("a/two", b"y")
-    assert store.read("a/two") == b"y"
-    assert store.names("a") == ["one", "two"]
-    assert store.names("a", after="one") == ["two"]
-    assert store.names("nowhere") == []
-    assert store.names("") == ["a"]
-    with store.open("a/two") as file:
-        assert file.read() == b"y"
-    store.delete("a/one")
-    store.delete("a/one")
-    assert store.names("a") == ["two"]
-
-
-@pytest.mark.parametrize("place", ["s3a://bucket/run", "gs://bucket", "hdfs:///data", Path("s3a://bucket/run")])
-def test_a_place_with_a_scheme_is_not_taken_for_a_folder(
-    place: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for taken in (local_folder, LocalStore, EventLog):
-        with pytest.raises(CallerError, match=r"(s3a|gs|hdfs)://\w+(/run)? is not a folder, and there is no store for"):
-            taken(place)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_file_url_is_a_folder(tmp_path: Path) -> None:
-    assert local_folder("file:///data/my%20run") == Path("/data/my run")
-    assert local_folder(Path("file:///data/run")) == Path("/data/run")
-    assert LocalStore(f"file://{tmp_path}").root == tmp_path
-    with pytest.raises(CallerError, match="is on another machine, host7"):
-        local_folder("file://host7/data")
-    for plain in ("run", "a/b:c/d", "/x:/y", "C:/run"):
-        assert local_folder(plain) == Path(plain)
-
-
-def test_what_a_crashed_writer_left_aside_is_swept_after_an_hour(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
-    store.create("s/x", b"1")
-    left = tmp_path / "s" / ".tmp" / "x.host.1.1"
-    left.write_bytes(b"half")
-    now = left.stat().st_mtime
-    assert store.sweep(now + 60) == 0
-    assert store.sweep(now + 3601) == 1
-    assert store.names("s") == ["x"]
 
 
 @given(st.integers(TIME_MIN, TIME_MAX), st.integers(TIME_MIN, TIME_MAX))

@@ -12,7 +12,7 @@ from unerring.log.returning import STAYS, Held, Returned, Stayed, bring_back, he
 from unerring.log.rows import time_of
 from unerring.log.sealing import agree_on, seal_interval
 from unerring.log.segments import Footer, Segment, arrow_schema, encode_segment, segment_name, with_origin
-from unerring.log.store import LocalStore, MemoryStore, Store, local_folder
+from unerring.log.store import LocalStore, MemoryStore, Store, join, local_folder, store_at
 from unerring.log.tables import events_of, table_of
 from unerring.log.times import Times
 from unerring.log.writer import LogWriter, WriterConfig
@@ -58,10 +58,12 @@ __all__ = [
     "guess_schema",
     "held",
     "ingest",
+    "join",
     "local_folder",
     "seal_interval",
     "segment_name",
     "share_text",
+    "store_at",
     "table_of",
     "time_of",
     "with_origin",

@@ -9,7 +9,7 @@ import msgspec
 
 from unerring.log.buckets import BUCKETS_MAX
 from unerring.log.chain import Chain
-from unerring.log.store import LocalStore, Store
+from unerring.log.store import Store, store_at
 from unerring.model import ConfigError, LogError, SchemaError, StreamSchema, protect_json, verified_json
 
 BUCKETS: Final = 4
@@ -28,7 +28,7 @@ class EventLog:
     """An event log: streams by name, in one store."""
 
     def __init__(self, store: Store | str | os.PathLike[str]) -> None:
-        self.store: Store = LocalStore(store) if isinstance(store, str | os.PathLike) else store
+        self.store: Store = store_at(store) if isinstance(store, str | os.PathLike) else store
 
     def streams(self) -> list[str]:
         """The names of all streams that were ever created here."""

@@ -1,79 +1,41 @@
-"""Where a log lies: named byte strings, of which sealed ones are created once and never change.
-
-The port asks only what a local folder and an object store with conditional put can both give: create if absent,
-replace, read, list by prefix, delete. There is no rename and no append, so nothing half written can be seen.
-"""
+"""A store in a folder. Creating is: write aside, sync, link (which fails if the name is taken), sync the folder."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import itertools
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from unerring.log.store.port import Store, tag_of
 from unerring.model import CallerError, DiskError
 
-_TEMPORARY: Final = ".tmp"
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+_TEMPORARY: Final = ".tmp"
+_LOCK: Final = ".lock"
 _STALE_AFTER_S: Final = 3600.0
 _count = itertools.count()
-
-
-class Store(Protocol):
-    """Names are relative, with `/` between folders."""
-
-    def create(self, name: str, data: bytes) -> bool:
-        """Durable under `name` once this returns True; False: somebody was first, and theirs is durable."""
-        ...
-
-    def replace(self, name: str, data: bytes) -> None:
-        """Old or new bytes are there at any moment, durable once this returns."""
-        ...
-
-    def note(self, name: str, data: bytes) -> None:
-        """Replace without waiting for the disk: after a loss of power the old bytes may be there, or none. What cannot
-        be written is left out."""
-        ...
-
-    def read(self, name: str) -> bytes | None:
-        """All bytes, or None if nothing has that name."""
-        ...
-
-    def open(self, name: str) -> Any:
-        """A file that Arrow can seek in, or None if nothing has that name."""
-        ...
-
-    def names(self, folder: str, after: str = "") -> list[str]:
-        """The names of what lies in a folder, sorted, that sort after `after`. A missing folder is empty."""
-        ...
-
-    def delete(self, name: str) -> None:
-        """Gone once this returns; nothing to do if it was not there."""
-        ...
-
-    def locate(self, name: str) -> str:
-        """The name as messages and other programs should see it."""
-        ...
 
 
 def local_folder(place: str | os.PathLike[str]) -> Path:
     """The folder of this machine that a user names: the one place that decides what is one.
 
     `file:///data/run` is. Another scheme is refused: as a path, `s3a://bucket/run` would silently be a folder called
-    `s3a:`. (Two letters at least, and one slash is enough: a Path has lost the other.)
+    `s3a:`.
     """
     text = os.fspath(place)
-    match = _SCHEME.match(text)
-    if match is None:
+    scheme = scheme_of(text)
+    if scheme is None:
         return Path(text)
-    if match[1].lower() != "file":
+    if scheme != "file":
         raise CallerError(
-            f"{match[1]}://{text[match.end() :].lstrip('/')} is not a folder, and there is no store for {match[1]}; "
+            f"{scheme}://{text[len(scheme) + 1 :].lstrip('/')} is not a folder, and there is no store for {scheme}; "
             "give a folder of this machine, or of a file system that is mounted here"
         )
     parts = urlsplit(text)
@@ -82,47 +44,14 @@ def local_folder(place: str | os.PathLike[str]) -> Path:
     return Path(unquote(parts.path))
 
 
-class MemoryStore:
-    """A store in memory: for tests and trials, with an object store's manners."""
-
-    def __init__(self) -> None:
-        self._held: dict[str, bytes] = {}
-
-    def create(self, name: str, data: bytes) -> bool:
-        if name in self._held:
-            return False
-        self._held[name] = bytes(data)
-        return True
-
-    def replace(self, name: str, data: bytes) -> None:
-        self._held[name] = bytes(data)
-
-    def note(self, name: str, data: bytes) -> None:
-        self._held[name] = bytes(data)
-
-    def read(self, name: str) -> bytes | None:
-        return self._held.get(name)
-
-    def open(self, name: str) -> Any:
-        import pyarrow as pa
-
-        held = self._held.get(name)
-        return None if held is None else pa.BufferReader(held)
-
-    def names(self, folder: str, after: str = "") -> list[str]:
-        prefix = f"{folder}/" if folder else ""
-        inside = {name[len(prefix) :].split("/")[0] for name in self._held if name.startswith(prefix)}
-        return sorted(name for name in inside if name > after)
-
-    def delete(self, name: str) -> None:
-        self._held.pop(name, None)
-
-    def locate(self, name: str) -> str:
-        return f"memory:{name}"
+def scheme_of(text: str) -> str | None:
+    """Two letters at least, and one slash is enough: a Path has lost the other."""
+    match = _SCHEME.match(text)
+    return None if match is None else match[1].lower()
 
 
 class LocalStore:
-    """A folder. Creating is: write aside, sync, link (which fails if the name is taken), sync the folder."""
+    """A folder of this machine, or of a file system that is mounted here."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = local_folder(root).absolute()
@@ -145,6 +74,16 @@ class LocalStore:
             os.replace(aside, final)
             _sync_folder(final.parent)
 
+    def replace_if(self, name: str, data: bytes, tag: str | None) -> str | None:
+        if tag is None:
+            return tag_of(data) if self.create(name, data) else None
+        with self._lock(name):
+            held = self.read(name)
+            if held is None or tag_of(held) != tag:
+                return None
+            self.replace(name, data)
+        return tag_of(data)
+
     def note(self, name: str, data: bytes) -> None:
         final = self.root / name
         with suppress(OSError), self._aside(final, data, sync=False) as aside:
@@ -157,6 +96,10 @@ class LocalStore:
             return None
         except OSError as error:
             raise DiskError(f"cannot read {self.root / name}: {error.strerror}") from error
+
+    def read_tagged(self, name: str) -> tuple[bytes, str] | None:
+        held = self.read(name)
+        return None if held is None else (held, tag_of(held))
 
     def open(self, name: str) -> Any:
         import pyarrow as pa
@@ -180,16 +123,22 @@ class LocalStore:
     def delete(self, name: str) -> None:
         final = self.root / name
         with _disk(final):
-            final.unlink(missing_ok=True)
-            _sync_folder(final.parent)
+            with suppress(FileNotFoundError):
+                final.unlink()
+                _sync_folder(final.parent)
 
     def locate(self, name: str) -> str:
         return str(self.root / name)
+
+    def within(self, folder: str) -> Store:
+        return LocalStore(self.root / folder)
 
     def sweep(self, now_s: float) -> int:
         """Remove what crashed writers left aside more than an hour ago; how many files that were."""
         swept = 0
         for aside in self.root.rglob(f"{_TEMPORARY}/*"):
+            if aside.name.endswith(_LOCK):
+                continue  # its holder would not notice
             with _disk(aside):
                 try:
                     if aside.stat().st_mtime < now_s - _STALE_AFTER_S:
@@ -198,6 +147,20 @@ class LocalStore:
                 except FileNotFoundError:
                     continue
         return swept
+
+    @contextmanager
+    def _lock(self, name: str) -> Iterator[None]:
+        """One process at a time, while it compares and replaces: a file system has no conditional rename."""
+        final = self.root / name
+        with _disk(final):
+            _make_folder(final.parent / _TEMPORARY)
+            descriptor = os.open(final.parent / _TEMPORARY / f"{final.name}{_LOCK}", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            with _disk(final):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
     @contextmanager
     def _aside(self, final: Path, data: bytes, *, sync: bool = True) -> Iterator[Path]:
