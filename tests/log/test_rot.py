@@ -48,7 +48,7 @@ def test_a_bucket_alone_is_read_and_checked_alone() -> None:
     chain.seal(10, table([1, 2, 3, 4, 5]))
     whole = store.read(FIRST) or b""
     span = chain.spans(TIME_MIN, 10)[0]
-    (end, _), (_, _) = chain.footer(span).parts
+    (end, _), (_, _) = chain.footer(span).extents
     store.replace(FIRST, flip(whole, end - 1, 4))
     assert len(chain.read(TIME_MIN, 10, 1)) == 1
     with pytest.raises(LogError, match="bucket 0 does not match its digest"):

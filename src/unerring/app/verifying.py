@@ -101,7 +101,7 @@ def _database(path: Path) -> bool:
 
 
 KINDS: Final[tuple[tuple[str, tuple[str, ...], Check], ...]] = (
-    ("segments", ("log/*/segments/*.parquet",), _segment),
+    ("segments", ("log/*/segments/*.parquet", "log/*/parts/*.parquet"), _segment),
     ("declarations and bases of streams", ("log/*/stream.json", "log/*/base.json", "log/*/resets.json"), _json),
     ("marks of how far streams reached", ("log/*/reached.json",), _mark),
     ("positions of readers", ("log/*/positions/*.json",), _json),

@@ -5,13 +5,14 @@ from unerring.log.chain import BASE, REACHED, SEGMENTS, Base, Chain, Sealed, Spa
 from unerring.log.eventlog import BUCKETS, EventLog
 from unerring.log.files import guess_schema
 from unerring.log.ingest import IngestConfig, Ingested, ingest
+from unerring.log.parts import PARTS, part_after, part_columns, write_part
 from unerring.log.positions import Positions
 from unerring.log.quarantine import QUARANTINE, BadEvent, Quarantine, Reason, share_text
 from unerring.log.resets import Mark, Resets
 from unerring.log.returning import STAYS, Held, Returned, Stayed, bring_back, held
 from unerring.log.rows import time_of
 from unerring.log.sealing import agree_on, seal_interval
-from unerring.log.segments import Footer, Segment, arrow_schema, encode_segment, segment_name, with_origin
+from unerring.log.segments import Footer, Part, Segment, arrow_schema, encode_segment, segment_name, with_origin
 from unerring.log.store import LocalStore, MemoryStore, Store, join, local_folder, store_at
 from unerring.log.tables import events_of, table_of
 from unerring.log.times import Times
@@ -20,6 +21,7 @@ from unerring.log.writer import LogWriter, WriterConfig
 __all__ = [
     "BASE",
     "BUCKETS",
+    "PARTS",
     "QUARANTINE",
     "REACHED",
     "SEGMENTS",
@@ -36,6 +38,7 @@ __all__ = [
     "LogWriter",
     "Mark",
     "MemoryStore",
+    "Part",
     "Positions",
     "Quarantine",
     "Reason",
@@ -60,6 +63,8 @@ __all__ = [
     "ingest",
     "join",
     "local_folder",
+    "part_after",
+    "part_columns",
     "seal_interval",
     "segment_name",
     "share_text",
@@ -67,4 +72,5 @@ __all__ = [
     "table_of",
     "time_of",
     "with_origin",
+    "write_part",
 ]

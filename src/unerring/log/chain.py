@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from unerring.log.parts import Parts, encode_parts, segment_columns
 from unerring.log.positions import Positions
 from unerring.log.segments import (
     Footer,
+    Part,
     Segment,
     arrow_schema,
     encode_segment,
@@ -21,6 +25,8 @@ from unerring.model import TIME_MIN, LogError, StreamSchema, invariant, protect_
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from unerring.log.parts import Ordinals
 
 SEGMENTS: Final = "segments"
 BASE: Final = "base.json"
@@ -69,6 +75,7 @@ class Chain:
         self.folder = folder
         self.schema = schema
         self.buckets = buckets
+        self._parts = Parts(store, folder, schema)
         self._spans: list[Span] = known or []
         self._footers: dict[int, Footer] = {}
         self._whole = known is None
@@ -168,20 +175,42 @@ class Chain:
 
         When another writer was first, its segment is what follows; nothing of ours is there then.
         """
+        if len(table):
+            self._check_times(table.column("time")[0].as_py(), table.column("time")[-1].as_py(), through_us)
+        return self._extend(through_us, lambda draft: encode_segment(table, self.schema, self.buckets, draft), stated)
+
+    def seal_parts(
+        self, through_us: int, parts: Sequence[Part], ordinals: Sequence[Ordinals] | None = None, **stated: Any
+    ) -> Sealed:
+        """Extend the chain by rows that tasks wrote before, with `write_part`. `ordinals` has an item for each part;
+        without it all are 0. The segment that this creates is the commit: before, nobody sees the parts."""
+        if not parts:
+            return self.seal(through_us, arrow_schema(self.schema).empty_table(), **stated)
+        numbered = [None] * len(parts) if ordinals is None else ordinals
+        for part in parts:
+            invariant(0 <= part.bucket < self.buckets, f"{part.name} is of a bucket of stream {self.name}")
+            self._check_times(part.first_us, part.last_us, through_us)
+        return self._extend(through_us, lambda draft: encode_parts(parts, numbered, self.buckets, draft), stated)
+
+    def _check_times(self, first_us: int, last_us: int, through_us: int) -> None:
+        invariant(
+            self.through_us < first_us <= last_us <= through_us,
+            f"a segment of {self.name} holds its own interval's events",
+        )
+
+    def _extend(
+        self, through_us: int, encode: Callable[[Footer], tuple[bytes, Footer]], stated: dict[str, Any]
+    ) -> Sealed:
+        """Create the segment at the known end, or learn which one is there."""
         from_us = self.through_us
         invariant(through_us > from_us, f"a segment of {self.name} covers time: {from_us} to {through_us}")
-        if len(table):
-            first, last = table.column("time")[0].as_py(), table.column("time")[-1].as_py()
-            invariant(
-                from_us < first <= last <= through_us, f"a segment of {self.name} holds its own interval's events"
-            )
         stated.setdefault("producers", self.producers())
         last = self.last()
         before = last.digest if last else self.base.digest
         draft = Footer(
             stream=self.name, from_us=from_us, through_us=through_us, rows=0, groups=(), before=before, **stated
         )
-        data, footer = encode_segment(table, self.schema, self.buckets, draft)
+        data, footer = encode(draft)
         name = f"{self.folder}/{SEGMENTS}/{segment_name(from_us)}"
         won = self._create(name, data)
         if self._read_base().from_us > from_us:
@@ -292,7 +321,12 @@ class Chain:
     def check(self) -> None:
         """Read every footer: a gap anywhere is found now, and not when the segment is read."""
         for span in self._spans:
-            self.footer(span)
+            self._parts.check(self.footer(span))
+
+    def lying(self, span: Span, columns: list[str]) -> list[pa.Table]:
+        """A segment's rows as they lie, bucket by bucket, in no other order than they were written in."""
+        with self._opened(span) as segment:
+            return [self._rows(segment, bucket, columns) for bucket in range(segment.footer.buckets)]
 
     def _footer(self, from_us: int) -> Footer | None:
         """The footer of the segment that starts there, if there is one, checked against the one before it."""
@@ -352,8 +386,8 @@ class Chain:
                 f"{where} has {footer.buckets} buckets, but its stream has {self.buckets}; restore the stream's "
                 "own segment"
             )
-        wanted = arrow_schema(self.schema)
-        if coded:
+        wanted = segment_columns(footer, self.schema)
+        if coded and not footer.parts:
             wanted = pa.schema([_coded(field) if field.name in coded else field for field in wanted])
         actual = segment.schema()
         if not actual.equals(wanted):
@@ -365,6 +399,20 @@ class Chain:
         import numpy as np
         import pyarrow as pa
 
+        with self._opened(span, coded) as segment:
+            self._check_link(segment.footer)
+            self._remember(segment.footer)
+            table = self._rows(segment, bucket, names, coded)
+        if bucket is None and self.buckets > 1:
+            table = table.take(pa.array(np.lexsort((table.column("ordinal"), table.column("time")))))
+        if from_us <= span.from_us and span.through_us <= through_us:
+            return table
+        times = table.column("time").to_numpy()
+        low, high = np.searchsorted(times, [from_us, through_us], side="right").tolist()
+        return table.slice(low, high - low)
+
+    @contextmanager
+    def _opened(self, span: Span, coded: tuple[str, ...] = ()) -> Iterator[Segment]:
         where = self._where(span.from_us)
         source = self.store.open(f"{self.folder}/{SEGMENTS}/{segment_name(span.from_us)}")
         if source is None:
@@ -374,16 +422,10 @@ class Chain:
             self._check(segment, span.from_us, coded)
             if segment.footer.through_us != span.through_us:
                 raise LogError(self._gap(segment.footer.through_us, span.through_us))
-            self._check_link(segment.footer)
-            self._remember(segment.footer)
-            table = segment.rows(bucket, names)
-        if bucket is None and self.buckets > 1:
-            table = table.take(pa.array(np.lexsort((table.column("ordinal"), table.column("time")))))
-        if from_us <= span.from_us and span.through_us <= through_us:
-            return table
-        times = table.column("time").to_numpy()
-        low, high = np.searchsorted(times, [from_us, through_us], side="right").tolist()
-        return table.slice(low, high - low)
+            yield segment
+
+    def _rows(self, segment: Segment, bucket: int | None, names: list[str], coded: tuple[str, ...] = ()) -> pa.Table:
+        return self._parts.rows(segment, bucket, names, coded) if segment.footer.parts else segment.rows(bucket, names)
 
     def _remember(self, footer: Footer) -> None:
         if footer.from_us in self._footers:

@@ -4,6 +4,9 @@ Rows lie bucket after bucket, each bucket in its own row groups and in stamp ord
 without touching the rest. What the segment is, is written in the file's own footer: there each bucket's bytes have a
 digest, the footer has one of itself, and it names the digest of the segment before. A reader sees only bytes that match
 their digest; together the digests cover every byte of the file.
+
+A segment of parts has its rows in other files, which its footer names (see `parts`); its own row groups hold the
+ordinals that are not 0. A part is a file of the same make with one bucket.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 FORMAT: Final = 2
 UNPROTECTED: Final = 1
 """The format without digests, which is still read."""
+PARTS_FORMAT: Final = 3
+"""The format of a segment whose rows are in parts."""
 FOOTER: Final = b"unerring"
 ROWS_PER_GROUP: Final = 1 << 20
 ORIGIN_COLUMNS: Final = ("_producer", "_epoch", "_sequence")
@@ -35,6 +40,21 @@ _NO_DIGEST: Final = "0" * 32
 _DIGEST: Final = re.compile(rb'"digest":"([0-9a-f]{32})"')
 """Nobody else can put this there: quotes inside JSON texts are escaped, and columns are named by identifiers."""
 _NAME: Final = re.compile(r"(\d{19})\.parquet\Z")
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """Rows of one bucket in a file of their own, which a task wrote before the segment that names it was sealed."""
+
+    name: str
+    bucket: int
+    rows: int
+    """How many of the file's rows belong to the segment, after those that it skips."""
+    digest: str
+    """The digest in the file's footer, which covers all of its bytes."""
+    first_us: int
+    last_us: int
+    skip: int = 0
+    """How many rows at the file's beginning do not belong to the segment: another driver had sealed them before."""
 
 
 class Footer(msgspec.Struct, frozen=True):
@@ -55,13 +75,15 @@ class Footer(msgspec.Struct, frozen=True):
     """Fingerprint of the rule that made these events."""
     before: str = ""
     """The digest of the segment before this one; empty for the first, and after an unprotected one."""
-    parts: tuple[tuple[int, str], ...] = ()
+    extents: tuple[tuple[int, str], ...] = msgspec.field(default=(), name="parts")
     """For each bucket: where its bytes end (they begin where those before it end), and their digest. None are listed
     where there are no rows."""
     digest: str = ""
     """The digest of the file's magic and of all that comes after the buckets, with zeros in its own place: so it covers
-    `parts`, and thereby the whole file."""
+    `extents`, and thereby the whole file."""
     format: int = FORMAT
+    parts: tuple[Part, ...] = msgspec.field(default=(), name="files")
+    """The files that hold the rows, in the order of their buckets; none if the rows are in this one."""
 
     @property
     def protected(self) -> bool:
@@ -110,7 +132,6 @@ def encode_segment(table: pa.Table, schema: StreamSchema, buckets: int, footer: 
     """The file's bytes, and the footer with rows and groups filled in. `table` is in stamp order."""
     import numpy as np
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     wanted = arrow_schema(schema)
     invariant(table.schema.equals(wanted), f"a segment of {schema.name} has the stream's columns")
@@ -118,39 +139,43 @@ def encode_segment(table: pa.Table, schema: StreamSchema, buckets: int, footer: 
     counts = np.bincount(owner, minlength=buckets) if len(table) else np.zeros(buckets, dtype=np.int64)
     if buckets > 1 and len(table):
         table = table.take(pa.array(np.argsort(owner, kind="stable")))
+    starts = np.cumsum(counts) - counts
+    tables = [table.slice(start, count) for start, count in zip(starts.tolist(), counts.tolist(), strict=True)]
+    return encode_buckets(tables, wanted, msgspec.structs.replace(footer, rows=len(table)))
+
+
+def encode_buckets(tables: list[pa.Table], columns: pa.Schema, footer: Footer) -> tuple[bytes, Footer]:
+    """A file with one table after the other, each in row groups of its own; its bytes, and its footer."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     groups: list[tuple[int, int]] = []
-    for count in counts.tolist():
+    for table in tables:
         first = groups[-1][0] + groups[-1][1] if groups else 0
-        groups.append((first, -(-count // ROWS_PER_GROUP)))
-    texts = [f.name for f in wanted if pa.types.is_string(f.type) or pa.types.is_binary(f.type)]
+        groups.append((first, -(-len(table) // ROWS_PER_GROUP)))
+    texts = [f.name for f in columns if pa.types.is_string(f.type) or pa.types.is_binary(f.type)]
+    timed = ["time"] if "time" in columns.names else False
     sink = pa.BufferOutputStream()
     ends: list[int] = []
-    with pq.ParquetWriter(sink, wanted, compression="lz4", use_dictionary=texts, write_statistics=["time"]) as writer:
-        start = 0
-        for count in counts.tolist() if len(table) else ():
-            if count:
-                writer.write_table(table.slice(start, count), row_group_size=ROWS_PER_GROUP)
-            start += count
+    with pq.ParquetWriter(sink, columns, compression="lz4", use_dictionary=texts, write_statistics=timed) as writer:
+        for table in tables if any(len(table) for table in tables) else ():
+            if len(table):
+                writer.write_table(table, row_group_size=ROWS_PER_GROUP)
             ends.append(sink.tell())
-        draft = msgspec.structs.replace(
-            footer,
-            rows=len(table),
-            groups=tuple(groups),
-            parts=tuple((end, _NO_DIGEST) for end in ends),
-            digest=_NO_DIGEST,
-        )
+        extents = tuple((end, _NO_DIGEST) for end in ends)
+        draft = msgspec.structs.replace(footer, groups=tuple(groups), extents=extents, digest=_NO_DIGEST)
         writer.add_key_value_metadata({FOOTER: msgspec.json.encode(draft)})
     return _with_digests(memoryview(sink.getvalue()), draft)
 
 
 def _with_digests(data: memoryview, draft: Footer) -> tuple[bytes, Footer]:
     """The file's bytes with digests where the footer has zeros: of each bucket, and then of the footer itself."""
-    bounds = [len(_MAGIC), *(end for end, _ in draft.parts)]
-    parts = tuple((end, digest_of(data[begin:end])) for begin, end in pairwise(bounds))
+    bounds = [len(_MAGIC), *(end for end, _ in draft.extents)]
+    extents = tuple((end, digest_of(data[begin:end])) for begin, end in pairwise(bounds))
     tail = bytes(data[bounds[-1] :])
     if len(tail) != int.from_bytes(tail[-8:-4], "little") + 8 or tail.count(msgspec.json.encode(draft)) != 1:
         raise InvariantBreach(f"a segment of {draft.stream} has its footer, with what it says, right after its rows")
-    filled = msgspec.structs.replace(draft, parts=parts)
+    filled = msgspec.structs.replace(draft, extents=extents)
     tail = tail.replace(msgspec.json.encode(draft), msgspec.json.encode(filled))
     place = _find_digest(tail)
     if place is None:
@@ -181,8 +206,10 @@ class Segment:
         digest_at = _find_digest(tail)
         if digest_at is not None:
             self._check_tail(tail, digest_at)
-        self._parquet = self._parsed(coded)
+        self._parquet = self._parsed(())
         self.footer = self._decoded()
+        if coded and not self.footer.parts:
+            self._parquet = self._parsed(coded)
         if self.footer.protected and digest_at is None:
             raise self._damaged("footer")
 
@@ -255,9 +282,10 @@ class Segment:
             raise LogError(
                 f"{where} has a footer that this version cannot read ({error}); use the version that wrote it"
             ) from None
-        if footer.format not in (FORMAT, UNPROTECTED):
+        if not UNPROTECTED <= footer.format <= PARTS_FORMAT:
             raise LogError(
-                f"{where} has log format {footer.format}, this version reads {FORMAT}; use the version that wrote it"
+                f"{where} has log format {footer.format}, this version reads up to {PARTS_FORMAT}; use the version "
+                "that wrote it"
             )
         return footer
 
@@ -266,9 +294,9 @@ class Segment:
         if not self.footer.protected:
             self._image[: self._tail_at] = self._read(0, self._tail_at)
             return
-        for bucket in buckets if self.footer.parts else ():
-            begin = self.footer.parts[bucket - 1][0] if bucket else len(_MAGIC)
-            end, digest = self.footer.parts[bucket]
+        for bucket in buckets if self.footer.extents else ():
+            begin = self.footer.extents[bucket - 1][0] if bucket else len(_MAGIC)
+            end, digest = self.footer.extents[bucket]
             self._source.seek(begin)
             with memoryview(self._image)[begin:end] as place:
                 if self._source.readinto(place) != end - begin or digest_of(place) != digest:

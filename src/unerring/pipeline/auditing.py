@@ -29,8 +29,8 @@ from unerring.audit import (
     moment,
     unmaking,
 )
-from unerring.log import SEGMENTS, BadEvent, Chain, EventLog, Mark, Quarantine, Resets, Segment, Span, segment_name
-from unerring.model import TIME_MAX, LogError, Stamp
+from unerring.log import BadEvent, Chain, EventLog, Mark, Quarantine, Resets, Span
+from unerring.model import TIME_MAX, Stamp
 from unerring.pipeline.history import rows_before
 from unerring.pipeline.level import Level
 from unerring.pipeline.reference import Judged
@@ -279,15 +279,7 @@ def _as_it_lies(chain: Chain, span: Span, from_us: int, through_us: int) -> list
     """A segment's rows in the order of the file, bucket by bucket; where it is cut, those of `(from, through]`."""
     import pyarrow.compute as pc
 
-    name = f"{chain.folder}/{SEGMENTS}/{segment_name(span.from_us)}"
-    where = chain.store.locate(name)
-    source = chain.store.open(name)
-    if source is None:
-        raise LogError(f"{where} has disappeared; restore it from a copy")
-    columns = ["time", "ordinal", *(column.name for column in chain.schema.columns)]
-    with source:
-        segment = Segment(source, where)
-        parts = [segment.rows(bucket, columns) for bucket in range(segment.footer.buckets)]
+    parts = chain.lying(span, ["time", "ordinal", *(column.name for column in chain.schema.columns)])
     if span.from_us < from_us:
         parts = [part.filter(pc.greater(part.column("time"), from_us)) for part in parts]
     if span.through_us > through_us:
