@@ -161,6 +161,7 @@ class Load:
 async def _load(data: Path, f: int, drawn: workloads.Columns, expected: int) -> Load:
     events = len(drawn.time_us)
     _write_log(data, drawn)
+    began_s = time.time()
     async with _Run(data, f, lambda name: live.command(data, name)) as run:
 
         def taken() -> tuple[float, int]:
@@ -176,10 +177,10 @@ async def _load(data: Path, f: int, drawn: workloads.Columns, expected: int) -> 
             if now[1] > last[1]:
                 last, cpu_last_s = now, run.cpu_s()
             await asyncio.sleep(0.01)
-        if last[1] == first[1]:  # Too quick to be seen in between.
-            last, cpu_last_s = now, run.cpu_s()
+        if last[1] == first[1]:  # Too quick to be seen in between: then the processes' start is in it.
+            first, last, cpu_first_s, cpu_last_s = (began_s, 0), now, 0.0, run.cpu_s()
         top = "situations/0"
-        await run.until(lambda: run.told(top).get("inputs", {}).get("W1", {}).get("advance", 0) == TIME_MAX)
+        await run.until(lambda: run.told(top).get("inputs", {}).get("W1", {}).get("watermark", 0) == TIME_MAX)
         done_s = time.time()
         await run.until(lambda: run.told("source_Typed/0").get("at", 0.0) > done_s)
         sent = run.told("source_Typed/0")["transmissions"]
