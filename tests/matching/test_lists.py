@@ -14,7 +14,7 @@ from unerring.log import EventLog, LogWriter
 from unerring.matching.interpreter import Interpreter
 from unerring.matching.kernel import why_interpreted
 from unerring.model import RuleError, Stamp, schema_of
-from unerring.pipeline.intervals import read_spans, spans_of
+from unerring.pipeline.intervals import spans_of
 from unerring.pipeline.level import levels_of
 from unerring.pipeline.partition import Partition
 from unerring.rules import expressions as ex, plan as pl
@@ -86,5 +86,5 @@ def test_a_task_on_spark_gives_the_same_list(tmp_path: Path) -> None:
     writer.end(0)
     writer.seal()
     partition, chains = Partition(level, 0), level.chains()
-    table = partition.advance(200, read_spans(spans_of(chains, chains["Reading"].base.from_us, 200)))["spells"]
+    table = partition.advance(200, spans_of(chains, chains["Reading"].base.from_us, 200))["spells"]
     assert table.column("degrees").to_pylist() == [event.payload["degrees"] for event in run_on(spells, READINGS)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from unerring.log.sealing import seal_interval
-from unerring.pipeline.intervals import next_end, read_spans, spans_of
+from unerring.pipeline.intervals import next_end, spans_of
 from unerring.pipeline.partition import Partition
 from unerring.pipeline.sealing import numbered
 from unerring.pipeline.streaming import output_chains
@@ -43,7 +43,7 @@ def test_a_zombie_that_wakes_with_other_boundaries_changes_nothing(tmp_path: Pat
     # The zombie computed a longer first interval and fell asleep before it sealed.
     far = next_end(chains, level.chains()[level.inputs[0].name].base.from_us, end, 900)
     zombies = [Partition(level, bucket) for bucket in range(level.buckets)]
-    spans = read_spans(spans_of(chains, zombies[0].through_us, far))
+    spans = spans_of(chains, zombies[0].through_us, far)
     late = [partition.advance(far, spans) for partition in zombies]
     asleep = output_chains(level)
     undisturbed_again = undisturbed(Path(level.address).parent / "again", seed=2)

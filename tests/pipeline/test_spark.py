@@ -18,7 +18,7 @@ from unerring.model import TIME_MAX, CallerError, ConfigError, Event, StreamSche
 from unerring.pipeline import jvm, savepoints
 from unerring.pipeline.batch import detect_batch
 from unerring.pipeline.checkpoints import folder_of
-from unerring.pipeline.intervals import Bounds, read_spans, spans_of
+from unerring.pipeline.intervals import Bounds, spans_of
 from unerring.pipeline.level import Level, levels_of
 from unerring.pipeline.retention import retain
 from unerring.pipeline.streaming import Sealed, detect_available, detect_stream
@@ -189,7 +189,7 @@ def forget(spark: SparkSession, level: Level, data: Path, wanted: dict[str, list
         kept = level.log.chain(plan.name).base.from_us
         assert sealed(data, plan.name) == [event for event in wanted[plan.name] if event.stamp.time > kept]
     partitions = [savepoints.partition_at(level, bucket, END_US) for bucket in range(level.buckets)]
-    spans = read_spans(spans_of(level.chains(), END_US, 2000))
+    spans = spans_of(level.chains(), END_US, 2000)
     found = [partition.advance(2000, spans) for partition in partitions]
     for plan in level.plans:
         times = sorted(time for outputs in found for time in outputs[plan.name].column("time").to_pylist())

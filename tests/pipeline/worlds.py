@@ -13,7 +13,7 @@ import pyarrow as pa
 from unerring.log import Chain, EventLog, with_origin
 from unerring.log.tables import events_of
 from unerring.model import TIME_MAX, ColumnType, Event, Stamp, StreamSchema, schema_of, stream
-from unerring.pipeline.intervals import read_spans, spans_of
+from unerring.pipeline.intervals import spans_of
 from unerring.pipeline.level import Level
 from unerring.pipeline.partition import Partition
 from unerring.pipeline.sealing import numbered
@@ -133,7 +133,7 @@ def sealed(data: Path, name: str) -> list[Event]:
 def advance(level: Level, partitions: list[Partition], end_us: int) -> None:
     """What the driver and the tasks do in one micro-batch, in this process."""
     chains = level.chains()
-    spans = read_spans(spans_of(chains, partitions[0].through_us, end_us))
+    spans = spans_of(chains, partitions[0].through_us, end_us)
     answers = [partition.advance(end_us, spans) for partition in partitions]
     outputs = output_chains(level)
     tables = {}

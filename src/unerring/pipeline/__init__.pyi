@@ -13,7 +13,7 @@ from .checkpoints import committed_us as committed_us
 from .costs import learn as learn
 from .frames import detect as detect
 from .history import rows_before as rows_before, rows_near as rows_near
-from .intervals import Bounds as Bounds, read_spans as read_spans, spans_of as spans_of
+from .intervals import Bounds as Bounds, spans_of as spans_of
 from .level import Level as Level, levels_of as levels_of
 from .reference import (
     Judged as Judged,

@@ -1,4 +1,4 @@
-"""Detect, in batch: the same partitions over a stretch of the log, one task a bucket, no shuffle.
+"""Detect, in batch: the same partitions over a stretch of the log, one task a bucket.
 
 Tasks walk the same intervals; what they staged for one interval is numbered and sealed as in streaming. So the events
 are the same, stamps included, and a streaming query may go on where the batch ended.
@@ -12,16 +12,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from unerring.log import Chain
 from unerring.model import TIME_MAX
-from unerring.pipeline import savepoints
-from unerring.pipeline.intervals import Bounds, next_end, read_spans, spans_of
+from unerring.pipeline import savepoints, shuffling
+from unerring.pipeline.intervals import Bounds, next_end, spans_of
 from unerring.pipeline.level import Level
+from unerring.pipeline.session import settings
+from unerring.pipeline.shuffling import Handed, Interval, Reading, readings, split
+from unerring.pipeline.spreading import Lane, shuffled_lanes
 from unerring.pipeline.staging import stage
 from unerring.pipeline.streaming import Sealed, numbered_by_stream, output_chains, seal_outputs
 from unerring.pipeline.versions import end_of, enter
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    Run = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 STAGED: Final = "interval int, stream string, outputs binary, keys long, rows long"
 
@@ -43,11 +48,9 @@ def detect_batch(
     if not steps:
         saved_us = savepoints.find(level, through_us)
         return bounds.start_us if saved_us is None else saved_us
-    rows = (
-        spark.range(0, level.buckets, 1, level.buckets)
-        .mapInArrow(run_steps(level, [(*step, spans_of(chains, *step)) for step in steps]), STAGED)
-        .collect()
-    )
+    ends_us = [end_us for _, end_us in steps]
+    spans = spans_of(chains, steps[0][0], ends_us[-1])
+    rows = _answers(spark, level, chains, Interval(steps[0][0], tuple(ends_us), spans))
     outputs = output_chains(level)
     for index, (_, end_us) in enumerate(steps):
         answers = [row for row in rows if row.interval == index]
@@ -75,29 +78,68 @@ def intervals(level: Level, chains: dict[str, Chain], bounds: Bounds, through_us
     return steps
 
 
-def run_steps(
-    level: Level, steps: list[tuple[int, int, bytes]]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The task's function: one bucket's partition over all intervals; its last state is a savepoint."""
+def _answers(spark: SparkSession, level: Level, chains: dict[str, Chain], interval: Interval) -> list[Row]:
+    """What the partitions staged for each step of the interval."""
+    lanes = shuffled_lanes(level)
+    if not lanes:
+        return _numbers(spark, level.buckets).mapInArrow(run_steps(level, interval), STAGED).collect()
+    parts = readings(chains, interval, lanes, level.buckets)
+    with settings(spark, shuffling.SETTINGS):
+        rows = _numbers(spark, len(parts)).mapInArrow(_split(level, interval, lanes, parts), shuffling.SHUFFLED)
+        return shuffling.by_partition(rows, level).mapInArrow(_run_shuffled(level, lanes), STAGED).collect()
 
+
+def _numbers(spark: SparkSession, count: int) -> DataFrame:
+    """A task for each number."""
+    return spark.range(0, count, 1, count)
+
+
+def _split(level: Level, interval: Interval, lanes: tuple[Lane, ...], parts: list[Reading]) -> Run:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        for bucket in [number for batch in batches for number in batch.column(0).to_pylist()]:
-            partition = savepoints.partition_at(level, bucket, steps[0][0])
-            for index, (_, end_us, spans) in enumerate(steps):
-                outputs = partition.advance(end_us, read_spans(spans))
-                staged: list[tuple[Any, ...]] = [
-                    (index, stream, stage(table, level.staging), partition.keys, partition.rows)
-                    for stream, table in outputs.items()
-                ]
-                columns = [
-                    pa.array(column, kind) for column, kind in zip(zip(*staged, strict=True), _kinds(), strict=True)
-                ]
-                yield pa.RecordBatch.from_arrays(columns, names=["interval", "stream", "outputs", "keys", "rows"])
-            savepoints.keep(level, partition.through_us, bucket, partition.snapshot())
+        for number in _numbers_in(batches):
+            yield from split(level, interval, lanes, parts[number])
 
     return run
+
+
+def _run_shuffled(level: Level, lanes: tuple[Lane, ...]) -> Run:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        handed = Handed(batches, lanes)
+        if handed.interval is not None:
+            yield from _walk(level, handed.part, handed.interval, handed.tables)
+
+    return run
+
+
+def run_steps(level: Level, interval: Interval) -> Run:
+    """The task's function: one bucket's partition over all steps; its last state is a savepoint."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for bucket in _numbers_in(batches):
+            yield from _walk(level, bucket, interval, lambda step: {})
+
+    return run
+
+
+def _walk(
+    level: Level, bucket: int, interval: Interval, handed: Callable[[int], dict[Lane, pa.Table]]
+) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    partition = savepoints.partition_at(level, bucket, interval.from_us)
+    for index, end_us in enumerate(interval.ends_us):
+        outputs = partition.advance(end_us, interval.spans, handed(index))
+        staged: list[tuple[Any, ...]] = [
+            (index, stream, stage(table, level.staging), partition.keys, partition.rows)
+            for stream, table in outputs.items()
+        ]
+        columns = [pa.array(column, kind) for column, kind in zip(zip(*staged, strict=True), _kinds(), strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, names=["interval", "stream", "outputs", "keys", "rows"])
+    savepoints.keep(level, partition.through_us, bucket, partition.snapshot())
+
+
+def _numbers_in(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    return [number for batch in batches for number in batch.column(0).to_pylist()]
 
 
 def _kinds() -> list[Any]:

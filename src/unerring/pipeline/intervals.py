@@ -7,16 +7,11 @@ boundaries cannot matter.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
-
-import msgspec
 
 from unerring.log import Chain, Span
 from unerring.model import TIME_MIN, LogError
 from unerring.pipeline.level import Level
 from unerring.pipeline.versions import end_of
-
-SCHEMA: Final = "slot int, bucket int, from_us long, through_us long, spans binary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +54,9 @@ def steps_of(chains: dict[str, Chain], from_us: int, through_us: int, rows: int)
     return ends
 
 
-def spans_of(chains: dict[str, Chain], from_us: int, through_us: int) -> bytes:
+def spans_of(chains: dict[str, Chain], from_us: int, through_us: int) -> dict[str, list[Span]]:
     """The segments of an interval, by stream."""
-    return msgspec.msgpack.encode({name: chain.spans(from_us, through_us) for name, chain in chains.items()})
-
-
-def read_spans(data: bytes) -> dict[str, list[Span]]:
-    return msgspec.msgpack.decode(data, type=dict[str, list[Span]])
+    return {name: chain.spans(from_us, through_us) for name, chain in chains.items()}
 
 
 class Front:

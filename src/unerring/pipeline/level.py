@@ -6,8 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from unerring.log import Chain, EventLog
-from unerring.model import TIME_MIN, StreamSchema
+from unerring.log import Chain, EventLog, Span
+from unerring.model import TIME_MIN, LogError, StreamSchema
 from unerring.rules import Plan, heights_of, part_of, ranks_of
 
 
@@ -59,6 +59,14 @@ class Level:
         """The chains of all inputs."""
         log = self.log
         return {schema.name: log.chain(schema.name) for schema in self.inputs}
+
+    def chain(self, stream: str, known: list[Span]) -> Chain:
+        """An input's chain as far as somebody else has found it."""
+        log = self.log
+        declared = log.declaration(stream)
+        if declared is None:
+            raise LogError(f"{log.store.locate(stream)} has disappeared; restore it from a copy")
+        return Chain(log.store, stream, declared.schema, declared.buckets, known=known)
 
     def sealed_us(self) -> int:
         """Up to where all outputs are sealed."""

@@ -5,15 +5,16 @@ The same object runs in a streaming task, in a batch task and in a plain process
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from unerring.log import BadEvent, Chain, Quarantine, Reason, Span, buckets_of
-from unerring.model import TIME_MIN, LogError, RuleError, StreamSchema, invariant, protect, verified
+from unerring.log import BadEvent, Chain, Quarantine, Reason, Span
+from unerring.model import TIME_MIN, LogError, RuleError, invariant, protect, verified
 from unerring.pipeline.feeding import Feed, feed_of
 from unerring.pipeline.level import Level
-from unerring.rules import Plan
+from unerring.pipeline.spreading import Lane, columns_read, keys_of, owners_of, shuffled_lanes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +45,8 @@ class Partition:
         """How many rows the last advance read."""
         self._log = level.log
         self._feeds: tuple[Feed, ...] = tuple(feed_of(plan, dict(level.ranks)) for plan in level.plans)
-        self._columns = _columns_read(self._feeds, level.inputs)
+        self._columns = columns_read(level)
+        self._shuffled = shuffled_lanes(level)
         self._coded = any(feed.coded for feed in self._feeds)
 
     @property
@@ -56,11 +58,17 @@ class Partition:
         """Everything up to here is as if it had never been: where a query starts."""
         self.through_us = through_us
 
-    def advance(self, through_us: int, spans: dict[str, list[Span]]) -> dict[str, pa.Table]:
-        """Run `(through, through_us]`; the staged outputs by stream."""
+    def advance(
+        self, through_us: int, spans: dict[str, list[Span]], handed: Mapping[Lane, pa.Table] | None = None
+    ) -> dict[str, pa.Table]:
+        """Run `(through, through_us]`; the staged outputs by stream. `handed`: rows that others read for it; without
+        them it reads all itself."""
         invariant(through_us > self.through_us, f"a partition only moves on: {self.through_us} to {through_us}")
-        chains = {schema.name: self._chain(schema, spans[schema.name]) for schema in self.level.inputs}
-        held: dict[tuple[str, tuple[str, ...]], pa.Table] = {}
+        chains = {schema.name: self.level.chain(schema.name, spans[schema.name]) for schema in self.level.inputs}
+        held: dict[Lane, pa.Table] = dict(handed or {})
+        if handed is not None:
+            for lane in self._shuffled:
+                held.setdefault(lane, self._nothing(chains[lane[0]]))
         outputs: dict[str, pa.Table] = {}
         for plan, feed in zip(self.level.plans, self._feeds, strict=True):
             tables: dict[str, pa.Table] = {}
@@ -96,10 +104,8 @@ class Partition:
             feed.restore(engine)
         self.through_us = held.through_us
 
-    def _chain(self, schema: StreamSchema, spans: list[Span]) -> Chain:
-        declared = self._log.declaration(schema.name)
-        invariant(declared is not None, f"stream {schema.name} has a chain")
-        return Chain(self._log.store, schema.name, declared.schema, declared.buckets, known=spans)  # type: ignore[union-attr]
+    def _nothing(self, chain: Chain) -> pa.Table:
+        return chain.read(self.through_us, self.through_us, None, self._columns[chain.name])
 
     def _rows(self, chain: Chain, key: tuple[str, ...], through_us: int) -> pa.Table:
         """This bucket's rows: straight from its row groups where the log is bucketed alike, else by hashing all."""
@@ -110,12 +116,11 @@ class Partition:
         if key == chain.schema.key and chain.buckets == self.level.buckets:
             return chain.read(self.through_us, through_us, self.bucket, columns, coded=coded)
         if not key and self.bucket != 0:
-            return chain.read(through_us, through_us, None, columns)
+            return self._nothing(chain)
         table = chain.read(self.through_us, through_us, None, columns, coded=coded)
         if not key:
             return table
-        owner = buckets_of([_without_nulls(table.column(name)) for name in key], len(table), self.level.buckets)
-        return table.filter(pa.array(owner == self.bucket))
+        return table.filter(pa.array(owners_of(table, key, self.level.buckets) == self.bucket))
 
     def _quarantine(self, rule: str, feed: Feed) -> None:
         """Keep what a rule could not digest beside its output stream."""
@@ -129,35 +134,3 @@ class Partition:
             for event, reason in refused
         ]
         Quarantine(self._log.store, rule).add(bad)
-
-
-def keys_of(plan: Plan) -> dict[str, tuple[str, ...]]:
-    """For each input stream the columns by which its rows are spread over buckets.
-
-    A rule that reads one stream under two keys cannot be spread: each row belongs to two places. It runs in one bucket.
-    """
-    keys: dict[str, tuple[str, ...]] = {}
-    for source in plan.inputs:
-        if keys.setdefault(source.schema.name, source.key) != source.key:
-            return {known.schema.name: () for known in plan.inputs}
-    return keys
-
-
-def _columns_read(feeds: tuple[Feed, ...], inputs: tuple[StreamSchema, ...]) -> dict[str, list[str]]:
-    """For each stream the columns that some rule of the level reads, in the stream's order."""
-    read: dict[str, set[str]] = {schema.name: set() for schema in inputs}
-    for feed in feeds:
-        for name, columns in feed.columns.items():
-            read[name] |= set(columns)
-    return {schema.name: [c.name for c in schema.columns if c.name in read[schema.name]] for schema in inputs}
-
-
-def _without_nulls(column: Any) -> Any:
-    """A NULL key belongs to some bucket, whichever: the rule refuses the event there."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not column.null_count:
-        return column
-    blank = {pa.string(): "", pa.binary(): b"", pa.bool_(): False}.get(column.type, 0)
-    return pc.fill_null(column, pa.scalar(0).cast(column.type) if blank == 0 else pa.scalar(blank, column.type))

@@ -15,15 +15,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from unerring.log import Chain, agree_on, seal_interval
 from unerring.model import RuleError, WorldError
+from unerring.pipeline import shuffling
 from unerring.pipeline.beginnings import settle
 from unerring.pipeline.checkpoints import folder_of
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level
 from unerring.pipeline.sealing import check_whole, numbered
 from unerring.pipeline.session import own_sentence, sentence_of, settings
-from unerring.pipeline.staging import unstage
+from unerring.pipeline.shuffling import by_partition
+from unerring.pipeline.spreading import shuffled_lanes
+from unerring.pipeline.staging import STAGED, unstage
 from unerring.pipeline.versions import enter, start_of
-from unerring.pipeline.work import Work
+from unerring.pipeline.work import Work, run_shuffled
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,8 +82,7 @@ def detect_stream(
     checkpoint = str(folder_of(level))
     bounds = bounds or Bounds()
     settle(level, bounds.start_us)
-    wanted = {**SETTINGS, "spark.sql.shuffle.partitions": str(level.buckets)}
-    with settings(spark, wanted):
+    with settings(spark, {**SETTINGS, **shuffling.SETTINGS}):
         writer = _staged(spark, level, bounds).writeStream.queryName(f"level {level.number}")
         writer = writer.outputMode("update").option("checkpointLocation", checkpoint)
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="0 seconds")
@@ -124,8 +126,11 @@ def seal_batch(
 ) -> Callable[[DataFrame, int], None]:
     """The driver's function: collect what all buckets staged, number it, seal it in every output chain."""
     chains = output_chains(level)
+    shuffled = bool(shuffled_lanes(level))
 
     def seal(frame: DataFrame, batch: int) -> None:
+        if shuffled:
+            frame = by_partition(frame, level).mapInArrow(run_shuffled(level), STAGED)
         rows = frame.collect()
         if not rows:
             return

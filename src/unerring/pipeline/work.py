@@ -1,21 +1,25 @@
-"""A level's query in one stage: the source's own tasks run the partitions, and what comes out of it is staged outputs.
+"""A level's source: the offset is a time, up to which every input chain is contiguous; a micro-batch is the interval
+between two of them, one task for each bucket.
 
-The offset is a time, up to which every input chain is contiguous; a micro-batch is the interval between two of them,
-one task for each bucket. Nothing is shuffled, no event passes through the JVM, and Spark keeps no state: a partition's
-state is a file beside the checkpoint (see `states`).
+Where every rule reads its streams by their own keys, the source's tasks run the partitions, and what comes out of it is
+staged outputs: nothing is shuffled, and no event passes through the JVM. Otherwise the source's tasks read the streams
+and split them (see `shuffling`), and the tasks of a second stage run the partitions. Spark keeps no state: see
+`states`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from unerring.pipeline.intervals import Bounds, Front, read_spans, spans_of, steps_of
+from unerring.pipeline.intervals import Bounds, Front, spans_of, steps_of
 from unerring.pipeline.level import Level
 from unerring.pipeline.partition import Partition
+from unerring.pipeline.shuffling import SHUFFLED, Handed, Interval, Reading, readings, split
+from unerring.pipeline.spreading import Lane, shuffled_lanes
 from unerring.pipeline.staging import STAGED, staged_batch
 from unerring.pipeline.states import States
 
@@ -28,14 +32,11 @@ _KEPT: dict[tuple[str, str, int], Partition] = {}
 
 
 class Task(InputPartition):
-    """One bucket's part of a micro-batch."""
+    """One bucket's part of a micro-batch, or what is read of it for all buckets."""
 
-    def __init__(self, bucket: int, from_us: int, ends_us: list[int], spans: bytes) -> None:
-        self.bucket = bucket
-        self.from_us = from_us
-        self.ends_us = ends_us
-        """The interval in steps, so that a large one is not held in memory at once."""
-        self.spans = spans
+    def __init__(self, interval: Interval, part: int | Reading) -> None:
+        self.interval = interval
+        self.part = part
 
 
 class Work(DataSource):
@@ -49,7 +50,7 @@ class Work(DataSource):
         return "unerring-work"
 
     def schema(self) -> str:
-        return STAGED
+        return SHUFFLED if shuffled_lanes(self.level) else STAGED
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         return _Reader(self.level, self.bounds)
@@ -89,11 +90,19 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         front.check(through_us)
         spans = spans_of(front.chains, from_us, through_us)
         ends = steps_of(front.chains, from_us, through_us, self._bounds.rows_at_once)
-        return [Task(bucket, from_us, ends, spans) for bucket in range(self._level.buckets)]
+        interval = Interval(from_us, tuple(ends), spans)
+        lanes = shuffled_lanes(self._level)
+        if lanes:
+            parts = readings(front.chains, interval, lanes, self._level.buckets)
+            return [Task(interval, reading) for reading in parts]
+        return [Task(interval, bucket) for bucket in range(self._level.buckets)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         task: Any = partition
-        yield run_task(self._level, task)
+        if isinstance(task.part, Reading):
+            yield from split(self._level, task.interval, shuffled_lanes(self._level), task.part)
+        else:
+            yield run_partition(self._level, task.part, task.interval, lambda step: {})
 
     def commit(self, end: dict[str, int]) -> None:
         self._commits += 1
@@ -106,21 +115,37 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._front
 
 
-def run_task(level: Level, task: Task) -> pa.RecordBatch:
-    """Take the bucket's partition, advance it through the interval, keep its state, stage its outputs."""
+def run_shuffled(level: Level) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function of the second stage: a partition that is handed some of its rows."""
+    lanes = shuffled_lanes(level)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        handed = Handed(batches, lanes)
+        if handed.interval is None:  # a micro-batch without an interval
+            return
+        yield run_partition(level, handed.part, handed.interval, handed.tables)
+
+    return run
+
+
+def run_partition(
+    level: Level, bucket: int, interval: Interval, handed: Callable[[int], dict[Lane, pa.Table]]
+) -> pa.RecordBatch:
+    """Take the bucket's partition, advance it through the interval, keep its state, stage its outputs. `handed`: the
+    rows of a step that others read for it."""
     import pyarrow as pa
 
     states = States(level)
-    partition = _KEPT.pop((level.address, level.version, task.bucket), None)
-    if partition is None or partition.through_us != task.from_us:
-        partition = states.partition_at(task.bucket, task.from_us)
-    spans, rows = read_spans(task.spans), 0
+    partition = _KEPT.pop((level.address, level.version, bucket), None)
+    if partition is None or partition.through_us != interval.from_us:
+        partition = states.partition_at(bucket, interval.from_us)
+    rows = 0
     parts_of: dict[str, list[pa.Table]] = {}
-    for end_us in task.ends_us:
-        for stream, table in partition.advance(end_us, spans).items():
+    for step, end_us in enumerate(interval.ends_us):
+        for stream, table in partition.advance(end_us, interval.spans, handed(step)).items():
             parts_of.setdefault(stream, []).append(table)
         rows += partition.rows
     states.keep(partition)
-    _KEPT[level.address, level.version, task.bucket] = partition
+    _KEPT[level.address, level.version, bucket] = partition
     outputs = {stream: pa.concat_tables(parts) for stream, parts in parts_of.items()}
-    return staged_batch(level, task.bucket, task.from_us, partition.through_us, outputs, partition.keys, rows)
+    return staged_batch(level, bucket, interval.from_us, partition.through_us, outputs, partition.keys, rows)
