@@ -100,7 +100,7 @@ class _Run:
         self.data = data
         self.f = f
         cluster = live.make_cluster("live_w1:app", f, data)
-        self.supervisor = LiveSupervisor(cluster, data / live.LIVE, command)
+        self.supervisor = LiveSupervisor(cluster, data / "live", command)
         self.replicas = cluster.topology.node("W1").replicas
         self._killed: set[int] = set()
 
@@ -114,7 +114,7 @@ class _Run:
 
     def told(self, name: str) -> dict[str, Any]:
         try:
-            told = (self.data / live.LIVE / "status" / f"{dotted(name)}.json").read_bytes()
+            told = (self.data / "live" / "status" / f"{dotted(name)}.json").read_bytes()
             return verified_json(told, dict[str, Any], name)
         except (OSError, LogError):
             return {}

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from unerring.app import App, live
+from unerring.app import App, live, place_of
 from unerring.correlation import PRODUCER, Application, Publish, Role, Source, node_of
 from unerring.model import TIME_MIN, Event, Stamp
 from unerring.rules import W1, Typed
@@ -26,12 +26,12 @@ DELIVERED = struct.Struct("<dd")
 
 
 async def run_node(data: Path, name: str, rate: float, pause_s: float) -> None:
-    cluster = clusters.read(data / live.LIVE)
+    cluster = clusters.read(data / "live")
     role = cluster.topology.node(node_of(name)).role
     if role is Role.CORRELATION:
-        await live.run_node(data, name)
+        await live.run_node(place_of(data), name)
         return
-    storage = SqliteStorage(data / live.LIVE / f"{dotted(name)}.db")
+    storage = SqliteStorage(data / "live" / f"{dotted(name)}.db")
     beside: Any = None
     deliver: Any = None
     machine: Any
@@ -46,7 +46,7 @@ async def run_node(data: Path, name: str, rate: float, pause_s: float) -> None:
             record.write(DELIVERED.pack(event.payload["b_v"], time.monotonic()))
 
     host = Host(cluster, name, machine, storage, deliver)
-    await host.run(data / live.LIVE / "status" / f"{dotted(name)}.json", beside)
+    await host.run(data / "live" / "status" / f"{dotted(name)}.json", beside)
 
 
 async def _pace(host: Host, source: Any, rate: float, pause_s: float) -> None:

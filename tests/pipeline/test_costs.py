@@ -37,16 +37,16 @@ def told(number: int, at_us: int, took_us: int, undo_us: int | None = None) -> d
 
 def test_histories_are_exported_once_and_recent_ones_weigh_more(tmp_path: Path, spark: Any) -> None:
     with pytest.raises(CallerError, match="no histories"):
-        learn(spark, tmp_path)
+        learn(spark, str(tmp_path))
     log = EventLog(tmp_path / "log")
     old = [told(n, HOUR_US + n, 1_000) for n in range(30)]
     new = [told(100 + n, 100 * HOUR_US + n, 9_000, 500 if n < 3 else None) for n in range(10)]
     assert export(old, log) == 30
     assert export([*old, *new], log) == 10
     assert export([*old, *new], log) == 0
-    [cost] = learn(spark, tmp_path, half_life_s=6 * 3600)
+    [cost] = learn(spark, str(tmp_path), half_life_s=6 * 3600)
     assert cost == Cost("trip", "book", 40, 9_000, 9_000, 3, 500)
-    [flat] = learn(spark, tmp_path, half_life_s=1e9)
+    [flat] = learn(spark, str(tmp_path), half_life_s=1e9)
     assert (flat.p50_us, flat.p95_us) == (1_000, 9_000)
 
 
@@ -127,7 +127,7 @@ def test_from_the_histories_of_a_run_to_the_groups_of_the_next(tmp_path: Path, s
             return [engine.history(f"t{number}") for number in range(5)]
 
     assert export(asyncio.run(first()), EventLog(tmp_path / "log")) == 4  # one is still open
-    learned = learn(spark, tmp_path)
+    learned = learn(spark, str(tmp_path))
     [book] = [cost for cost in learned if cost.action == "book"]
     assert (book.process, book.seen) == ("trip", 4)
     assert book.p95_us > 0

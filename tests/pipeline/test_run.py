@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from unerring.app import App
 from unerring.app.options import RunOptions
+from unerring.app.place import place_of
 from unerring.app.run import METRICS_FILE, Run, run_of
 from unerring.app.spark_engine import SparkEngine
 from unerring.rules.workloads import W1, W3, Typed
@@ -26,7 +27,7 @@ ROUNDS = 200
 
 @contextmanager
 def running(app: App, data: Path) -> Iterator[Run[SparkEngine]]:
-    run: Run[Any] = run_of("tests:none", app, RunOptions(master="local[2]"), data)
+    run: Run[Any] = run_of("tests:none", app, RunOptions(master="local[2]"), place_of(data))
     try:
         run.start(lambda text: None)
         yield run

@@ -22,6 +22,7 @@ from unerring.app.following import PIECE_EVENTS, Following, to_replica
 from unerring.app.live import topology_of
 from unerring.app.live_engine import Drivers
 from unerring.app.options import SparkOptions, check_memory
+from unerring.app.place import place_of
 from unerring.app.standby import levels_on_spark
 from unerring.correlation import CorrelationConfig, HandOver, Membership, Replica, Role, Topology
 from unerring.correlation.messages import MEMBERSHIP
@@ -222,7 +223,7 @@ def test_what_is_handed_over_waits_in_the_log_while_the_queue_is_full(tmp_path: 
 
     async def play() -> tuple[list[int], list[Event]]:
         host = _Alone(topology, CorrelationConfig(outgoing_events_max=2000))
-        host.following = Following(tmp_path, ["Rate"], to_replica)
+        host.following = Following(EventLog(tmp_path / "log"), ["Rate"], to_replica)
         machine: Any = host.driver.machine
         running = [asyncio.create_task(host.driver.run()), asyncio.create_task(host.following.run(host.driver))]
         while not machine.outgoing.full:
@@ -284,6 +285,6 @@ def _status(data: Path) -> str:
     from unerring.app.metrics import Metrics
 
     metrics, said = Metrics(), list[str]()
-    Drivers(data, metrics, said.append).check(0)
+    Drivers(place_of(data), metrics, said.append).check(0)
     assert 'unerring_driver_leads{driver="spark/' in metrics.text()
     return "\n".join(said)

@@ -19,7 +19,8 @@ import msgspec
 
 from unerring.app.learned import costs_of_run
 from unerring.app.parts import Parts
-from unerring.log import BadEvent, EventLog, Quarantine, Reason
+from unerring.app.place import Where, place_of
+from unerring.log import BadEvent, Quarantine, Reason
 from unerring.model import ConfigError, Event, NetworkError, ProcessError
 from unerring.processes import replica_set
 from unerring.runtime import MACHINE, SUFFIX, ClusterShape, Command, NodeCluster, ask_node
@@ -44,7 +45,7 @@ class Acting:
         address: str,
         app: App,
         f: int,
-        data: Path,
+        where: Where,
         say: Callable[[str], Any] = lambda text: None,
         tls: str = "",
         costs: Path | None = None,
@@ -56,15 +57,14 @@ class Acting:
             raise ConfigError(
                 f"app {app.name}: its processes call {missing[0]}, which has no address; add it to services="
             )
-        data = data.absolute()
         self.app = app
-        self.data = data
+        self.place = place = place_of(where)
         self.parts = parts or Parts()
         self.started: dict[str, int] = {}
         """Instances started since this began, by process."""
-        newest, older = costs_of_run(costs, data / PROCESSES)
+        newest, older = costs_of_run(costs, place.processes)
         shape = ClusterShape(f=f, tls=tls)
-        self.nodes = NodeCluster([address], data / PROCESSES, shape, app.services, say, newest, older)
+        self.nodes = NodeCluster([address], place.processes, shape, app.services, say, newest, older)
         self._say = say
         self._f = f
         self._stopping = threading.Event()
@@ -101,7 +101,7 @@ class Acting:
 
     def _react(self, reaction: Reaction) -> None:
         while not self._stopping.wait(LOOK_S):
-            pending = self.app.situations(reaction.situation, data=self.data, reader=reaction.reader, follow=False)
+            pending = self.app.situations(reaction.situation, data=self.place, reader=reaction.reader, follow=False)
             # A position moves on when the next situations are asked for; one that was not started is asked for again.
             for situations in pending.in_batches(AT_ONCE * 4):
                 if not all(self._starters.map(lambda situation: self._start(reaction, situation), situations)):
@@ -133,7 +133,7 @@ class Acting:
         members = replica_set(command.instance, tuple(f"{name}/{MACHINE}" for name in self.nodes.names), self._f)
         for name in (member.partition("/")[0] for member in members):
             try:
-                ask_node(self.data / PROCESSES / f"{name}{SUFFIX}", command)
+                ask_node(self.place.processes / f"{name}{SUFFIX}", command)
                 return
             except NetworkError as error:
                 away = error
@@ -143,5 +143,5 @@ class Acting:
         """A situation that no process can be started with is kept with its reason, and the others go on."""
         raw = msgspec.json.encode(situation.payload)
         bad = BadEvent(reaction.reader, situation.stamp.time, situation.stamp.ordinal, Reason.PROCESS, why, raw)
-        Quarantine(EventLog(self.data / "log").store, reaction.situation).add([bad])
+        Quarantine(self.place.log.store, reaction.situation).add([bad])
         self._say(f"{reaction.instance(situation)} cannot be started: {why}")

@@ -5,11 +5,11 @@ app = App("factory", rules=[overheating, storage], channels={Reading: "tcp://127
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.app.address import find
+from unerring.app.place import Where, place_of
 from unerring.model import CallerError, ConfigError, StreamSchema, schema_of
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from unerring.rules import Plan
 
 DATA: Final = "unerring-data"
-"""The folder in which a run keeps everything, unless another one is named."""
+"""The folder in which a run keeps everything, unless another place is named."""
 
 
 class App:
@@ -91,12 +91,13 @@ class App:
                 raise ConfigError(f"app {name}: f of {node!r} is {failures}; there are nodes {', '.join(self.nodes)}")
         self.levels(DATA)
 
-    def levels(self, data: str | os.PathLike[str]) -> tuple[Level, ...]:
-        """The query tree cut into levels, for a run in a folder."""
-        from unerring.log import local_folder
+    def levels(self, data: Where) -> tuple[Level, ...]:
+        """The query tree cut into levels, for a run in a place."""
         from unerring.pipeline import levels_of
 
-        return levels_of(self.plans, self.streams, str(local_folder(data).absolute()), self.buckets)
+        place = place_of(data)
+        scratch = "" if str(place.scratch) == place.address else str(place.scratch)
+        return levels_of(self.plans, self.streams, place.address, self.buckets, scratch)
 
     @property
     def processes(self) -> dict[str, Process]:
@@ -121,18 +122,15 @@ class App:
 
         return When(self, output_of(self, situation))
 
-    def situations(
-        self, name: str, *, data: str | os.PathLike[str] = DATA, reader: str = "main", follow: bool = True
-    ) -> Situations:
+    def situations(self, name: str, *, data: Where = DATA, reader: str = "main", follow: bool = True) -> Situations:
         """`for situation in app.situations("storage"): …`, continuing where this reader stopped.
 
         Without `follow` it ends with what is sealed now.
         """
         from unerring.app.reactions import output_of
         from unerring.app.situations import Situations
-        from unerring.log import local_folder
 
-        return Situations(local_folder(data), output_of(self, name), self.buckets, reader, follow)
+        return Situations(place_of(data), output_of(self, name), self.buckets, reader, follow)
 
     def __repr__(self) -> str:
         return f"<app {self.name}: {', '.join(plan.name for plan in self.plans)}>"

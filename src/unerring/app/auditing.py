@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from unerring.app.application import App
 from unerring.app.deliveries import as_chain, ran_live, ranked_otherwise_live
-from unerring.app.folder import LOG, check_run
+from unerring.app.folder import check_run
+from unerring.app.place import Where, place_of
 from unerring.app.reconciling import reconcile
 from unerring.audit import Report, RuleVerdict, check_quarantined, moment
 from unerring.log import Chain, EventLog, Positions
@@ -48,18 +49,18 @@ class Audit:
     def __init__(
         self,
         app: App,
-        data: Path,
+        where: Where,
         *,
         through_us: int = TIME_MAX,
         leave_out: Collection[str] = (),
         quarantine_max: float = QUARANTINE_MAX,
     ) -> None:
         """`quarantine_max`: the share of a primary stream's events that may be in quarantine."""
-        check_run(data)
+        self.place = place = place_of(where)
+        check_run(place)
         self._quarantine_max = quarantine_max
         self.app = app
-        self.data = data.absolute()
-        self.log = EventLog(self.data / LOG)
+        self.log = place.log
         self._known = {schema.name for schema in (*app.streams, *app.outputs)}
         self._leave_out = frozenset(leave_out)
         self._check_streams()
@@ -67,24 +68,24 @@ class Audit:
         reached = min(chain.through_us for chain in self._primary.values())
         if reached == TIME_MIN:
             raise CallerError(
-                f"the log in {data} holds nothing yet, so there is nothing to audit; let the run continue"
+                f"the log in {place} holds nothing yet, so there is nothing to audit; let the run continue"
             )
         self.through_us = min(through_us, reached)
         self.notes = [
             f"you asked for an audit through {moment(through_us)}, but the log is only known through {moment(reached)}"
             for _ in range(reached < through_us < TIME_MAX)
         ]
-        self.levels = levels_of(app.plans, app.streams, str(self.data), self._buckets())
+        self.levels = levels_of(app.plans, app.streams, place.address, self._buckets())
         ties = any(len({source.schema.name for source in plan.inputs}) > 1 for plan in app.plans)
-        if ties and (any(map(ranked_otherwise, self.levels)) or ranked_otherwise_live(self.data, app.ranks)):
+        if ties and (any(map(ranked_otherwise, self.levels)) or ranked_otherwise_live(place, app.ranks)):
             self.notes.append(
                 "the run ranked its streams otherwise than this release does (by height, then by name), so where "
                 "events of two streams have one time its situations may differ from those that are computed here"
             )
 
     def run(self, spark: SparkSession, say: Say = lambda text: None, rows: int = ROWS_AT_ONCE) -> Report:
-        """The verdict. What it needs on disk meanwhile (the perfect situations) lies in the run's folder."""
-        scratch = self.data / f".audit-{secrets.token_hex(4)}"
+        """The verdict. What it needs on disk meanwhile (the perfect situations) lies in the scratch folder."""
+        scratch = self.place.scratch / f".audit-{secrets.token_hex(4)}"
         try:
             with plain_errors("the audit"):
                 return self._judge(spark, scratch, say, rows)
@@ -117,10 +118,10 @@ class Audit:
         notes, wrong = check_quarantined(accounts, self._quarantine_max)
         violations += wrong
         say("comparing situations with the processes that they start")
-        line = reconcile(self.app, self.data, self.through_us)
+        line = reconcile(self.app, self.place, self.through_us)
         return Report(
             self.app.name,
-            str(self.data),
+            self.place.address,
             ends[0],
             self.through_us,
             tuple(verdicts),
@@ -139,11 +140,11 @@ class Audit:
         """Judge the engine that delivered the stream; in a stream that none delivered, everything is missing."""
         verdicts: list[RuleVerdict] = []
         sealed = delivered_chain(self._own(level), schema)
-        live = ran_live(self.data, schema.name)
+        live = ran_live(self.place, schema.name)
         if sealed is not None and not live:
             verdicts.append(judge_stream(spark, level, plan, sealed, judged, scope, "spark"))
         if live:
-            chain, known = as_chain(self.data, schema, EventLog(Path(level.address) / "live"), level.buckets)
+            chain, known = as_chain(self.place, schema, EventLog(Path(level.address) / "live"), level.buckets)
             whole = Judged(TIME_MIN, judged.notes) if not judged.notes else judged
             verdicts.append(judge_stream(spark, level, plan, chain, whole, scope, "live", known))
         if not verdicts:
@@ -173,7 +174,7 @@ class Audit:
             last = chain.last()
             if last is not None and last.rule:
                 raise CallerError(
-                    f"{self.data} holds situations {name!r} (rule version {last.rule}), which app {self.app.name} no "
+                    f"{self.place} holds situations {name!r} (rule version {last.rule}), which app {self.app.name} no "
                     f"longer has; audit with the app that made them (--app), or leave them out (--leave-out {name})"
                 )
 
@@ -182,12 +183,12 @@ class Audit:
         if declared is None:
             names = ", ".join(self.log.streams()) or "none"
             raise CallerError(
-                f"{self.data} has no stream {schema.name}, which app {self.app.name} reads (it has {names}); is it the "
-                "folder of another app?"
+                f"{self.place} has no stream {schema.name}, which app {self.app.name} reads (it has {names}); is it "
+                "the folder of another app?"
             )
         if declared.schema.columns != schema.columns or declared.schema.key != schema.key:
             raise SchemaError(
-                f"stream {schema.name} in {self.data} has other columns or another key than app {self.app.name} "
+                f"stream {schema.name} in {self.place} has other columns or another key than app {self.app.name} "
                 "declares; audit with the app that made the run (--app)"
             )
         chain = self.log.chain(schema.name)

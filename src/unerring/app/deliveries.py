@@ -4,48 +4,47 @@ the application's own file yet."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
+from unerring.app.place import Place
 from unerring.audit import DUPLICATION, FALSE_ORDERING, WITNESSES_MAX, Finding, Stretch
 from unerring.correlation import Role, committed, position_of
 from unerring.log import Chain, EventLog, with_origin
 from unerring.model import BEFORE_ALL, ColumnType, Event, StreamSchema
 from unerring.runtime import SqliteStorage, cluster
 
-FOLDER: Final = "live"
 FILE: Final = "situations.0.db"
 _DIGITS: Final = 12
 _PAGE_DIGITS: Final = 5
 """Deliveries are numbered with twelve digits; so many of them are one page."""
 
 
-def ran_live(data: Path, stream: str) -> bool:
+def ran_live(place: Place, stream: str) -> bool:
     """Whether the run's application was handed this stream; what its drivers of Spark made is sealed by them."""
-    if not (data / FOLDER / cluster.FILE).exists():
+    if not (place.live / cluster.FILE).exists():
         return False
-    nodes = cluster.read(data / FOLDER).topology.nodes
+    nodes = cluster.read(place.live).topology.nodes
     return any(node.role is Role.APPLICATION and stream in node.inputs for node in nodes)
 
 
-def ranked_otherwise_live(data: Path, ranks: Mapping[str, int]) -> bool:
+def ranked_otherwise_live(place: Place, ranks: Mapping[str, int]) -> bool:
     """Whether live nodes merged their inputs in another order of equal times than these ranks give."""
-    if not (data / FOLDER / cluster.FILE).exists():
+    if not (place.live / cluster.FILE).exists():
         return False
-    streams = cluster.read(data / FOLDER).topology.streams
+    streams = cluster.read(place.live).topology.streams
     merged = [ranks[schema.name] for schema in streams if schema.name in ranks]
     return merged != sorted(merged)
 
 
-def as_chain(data: Path, schema: StreamSchema, log: EventLog, buckets: int) -> tuple[Chain, Stretch]:
+def as_chain(place: Place, schema: StreamSchema, log: EventLog, buckets: int) -> tuple[Chain, Stretch]:
     """The deliveries of one stream, in order, and what is wrong with their order already."""
     chain = log.create(schema, buckets)
-    _copy(EventLog(data / "log").create(schema, buckets), chain)
+    _copy(place.log.create(schema, buckets), chain)
     sealed_us = chain.through_us
     seen = Stretch(counts={}, findings=[])
-    storage = SqliteStorage(data / FOLDER / FILE)
+    storage = SqliteStorage(place.live / FILE)
     last = BEFORE_ALL
     held: list[Event] = []
     try:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from unerring.app import ledgers
-from unerring.app.folder import LOG
 from unerring.app.metrics import Metrics
 from unerring.app.parts import LoopThread, Parts, channel_part
+from unerring.app.place import Place
 from unerring.channels import ConsumerConfig, Start
 from unerring.log import EventLog, LogWriter, Resets, WriterConfig
 from unerring.model import ConfigError, MessageLoss, Stamp, StreamSchema
@@ -37,12 +37,14 @@ def check_channels(app: App) -> None:
             raise ConfigError(f"app {app.name}: the channel of {stream}: {error}") from None
 
 
-def feeds_of(app: App, data: Path, parts: Parts, metrics: Metrics) -> Feeds:
-    """The feeds that write what the app's channels bring into the log of a run's folder."""
+def feeds_of(app: App, place: Place, parts: Parts, metrics: Metrics) -> Feeds:
+    """The feeds that write what the app's channels bring into the log of a run."""
     check_channels(app)
     schemas = {schema.name: schema for schema in app.streams}
     start = Start(app.start)
-    return Feeds(EventLog(data / LOG), app.channels, schemas, app.buckets, start=start, parts=parts, metrics=metrics)
+    return Feeds(
+        place.log, app.channels, schemas, app.buckets, place.scratch, start=start, parts=parts, metrics=metrics
+    )
 
 
 class Feeds:
@@ -54,6 +56,7 @@ class Feeds:
         channels: dict[str, str],
         schemas: dict[str, StreamSchema],
         buckets: int,
+        scratch: Path | None = None,
         config: WriterConfig | None = None,
         start: Start = Start.LATEST,
         parts: Parts | None = None,
@@ -62,7 +65,7 @@ class Feeds:
         self.writers = {name: LogWriter(log, schemas[name], config, buckets) for name in channels}
         self._parts = parts or Parts()
         self._channels = channels
-        self._log = log
+        self._scratch = scratch
         self._subscribers: dict[str, AsyncSubscriber[Any]] = {}
         self._start = start
         self._metrics = metrics
@@ -103,7 +106,7 @@ class Feeds:
         while not self._stopping.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), ledgers.TELL_S)
-            ledgers.write(self._log, self._channels, self._subscribers)
+            ledgers.write(self._scratch, self._channels, self._subscribers)
 
     async def _keep(self, name: str, url: str, writer: LogWriter) -> None:
         """One channel, subscribed to again and again if it fails."""
@@ -121,7 +124,7 @@ class Feeds:
     async def _feed(self, url: str, writer: LogWriter, marks: Mapping[str, tuple[int, int]]) -> None:
         positions = {int(known, 16): mark for known, mark in marks.items() if _is_id(known)}
         # Of a producer that was reset nothing may be passed over: it begins with all that it still has.
-        reset = bool(Resets(self._log.store, writer.chain.folder).all())
+        reset = bool(Resets(writer.chain.store, writer.chain.folder).all())
         start = Start.EARLIEST if reset else self._start
         subscriber: AsyncSubscriber[Any] = AsyncSubscriber(
             url,
@@ -142,7 +145,7 @@ class Feeds:
                 taking.cancel()
                 await asyncio.gather(taking, return_exceptions=True)
                 self._seal(subscriber, writer)
-                ledgers.write(self._log, self._channels, self._subscribers)
+                ledgers.write(self._scratch, self._channels, self._subscribers)
             if not taking.cancelled() and taking.exception() is not None:
                 raise taking.exception()  # type: ignore[misc]
 

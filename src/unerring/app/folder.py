@@ -1,4 +1,4 @@
-"""The record in a run's folder of the application that it belongs to."""
+"""The record on a run's store of the application that it belongs to."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Final
 import msgspec
 
 from unerring import __version__
-from unerring.log import LocalStore
+from unerring.app.place import LOG, Where, place_of
 from unerring.model import CallerError, protect_json, verified_json
 
 FILE: Final = "run.json"
-LOG: Final = "log"
 FORMAT: Final = 2
 UNPROTECTED: Final = 1
 """The format of a folder whose files have no digests; it is still read."""
@@ -28,48 +27,54 @@ class Remembered(msgspec.Struct, frozen=True):
     format: int = FORMAT
 
 
-def remember(data: Path, address: str) -> str:
+def remember(where: Where, address: str) -> str:
     """Write down which app runs here; a folder that another release wrote is refused, not overwritten. What there is
     to say of an older one that is read."""
-    before = run_in(data)
-    LocalStore(data).replace(FILE, protect_json(Remembered(address, __version__)))
+    place = place_of(where)
+    before = run_in(place)
+    place.store.replace(FILE, protect_json(Remembered(address, __version__)))
     if before is not None and before.format == UNPROTECTED:
         return (
-            f"{data} was begun by an older release: what that one wrote has no digests, so damage to it is not found; "
+            f"{place} was begun by an older release: what that one wrote has no digests, so damage to it is not found; "
             "what is written from now on is protected"
         )
     return ""
 
 
-def address_in(data: Path) -> str:
+def address_in(where: Where) -> str:
     """The address of the app that ran here last."""
-    remembered = run_in(data)
+    remembered = run_in(where)
     if remembered is None:
-        raise CallerError(f"{data} does not say which app ran in it; name it with --app module:attribute")
+        raise CallerError(f"{place_of(where)} does not say which app ran in it; name it with --app module:attribute")
     return remembered.app
 
 
-def run_in(data: Path) -> Remembered | None:
-    """What the folder remembers of the run, if an app ran there."""
-    content = LocalStore(data).read(FILE)
+def run_in(where: Where) -> Remembered | None:
+    """What the store remembers of the run, if an app ran there."""
+    place = place_of(where)
+    content = place.store.read(FILE)
     if content is None:
         return None
     remembered = verified_json(
-        content, Remembered, str(data / FILE), "restore it, or remove it and name the app with --app"
+        content, Remembered, place.store.locate(FILE), "restore it, or remove it and name the app with --app"
     )
     if remembered.format not in (FORMAT, UNPROTECTED):
         raise CallerError(
-            f"{data} was written by release {remembered.version or 'unknown'} in format {remembered.format}, and this "
+            f"{place} was written by release {remembered.version or 'unknown'} in format {remembered.format}, and this "
             f"release ({__version__}) reads format {FORMAT}; use the release that wrote it"
         )
     return remembered
 
 
-def check_run(data: Path) -> None:
-    """A sentence, unless this is the folder of a run."""
-    if not data.is_dir():
-        raise CallerError(f"there is no folder {data}; give the run's folder, the --data of `unerring run`")
-    if not (data / LOG).is_dir():
-        raise CallerError(
-            f"{data} is not a run's folder: it has no {LOG}/ in it; give the folder that `unerring run --data` names"
-        )
+def check_run(where: Where) -> None:
+    """A sentence, unless a run is there."""
+    place = place_of(where)
+    names = place.store.names("")
+    if LOG in names:
+        return
+    if not names and not (place.is_folder and Path(place.address).is_dir()):
+        raise CallerError(f"there is no folder {place}; give the run's folder, the --data of `unerring run`")
+    runs = [name for name in names if LOG in place.store.names(name)]
+    inside = f"the one of a run in it: {', '.join(runs[:4])}" if runs else ""
+    instead = inside or "the folder that `unerring run --data` names"
+    raise CallerError(f"{place} is not a run's folder: it has no {LOG}/ in it; give {instead}")

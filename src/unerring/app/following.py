@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from unerring.correlation import ENGINE, PRODUCER, Batch, HandOver, Produced, Publish, StreamPosition
@@ -51,8 +50,8 @@ def to_replica(stream: str, place: Place, events: tuple[Event, ...], through_us:
 class Following:
     """Hands over some streams of a log, as fast as they are taken; `deliver` hears what the machine says."""
 
-    def __init__(self, data: Path, streams: Sequence[str], wrap: Wrap) -> None:
-        self._log = EventLog(data / "log")
+    def __init__(self, log: EventLog, streams: Sequence[str], wrap: Wrap) -> None:
+        self._log = log
         self._streams = tuple(streams)
         self._wrap = wrap
         self._places: dict[str, Place] = {}

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from unerring.log import EventLog, LocalStore
 from unerring.model import protect_json, verified_json
 
 if TYPE_CHECKING:
@@ -52,9 +51,9 @@ class Ledgers(msgspec.Struct, frozen=True):
     accounts: tuple[Account, ...]
 
 
-def write(log: EventLog, channels: Mapping[str, str], subscribers: Mapping[str, AsyncSubscriber[Any]]) -> None:
-    """Into the folder beside the log; for people, so what cannot be written is left out."""
-    if not isinstance(log.store, LocalStore):
+def write(folder: Path | None, channels: Mapping[str, str], subscribers: Mapping[str, AsyncSubscriber[Any]]) -> None:
+    """Into the host's folder of the run; for people, so what cannot be written is left out."""
+    if folder is None:
         return
     accounts = [
         Account(
@@ -75,17 +74,17 @@ def write(log: EventLog, channels: Mapping[str, str], subscribers: Mapping[str, 
         for stream, subscriber in subscribers.items()
         for account in subscriber.ledger().accounts
     ]
-    target = log.store.root.parent / FILE
+    target = folder / FILE
     with contextlib.suppress(OSError):
         scratch = target.with_suffix(".new")
         scratch.write_bytes(protect_json(Ledgers(time.time_ns() // 1000, tuple(accounts))))
         os.replace(scratch, target)
 
 
-def read(data: Path) -> Ledgers:
+def read(folder: Path) -> Ledgers:
     """What was written last; nothing where no channel fed the run."""
     try:
-        content = (data / FILE).read_bytes()
+        content = (folder / FILE).read_bytes()
     except OSError:
         return Ledgers(0, ())
-    return verified_json(content, Ledgers, str(data / FILE), REMEDY)
+    return verified_json(content, Ledgers, str(folder / FILE), REMEDY)

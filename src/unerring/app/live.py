@@ -20,6 +20,7 @@ import msgspec
 
 from unerring.app.application import App, load
 from unerring.app.following import Following, to_source
+from unerring.app.place import Place, Where, place_of
 from unerring.app.sink import Sink
 from unerring.correlation import (
     MEMBERSHIP,
@@ -34,7 +35,7 @@ from unerring.correlation import (
     is_keeper,
     node_of,
 )
-from unerring.log import BadEvent, EventLog, Quarantine, Reason
+from unerring.log import BadEvent, Quarantine, Reason
 from unerring.matching import Quarantined
 from unerring.model import TIME_MIN, CallerError, ConfigError, LogError, UnerringError, WorldError
 from unerring.rules import part_of
@@ -56,8 +57,6 @@ from unerring.runtime import (
 if TYPE_CHECKING:
     from unerring.rules import Plan
 
-LIVE = "live"
-"""The folder of a run's processes inside the run's folder."""
 ASKED = "asked to"
 """Why a process stops that was asked to."""
 SPARK = "spark"
@@ -91,7 +90,7 @@ def topology_of(app: App, f: int, on_spark: Sequence[str] = ()) -> Topology:
 def make_cluster(
     address: str,
     f: int,
-    data: Path,
+    where: Where,
     config: CorrelationConfig | None = None,
     *,
     durable: bool = False,
@@ -100,10 +99,11 @@ def make_cluster(
     etcd: Sequence[str] = (),
     on_spark: Sequence[str] = (),
 ) -> Cluster:
-    """The cluster of a run's folder; made if it is not there, refused if it is another one."""
+    """The cluster of a run; made if it is not there, refused if it is another one."""
     app = load(address)
     topology = topology_of(app, f, on_spark)
-    folder = data / LIVE
+    run = place_of(where)
+    folder = run.live
     if (folder / clusters.FILE).exists():
         existing = clusters.read(folder)
         if existing.topology.fingerprint() != topology.fingerprint():
@@ -132,7 +132,7 @@ def make_cluster(
         etcd=tuple(etcd),
         hosts=placed,
     )
-    log = EventLog(data / "log")
+    log = run.log
     for schema in (*app.streams, *app.outputs):
         log.create(schema, app.buckets)
     made.write(folder)
@@ -148,16 +148,17 @@ def _certify(folder: Path, ca: Path, addresses: Mapping[str, str]) -> None:
             make_certificates(folder / dotted(name), [dotted(name), address.rpartition(":")[0]], ca=ca)
 
 
-def begin_anew(cluster: Cluster, data: Path) -> Cluster:
+def begin_anew(cluster: Cluster, where: Where) -> Cluster:
     """Volatile replicas that are all gone begin again with the log, from its first event; the application drops what
     it has. Only where nobody of them is left, and the log still holds everything."""
-    folder = data / LIVE
+    run = place_of(where)
+    folder = run.live
     began = (folder / "membership.db").exists()
     if cluster.durable or cluster.hosts or not began:
         return cluster
     if any(find(folder, name) is not None for name in cluster.names):
         return cluster
-    log = EventLog(data / "log")
+    log = run.log
     for stream in _read_from_the_log(cluster.topology):
         if log.chain(stream).base.from_us > TIME_MIN:
             raise ConfigError(
@@ -187,14 +188,15 @@ def _read_from_the_log(topology: Topology) -> list[str]:
     return [stream for node in nodes for stream in node.outputs if topology.takers(stream)]
 
 
-def command(data: Path, name: str) -> list[str]:
+def command(where: Where, name: str) -> list[str]:
     """How a process of the run is started."""
-    return [sys.executable, "-m", "unerring.app.live", str(data), name]
+    run = place_of(where)
+    return [sys.executable, "-m", "unerring.app.live", run.address, str(run.scratch), name]
 
 
-async def run_node(data: Path, name: str) -> None:
+async def run_node(run: Place, name: str) -> None:
     """One process of a run: a source, a replica or the application."""
-    folder = data / LIVE
+    folder = run.live
     cluster = clusters.read(folder)
     app = load(cluster.app)
     node = cluster.topology.node(node_of(name))
@@ -207,14 +209,14 @@ async def run_node(data: Path, name: str) -> None:
     if node.role is Role.CORRELATION:
         plans = [plan for plan in app.nodes[node.name] if plan.outputs[0].name in node.outputs]
         machine = Replica(name, cluster.topology, cluster.config, lambda: _engine(plans), random.Random(), records)
-        deliver = _quarantine(data)
+        deliver = _quarantine(run)
     elif node.role is Role.SOURCE:
         machine = Source(records or {}, name, cluster.topology, cluster.config, follows=True)
-        following = Following(data, node.outputs, to_source)
+        following = Following(run.log, node.outputs, to_source)
         deliver = following.deliver
     else:
         machine = Application(records or {}, name, cluster.topology, cluster.config)
-        sink = Sink(data, app, machine, records or {})
+        sink = Sink(run.log, app, machine, records or {})
         deliver = sink.deliver
     host = Host(cluster, name, machine, storage, deliver)
     if node.role is Role.SOURCE:
@@ -236,10 +238,10 @@ def _engine(plans: Sequence[Plan]) -> Hosting:
     return Hosting([matcher_for(plan, submit) for plan in plans])
 
 
-def _quarantine(data: Path) -> Any:
+def _quarantine(run: Place) -> Any:
     """Keep what a rule could not digest beside its output stream, as the pipeline does: all replicas write the same
     file, named by what is in it."""
-    store = EventLog(data / "log").store
+    store = run.log.store
 
     def deliver(what: Any) -> None:
         if isinstance(what, Quarantined):
@@ -256,7 +258,7 @@ def main() -> None:
     gc.set_threshold(200_000, 50, 1000)
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(run_node(Path(sys.argv[1]), sys.argv[2]))
+            asyncio.run(run_node(Place(sys.argv[1], Path(sys.argv[2])), sys.argv[3]))
     except UnerringError as error:
         sys.stderr.write(f"{error}\n")
         raise SystemExit(EXIT_FINAL if isinstance(error, CallerError | LogError) else 1) from None

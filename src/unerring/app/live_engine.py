@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from unerring.app import live
 from unerring.app.application import App
-from unerring.app.live import LIVE, SPARK
+from unerring.app.live import SPARK
 from unerring.app.metrics import Metrics
 from unerring.app.options import RunOptions, check_memory
 from unerring.app.parts import LoopThread, Parts
+from unerring.app.place import Place
 from unerring.app.standby import command
 from unerring.correlation import node_of
 from unerring.model import CallerError
@@ -30,7 +30,7 @@ class LiveEngine:
         address: str,
         app: App,
         options: RunOptions,
-        data: Path,
+        place: Place,
         say: Callable[[str], Any],
         parts: Parts,
         metrics: Metrics,
@@ -38,10 +38,10 @@ class LiveEngine:
         self._address = address
         self._app = app
         self._options = options
-        self._data = data = data.absolute()
+        self._place = place
         self._say = say
         self._parts = parts
-        self._drivers = Drivers(data, metrics, say)
+        self._drivers = Drivers(place, metrics, say)
         self._on_spark = () if options.engine == "live" else on_spark(app, options.live)
         self._supervisor: LiveSupervisor | None = None
         self._thread: LoopThread | None = None
@@ -59,15 +59,15 @@ class LiveEngine:
         cluster = live.make_cluster(
             self._address,
             f,
-            self._data,
+            self._place,
             durable=o.durable,
             tls=o.tls,
             hosts=o.hosts,
             etcd=o.etcd,
             on_spark=self._on_spark,
         )
-        cluster = live.begin_anew(cluster, self._data)
-        supervisor = LiveSupervisor(cluster, self._data / LIVE, self._command, o.here, self._say)
+        cluster = live.begin_anew(cluster, self._place)
+        supervisor = LiveSupervisor(cluster, self._place.live, self._command, o.here, self._say)
         self._supervisor = supervisor
         self._thread = LoopThread("live engine", supervisor.run, self._parts.end)
         self._thread.start()
@@ -84,18 +84,18 @@ class LiveEngine:
             self._thread.join()
 
     def __str__(self) -> str:
-        name, data, o = self._app.name, self._data, self._options
+        name, place, o = self._app.name, self._place, self._options
         count = 0 if self._supervisor is None else len(self._supervisor.wanted)
         if not self._on_spark:
-            return f"{name} runs live in {data} with f = {o.tolerated}: {count} processes"
+            return f"{name} runs live in {place} with f = {o.tolerated}: {count} processes"
         others = count - o.drivers
         beside = f" and {others} live processes" if others else ""
-        return f"{name} runs on Spark in {data} with {o.drivers} drivers{beside}"
+        return f"{name} runs on Spark in {place} with {o.drivers} drivers{beside}"
 
     def _command(self, name: str) -> list[str]:
         if node_of(name) == SPARK:
-            return command(self._data, name, self._options.driver)
-        return live.command(self._data, name)
+            return command(self._place, name, self._options.driver)
+        return live.command(self._place, name)
 
 
 def on_spark(app: App, live_rules: Sequence[str]) -> tuple[str, ...]:
@@ -113,15 +113,15 @@ def on_spark(app: App, live_rules: Sequence[str]) -> tuple[str, ...]:
 class Drivers:
     """The status of several drivers of Spark."""
 
-    def __init__(self, data: Path, metrics: Metrics, say: Callable[[str], Any]) -> None:
-        self._data = data
+    def __init__(self, place: Place, metrics: Metrics, say: Callable[[str], Any]) -> None:
+        self._place = place
         self._metrics = metrics
         self._say = say
         self._states: dict[str, str] = {}
 
     def check(self, restarts: int) -> None:
         """Say what changed; measure."""
-        for status in processes(self._data / LIVE):
+        for status in processes(self._place.live):
             if node_of(status["name"]) == SPARK:
                 self._measure(status)
                 self._tell(status)

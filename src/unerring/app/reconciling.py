@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from unerring.app.acting import PROCESSES
 from unerring.app.application import App
+from unerring.app.place import Where, place_of
 from unerring.app.process_audit import KEPT_MAX, known_in
 from unerring.app.reactions import Reaction
 from unerring.audit import Begun, Starts, Violation, Wanted, check_starts, moment
@@ -34,9 +34,10 @@ def running_in(folder: Path) -> list[str]:
     return [path.name for path in sorted((folder / "pids").glob("*")) if find(folder, path.name) is not None]
 
 
-def reconcile(app: App, data: Path, through_us: int = TIME_MAX) -> Line:
+def reconcile(app: App, where: Where, through_us: int = TIME_MAX) -> Line:
     """Every situation with a reaction, up to a time, has its instance, and every instance of one its situation."""
-    log, folder = EventLog(data / "log"), data / PROCESSES
+    place = place_of(where)
+    log, folder = place.log, place.processes
     taken = {one: Positions(log.store, one.situation).get(one.reader) for one in app.reactions}
     if not list(folder.glob("*.db")) and all(stamp == BEFORE_ALL for stamp in taken.values()):
         return Line()  # nobody acted in this run

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
-from unerring.app.folder import LOG, check_run
+from unerring.app.folder import check_run
 from unerring.app.parts import parts_in
+from unerring.app.place import Where, place_of
 from unerring.channels import producer_id
-from unerring.log import BadEvent, EventLog, Quarantine, Reason, Resets
+from unerring.log import BadEvent, Quarantine, Reason, Resets
 from unerring.model import SECOND_US, TIME_MAX, CallerError, to_datetime
 
 
-def reset_producer(data: Path, stream: str, producer: str) -> Iterator[str]:
+def reset_producer(where: Where, stream: str, producer: str) -> Iterator[str]:
     """Forget a producer's epoch in a stream; the lines say what that keeps and what it loses."""
-    check_run(data)
-    if parts_in(data)["state"] in ("running", "silent"):
-        raise CallerError(f"a run is active in {data} and uses the old epoch; stop it first")
-    log = EventLog(data / LOG)
+    place = place_of(where)
+    check_run(place)
+    if parts_in(place.scratch)["state"] in ("running", "silent"):
+        raise CallerError(f"a run is active in {place} and uses the old epoch; stop it first")
+    log = place.log
     chain = log.chain(stream)
     marks = Resets(log.store, chain.folder).without(chain.producers())
     known = _known(producer, stream, list(marks))

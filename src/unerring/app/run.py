@@ -1,7 +1,7 @@
-"""One run of an application in one folder: feeds, an engine, reactions.
+"""One run of an application in one place: feeds, an engine, reactions.
 
 `run_of` chooses the parts by the options of `unerring run`. A run starts them in order, checks them while it lasts, and
-stops them in the opposite order. What is sealed stays, and a new run in the folder goes on from there.
+stops them in the opposite order. What is sealed stays, and a new run in that place goes on from there.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from unerring.app.application import App
-from unerring.app.folder import LOG
 from unerring.app.inputs import Inputs, rules_of
 from unerring.app.metrics import Metrics
 from unerring.app.options import RunOptions
 from unerring.app.parts import Part, Parts
-from unerring.log import EventLog, LocalStore
+from unerring.app.place import Place
+from unerring.log import LocalStore
 
 if TYPE_CHECKING:
     from unerring.app.live_engine import LiveEngine
@@ -76,38 +76,38 @@ class Run(Generic[E]):
 
 
 def run_of(
-    address: str, app: App, options: RunOptions, data: Path, say: Callable[[str], Any] = lambda text: None
+    address: str, app: App, options: RunOptions, place: Place, say: Callable[[str], Any] = lambda text: None
 ) -> Run[SparkEngine] | Run[LiveEngine]:
     """The run of an app that the options ask for. `say` hears what happens while it lasts."""
-    parts, metrics = Parts(data.absolute(), say), Metrics()
+    parts, metrics = Parts(place.scratch, say), Metrics()
     feeds = reactions = inputs = None
     if options.has_log:
-        inputs = Inputs(EventLog(data / LOG), rules_of(app))
+        inputs = Inputs(place.log, rules_of(app))
     if options.has_log and app.channels and not options.once:
         from unerring.app.feeds import feeds_of
 
-        feeds = feeds_of(app, data, parts, metrics)
+        feeds = feeds_of(app, place, parts, metrics)
     if options.has_log and app.processes and not options.once:
         from unerring.app.acting import Acting
 
-        reactions = Acting(address, app, options.tolerated, data, say, options.tls, options.costs, parts)
+        reactions = Acting(address, app, options.tolerated, place, say, options.tls, options.costs, parts)
     if options.supervised:
         from unerring.app.live_engine import LiveEngine
 
-        live = LiveEngine(address, app, options, data, say, parts, metrics)
-        return Run(live, data, parts, metrics, feeds=feeds, reactions=reactions, inputs=inputs)
-    spark = _spark_engine(app, options, data, parts, metrics)
-    return Run(spark, data, parts, metrics, feeds=feeds, reactions=reactions, inputs=inputs)
+        live = LiveEngine(address, app, options, place, say, parts, metrics)
+        return Run(live, place.scratch, parts, metrics, feeds=feeds, reactions=reactions, inputs=inputs)
+    spark = _spark_engine(app, options, place, parts, metrics)
+    return Run(spark, place.scratch, parts, metrics, feeds=feeds, reactions=reactions, inputs=inputs)
 
 
-def _spark_engine(app: App, options: RunOptions, data: Path, parts: Parts, metrics: Metrics) -> SparkEngine:
+def _spark_engine(app: App, options: RunOptions, place: Place, parts: Parts, metrics: Metrics) -> SparkEngine:
     from unerring.app.spark_engine import SparkEngine
     from unerring.pipeline import Bounds, SparkConfig
 
     master, memory = options.master or "local[*]", options.memory or "2g"
-    config = SparkConfig(master=master, memory=memory, log=str(data / "spark.log"))
+    config = SparkConfig(master=master, memory=memory, log=str(place.scratch / "spark.log"))
     bounds = Bounds(rows_per_batch=options.rows)
-    engine = SparkEngine(app, data, config, bounds, parts=parts, metrics=metrics)
+    engine = SparkEngine(app, place, config, bounds, parts=parts, metrics=metrics)
     if options.take_over is not None:
         engine.take_over(options.take_over)
     return engine

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from unerring.app.folder import LOG, address_in
+from unerring.app.folder import address_in
+from unerring.app.place import Place, Where, place_of
 from unerring.app.why import latest
-from unerring.log import Chain, EventLog, events_of
+from unerring.log import Chain, events_of
 from unerring.model import TIME_MAX, CallerError, ColumnType, Event
 
 
 class SealedEvents:
-    """The situations of a run's folder, or the events of the streams that are named."""
+    """The situations of a run, or the events of the streams that are named."""
 
-    def __init__(self, data: Path, streams: Sequence[str] = ()) -> None:
-        log = EventLog(data / LOG)
+    def __init__(self, where: Where, streams: Sequence[str] = ()) -> None:
+        place = place_of(where)
+        log = place.log
         names = log.streams()
         for name in streams:
             if name not in names:
-                raise CallerError(f"{data} has no stream {name!r}; it has {', '.join(names) or 'none'}")
-        wanted = streams or [name for name in _situations_of(data) if name in names]
+                raise CallerError(f"{place} has no stream {name!r}; it has {', '.join(names) or 'none'}")
+        wanted = streams or [name for name in _situations_of(place) if name in names]
         self._chains = [log.chain(name) for name in wanted]
         self.times = {
             chain.name: frozenset(c.name for c in chain.schema.columns if c.type is ColumnType.TIME)
@@ -53,7 +54,7 @@ def _between(chain: Chain, from_us: int, through_us: int) -> Iterator[Event]:
         yield from events_of(chain.read(max(from_us, span.from_us), span.through_us), chain.schema)
 
 
-def _situations_of(data: Path) -> list[str]:
+def _situations_of(place: Place) -> list[str]:
     from unerring.app.application import load
 
-    return [schema.name for schema in load(address_in(data)).outputs]
+    return [schema.name for schema in load(address_in(place)).outputs]

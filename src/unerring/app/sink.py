@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unerring.app.place import Where, place_of
 from unerring.correlation import SEALER, Application, Forget, committed, numbered
 from unerring.log import EventLog, events_of, seal_interval, table_of
 from unerring.model import TIME_MIN, Event
@@ -37,8 +37,7 @@ class _Lane:
 class Sink:
     """Takes committed situations in order, and seals them a few times a second."""
 
-    def __init__(self, data: Path, app: App, machine: Application, records: Mapping[str, bytes]) -> None:
-        log = EventLog(data / "log")
+    def __init__(self, log: EventLog, app: App, machine: Application, records: Mapping[str, bytes]) -> None:
         self.machine = machine
         self.lanes = {
             schema.name: _Lane(
@@ -95,12 +94,13 @@ class Sink:
             seal_interval(lane.chain, table_of(events, lane.chain.schema), through_us, rule=lane.rule)
 
 
-def live_situations(data: Path, stream: str) -> list[Event]:
+def live_situations(where: Where, stream: str) -> list[Event]:
     """What the live engine has delivered of a stream so far, in order: sealed, and committed but not sealed yet."""
-    chain = EventLog(data / "log").chain(stream)
+    place = place_of(where)
+    chain = place.log.chain(stream)
     through_us = chain.refresh()
     sealed = list(events_of(chain.read(chain.base.from_us, through_us), chain.schema))
-    storage = SqliteStorage(data / "live" / "situations.0.db")
+    storage = SqliteStorage(place.live / "situations.0.db")
     try:
         kept = committed(storage.load(f"application/{stream}/"), stream)
     finally:

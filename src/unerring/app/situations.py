@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from unerring.log import EventLog, Positions
+from unerring.app.place import Place
+from unerring.log import Positions
 from unerring.model import TIME_MAX, Event, Stamp, StreamSchema
 
 POLL_S: Final = 0.05
@@ -24,8 +24,8 @@ COMMIT_EVERY_S: Final = 0.2
 class Situations:
     """Iterate it; or use it as a context to commit at the end whatever happens."""
 
-    def __init__(self, data: Path, schema: StreamSchema, buckets: int, reader: str, follow: bool) -> None:
-        log = EventLog(data / "log")
+    def __init__(self, place: Place, schema: StreamSchema, buckets: int, reader: str, follow: bool) -> None:
+        log = place.log
         self._chain = log.create(schema, buckets)
         self._positions = Positions(log.store, schema.name)
         self._reader = reader

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 from unerring.app import batches
 from unerring.app.application import App
-from unerring.app.folder import LOG
 from unerring.app.metrics import Metrics
 from unerring.app.parts import Parts
-from unerring.log import EventLog, LocalStore
+from unerring.app.place import Where, place_of
+from unerring.log import LocalStore
 from unerring.model import NetworkError, WorldError
 from unerring.pipeline import Bounds, SparkConfig, agree, is_started, jvm, own_sentence, sentence_of, start
 from unerring.runtime import GivenUp, What, own_number, timeline
@@ -78,7 +78,7 @@ class SparkEngine:
     def __init__(
         self,
         app: App,
-        data: Path,
+        where: Where,
         config: SparkConfig,
         bounds: Bounds | None = None,
         *,
@@ -88,13 +88,13 @@ class SparkEngine:
     ) -> None:
         """`standby`: this is one of several drivers, which somebody else supervises."""
         self.app = app
-        self.data = data
+        self.place = place = place_of(where)
         self.config = config
         self.bounds = bounds or Bounds()
         self.parts = parts or Parts()
         self.metrics = metrics or Metrics()
         self.standby = standby
-        self.views = [LevelView(level) for level in (standby.levels if standby else app.levels(data))]
+        self.views = [LevelView(level) for level in (standby.levels if standby else app.levels(place))]
         self._queries: list[StreamingQuery] = []
         self._spark: SparkSession | None = None
         self._owns_spark = False
@@ -103,8 +103,8 @@ class SparkEngine:
         """Bring the session and the queries up; `say` hears how far it is."""
         self._create_log()
         if self.standby is None:
-            own_number(self.data, batches.DRIVER)
-            timeline.note_start(self.data, batches.DRIVER, f"as process {os.getpid()}")
+            own_number(self.place.scratch, batches.DRIVER)
+            timeline.note_start(self.place.scratch, batches.DRIVER, f"as process {os.getpid()}")
         self._spark = self._start_spark(say)
         for view in self.views:
             say(f"starting level {view.level.number}: {', '.join(plan.name for plan in view.level.plans)}")
@@ -126,11 +126,12 @@ class SparkEngine:
         return all(query.isActive and not query.status["message"].startswith(_INITIALIZING) for query in self._queries)
 
     def __str__(self) -> str:
-        return f"{self.app.name} runs in {self.data}"
+        return f"{self.app.name} runs in {self.place}"
 
     def _create_log(self) -> None:
-        LocalStore(self.data / LOG).sweep(time.time())
-        log = EventLog(self.data / LOG)
+        log = self.place.log
+        if isinstance(log.store, LocalStore):
+            log.store.sweep(time.time())
         for schema in {schema.name: schema for schema in (*self.app.streams, *self.app.outputs)}.values():
             log.create(schema, self.app.buckets)
 
@@ -166,7 +167,7 @@ class SparkEngine:
         if self._owns_spark:
             jvm.end(self._spark)
         if self._queries and self.standby is None:
-            timeline.note(self.data, batches.DRIVER, What.ENDED, "with the run")
+            timeline.note(self.place.scratch, batches.DRIVER, What.ENDED, "with the run")
 
     def take_over(self, after_us: int) -> None:
         """Let these rules follow those that made the folder, from a time that they agree on."""
@@ -210,7 +211,7 @@ class SparkEngine:
             reached = min(batches.reached_us(chain, sealed.through_us) for chain in inputs.values())
             view.lag_us = max(reached - sealed.through_us, 0)
             self.metrics.set("unerring_lag_seconds", view.lag_us / 1e6, level=number)
-            batches.note(self.data, _batch(self.name, view, sealed))
+            batches.note(self.place.scratch, _batch(self.name, view, sealed))
 
         return on_sealed
 

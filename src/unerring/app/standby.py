@@ -23,10 +23,11 @@ import msgspec
 
 from unerring.app.application import App, load
 from unerring.app.following import Following, to_replica
-from unerring.app.live import LIVE, SPARK, topology_of
+from unerring.app.live import SPARK, topology_of
 from unerring.app.metrics import Metrics
 from unerring.app.options import SparkOptions
 from unerring.app.parts import Parts
+from unerring.app.place import Place, Where, place_of
 from unerring.app.run import Run
 from unerring.app.spark_engine import SparkEngine, StandbyDriver
 from unerring.correlation import Replica
@@ -68,16 +69,17 @@ _QUICK: Final = (
 )
 
 
-def command(data: Path, name: str, options: SparkOptions) -> list[str]:
+def command(where: Where, name: str, options: SparkOptions) -> list[str]:
     """How a driver is started."""
+    place = place_of(where)
     encoded = msgspec.json.encode(options).decode()
-    return [sys.executable, "-m", "unerring.app.standby", str(data), name, encoded]
+    return [sys.executable, "-m", "unerring.app.standby", place.address, str(place.scratch), name, encoded]
 
 
-def levels_on_spark(app: App, data: Path, rules: tuple[str, ...], home: Path) -> tuple[Level, ...]:
+def levels_on_spark(app: App, where: Where, rules: tuple[str, ...], home: Path) -> tuple[Level, ...]:
     """The app's levels, as far as they are on Spark. Ranks are the app's: a stamp does not depend on who runs what."""
     levels = []
-    for level in app.levels(data):
+    for level in app.levels(where):
         plans = tuple(plan for plan in level.plans if plan.name in rules)
         read = {source.schema.name for plan in plans for source in plan.inputs}
         ranks = tuple((name, rank) for name, rank in level.ranks if name in read)
@@ -89,7 +91,7 @@ def levels_on_spark(app: App, data: Path, rules: tuple[str, ...], home: Path) ->
 class Drive:
     """The engine: a session, a query for each level, and what there is to see of them."""
 
-    def __init__(self, app: App, data: Path, rules: tuple[str, ...], home: Path, options: SparkOptions) -> None:
+    def __init__(self, app: App, place: Place, rules: tuple[str, ...], home: Path, options: SparkOptions) -> None:
         self.replica: Replica | None = None
         """Once there is one."""
         self.phase = "STARTING"
@@ -98,10 +100,10 @@ class Drive:
         self._jvm = 0
         self._ending = False
         config = SparkConfig(master=options.master, memory=options.memory, log=str(home / "spark.log"), more=_QUICK)
-        standby = StandbyDriver(levels_on_spark(app, data, rules, home), home, self.order)
+        standby = StandbyDriver(levels_on_spark(app, place, rules, home), home, self.order)
         parts, metrics = Parts(config=RestartsConfig(tries_max=RESTARTS_MAX + 1)), Metrics()
         bounds = Bounds(rows_per_batch=options.rows)
-        self.engine = SparkEngine(app, data, config, bounds, parts=parts, metrics=metrics, standby=standby)
+        self.engine = SparkEngine(app, place, config, bounds, parts=parts, metrics=metrics, standby=standby)
         self.run = Run(self.engine, home, parts, metrics)
 
     def leads(self) -> bool:
@@ -185,9 +187,9 @@ class Drive:
         return {"driver": driver}
 
 
-async def run_driver(data: Path, name: str, options: SparkOptions) -> None:
+async def run_driver(place: Place, name: str, options: SparkOptions) -> None:
     """The process of one driver, until it is asked to end."""
-    folder = data / LIVE
+    folder = place.live
     cluster = clusters.read(folder)
     app = load(cluster.app)
     home = folder / dotted(name)
@@ -202,11 +204,11 @@ async def run_driver(data: Path, name: str, options: SparkOptions) -> None:
     if (home / RUNNING).exists():
         await _pause(ending, BREATH_S)
     (home / RUNNING).touch()
-    drive = Drive(app, data, rules, home, options)
+    drive = Drive(app, place, rules, home, options)
     status = folder / "status" / f"{dotted(name)}.json"
     telling = asyncio.create_task(_tell(status, name, drive))
     try:
-        await _until(ending, _drive(cluster, name, drive, data, status, telling))
+        await _until(ending, _drive(cluster, name, drive, place, status, telling))
     except UnerringError as error:
         drive.phase, drive.refused = "REFUSED", str(error)
         _say(str(error))
@@ -222,17 +224,17 @@ async def run_driver(data: Path, name: str, options: SparkOptions) -> None:
 
 
 async def _drive(
-    cluster: clusters.Cluster, name: str, drive: Drive, data: Path, status: Path, telling: asyncio.Task[None]
+    cluster: clusters.Cluster, name: str, drive: Drive, place: Place, status: Path, telling: asyncio.Task[None]
 ) -> None:
     """Start, catch up, then be a replica until it is over."""
     check_rules(cluster, drive.engine.app)
     await asyncio.to_thread(drive.start)
     await drive.catch_up()
-    storage = SqliteStorage(data / LIVE / f"{dotted(name)}.db")
+    storage = SqliteStorage(place.live / f"{dotted(name)}.db")
     try:
         replica = Replica(name, cluster.topology, cluster.config, None, random.Random(), storage.load())
         taken = [stream for stream in cluster.topology.node(SPARK).outputs if cluster.topology.takers(stream)]
-        following = Following(data, taken, to_replica)
+        following = Following(place.log, taken, to_replica)
         host = Host(cluster, name, replica, storage, following.deliver)
         host.also = drive.describe
 
@@ -299,9 +301,9 @@ def _say(text: str) -> None:
 
 
 def main() -> None:
-    options = msgspec.json.decode(sys.argv[3], type=SparkOptions)
+    options = msgspec.json.decode(sys.argv[4], type=SparkOptions)
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(run_driver(Path(sys.argv[1]), sys.argv[2], options))
+        asyncio.run(run_driver(place_of(sys.argv[1], sys.argv[2]), sys.argv[3], options))
 
 
 if __name__ == "__main__":

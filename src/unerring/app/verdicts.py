@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from unerring.log import LocalStore
+from unerring.app.place import Where, place_of
+from unerring.log import Store
 from unerring.model import protect_json, verified_json
 
 if TYPE_CHECKING:
@@ -21,26 +21,27 @@ PROCESSES: Final = "audit-processes.json"
 WITNESSES_MAX: Final = 20
 
 
-def keep(report: Report, data: Path) -> None:
+def keep(report: Report, where: Where) -> None:
     """Promises 1 and 2, as figures and as a page."""
     from unerring.audit import page
 
-    store = LocalStore(data)
+    store = place_of(where).store
     store.replace(PAGE, page(report).encode())
     document = {"at_us": time.time_ns() // 1000, "wrong": report.wrong, **msgspec.to_builtins(report)}
     store.replace(FILE, protect_json(document))
 
 
-def keep_processes(verdict: ProcessVerdict, data: Path) -> None:
+def keep_processes(verdict: ProcessVerdict, where: Where) -> None:
     """Promise 3."""
     document = {"at_us": time.time_ns() // 1000, "wrong": len(verdict.violations), **msgspec.to_builtins(verdict)}
-    LocalStore(data).replace(PROCESSES, protect_json(document))
+    place_of(where).store.replace(PROCESSES, protect_json(document))
 
 
-def verdict_in(data: Path) -> dict[str, Any]:
+def verdict_in(where: Where) -> dict[str, Any]:
     """The kept verdicts without the witnesses' events (the page has them); None for what was not judged."""
-    whole, processes = _read(data / FILE), _read(data / PROCESSES) or _read(data / "processes" / PROCESSES)
-    return {"situations": _situations(whole), "processes": processes, "page": (data / PAGE).exists()}
+    store = place_of(where).store
+    whole, processes = _read(store, FILE), _read(store, PROCESSES) or _read(store, f"processes/{PROCESSES}")
+    return {"situations": _situations(whole), "processes": processes, "page": PAGE in store.names("")}
 
 
 def _situations(verdict: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -60,9 +61,8 @@ def _situations(verdict: dict[str, Any] | None) -> dict[str, Any] | None:
     }
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        content = path.read_bytes()
-    except OSError:
+def _read(store: Store, name: str) -> dict[str, Any] | None:
+    content = store.read(name)
+    if content is None:
         return None
-    return verified_json(content, dict[str, Any], str(path), "remove it: the next audit writes it again")
+    return verified_json(content, dict[str, Any], store.locate(name), "remove it: the next audit writes it again")

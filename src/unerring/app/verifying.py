@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.app.folder import LOG
+from unerring.app.place import LOG, Where, place_of
 from unerring.log import EventLog, Segment
 from unerring.model import LogError, UnerringError, is_protected, verified, verified_json, verified_line, was_protected
 from unerring.runtime import check_file
@@ -124,8 +124,9 @@ KINDS: Final[tuple[tuple[str, tuple[str, ...], Check], ...]] = (
 )
 
 
-def verify(data: Path, say: Callable[[int, int], Any] = lambda done, total: None) -> Verified:
+def verify(where: Where, say: Callable[[int, int], Any] = lambda done, total: None) -> Verified:
     """Check all of a run's folder, also while it runs. `say` is called with the bytes read and the bytes in total."""
+    data = place_of(where).scratch
     wanted = list(_wanted(data))
     total = sum(size for _, _, _, size in wanted)
     outcome = Verified([Kind(name) for name, _, _ in KINDS], [], 0)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from unerring.app.folder import LOG
+from unerring.app.place import Where, place_of
 from unerring.audit import EVENTS_MAX, making
-from unerring.log import Chain, EventLog, events_of
+from unerring.log import Chain, events_of
 from unerring.matching import Router, Row, window_of
 from unerring.model import TIME_MAX, CallerError, Event, Stamp
 from unerring.pipeline import rows_before, rows_near
@@ -93,11 +92,12 @@ def _shown(events: list[Event]) -> list[Event]:
 class Why:
     """Answers for the situations of one run."""
 
-    def __init__(self, app: App, data: Path) -> None:
+    def __init__(self, app: App, where: Where) -> None:
         self._app = app
-        self._log = EventLog(data / LOG)
+        place = place_of(where)
+        self._log = place.log
         self._levels = {
-            schema.name: (level, plan) for level in app.levels(data) for plan in level.plans for schema in plan.outputs
+            schema.name: (level, plan) for level in app.levels(place) for plan in level.plans for schema in plan.outputs
         }
 
     def __call__(self, stream: str, stamp: Stamp) -> dict[str, Any]:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unerring.cli._place import Run, Scratch
+
 if TYPE_CHECKING:
-    from unerring.app import ProcessVerdict
+    from unerring.app import Place, ProcessVerdict
     from unerring.audit import Report
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="The run's folder.")],
+    run: Run,
     app: Annotated[str, typer.Option(help="module:attribute of the app; by default the one that ran there.")] = "",
     through: Annotated[
         str,
@@ -34,8 +36,9 @@ def command(
         list[Path] | None,
         typer.Option(help="The folder of another run whose services have the same journals. Repeatable."),
     ] = None,
+    scratch: Scratch = None,
     html: Annotated[
-        Path | None, typer.Option(help="Write the page to this file; by default audit.html in the folder.")
+        Path | None, typer.Option(help="Write the page to this file; by default audit.html beside the log.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The whole report as one JSON object.")] = False,
     master: Annotated[str, typer.Option(help="The Spark master, such as local[*] or spark://HOST:PORT.")] = "local[*]",
@@ -51,38 +54,42 @@ def command(
 
     Exit code 0: nothing is wrong. 1: something is wrong. 2: the run could not be checked.
     """
+    from unerring.app import place_of
     from unerring.runtime import addresses_in
 
-    if addresses_in(run):
+    place = place_of(run, scratch)
+    if addresses_in(place.scratch):
         from unerring.cli.process import audit as audit_processes
 
-        audit_processes([app] if app else [], journal, also, as_json, run)
+        audit_processes([app] if app else [], journal, also, as_json, str(place.scratch))
 
     import msgspec
     from rich.console import Console
 
-    from unerring.app import PAGE, PROCESSES, Audit, address_in, check_run, keep, load
+    from unerring.app import PAGE, Audit, address_in, check_run, keep, load
     from unerring.audit import page
     from unerring.cli._times import time_us
     from unerring.model import TIME_MAX
     from unerring.pipeline import SparkConfig, spark_session
 
     console = Console(stderr=True)
-    check_run(run)
-    loaded = load(app or address_in(run))
+    check_run(place)
+    loaded = load(app or address_in(place))
     audit = Audit(
         loaded,
-        run,
+        place,
         through_us=time_us("--through", through) if through else TIME_MAX,
         leave_out=leave_out or (),
         quarantine_max=quarantine_max / 100,
     )
-    config = SparkConfig(master=master, memory=memory, log=str(run / "audit.log"))
+    config = SparkConfig(master=master, memory=memory, log=str(place.scratch / "audit.log"))
     with console.status("starting Spark") as status, spark_session(config, f"audit {loaded.name}") as spark:
         report = audit.run(spark, status.update)
-    keep(report, run)
-    acted = _judged(run, app or address_in(run), journal or (), also or ()) if addresses_in(run / PROCESSES) else None
-    target = html or run / PAGE
+    keep(report, place)
+    acted = (
+        _judged(place, app or address_in(place), journal or (), also or ()) if addresses_in(place.processes) else None
+    )
+    target = html or place.store.locate(PAGE)
     if html is not None:
         html.write_text(page(report))
     wrong = report.wrong or (not isinstance(acted, str) and acted is not None and acted.wrong)
@@ -102,14 +109,18 @@ def command(
 
 
 def _judged(
-    run: Path, address: str, journals: list[str] | tuple[str, ...], also: list[Path] | tuple[Path, ...]
+    place: Place, address: str, journals: list[str] | tuple[str, ...], also: list[Path] | tuple[Path, ...]
 ) -> ProcessVerdict | str:
     """The verdict on the run's processes, or why there is none."""
-    from unerring.app import PROCESSES, running_in
+    from unerring.app import keep_processes, running_in
     from unerring.cli.process import judge
 
-    running = running_in(run / PROCESSES)
-    return f"{', '.join(running)} still run; stop the run first" if running else judge(run, [address], journals, also)
+    running = running_in(place.processes)
+    if running:
+        return f"{', '.join(running)} still run; stop the run first"
+    verdict = judge(place.processes, [address], journals, also)
+    keep_processes(verdict, place)
+    return verdict
 
 
 def _show(report: Report, console: Any) -> None:

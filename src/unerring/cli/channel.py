@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from unerring.cli._place import HERE, Data, Scratch
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Reset a producer of a run's channel.")
 
@@ -21,13 +22,14 @@ def reset(
     producer: Annotated[
         str, typer.Argument(help="The producer's name, or its id as `unerring status --json` shows it.")
     ] = "",
-    data: Annotated[Path, typer.Option(help="The run's folder.")] = Path("unerring-data"),
+    data: Data = HERE,
+    scratch: Scratch = None,
 ) -> None:
     """Forget the epoch of a producer whose clock was ahead: the log takes what it sends next, whatever its epoch.
 
     Stop the run and the producer first. Nothing that is in the log changes.
     """
-    from unerring.app import reset_producer
+    from unerring.app import place_of, reset_producer
 
-    for line in reset_producer(data, stream, producer):
+    for line in reset_producer(place_of(data, scratch), stream, producer):
         typer.echo(line)

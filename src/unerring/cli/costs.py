@@ -9,11 +9,12 @@ from typing import Annotated
 import msgspec
 import typer
 
+from unerring.cli._place import HERE, Data, Scratch
+
 
 def command(
-    data: Annotated[Path, typer.Option(help="The run's folder: its log has the exported histories.")] = Path(
-        "unerring-data"
-    ),
+    data: Data = HERE,
+    scratch: Scratch = None,
     half_life_h: Annotated[float, typer.Option(help="Hours after which an execution counts half.")] = 6.0,
     write: Annotated[
         Path | None, typer.Option(help="Write the costs to this file, for `unerring node --costs`.")
@@ -28,11 +29,13 @@ def command(
     First write the histories to the log with `unerring process export`. Nodes with --costs use the learned costs for
     grouping; a write stays passive whatever it costs.
     """
+    from unerring.app import place_of
     from unerring.pipeline import SparkConfig, learn, start
 
-    spark = start(SparkConfig(master=master, memory="1g", log=str(data / "spark.log")), "unerring costs")
+    place = place_of(data, scratch)
+    spark = start(SparkConfig(master=master, memory="1g", log=str(place.scratch / "spark.log")), "unerring costs")
     try:
-        learned = learn(spark, data, half_life_h * 3600)
+        learned = learn(spark, place.address, half_life_h * 3600)
     finally:
         spark.stop()
     if write is not None:

@@ -7,11 +7,11 @@ import errno
 import os
 import secrets
 import socket
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unerring.cli._place import HERE, Run, Scratch
 from unerring.model import NetworkError
 
 if TYPE_CHECKING:
@@ -21,9 +21,8 @@ HOST = "127.0.0.1"
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="The folder of a run that is running or has ended.")] = Path(
-        "unerring-data"
-    ),
+    run: Run = HERE,
+    scratch: Scratch = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on loopback; 0: any free port.")] = 8700,
     token: Annotated[
         str,
@@ -35,11 +34,11 @@ def command(
 ) -> None:
     """Serve a run's page on loopback until Ctrl-C: the query tree, situations and why they arose, processes, channels,
     Spark, failures and elections, the verdict. From elsewhere: ssh -L 8700:127.0.0.1:8700 HOST."""
-    from unerring.app import RunStatus
+    from unerring.app import RunStatus, place_of
     from unerring.dashboard import Dashboard
 
     made = secrets.token_urlsafe(12)
-    dashboard = Dashboard(RunStatus(run), token or made)
+    dashboard = Dashboard(RunStatus(place_of(run, scratch)), token or made)
     listener = _listen(port)
     address = f"http://{HOST}:{listener.getsockname()[1]}/"
     typer.echo(f"{address} shows {run}; Ctrl-C stops it")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
+from unerring.cli._place import HERE, Data
 from unerring.log import share_text
 from unerring.model import CallerError
 
@@ -35,7 +36,7 @@ def command(
         float, typer.Option(metavar="PERCENT", help="If more of the rows go to quarantine, the exit code is 1.")
     ] = 1.0,
     app: Annotated[str | None, typer.Option(help="module:attribute of the app that declares the stream.")] = None,
-    data: Annotated[Path, typer.Option(help="The run's folder.")] = Path("unerring-data"),
+    data: Data = HERE,
     end: Annotated[bool, typer.Option("--end", help="The stream is complete with this file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The result as one JSON object.")] = False,
 ) -> None:
@@ -48,10 +49,11 @@ def command(
     """
     from rich.console import Console
 
-    from unerring.log import EventLog, IngestConfig, Times, ingest
+    from unerring.app import place_of
+    from unerring.log import IngestConfig, Times, ingest
 
     times = Times(time_column, time_unit, zone)
-    log = EventLog(data / "log")
+    log = place_of(data).log
     schema, buckets = _declared(log, stream, app, file, key, no_key, times)
     config = IngestConfig(lateness_us=_duration_us(lateness))
     with Console(stderr=True).status(f"reading {file}") as status:

@@ -11,6 +11,7 @@ import msgspec
 import typer
 
 from unerring.cli._address import pairs, versions_at
+from unerring.cli._place import HERE, HostFolder
 from unerring.model import CallerError, Report
 
 
@@ -22,7 +23,7 @@ def command(
     listen: Annotated[str, typer.Option(help="host:port to listen on; loopback only without --tls.")] = "",
     peer: Annotated[list[str] | None, typer.Option(help="name=host:port of another node; once for each.")] = None,
     service: Annotated[list[str] | None, typer.Option(help="name=URL of an HTTP service; once for each.")] = None,
-    data: Annotated[Path, typer.Option(help="The run's folder.")] = Path("unerring-data"),
+    data: HostFolder = HERE,
     tls: Annotated[str, typer.Option(help="A folder made by `unerring certs` for this node.")] = "",
     start: Annotated[str, typer.Option(help="process=ID: start this instance, print its result, and end.")] = "",
     given: Annotated[str, typer.Option(help="The input of the started instance, as a JSON object.")] = "{}",
@@ -32,11 +33,12 @@ def command(
     ] = None,
 ) -> None:
     """Run a process node until Ctrl-C. With three nodes that name each other, f = 1; alone, f = 0."""
-    from unerring.app import priced
+    from unerring.app import place_of, priced
 
     versions = priced(versions_at(processes), costs, also_costs or ())
-    data.mkdir(parents=True, exist_ok=True)
-    asyncio.run(_run(versions, name, listen, pairs(peer), pairs(service), data, tls, start, given))
+    folder = place_of(data).scratch
+    folder.mkdir(parents=True, exist_ok=True)
+    asyncio.run(_run(versions, name, listen, pairs(peer), pairs(service), folder, tls, start, given))
 
 
 async def _run(

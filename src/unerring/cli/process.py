@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from unerring.cli._place import HERE, HostFolder, checked
 from unerring.model import CallerError, NetworkError, ProcessError
 
 if TYPE_CHECKING:
@@ -23,10 +24,8 @@ app = typer.Typer(
     help="Start, show and control instances of processes.",
 )
 
-Data = Annotated[Path, typer.Option(help="The run's folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 Instance = Annotated[str, typer.Argument(help="The instance's id.")]
-HERE = Path("unerring-data")
 
 
 @app.command("start")
@@ -34,7 +33,7 @@ def start(
     process: Annotated[str, typer.Argument(help="The process's name.")],
     instance: Instance,
     given: Annotated[str, typer.Option(help="The input, as a JSON object.")] = "{}",
-    data: Data = HERE,
+    data: HostFolder = HERE,
 ) -> None:
     """Start an instance. It exists on a majority when this returns. The same id again is the same instance."""
     _print(_ask(data, "start", process=process, instance=instance, given=_json(given, dict)))
@@ -52,7 +51,7 @@ def listing(
     parked: Annotated[bool, typer.Option("--parked", hidden=True)] = False,
     limit: Annotated[int, typer.Option(min=1, help="Print at most this many.")] = 100,
     as_json: Json = False,
-    data: Data = HERE,
+    data: HostFolder = HERE,
 ) -> None:
     """List all instances that the nodes of this folder know, the open ones first."""
     if parked:
@@ -82,7 +81,7 @@ def listing(
 
 
 @app.command("show")
-def show(instance: Instance, data: Data = HERE) -> None:
+def show(instance: Instance, data: HostFolder = HERE) -> None:
     """Show what the nodes know of an instance now."""
     _print(_outline(data, instance))
 
@@ -91,7 +90,7 @@ def show(instance: Instance, data: Data = HERE) -> None:
 def wait(
     instance: Instance,
     within_s: Annotated[float, typer.Option(help="Wait at most this many seconds.")] = 600.0,
-    data: Data = HERE,
+    data: HostFolder = HERE,
 ) -> None:
     """Wait until an instance has ended, or is held for an operator, and show it. Exit code 1: it did not complete."""
     from time import monotonic, sleep
@@ -108,7 +107,7 @@ def wait(
 
 
 @app.command("history")
-def history(instance: Instance, as_json: Json = False, data: Data = HERE) -> None:
+def history(instance: Instance, as_json: Json = False, data: HostFolder = HERE) -> None:
     """Show what an instance did: groups with views, masters and times, actions with their interaction ids."""
     record = max(_each(data, "history", instance), key=lambda one: len(one["groups"]))
     if as_json:
@@ -131,7 +130,8 @@ def history(instance: Instance, as_json: Json = False, data: Data = HERE) -> Non
 
 @app.command("export")
 def export(
-    data: Data = HERE, to: Annotated[Path, typer.Option(help="The folder of the event log.")] = HERE / "log"
+    data: HostFolder = HERE,
+    to: Annotated[str, typer.Option(help="The event log: a folder, or an address.", callback=checked)] = f"{HERE}/log",
 ) -> None:
     """Append what ended instances did to stream ProcessActions of an event log, each instance once."""
     from unerring.app import ENDED, export as append
@@ -143,7 +143,7 @@ def export(
 
 
 @app.command("cancel")
-def cancel(instance: Instance, data: Data = HERE) -> None:
+def cancel(instance: Instance, data: HostFolder = HERE) -> None:
     """Undo an instance, in reverse order. Refused once something non-compensable was done."""
     _ask(data, "cancel", instance=instance)
 
@@ -157,7 +157,7 @@ def signal(
     answers: Annotated[
         str, typer.Option(help="The interaction id that it answers; the message counts only if that interaction does.")
     ] = "",
-    data: Data = HERE,
+    data: HostFolder = HERE,
 ) -> None:
     """Send a message to an instance."""
     message = _json(payload, Any)
@@ -170,7 +170,7 @@ def publish(
     key: Annotated[str, typer.Argument(help="The value of their key.")],
     payload: Annotated[str, typer.Option(help="The message, as JSON.")] = "null",
     id: Annotated[str, typer.Option(help="The same id is the same message.")] = "",
-    data: Data = HERE,
+    data: HostFolder = HERE,
 ) -> None:
     """Send a message to every instance that waits for a key, now or within an hour."""
     _ask(data, "publish", channel=channel, key=key, payload=_json(payload, Any), id=id)
@@ -180,7 +180,7 @@ def publish(
 def query(
     instance: Instance,
     name: Annotated[str, typer.Argument(help="A query of the process.")],
-    data: Data = HERE,
+    data: HostFolder = HERE,
 ) -> None:
     """Ask a query of the process about an instance, as JSON. It is answered from the last decided state."""
     shown = list(_answers(data, "show", instance=instance))
@@ -195,21 +195,21 @@ def query(
 def hold(
     instance: Instance,
     why: Annotated[str, typer.Option(help="The reason, shown with the instance.")] = "",
-    data: Data = HERE,
+    data: HostFolder = HERE,
 ) -> None:
     """Hold an instance after its present group, until it is resumed."""
     _ask(data, "hold", instance=instance, why=why)
 
 
 @app.command("park", hidden=True)
-def park(instance: Instance, why: str = "", data: Data = HERE) -> None:
+def park(instance: Instance, why: str = "", data: HostFolder = HERE) -> None:
     """The old name of `hold`."""
     typer.echo("`process park` is now `process hold`; the old name goes with the next release", err=True)
     _ask(data, "hold", instance=instance, why=why)
 
 
 @app.command("resume")
-def resume(instance: Instance, data: Data = HERE) -> None:
+def resume(instance: Instance, data: HostFolder = HERE) -> None:
     """Let a held instance continue."""
     _ask(data, "resume", instance=instance)
 
@@ -220,7 +220,7 @@ def retry(
     step: Annotated[
         str, typer.Option("--from", help="Undo everything from this action on, then continue from there.")
     ] = "",
-    data: Data = HERE,
+    data: HostFolder = HERE,
 ) -> None:
     """Try again what could not be undone, or is held, after a service was fixed."""
     if step or _outline(data, instance)["status"] == "held":
@@ -235,7 +235,7 @@ def move(
     version: Annotated[
         str, typer.Option(help="The version to move to; by default the one that new instances get.")
     ] = "",
-    data: Data = HERE,
+    data: HostFolder = HERE,
 ) -> None:
     """Move a running instance to another version of its process; both must be deployed (see explain --diff).
 
@@ -259,10 +259,14 @@ def audit(
         typer.Option(help="The folder of another run whose services have the same journals. Repeatable."),
     ] = None,
     as_json: Json = False,
-    data: Data = HERE,
+    data: HostFolder = HERE,
 ) -> None:
     """Check the one-copy consistency of a stopped run. Exit code 0: nothing is wrong; 1: something is."""
-    verdict = judge(data, processes or (), journal or (), also or ())
+    from unerring.app import keep_processes, place_of
+
+    folder = _nodes_in(place_of(data).scratch)
+    verdict = judge(folder, processes or (), journal or (), also or ())
+    keep_processes(verdict, folder)
     if as_json:
         _print({"wrong": verdict.wrong, **msgspec.to_builtins(verdict)})
     else:
@@ -270,20 +274,17 @@ def audit(
     raise typer.Exit(1 if verdict.wrong else 0)
 
 
-def judge(data: Path, addresses: Sequence[str], journals: Sequence[str], also: Sequence[Path] = ()) -> ProcessVerdict:
-    """The verdict on the process nodes of a folder, which it keeps."""
-    from unerring.app import audit_processes, keep_processes, kept_in, priced
+def judge(folder: Path, addresses: Sequence[str], journals: Sequence[str], also: Sequence[Path] = ()) -> ProcessVerdict:
+    """The verdict on the process nodes of a folder."""
+    from unerring.app import audit_processes, kept_in, priced
     from unerring.cli._address import versions_at
     from unerring.runtime import addresses_in
 
-    data = _nodes_in(data)
-    named = addresses or addresses_in(data)
+    named = addresses or addresses_in(folder)
     if not named:
-        raise CallerError(f"{data} does not say which processes ran in it; name them: module:attribute")
-    others = [_nodes_in(folder) for folder in also]
-    verdict = audit_processes(data, priced(versions_at(named), None, kept_in(data)), journals, others)
-    keep_processes(verdict, data)
-    return verdict
+        raise CallerError(f"{folder} does not say which processes ran in it; name them: module:attribute")
+    others = [_nodes_in(other) for other in also]
+    return audit_processes(folder, priced(versions_at(named), None, kept_in(folder)), journals, others)
 
 
 def show_verdict(verdict: ProcessVerdict) -> None:
@@ -319,12 +320,13 @@ def _nodes_in(data: Path) -> Path:
     return inner if addresses_in(inner) and not addresses_in(data) else data
 
 
-def _answers(data: Path, do: str, **command: Any) -> Iterator[Any]:
+def _answers(data: str, do: str, **command: Any) -> Iterator[Any]:
     """From each node of the folder: what it answered, or the error."""
+    from unerring.app import place_of
     from unerring.runtime import Command, ask_node, node_sockets
 
     wanted: Command = Command(do, **command)
-    sockets = node_sockets(_nodes_in(data))
+    sockets = node_sockets(_nodes_in(place_of(data).scratch))
     if not sockets:
         raise CallerError(f"no node runs in {data}; start some with 'unerring run' or 'unerring node', or give --data")
     for path in sockets:
@@ -334,7 +336,7 @@ def _answers(data: Path, do: str, **command: Any) -> Iterator[Any]:
             yield error
 
 
-def _ask(data: Path, do: str, **command: Any) -> Any:
+def _ask(data: str, do: str, **command: Any) -> Any:
     """The first node that can."""
     trouble: Exception | None = None
     for answer in _answers(data, do, **command):
@@ -345,7 +347,7 @@ def _ask(data: Path, do: str, **command: Any) -> Any:
     raise trouble or CallerError("no node answered")
 
 
-def _each(data: Path, do: str, instance: str) -> list[Any]:
+def _each(data: str, do: str, instance: str) -> list[Any]:
     answers = list(_answers(data, do, instance=instance))
     answered = [answer for answer in answers if not isinstance(answer, Exception)]
     if not answered:
@@ -353,12 +355,12 @@ def _each(data: Path, do: str, instance: str) -> list[Any]:
     return answered
 
 
-def _outline(data: Path, instance: str) -> dict[str, Any]:
+def _outline(data: str, instance: str) -> dict[str, Any]:
     outline: dict[str, Any] = max(_each(data, "show", instance), key=_furthest)
     return outline
 
 
-def _merged(data: Path) -> list[dict[str, Any]]:
+def _merged(data: str) -> list[dict[str, Any]]:
     """Each instance once, as the node tells it that knows most."""
     best: dict[str, dict[str, Any]] = {}
     answers = list(_answers(data, "list"))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from unerring.cli._place import HERE, Run
 from unerring.model import CallerError
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 
 _TEXT_MAX = 200
 
-Run = Annotated[Path, typer.Argument(help="The run's folder.")]
 Stream = Annotated[list[str] | None, typer.Option(help="Only events of this stream or rule. Repeatable.")]
 Why = Annotated[
     list[str] | None, typer.Option(help="Only events with this reason, such as late or schema. Repeatable.")
@@ -29,7 +29,7 @@ Why = Annotated[
 
 @app.command()
 def show(
-    run: Run = Path("unerring-data"),
+    run: Run = HERE,
     stream: Stream = None,
     reason: Why = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Show at most this many.")] = None,
@@ -55,7 +55,7 @@ def show(
 
 @app.command()
 def replay(
-    run: Run = Path("unerring-data"),
+    run: Run = HERE,
     stream: Stream = None,
     reason: Why = None,
     corrected: Annotated[
@@ -76,10 +76,11 @@ def replay(
 
     Exit code 0: all events are back. 1: some stayed. 2: nothing could be done.
     """
-    from unerring.log import STAYS, EventLog, Returned, Stayed, Times, bring_back
+    from unerring.app import place_of
+    from unerring.log import STAYS, Returned, Stayed, Times, bring_back
 
     Times("time", zone=zone)  # a sentence, if there is no such zone
-    log = EventLog(run / "log")
+    log = place_of(run).log
     by_stream: dict[str, list[Held]] = {}
     for one in _held(run, stream, reason) if corrected is None else _read(corrected, stream, reason):
         by_stream.setdefault(one.stream, []).append(one)
@@ -106,12 +107,12 @@ def _tell(done: Returned, as_json: bool) -> None:
         typer.echo(f"{one.producer}, {one.epoch}, {one.sequence} stays: {one.reason}: {one.detail}")
 
 
-def _held(run: Path, streams: list[str] | None, reasons: list[str] | None) -> Iterator[Held]:
-    from unerring.app import check_run
-    from unerring.log import EventLog, held
+def _held(run: str, streams: list[str] | None, reasons: list[str] | None) -> Iterator[Held]:
+    from unerring.app import check_run, place_of
+    from unerring.log import held
 
     check_run(run)
-    log = EventLog(run / "log")
+    log = place_of(run).log
     wanted = _reasons(reasons)
     for name in streams or log.store.names(""):
         if streams and name not in log.store.names(""):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
+from unerring.cli._place import Run, Scratch
+
 
 def command(
-    run: Annotated[Path, typer.Argument(help="The run's folder.")],
+    run: Run,
     before: Annotated[
         str, typer.Option(help="Remove what is before this event time (microseconds, or ISO 8601 with an offset).")
     ],
+    scratch: Scratch = None,
     app: Annotated[str, typer.Option(help="module:attribute of the app; by default the one that ran there.")] = "",
     master: Annotated[str, typer.Option(help="The Spark master, such as local[*] or spark://HOST:PORT.")] = "local[*]",
     memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "2g",
@@ -27,21 +29,22 @@ def command(
     """
     from rich.console import Console
 
-    from unerring.app import address_in, check_run, load, needed_after
+    from unerring.app import address_in, check_run, load, needed_after, place_of
     from unerring.audit import moment
     from unerring.cli._times import time_us
     from unerring.pipeline import SparkConfig, retain, spark_session
 
-    check_run(run)
-    needed = needed_after(run)
-    loaded = load(app or address_in(run))
+    place = place_of(run, scratch)
+    check_run(place)
+    needed = needed_after(place)
+    loaded = load(app or address_in(place))
     before_us = time_us("--before", before)
-    config = SparkConfig(master=master, memory=memory, log=str(run / "retain.log"))
+    config = SparkConfig(master=master, memory=memory, log=str(place.scratch / "retain.log"))
     with (
         Console(stderr=True).status("starting Spark; a savepoint is made first"),
         spark_session(config, f"retain {loaded.name}") as spark,
     ):
-        removed = retain(spark, loaded.levels(run), before_us, needed)
+        removed = retain(spark, loaded.levels(place), before_us, needed)
     if as_json:
         typer.echo(msgspec.json.encode(removed).decode())
         return

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unerring.cli._address import load as find, pairs
+from unerring.cli._place import HERE, Data, Scratch
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from unerring.app import LevelView, LiveEngine, Run, RunOptions, SparkEngine
+    from unerring.app import LevelView, LiveEngine, Place, Run, RunOptions, SparkEngine
 
 CHECKS_PER_LINE = 20
 
@@ -26,7 +27,8 @@ def command(
     master: Annotated[
         str, typer.Option(help="The Spark master, such as spark://HOST:PORT. By default the cores of this machine.")
     ] = "",
-    data: Annotated[Path, typer.Option(help="The run's folder.")] = Path("unerring-data"),
+    data: Data = HERE,
+    scratch: Scratch = None,
     memory: Annotated[str, typer.Option(help="Memory of Spark's driver: 2g, or 1g for each of several.")] = "",
     rows: Annotated[int, typer.Option(help="About the largest number of events of a micro-batch.")] = 8_000_000,
     metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port of loopback.")] = None,
@@ -70,10 +72,10 @@ def command(
     console = Console(stderr=True)
     certificates = str(Path(tls).absolute()) if tls else ""
     if _is_process(app):
-        _run_nodes(app, 1 if f is None else f, certificates, pairs(service), data, console, costs)
+        _run_nodes(app, 1 if f is None else f, certificates, pairs(service), data, scratch, console, costs)
         return
 
-    from unerring.app import RunOptions, check_channels, load, remember, run_of
+    from unerring.app import RunOptions, check_channels, load, place_of, remember, run_of
 
     options = RunOptions(
         engine=engine,
@@ -94,19 +96,24 @@ def command(
     loaded = load(app)
     if options.has_log and not once:
         check_channels(loaded)
-    if older := remember(data, app):
+    place = place_of(data, scratch)
+    if older := remember(place, app):
         console.print(older)
-    run = run_of(app, loaded, options, data, console.print)
-    _run(run, options, data, metrics_port, console)
+    run = run_of(app, loaded, options, place, console.print)
+    _run(run, options, place, metrics_port, console)
 
 
 def _run(
-    run: Run[SparkEngine] | Run[LiveEngine], options: RunOptions, data: Path, metrics_port: int | None, console: Console
+    run: Run[SparkEngine] | Run[LiveEngine],
+    options: RunOptions,
+    place: Place,
+    metrics_port: int | None,
+    console: Console,
 ) -> None:
     """Until SIGINT or SIGTERM, or until a part of it cannot go on."""
     from unerring.app import SparkEngine, StatusMetrics, serve
 
-    metrics = StatusMetrics(data) if options.engine == "live" else run.metrics
+    metrics = StatusMetrics(place) if options.engine == "live" else run.metrics
     server = None if metrics_port is None else serve(metrics, metrics_port)
     stopping = threading.Event()
     interrupted = signal.SIGINT
@@ -164,20 +171,27 @@ def _is_process(address: str) -> bool:
 
 
 def _run_nodes(
-    address: str, f: int, tls: str, services: dict[str, str], data: Path, console: Console, costs: Path | None
+    address: str,
+    f: int,
+    tls: str,
+    services: dict[str, str],
+    data: str,
+    scratch: Path | None,
+    console: Console,
+    costs: Path | None,
 ) -> None:
-    from unerring.app import costs_of_run
+    from unerring.app import costs_of_run, place_of
     from unerring.runtime import ClusterShape, NodeCluster
 
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
-    data = data.absolute()
-    newest, older = costs_of_run(costs, data)
-    cluster = NodeCluster([address], data, ClusterShape(f=f, tls=tls), services, console.print, newest, older)
+    folder = place_of(data, scratch).scratch
+    newest, older = costs_of_run(costs, folder)
+    cluster = NodeCluster([address], folder, ClusterShape(f=f, tls=tls), services, console.print, newest, older)
     cluster.start()
     try:
-        console.print(f"{address} runs on {', '.join(cluster.names)} in {data}; f = {f}; Ctrl-C stops it")
+        console.print(f"{address} runs on {', '.join(cluster.names)} in {folder}; f = {f}; Ctrl-C stops it")
         cluster.watch(stopping)
     finally:
         cluster.stop()

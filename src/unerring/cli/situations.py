@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from unerring.cli._place import HERE, Run
 
 if TYPE_CHECKING:
     from unerring.model import Event
@@ -16,7 +17,7 @@ LOOK_S = 0.2
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="The run's folder.")] = Path("unerring-data"),
+    run: Run = HERE,
     stream: Annotated[
         list[str] | None, typer.Option(help="Only this stream, of situations or primary events. Repeatable.")
     ] = None,

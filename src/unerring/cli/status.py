@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from unerring.cli._place import HERE, Data, Run, Scratch
+
 
 def command(
-    run: Annotated[Path | None, typer.Argument(help="The run's folder.")] = None,
-    data: Annotated[Path, typer.Option(help="The same, as other commands name it.")] = Path("unerring-data"),
+    run: Run = "",
+    data: Data = HERE,
+    scratch: Scratch = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object: the status document.")] = False,
 ) -> None:
     """Show a run: the query tree with leaders, queues and lag; Spark's levels; streams, processes, channels; failures
     and elections; the verdict. Of a run that has ended, what it left in its folder."""
     import msgspec
 
-    from unerring.app import RunStatus
+    from unerring.app import RunStatus, place_of
 
-    document = RunStatus(run or data).look()
+    document = RunStatus(place_of(run or data, scratch)).look()
     if as_json:
         sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
         return

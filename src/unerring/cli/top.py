@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from unerring.cli._place import HERE, Run, Scratch
 
 LOOK_S = 0.5
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="The run's folder.")] = Path("unerring-data"),
+    run: Run = HERE,
+    scratch: Scratch = None,
     once: Annotated[bool, typer.Option("--once", help="Print it once and exit, as `unerring status` does.")] = False,
 ) -> None:
     """Show in the terminal what `unerring dashboard` shows in the browser, until Ctrl-C: the promises in figures, the
@@ -20,11 +22,11 @@ def command(
     from rich.console import Console
     from rich.live import Live
 
-    from unerring.app import RunStatus
+    from unerring.app import RunStatus, place_of
     from unerring.dashboard import render_status
 
     console = Console()
-    status = RunStatus(run)
+    status = RunStatus(place_of(run, scratch))
     if once or not console.is_terminal:
         console.print(render_status(status.look(), console.width))
         return

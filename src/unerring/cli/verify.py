@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from unerring.cli._place import Run, Scratch
+
 
 def command(
-    run: Annotated[Path, typer.Argument(help="The run's folder.")],
+    run: Run,
+    scratch: Scratch = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object: kinds of files, and what is damaged.")
     ] = False,
@@ -21,13 +23,14 @@ def command(
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
-    from unerring.app import check_run, verify
+    from unerring.app import check_run, place_of, verify
 
-    check_run(run)
+    place = place_of(run, scratch)
+    check_run(place)
     columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("verify", total=None)
-        outcome = verify(run, lambda done, total: bar.update(task, completed=done, total=total))
+        outcome = verify(place, lambda done, total: bar.update(task, completed=done, total=total))
     if as_json:
         sys.stdout.write(msgspec.json.encode(outcome).decode() + "\n")
     else:

@@ -49,7 +49,7 @@ def command(status: RunStatus, verb: str, who: str) -> str:
 def _folder_of(status: RunStatus, who: str) -> Path:
     document = status.look()
     for folder, names in (
-        (status.data / "live", [process["name"] for process in document["live"]["processes"]]),
+        (status.place.live, [process["name"] for process in document["live"]["processes"]]),
         (status.actions_folder, [process["name"] for process in document["processes"]["nodes"]]),
     ):
         if who in names:

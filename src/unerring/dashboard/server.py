@@ -78,12 +78,12 @@ class Dashboard:
         return FileResponse(STATIC / "index.html", headers=HEADERS)
 
     async def _audit(self, request: Request) -> Response:
-        path = self.status.data / PAGE
-        if not path.exists():
+        kept = await asyncio.to_thread(self.status.place.store.read, PAGE)
+        if kept is None:
             return Response("this run has not been audited yet; run `unerring audit`", 404)
         # A page of our own making with its style inside it, and nothing else.
         safe = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
-        return FileResponse(path, headers={**HEADERS, "Content-Security-Policy": safe})
+        return Response(kept, headers={**HEADERS, "Content-Security-Policy": safe}, media_type="text/html")
 
     async def _metrics(self, request: Request) -> Response:
         text = prometheus(await self.watch.look())
@@ -126,7 +126,7 @@ class Dashboard:
         if self.status.app is None:
             raise CallerError("; ".join(self.status.notes) or "this folder does not say which app ran in it")
         if self._why is None:
-            self._why = Why(self.status.app, self.status.data)
+            self._why = Why(self.status.app, self.status.place)
         return await asyncio.to_thread(self._why, asked.get("stream", ""), _stamp(asked, 0))
 
     async def _instances(self, request: Request) -> Any:

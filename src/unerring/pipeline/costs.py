@@ -6,7 +6,6 @@ that became slow is believed within hours, and an outlier of last month is forgo
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.model import CallerError
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 HALF_LIFE_S: Final = 6 * 3600.0
 
 
-def learn(spark: SparkSession, data: Path, half_life_s: float = HALF_LIFE_S) -> list[Cost]:
-    """The cost of each action, by process and action, from the log of a run's folder."""
+def learn(spark: SparkSession, address: str, half_life_s: float = HALF_LIFE_S) -> list[Cost]:
+    """The cost of each action, by process and action, from the log of a run."""
     from pyspark.sql import functions as F
 
     from unerring.log import EventLog
@@ -27,10 +26,10 @@ def learn(spark: SparkSession, data: Path, half_life_s: float = HALF_LIFE_S) -> 
 
     if half_life_s <= 0:
         raise CallerError(f"the half-life is {half_life_s} s; it must be above 0")
-    if not (data / "log").exists() or STREAM not in EventLog(data / "log").streams():
-        raise CallerError(f"{data} has no histories of processes; run `unerring process export` first")
+    if EventLog(f"{address}/log").declaration(STREAM) is None:
+        raise CallerError(f"{address} has no histories of processes; run `unerring process export` first")
     spark.dataSource.register(UnerringSource)
-    actions = spark.read.format("unerring").option("stream", STREAM).load(str(data))
+    actions = spark.read.format("unerring").option("stream", STREAM).load(address)
     newest = F.max("ended_us").over(_all())
     weighed = actions.withColumn("weight", F.pow(F.lit(0.5), (newest - F.col("ended_us")) / (half_life_s * 1e6)))
     counts = weighed.groupBy("process", "action").agg(F.count("*").alias("seen"), F.count("undo_us").alias("undone"))

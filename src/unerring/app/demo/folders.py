@@ -12,11 +12,9 @@ from typing import Any
 
 import msgspec
 
-from unerring.app.acting import PROCESSES
 from unerring.app.application import App
-from unerring.app.folder import LOG
-from unerring.app.live import LIVE
-from unerring.log import Chain, EventLog
+from unerring.app.place import Where, place_of
+from unerring.log import Chain
 from unerring.model import TIME_MAX, TIME_MIN, Event, NetworkError, ProcessError, UnerringError
 from unerring.runtime import unix_sockets
 
@@ -24,8 +22,8 @@ from unerring.runtime import unix_sockets
 class RunFolder:
     """One run's folder. Asked from several threads: one counts while another waits, and a chain is for one only."""
 
-    def __init__(self, data: Path) -> None:
-        self.data = data
+    def __init__(self, where: Where) -> None:
+        self.place = place_of(where)
         self.counts: dict[str, int] = {}
         """Situations by stream, as of the last `look`."""
         self._seen: dict[str, int] = {}
@@ -65,14 +63,14 @@ class RunFolder:
         from unerring.runtime import processes
 
         with contextlib.suppress(FileNotFoundError, msgspec.DecodeError, UnerringError):
-            return processes(self.data / LIVE)
+            return processes(self.place.live)
         return []
 
     def master(self) -> int:
         """The operating-system process of a node that is the master of an open instance just now; 0: none."""
         from unerring.runtime import Command, ask_node, node_sockets
 
-        for path in node_sockets(self.data / PROCESSES):
+        for path in node_sockets(self.place.processes):
             with contextlib.suppress(NetworkError, ProcessError):
                 if any(instance.get("role") == "master" for instance in ask_node(path, Command("list"), within_s=5.0)):
                     return _listener(path)
@@ -82,14 +80,14 @@ class RunFolder:
         """The operating-system process of the first process node."""
         from unerring.runtime import node_sockets
 
-        return _listener(node_sockets(self.data / PROCESSES)[0])
+        return _listener(node_sockets(self.place.processes)[0])
 
     def instances(self) -> dict[str, bool]:
         """Process instances that some node knows, and whether they have ended."""
         from unerring.runtime import Command, ask_node, node_sockets
 
         ended: dict[str, bool] = {}
-        for path in node_sockets(self.data / PROCESSES):
+        for path in node_sockets(self.place.processes):
             with contextlib.suppress(NetworkError, ProcessError):
                 for outline in ask_node(path, Command("list"), within_s=5.0):
                     ended[outline["instance"]] = ended.get(outline["instance"], False) or "ended_us" in outline
@@ -105,7 +103,7 @@ class RunFolder:
 
     def _chain(self, stream: str) -> Chain | None:
         if stream not in self._chains:
-            log = EventLog(self.data / LOG)
+            log = self.place.log
             if log.declaration(stream) is None:
                 return None
             self._chains[stream] = log.chain(stream)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from unerring.app.acting import PROCESSES
-from unerring.app.folder import LOG
+from unerring.app.place import LOG
 from unerring.log import REACHED, SEGMENTS, EventLog, Segment, arrow_schema, encode_segment, segment_name
 from unerring.model import TIME_MAX, CallerError, Persist, invariant
 from unerring.processes import HISTORY, State

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.app.acting import PROCESSES
 from unerring.app.application import App, load
 from unerring.app.demo.folders import RunFolder, effects_in
+from unerring.app.place import Place
 from unerring.audit import PROMISES, Report
 from unerring.model import verified_json
 
@@ -81,7 +81,7 @@ def judge(folder: Path, say: Callable[[str], Any]) -> FactoryVerdict:
     """The whole verdict on a run that has ended."""
     app = load(APP)
     live, spark = RunFolder(folder / "live"), RunFolder(folder / "spark")
-    engines = _audited(app, {"live": live.data, "spark": spark.data}, say)
+    engines = _audited(app, {"live": live.place, "spark": spark.place}, say)
     say("comparing the engines")
     differences = _differences(app, live, spark)
     say("comparing what the services did with what was decided, and with the situations")
@@ -90,8 +90,8 @@ def judge(folder: Path, say: Callable[[str], Any]) -> FactoryVerdict:
 
     services = folder / "services"
     journals = [str(path) for path in sorted(services.glob("*.sqlite"))]
-    audited = audit_processes(live.data / PROCESSES, app.versions, journals)
-    keep_processes(audited, live.data)
+    audited = audit_processes(live.place.processes, app.versions, journals)
+    keep_processes(audited, live.place)
     wrong = [f"{name}: {one}" for name, engine in engines.items() for one in engine.line_violations]
     wrong += [str(violation) for violation in audited.violations]
     wrong += [f"{instance} is not settled" for instance in audited.unsettled]
@@ -107,15 +107,15 @@ def judge(folder: Path, say: Callable[[str], Any]) -> FactoryVerdict:
     )
 
 
-def _audited(app: App, runs: dict[str, Path], say: Callable[[str], Any]) -> dict[str, EngineVerdict]:
+def _audited(app: App, runs: dict[str, Place], say: Callable[[str], Any]) -> dict[str, EngineVerdict]:
     from unerring.app.auditing import Audit
     from unerring.app.verdicts import keep
     from unerring.pipeline import SparkConfig, start
 
     verdicts: dict[str, EngineVerdict] = {}
-    audits = {name: Audit(app, data) for name, data in runs.items()}
+    audits = {name: Audit(app, place) for name, place in runs.items()}
     say("Spark starts once more, for the audit")
-    log = str(next(iter(runs.values())).parent / "audit-spark.log")
+    log = str(next(iter(runs.values())).scratch.parent / "audit-spark.log")
     spark = start(SparkConfig(memory="1g", log=log), "audit of the demo")
     try:
         for name, audit in audits.items():

@@ -1,4 +1,4 @@
-"""The status document of a run's folder: everything there is to see of it, under one naming scheme.
+"""The status document of a run: everything there is to see of it, under one naming scheme.
 
 | section | says |
 |---|---|
@@ -21,45 +21,44 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from unerring.app import ledgers
-from unerring.app.folder import LOG, run_in
+from unerring.app.folder import check_run, run_in
 from unerring.app.inputs import WAITS_US, Wait, rules_in, waits_of, watermarks_of
 from unerring.app.parts import channel_part, parts_in
+from unerring.app.place import LOG, Where, place_of
 from unerring.app.status.instances import Instances
 from unerring.app.status.levels import Levels
 from unerring.app.status.streams import Streams
 from unerring.app.status.timeline import RunTimeline
 from unerring.app.status.tree import tree_of
 from unerring.app.verdicts import verdict_in
-from unerring.model import SECOND_US, CallerError, LogError, UnerringError
+from unerring.model import SECOND_US, LogError, UnerringError
 from unerring.runtime import cluster as clusters, status as live_status
 
 if TYPE_CHECKING:
     from unerring.app.application import App
     from unerring.correlation import Topology
 
-LIVE: Final = "live"
-PROCESSES: Final = "processes"
 
 T = TypeVar("T")
 
 
 class RunStatus:
-    """Looks at one folder again and again; what it has read once it does not read again."""
+    """Looks at one place again and again; what it has read once it does not read again."""
 
-    def __init__(self, data: Path) -> None:
-        self.data = data.absolute()
+    def __init__(self, where: Where) -> None:
+        self.place = place_of(where)
         self._check()
-        self.remembered = run_in(self.data)
+        self.remembered = run_in(self.place)
         self.notes: list[str] = []
         self._damaged: list[str] = []
         self.app = self._load()
-        self.streams = Streams(self.data / LOG, self.app)
-        self.levels = Levels(self.data)
+        self.streams = Streams(self.place.log, self.app)
+        self.levels = Levels(self.place.scratch)
         self.instances = Instances(self.actions_folder)
         self._grown: tuple[Topology | None, dict[str, Any]] | None = None
         self.timeline = RunTimeline(dict.fromkeys(self._folders()))
@@ -67,25 +66,18 @@ class RunStatus:
     @property
     def actions_folder(self) -> Path:
         """Where the process nodes are: nodes that were started without an app have the folder to themselves."""
-        return self.data / PROCESSES if (self.data / PROCESSES).is_dir() or (self.data / LOG).is_dir() else self.data
+        return self.place.processes if self.place.processes.is_dir() or self._has_log else self.place.scratch
 
     def _folders(self) -> list[Path]:
-        return [self.data, self.data / LIVE, self.actions_folder]
+        return [self.place.scratch, self.place.live, self.actions_folder]
 
     def _check(self) -> None:
-        if not self.data.is_dir():
-            raise CallerError(f"there is no folder {self.data}; give the run's folder, the --data of `unerring run`")
-        signs = (LOG, f"{LIVE}/{clusters.FILE}", f"{PROCESSES}/nodes.json", "nodes.json")
-        if not any((self.data / sign).exists() for sign in signs) and not list(self.data.glob("*.sock")):
-            runs = [path.name for path in sorted(self.data.iterdir()) if any((path / sign).exists() for sign in signs)]
-            raise CallerError(
-                f"{self.data} is not a run's folder: it has neither {LOG}/ nor {LIVE}/ nor {PROCESSES}/ in it; give "
-                + (
-                    f"the one of a run in it: {', '.join(runs[:4])}"
-                    if runs
-                    else "the folder that `unerring run --data` names"
-                )
-            )
+        """A sentence, unless a run is here, or process nodes of one."""
+        self._has_log = LOG in self.place.store.names("")
+        local = (f"live/{clusters.FILE}", "processes/nodes.json", "nodes.json")
+        scratch = self.place.scratch
+        if not any((scratch / sign).exists() for sign in local) and not list(scratch.glob("*.sock")):
+            check_run(self.place)
 
     def _load(self) -> App | None:
         """The app, for its tree and its processes; the rest of the document needs no app."""
@@ -112,7 +104,7 @@ class RunStatus:
         document: dict[str, Any] = {
             "tree": tree,
             "live": live,
-            "parts": parts_in(self.data),
+            "parts": parts_in(self.place.scratch),
             "spark": self.levels.look(live["processes"], self._inputs(tree, streams)),
             "streams": streams,
             "inputs": self._waits(tree),
@@ -121,7 +113,7 @@ class RunStatus:
             "channels": self._channels(),
             "timeline": self.timeline.look(),
             "audit": self._read_or_note(
-                lambda: verdict_in(self.data), {"situations": None, "processes": None, "page": False}
+                lambda: verdict_in(self.place), {"situations": None, "processes": None, "page": False}
             ),
         }
         # Nodes do not report the view of ended instances; the timeline has every view change.
@@ -153,9 +145,10 @@ class RunStatus:
         running = bool(alive) or document["parts"]["state"] in ("running", "silent")
         last_us = self.timeline.last_us
         return {
-            "data": str(self.data),
+            "data": self.place.address,
+            "scratch": str(self.place.scratch),
             "app": self.remembered.app if self.remembered else "",
-            "name": self.app.name if self.app else self.data.name,
+            "name": self.app.name if self.app else self.place.address.rstrip("/").rpartition("/")[2],
             "version": self.remembered.version if self.remembered else "",
             "state": "running" if running else "ended",
             "alive": len(alive),
@@ -187,8 +180,8 @@ class RunStatus:
         return [*self._damaged, *filter(None, (*self.timeline.damages, self.levels.damaged))]
 
     def _tree(self) -> dict[str, Any]:
-        is_live = (self.data / LIVE / clusters.FILE).exists()
-        running = live_status.cluster_of(self.data / LIVE).topology if is_live else None
+        is_live = (self.place.live / clusters.FILE).exists()
+        running = live_status.cluster_of(self.place.live).topology if is_live else None
         if self._grown is None or self._grown[0] is not running:
             self._grown = running, tree_of(self.app, running)
         return self._grown[1]
@@ -210,7 +203,7 @@ class RunStatus:
         return {"watermarks": msgspec.to_builtins(watermarks_of(chains)), "waits": msgspec.to_builtins(waits)}
 
     def _live(self) -> dict[str, Any]:
-        folder = self.data / LIVE
+        folder = self.place.live
         if not (folder / clusters.FILE).exists():
             return {"processes": [], "record": None}
         records = [keeper["record"] for keeper in live_status.keepers(folder)]
@@ -218,7 +211,7 @@ class RunStatus:
         return {"processes": live_status.processes(folder), "record": record}
 
     def _channels(self) -> dict[str, Any]:
-        written = self._read_or_note(lambda: ledgers.read(self.data), ledgers.Ledgers(0, ()))
+        written = self._read_or_note(lambda: ledgers.read(self.place.scratch), ledgers.Ledgers(0, ()))
         accounts = list(msgspec.to_builtins(written.accounts))
         sums = ("published", "delivered", "declared_lost", "pending", "duplicates")
         return {

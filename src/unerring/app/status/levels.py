@@ -15,9 +15,9 @@ PIDS: Final = "pids"
 
 
 class Levels:
-    def __init__(self, data: Path) -> None:
-        self._data = data
-        self._batches = Batches(data)
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._batches = Batches(folder)
 
     @property
     def damaged(self) -> str:
@@ -42,9 +42,9 @@ class Levels:
                 kept = {name: status.get(name) for name in ("name", "state", "pid", "leads", "elections", "refused")}
                 driver = {name: status["driver"][name] for name in ("jvm", "sealed", "held")}
                 drivers.append({**kept, **driver, "supervised": True})
-        names = sorted(path.name for path in (self._data / PIDS).glob(DRIVER))
+        names = sorted(path.name for path in (self._folder / PIDS).glob(DRIVER))
         for name in names:
-            process = find(self._data, name)
+            process = find(self._folder, name)
             drivers.append({"name": name, "state": "dead", "pid": None, "supervised": False})
             if process is not None:
                 drivers[-1] |= {"state": "running", "pid": process.pid}

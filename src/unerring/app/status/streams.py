@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.log import QUARANTINE, Chain, EventLog, Positions, Quarantine
@@ -61,9 +60,8 @@ class Counted:
 class Streams:
     """All streams of a log; it may not be there yet."""
 
-    def __init__(self, folder: Path, app: App | None) -> None:
-        self._folder = folder
-        self._log = EventLog(folder)
+    def __init__(self, log: EventLog, app: App | None) -> None:
+        self._log = log
         self._outputs = None if app is None else {schema.name for schema in app.outputs}
         self._order = [] if app is None else [schema.name for schema in (*app.streams, *app.outputs)]
         self.counted: dict[str, Counted] = {}
@@ -71,8 +69,6 @@ class Streams:
         self._seen: deque[tuple[int, int]] = deque()
 
     def look(self) -> dict[str, dict[str, Any]]:
-        if not self._folder.is_dir():
-            return {}
         for name in self._log.streams() if not self.counted else self._log.store.names(""):
             if name not in self.counted and self._log.declaration(name) is not None:
                 self.counted[name] = Counted(self._log, name)
