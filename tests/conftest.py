@@ -1,4 +1,4 @@
-"""What all tests share: scratch space outside the repository, hypothesis's settings, programs to start."""
+"""What all tests share: scratch space outside the repository, hypothesis's settings, programs and servers to start."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.s3 import S3Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,3 +105,19 @@ def spark(java: Path) -> Iterator[SparkSession]:
     session = start(SparkConfig(master="local[2]", memory="1g", log=str(log), more=quick), "tests")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server of this run: its bucket is `unerring`."""
+    server = S3Server.start(tmp_path_factory.mktemp("s3"))
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def s3_bucket(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """`s3://unerring`, with the environment that its owner's tools would have."""
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    return "s3://unerring"

@@ -10,12 +10,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from unerring.log import LocalStore, MemoryStore, Store
+from unerring.log import LocalStore, MemoryStore, Store, join, store_at
 
 
-@pytest.fixture(params=["memory", "folder"])
+@pytest.fixture(params=["memory", "folder", "objects", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return LocalStore(tmp_path) if request.param == "folder" else MemoryStore()
+    if request.param == "memory":
+        return MemoryStore()
+    if request.param == "folder":
+        return LocalStore(tmp_path)
+    root = "memory://conformance" if request.param == "objects" else request.getfixturevalue("s3_bucket")
+    return store_at(join(root, tmp_path.name))
 
 
 def test_what_is_created_stays(store: Store) -> None:

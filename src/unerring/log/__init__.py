@@ -13,7 +13,7 @@ from unerring.log.returning import STAYS, Held, Returned, Stayed, bring_back, he
 from unerring.log.rows import time_of
 from unerring.log.sealing import agree_on, seal_interval
 from unerring.log.segments import Footer, Part, Segment, arrow_schema, encode_segment, segment_name, with_origin
-from unerring.log.store import LocalStore, MemoryStore, Store, join, local_folder, store_at
+from unerring.log.store import LocalStore, MemoryStore, ObjectStore, Store, join, local_folder, requests_made, store_at
 from unerring.log.tables import events_of, table_of
 from unerring.log.times import Times
 from unerring.log.writer import LogWriter, WriterConfig
@@ -38,6 +38,7 @@ __all__ = [
     "LogWriter",
     "Mark",
     "MemoryStore",
+    "ObjectStore",
     "Part",
     "Positions",
     "Quarantine",
@@ -65,6 +66,7 @@ __all__ = [
     "local_folder",
     "part_after",
     "part_columns",
+    "requests_made",
     "seal_interval",
     "segment_name",
     "share_text",

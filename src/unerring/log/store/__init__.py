@@ -1,8 +1,10 @@
 """Where a log lies: named byte strings, in memory, in a folder or in an object store, behind one port."""
 
 from unerring.log.store.addresses import join, store_at
+from unerring.log.store.client import requests_made
 from unerring.log.store.folder import LocalStore, local_folder
 from unerring.log.store.memory import MemoryStore
+from unerring.log.store.objects import ObjectStore
 from unerring.log.store.port import Store
 
-__all__ = ["LocalStore", "MemoryStore", "Store", "join", "local_folder", "store_at"]
+__all__ = ["LocalStore", "MemoryStore", "ObjectStore", "Store", "join", "local_folder", "requests_made", "store_at"]

@@ -1,0 +1,134 @@
+"""An S3 server of the tests' own: SeaweedFS, on free ports of this machine, in a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+OWNER = ("owner", "the-owners-secret")
+READER = ("reader", "the-readers-secret")
+"""May read and list, and not write."""
+BUCKET = "unerring"
+PATIENCE_S = 120
+
+_IDENTITIES = {
+    "identities": [
+        {
+            "name": "owner",
+            "credentials": [{"accessKey": OWNER[0], "secretKey": OWNER[1]}],
+            "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+        },
+        {
+            "name": "reader",
+            "credentials": [{"accessKey": READER[0], "secretKey": READER[1]}],
+            "actions": [f"Read:{BUCKET}", f"List:{BUCKET}"],
+        },
+    ]
+}
+
+
+@dataclass
+class S3Server:
+    """A running server, and what its users set in their environment."""
+
+    endpoint: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @staticmethod
+    def start(folder: Path, data: Path | None = None) -> S3Server:
+        """Start a server, and wait until it serves its bucket."""
+        (folder / "identities.json").write_text(json.dumps(_IDENTITIES))
+        held = data or folder / "data"
+        held.mkdir(exist_ok=True)
+        ports = _free_ports()
+        options = {
+            "dir": held,
+            "ip": "127.0.0.1",
+            "ip.bind": "127.0.0.1",
+            "bucket": BUCKET,
+            "s3.config": folder / "identities.json",
+            "s3.autoCreateBucket": "false",
+            "s3.localSocket": folder / "s3.sock",
+            "filer.localSocket": folder / "filer.sock",
+            "s3.port.iceberg": 0,
+            "s3.port.lance": 0,
+            "webdav": "false",
+            "admin.ui": "false",
+            "master.telemetry": "false",
+            **ports,
+        }
+        program = Path(sys.executable).with_name("weed")
+        log = folder / "server.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [program, "mini", *(f"-{name}={value}" for name, value in options.items())],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+            )
+        server = S3Server(f"http://127.0.0.1:{ports['s3.port']}", process, log)
+        server._wait()
+        return server
+
+    def environment(self, account: tuple[str, str] = OWNER) -> dict[str, str]:
+        key, secret = account
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": key,
+            "AWS_SECRET_ACCESS_KEY": secret,
+        }
+
+    def end(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _wait(self) -> None:
+        """Until everything runs, and strangers are refused: before that, the identities are not known."""
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end and self.process.poll() is None:
+            if "Press Ctrl+C" in self.log.read_text(errors="replace") and self._refuses_strangers():
+                return
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.05)
+        self.end()
+        raise RuntimeError(f"the S3 server did not start:\n{self.log.read_text(errors='replace')[-3000:]}")
+
+    def _refuses_strangers(self) -> bool:
+        try:
+            return httpx.get(f"{self.endpoint}/{BUCKET}").status_code == 403
+        except httpx.HTTPError:
+            return False
+
+
+def _free_ports() -> dict[str, int]:
+    """A port for each service; that of its remote calls must be 10 000 above."""
+    ports: dict[str, int] = {}
+    with ExitStack() as held:
+        for service in ("master", "volume", "filer", "s3", "admin"):
+            while service not in {name.partition(".")[0] for name in ports}:
+                try:
+                    port = _bound(held, 0)
+                    ports |= {f"{service}.port": port, f"{service}.port.grpc": _bound(held, port + 10_000)}
+                except (OSError, OverflowError):
+                    continue
+    return ports
+
+
+def _bound(held: ExitStack, port: int) -> int:
+    one = held.enter_context(socket.socket())
+    one.bind(("127.0.0.1", port))
+    return int(one.getsockname()[1])
