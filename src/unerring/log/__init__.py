@@ -11,7 +11,7 @@ from unerring.log.quarantine import QUARANTINE, BadEvent, Quarantine, Reason, sh
 from unerring.log.resets import Mark, Resets
 from unerring.log.returning import STAYS, Held, Returned, Stayed, bring_back, held
 from unerring.log.rows import time_of
-from unerring.log.sealing import agree_on, seal_interval
+from unerring.log.sealing import PartRows, agree_on, seal_interval
 from unerring.log.segments import Footer, Part, Segment, arrow_schema, encode_segment, segment_name, with_origin
 from unerring.log.store import LocalStore, MemoryStore, ObjectStore, Store, join, local_folder, requests_made, store_at
 from unerring.log.tables import events_of, table_of
@@ -40,6 +40,7 @@ __all__ = [
     "MemoryStore",
     "ObjectStore",
     "Part",
+    "PartRows",
     "Positions",
     "Quarantine",
     "Reason",

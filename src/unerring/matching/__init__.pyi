@@ -9,7 +9,13 @@ from .kernel.columns import Column as Column, Columns as Columns, Numbers as Num
 from .matcher import Matcher as Matcher, Quarantined as Quarantined, Router as Router
 from .merge import Merge as Merge, MergeState as MergeState
 from .oracle.windows import window_of as window_of
-from .outputs import Output as Output, Row as Row, merge_order as merge_order, number as number
+from .outputs import (
+    RANK_DEADLINE as RANK_DEADLINE,
+    Output as Output,
+    Row as Row,
+    merge_order as merge_order,
+    number as number,
+)
 from .tables import TableMatcher as TableMatcher, outputs_of as outputs_of
 from .tree import run_on as run_on
 

@@ -6,19 +6,18 @@ are the same, stamps included, and a streaming query may go on where the batch e
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.log import Chain
 from unerring.model import TIME_MAX
 from unerring.pipeline import savepoints, shuffling
+from unerring.pipeline.answers import stage
 from unerring.pipeline.intervals import Bounds, next_end, spans_of
 from unerring.pipeline.level import Level
 from unerring.pipeline.session import settings
 from unerring.pipeline.shuffling import Handed, Interval, Reading, readings, split
 from unerring.pipeline.spreading import Lane, shuffled_lanes
-from unerring.pipeline.staging import stage
 from unerring.pipeline.streaming import Sealed, numbered_by_stream, output_chains, seal_outputs
 from unerring.pipeline.versions import end_of, enter
 
@@ -41,20 +40,19 @@ def detect_batch(
 ) -> int:
     """Run a level over what its log holds, seal the outputs, keep a savepoint at the end; the time that was reached."""
     enter(level)
-    shutil.rmtree(level.staging, ignore_errors=True)
     bounds = bounds or Bounds()
     chains = level.chains()
     steps = intervals(level, chains, bounds, through_us)
     if not steps:
         saved_us = savepoints.find(level, through_us)
         return bounds.start_us if saved_us is None else saved_us
+    outputs = output_chains(level)
     ends_us = [end_us for _, end_us in steps]
     spans = spans_of(chains, steps[0][0], ends_us[-1])
     rows = _answers(spark, level, chains, Interval(steps[0][0], tuple(ends_us), spans))
-    outputs = output_chains(level)
-    for index, (_, end_us) in enumerate(steps):
+    for index, (from_us, end_us) in enumerate(steps):
         answers = [row for row in rows if row.interval == index]
-        added = seal_outputs(level, outputs, numbered_by_stream(outputs, answers), end_us)
+        added = seal_outputs(level, outputs, numbered_by_stream(outputs, answers, from_us, end_us), end_us)
         sizes = [(row.keys, row.rows) for row in answers if row.stream == level.outputs[0].name]
         keys, events = (sum(column) for column in zip(*sizes, strict=True))
         on_sealed(Sealed(index, end_us, added, keys, events))
@@ -127,10 +125,10 @@ def _walk(
     import pyarrow as pa
 
     partition = savepoints.partition_at(level, bucket, interval.from_us)
-    for index, end_us in enumerate(interval.ends_us):
+    for index, (from_us, end_us) in enumerate(interval.steps):
         outputs = partition.advance(end_us, interval.spans, handed(index))
         staged: list[tuple[Any, ...]] = [
-            (index, stream, stage(table, level.staging), partition.keys, partition.rows)
+            (index, stream, stage(level, stream, table, from_us, end_us), partition.keys, partition.rows)
             for stream, table in outputs.items()
         ]
         columns = [pa.array(column, kind) for column, kind in zip(zip(*staged, strict=True), _kinds(), strict=True)]

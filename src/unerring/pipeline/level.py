@@ -51,10 +51,6 @@ class Level:
         """Spark's checkpoint and our note beside it."""
         return Path(self.scratch or self.address) / "checkpoints" / f"level-{self.number}-{self.version}"
 
-    @property
-    def staging(self) -> str:
-        return str(self.checkpoint / "staging")
-
     def chains(self) -> dict[str, Chain]:
         """The chains of all inputs."""
         log = self.log

@@ -1,4 +1,4 @@
-"""Outputs on their way from a task to the driver: Arrow bytes, in the row itself or, when large, in a file aside.
+"""Rows on their way from a task to the driver: Arrow bytes, in the row itself or, when large, in a file aside.
 
 A staged file has a name of its own for every attempt and is read once; what a crash leaves behind is removed with the
 folder when the next run of the same query starts.
@@ -16,10 +16,6 @@ from unerring.model import DIGEST_HEX, DiskError, LogError, digest_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from unerring.pipeline.level import Level
-
-STAGED: Final = "bucket int, from_us long, through_us long, stream string, outputs binary, keys long, rows long"
-"""A task's answer: a row for each output stream."""
 INLINE_BYTES_MAX: Final = 4 << 20
 """Above this a row would weigh on the JVM's heap three times (task result, fetch, collect)."""
 
@@ -40,25 +36,8 @@ def stage(table: pa.Table, folder: str) -> bytes:
         path.write_bytes(memoryview(data))
     except OSError as error:
         path.unlink(missing_ok=True)
-        raise DiskError(f"cannot stage outputs in {path}: {error.strerror}; free some space and start again") from error
+        raise DiskError(f"cannot stage rows in {path}: {error.strerror}; free some space and start again") from error
     return b"2" + digest_of(data).encode() + str(path).encode()
-
-
-def staged_batch(
-    level: Level, bucket: int, from_us: int, through_us: int, outputs: dict[str, pa.Table], keys: int, rows: int
-) -> pa.RecordBatch:
-    """A bucket's answer for an interval, as Arrow columns of `STAGED`."""
-    import pyarrow as pa
-
-    staged = [stage(table, level.staging) for table in outputs.values()]
-    count = len(staged)
-    numbers = {"from_us": from_us, "through_us": through_us, "keys": keys, "rows": rows}
-    columns = {name: pa.array([value] * count, pa.int64()) for name, value in numbers.items()}
-    columns["bucket"] = pa.array([bucket] * count, pa.int32())
-    columns["stream"] = pa.array(list(outputs), pa.string())
-    columns["outputs"] = pa.array(staged, pa.binary())
-    names = [field.split(" ")[0] for field in STAGED.split(", ")]
-    return pa.RecordBatch.from_arrays([columns[name] for name in names], names=names)
 
 
 def unstage(staged: bytes) -> pa.Table:
@@ -72,7 +51,7 @@ def unstage(staged: bytes) -> pa.Table:
         data = path.read_bytes()
         path.unlink()
     except OSError as error:
-        raise DiskError(f"staged outputs in {path} cannot be read: {error.strerror}; start again") from error
+        raise DiskError(f"staged rows in {path} cannot be read: {error.strerror}; start again") from error
     if digest_of(data) != digest:
-        raise LogError(f"staged outputs in {path} were damaged: they do not match their digest; start the run again")
+        raise LogError(f"staged rows in {path} were damaged: they do not match their digest; start the run again")
     return pa.ipc.open_stream(pa.py_buffer(data)).read_all()

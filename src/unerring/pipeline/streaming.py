@@ -8,23 +8,22 @@ A partition's state between two micro-batches is a file beside the checkpoint (s
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from unerring.log import Chain, agree_on, seal_interval
+from unerring.log import Chain, PartRows, agree_on, seal_interval
 from unerring.model import RuleError, WorldError
 from unerring.pipeline import shuffling
+from unerring.pipeline.answers import STAGED, outputs_of
 from unerring.pipeline.beginnings import settle
 from unerring.pipeline.checkpoints import folder_of
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level
-from unerring.pipeline.sealing import check_whole, numbered
+from unerring.pipeline.sealing import check_whole
 from unerring.pipeline.session import own_sentence, sentence_of, settings
 from unerring.pipeline.shuffling import by_partition
 from unerring.pipeline.spreading import shuffled_lanes
-from unerring.pipeline.staging import STAGED, unstage
 from unerring.pipeline.versions import enter, start_of
 from unerring.pipeline.work import Work, run_shuffled
 
@@ -78,7 +77,6 @@ def detect_stream(
     """Start a level's query. `once`: take what is there now, then end. `on_sealed` hears of every sealed
     interval. `may_seal` waits, before an interval is sealed, until it is this driver's to seal."""
     enter(level)
-    shutil.rmtree(level.staging, ignore_errors=True)
     checkpoint = str(folder_of(level))
     bounds = bounds or Bounds()
     settle(level, bounds.start_us)
@@ -137,7 +135,7 @@ def seal_batch(
         answers = sorted({(row.bucket, row.from_us, row.through_us) for row in rows})
         from_us, through_us = check_whole(answers, level.buckets, batch)
         ours = may_seal(chains, through_us)
-        tables = numbered_by_stream(chains, rows)
+        tables = numbered_by_stream(chains, rows, from_us, through_us)
         if not ours:
             for name, chain in chains.items():
                 agree_on(chain, max(from_us, start_of(level)), through_us, tables[name])
@@ -149,16 +147,18 @@ def seal_batch(
     return seal
 
 
-def numbered_by_stream(streams: Iterable[str], rows: Iterable[Any]) -> dict[str, pa.Table | None]:
-    """The staged rows of one interval as numbered events of each output stream; None: no event."""
-    staged: dict[str, list[pa.Table]] = {name: [] for name in streams}
+def numbered_by_stream(
+    chains: dict[str, Chain], rows: Iterable[Any], from_us: int, through_us: int
+) -> dict[str, pa.Table | PartRows | None]:
+    """The answers for one interval as numbered outputs of each stream; None: no event."""
+    answers: dict[str, list[bytes]] = {name: [] for name in chains}
     for row in rows:
-        staged[row.stream].append(unstage(bytes(row.outputs)))
-    return {name: numbered(parts) if any(map(len, parts)) else None for name, parts in staged.items()}
+        answers[row.stream].append(bytes(row.outputs))
+    return {name: outputs_of(chain, answers[name], from_us, through_us) for name, chain in chains.items()}
 
 
 def seal_outputs(
-    level: Level, chains: dict[str, Chain], tables: dict[str, pa.Table | None], through_us: int
+    level: Level, chains: dict[str, Chain], tables: dict[str, pa.Table | PartRows | None], through_us: int
 ) -> dict[str, int]:
     """Seal an interval in every output chain, except where an older version of the rules is still responsible for it;
     how many events that added to each."""

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
+from unerring.pipeline.answers import STAGED, answered
 from unerring.pipeline.intervals import Bounds, Front, spans_of, steps_of
 from unerring.pipeline.level import Level
 from unerring.pipeline.partition import Partition
 from unerring.pipeline.shuffling import SHUFFLED, Handed, Interval, Reading, readings, split
 from unerring.pipeline.spreading import Lane, shuffled_lanes
-from unerring.pipeline.staging import STAGED, staged_batch
 from unerring.pipeline.states import States
 
 if TYPE_CHECKING:
@@ -148,4 +148,4 @@ def run_partition(
     states.keep(partition)
     _KEPT[level.address, level.version, bucket] = partition
     outputs = {stream: pa.concat_tables(parts) for stream, parts in parts_of.items()}
-    return staged_batch(level, bucket, interval.from_us, partition.through_us, outputs, partition.keys, rows)
+    return answered(level, bucket, interval.from_us, partition.through_us, outputs, partition.keys, rows)
