@@ -13,12 +13,28 @@ from unerring.log.returning import STAYS, Held, Returned, Stayed, bring_back, he
 from unerring.log.rows import time_of
 from unerring.log.sealing import PartRows, agree_on, seal_interval
 from unerring.log.segments import Footer, Part, Segment, arrow_schema, encode_segment, segment_name, with_origin
-from unerring.log.store import LocalStore, MemoryStore, ObjectStore, Store, join, local_folder, requests_made, store_at
+from unerring.log.store import (
+    ABSENT,
+    Conflict,
+    Got,
+    LocalStore,
+    MemoryStore,
+    ObjectStore,
+    Patience,
+    Store,
+    Unsure,
+    check_store,
+    join,
+    local_folder,
+    requests_made,
+    store_at,
+)
 from unerring.log.tables import events_of, table_of
 from unerring.log.times import Times
 from unerring.log.writer import LogWriter, WriterConfig
 
 __all__ = [
+    "ABSENT",
     "BASE",
     "BUCKETS",
     "PARTS",
@@ -29,8 +45,10 @@ __all__ = [
     "BadEvent",
     "Base",
     "Chain",
+    "Conflict",
     "EventLog",
     "Footer",
+    "Got",
     "Held",
     "IngestConfig",
     "Ingested",
@@ -41,6 +59,7 @@ __all__ = [
     "ObjectStore",
     "Part",
     "PartRows",
+    "Patience",
     "Positions",
     "Quarantine",
     "Reason",
@@ -52,12 +71,14 @@ __all__ = [
     "Stayed",
     "Store",
     "Times",
+    "Unsure",
     "WriterConfig",
     "agree_on",
     "arrow_schema",
     "bring_back",
     "bucket_of",
     "buckets_of",
+    "check_store",
     "encode_segment",
     "events_of",
     "guess_schema",

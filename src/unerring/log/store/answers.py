@@ -67,6 +67,10 @@ def _judge(bucket: str, where: str, kind: str, text: str, absent: bool) -> None:
         raise DiskError(
             f"{bucket} does not let us {verb} {where} ({answer}); check the credentials and what they may do"
         ) from None
+    if status == "501":
+        raise DiskError(
+            f"{bucket} cannot {kind} {where} as asked ({answer}); use a store with conditional puts"
+        ) from None
     if status.startswith("4") and status not in _TEMPORARY:
         raise DiskError(f"{bucket} refuses to {kind} {where} ({answer})") from None
     if status or "error sending request" in text or "HTTP error" in text or "request or response body" in text:

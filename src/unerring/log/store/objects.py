@@ -133,6 +133,11 @@ class ObjectStore:
         """The same store, more or less patient."""
         return ObjectStore(self._client, self._address, self._prefix, patience, self._pause, self._fresh_token)
 
+    def repeating(self) -> ObjectStore:
+        """The same store for one who repeats: all its puts carry one token."""
+        token = self._fresh_token()
+        return ObjectStore(self._client, self._address, self._prefix, self._patience, self._pause, lambda: token)
+
     def _path(self, name: str) -> str:
         return "/".join(part for part in (self._prefix, name) if part)
 
