@@ -6,7 +6,7 @@ split of the same input into batches gives the same outputs and then the same sn
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -14,8 +14,11 @@ import msgspec
 from unerring.matching.evaluation import Prepared, prepare
 from unerring.matching.outputs import Output, Row, canonical_key
 from unerring.matching.scopes import RowScope
-from unerring.model import Event, Key, RuleError, StreamSchema
+from unerring.model import TIME_MIN, Event, Key, RuleError, StreamSchema
 from unerring.rules import Input, Plan
+
+Keep = Callable[[list[Key]], Sequence[bool]]
+"""Which of some keys are wanted."""
 
 
 class Quarantined(msgspec.Struct, frozen=True):
@@ -46,6 +49,21 @@ class Matcher(Protocol):
 
     def restore(self, state: bytes) -> None:
         """Become the matcher that gave this snapshot. Raises RuleError if it is of another plan."""
+        ...
+
+    def mark(self) -> None:
+        """The next delta follows the state as it is now. From here on the matcher notes which keys change."""
+        ...
+
+    def delta(self) -> bytes:
+        """What changed since the last `mark` or `delta`: the whole new state of keys that changed, and the keys that
+        ended. What ends by the mere passing of time may be left out: restoring leaves it out too."""
+        ...
+
+    def restore_from(self, trails: Sequence[Sequence[bytes]], keep: Keep | None = None) -> None:
+        """Put a state together. A trail is a snapshot and the deltas that follow it, in order; several are of matchers
+        that had no key in common, at one time. `keep` says which keys are wanted; without it, all. The snapshot
+        afterwards has the bytes that a matcher fed with those keys alone would have."""
         ...
 
     @property
@@ -110,3 +128,24 @@ def check_version(plan: Plan, version: str) -> None:
             f"rule {plan.name}: this state was made by version {version} of the rule, and this is {plan.version}; "
             "replay the log with the new rule, or run the old one"
         )
+
+
+def check_follows(plan: Plan, after: int | None, at: int | None) -> None:
+    """Refuse a delta of another state than the one at `at`. None: a whole state, and nothing before it."""
+    if after != at:
+        since = "a whole state" if after is None else f"what changed since {after}"
+        raise RuleError(
+            f"rule {plan.name}: {since} cannot follow {'nothing' if at is None else f'the state at {at}'}; "
+            "give the states in their order, none left out"
+        )
+
+
+def one_time(plan: Plan, times: Iterable[int]) -> int:
+    """The time at which several states stand; TIME_MIN if there is none."""
+    different = sorted(set(times))
+    if len(different) > 1:
+        raise RuleError(
+            f"rule {plan.name}: states at {different[0]} and {different[-1]} are of different times; give those of one "
+            "time"
+        )
+    return different[0] if different else TIME_MIN

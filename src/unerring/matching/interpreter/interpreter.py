@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import blake2b
 from typing import Any, Protocol
 
 import msgspec
@@ -11,7 +12,7 @@ import msgspec
 from unerring.matching.interpreter.joins import JoinRules, KeyJoin, StoredJoin
 from unerring.matching.interpreter.matching import KeyMatching, PatternRules, StoredKey
 from unerring.matching.interpreter.windows import KeyWindows, StoredWindow, WindowRules
-from unerring.matching.matcher import Quarantined, Router, check_version
+from unerring.matching.matcher import Keep, Quarantined, Router, check_follows, check_version, one_time
 from unerring.matching.operators import KeyOperator, load
 from unerring.matching.outputs import Output, Row, canonical_key, key_order
 from unerring.model import TIME_MAX, TIME_MIN, Key, RuleError
@@ -84,9 +85,14 @@ class KeyState(Protocol):
 
 
 class _MatcherState(msgspec.Struct, frozen=True, array_like=True):
+    """`after` None: the whole state; else what changed since the state at that time."""
+
     version: str
     through: int
     keys: tuple[msgspec.Raw, ...]
+    after: int | None = None
+    ended: tuple[tuple[Any, ...], ...] = ()
+    """The keys that had state and have none any more."""
 
 
 class Interpreter:
@@ -103,6 +109,11 @@ class Interpreter:
         self._pushed = 0
         self._through = TIME_MIN
         self._quarantined: list[Quarantined] = []
+        self._marks: dict[Key, bytes] | None = None
+        """A digest of every key's state at the mark; kept only once `mark` was called."""
+        self._touched: dict[Key, None] = {}
+        """The keys that were touched since."""
+        self._marked_at = TIME_MIN
 
     def _kind(self, plan: Plan) -> tuple[Callable[[Key], KeyState], Any]:
         match plan:
@@ -146,6 +157,8 @@ class Interpreter:
             for state in self._keys.values():
                 state.on_end()
             touched = dict(self._keys)
+        if self._marks is not None:
+            self._touched.update(dict.fromkeys(touched))
         for key, state in touched.items():
             self._tidy(key, state)
         outputs = list(self._outputs)
@@ -197,26 +210,82 @@ class Interpreter:
     # --- state ---
 
     def snapshot(self) -> bytes:
-        stored = [self._keys[key].stored(self._through) for key in sorted(self._keys, key=key_order)]
-        keys = tuple(msgspec.Raw(msgspec.msgpack.encode(one)) for one in stored if one is not None)
-        return msgspec.msgpack.encode(_MatcherState(self._plan.version, self._through, keys))
+        keys = [data for _, data in self._stored(self._keys)]
+        return msgspec.msgpack.encode(_MatcherState(self._plan.version, self._through, tuple(keys)))
+
+    def _stored(self, keys: Iterable[Key]) -> Iterator[tuple[Key, msgspec.Raw]]:
+        """The bytes of those of these keys that have state, in the order of keys."""
+        for key in sorted(keys, key=key_order):
+            state = self._keys.get(key)
+            stored = None if state is None else state.stored(self._through)
+            if stored is not None:
+                yield key, msgspec.Raw(msgspec.msgpack.encode(stored))
+
+    def mark(self) -> None:
+        self._marks = {key: _digest(data) for key, data in self._stored(self._keys)}
+        self._touched, self._marked_at = {}, self._through
+
+    def delta(self) -> bytes:
+        marks = self._marks
+        if marks is None:
+            raise RuleError(f"rule {self._plan.name}: no state was marked that a delta could follow; call mark() first")
+        now = dict(self._stored(self._touched))
+        digests = {key: _digest(data) for key, data in now.items()}
+        changed = tuple(data for key, data in now.items() if marks.get(key) != digests[key])
+        ended = tuple(sorted((key for key in self._touched if key in marks and key not in now), key=key_order))
+        for key in ended:
+            del marks[key]
+        marks.update(digests)
+        after, self._touched, self._marked_at = self._marked_at, {}, self._through
+        return msgspec.msgpack.encode(_MatcherState(self._plan.version, self._through, changed, after, ended))
 
     def restore(self, state: bytes) -> None:
+        self.restore_from([[state]])
+
+    def restore_from(self, trails: Sequence[Sequence[bytes]], keep: Keep | None = None) -> None:
+        followed = [self._followed(trail) for trail in trails]
+        held = {key: one for known, _ in followed for key, one in known.items()}
+        through = one_time(self._plan, (at for _, at in followed))
+        if keep is not None:
+            held = {key: one for (key, one), wanted in zip(held.items(), keep(list(held)), strict=True) if wanted}
+        self._keys, self._heap, self._through = {}, [], through
+        self._marks, self._touched = None, {}
+        self._outputs.clear()
+        for key, one in held.items():
+            made = self._keys[key] = self._make(key)
+            made.restore(one, self._through)
+            self._schedule(key, made)
+
+    def _followed(self, trail: Sequence[bytes]) -> tuple[dict[Key, Any], int]:
+        """The keys of a snapshot and the deltas that follow it, and the time at which the last one stands."""
+        held: dict[Key, Any] = {}
+        at: int | None = None
+        for data in trail:
+            decoded = self._decoded(data)
+            check_follows(self._plan, decoded.after, at)
+            for raw in decoded.keys:
+                one = msgspec.msgpack.decode(raw, type=self._stored_type)
+                held[canonical_key(one.key)] = one
+            for key in decoded.ended:
+                held.pop(canonical_key(key), None)
+            at = decoded.through
+        return held, TIME_MIN if at is None else at
+
+    def _decoded(self, data: bytes) -> _MatcherState:
         try:
-            decoded = msgspec.msgpack.decode(state, type=_MatcherState)
-            stored = [msgspec.msgpack.decode(one, type=self._stored_type) for one in decoded.keys]
+            decoded = msgspec.msgpack.decode(data, type=_MatcherState)
+            for raw in decoded.keys:
+                msgspec.msgpack.decode(raw, type=self._stored_type)
         except msgspec.DecodeError as error:
             raise RuleError(f"rule {self._plan.name}: invalid state: {error}") from None
         check_version(self._plan, decoded.version)
-        self._keys, self._heap, self._through = {}, [], decoded.through
-        self._outputs.clear()
-        for one in stored:
-            key = canonical_key(one.key)
-            made = self._keys[key] = self._make(key)
-            made.restore(one, decoded.through)
-            self._schedule(key, made)
+        return decoded
 
     def take_quarantined(self) -> list[Quarantined]:
         taken = self._quarantined + self._router.take_refused()
         self._quarantined = []
         return taken
+
+
+def _digest(data: msgspec.Raw) -> bytes:
+    return blake2b(bytes(data), digest_size=16).digest()

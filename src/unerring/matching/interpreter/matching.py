@@ -378,9 +378,11 @@ class KeyMatching:
 
     @property
     def wake(self) -> int:
-        """When time alone may change something: a deadline, or rows before a start that matter no more."""
-        if 0 <= self._rules.horizon_us < TIME_MAX and self.rows.end > self.rows.first:
-            return min(self.until, self.rows.by_number[self.rows.end - 1].stamp.time + self._rules.horizon_us)
+        """When time alone may change something: a deadline, or a row before a start that matters no more."""
+        rules, rows = self._rules, self.rows
+        oldest = rows.first + rules.lookback  # the first row that is there for its own sake
+        if 0 <= rules.horizon_us < TIME_MAX and self._live == rows.end and oldest < rows.end - rules.row_before:
+            return min(self.until, rows.by_number[oldest].stamp.time + rules.horizon_us)
         return self.until
 
     def idle(self, through: int) -> bool:

@@ -201,8 +201,21 @@ class AbsenceMemory(RegisterRows):
             array[self.last : self.last + count] = new
         self.last += count
 
-    def entries(self, through: int) -> Entries:
+    def due(self, through: int) -> Array:
+        return self.QK[self.first : self.first + np.searchsorted(self.QD[self.first : self.last], through, "right")]
+
+    def count(self, through: int) -> int:
+        keys, rows = self.QK[self.first : self.last], self.QR[self.first : self.last]
+        held = np.zeros(len(self.LB), np.bool_)
+        held[keys[self.LB[keys] <= rows]] = True
+        return int(np.count_nonzero(held))
+
+    def entries(self, through: int, keys: Array | None = None) -> Entries:
         open_ = np.arange(self.first, self.last)
+        if keys is not None:
+            wanted = np.zeros(len(self.LB), np.bool_)
+            wanted[keys] = True
+            open_ = open_[wanted[self.QK[open_]]]
         open_ = open_[self.LB[self.QK[open_]] <= self.QR[open_]]
         integers = np.concatenate([self.QD[open_, None], self.QR[open_, None], self.I[open_]], axis=1)
         return Entries(self.QK[open_], integers, self.F[open_], self.N[open_])
@@ -211,7 +224,8 @@ class AbsenceMemory(RegisterRows):
         self.NB, self.LB = np.empty(0, np.int64), np.empty(0, np.int64)
         self.first = self.last = 0
         self.reserve(keys)
-        order = np.argsort(entries.integers[:, 1], kind="stable")
+        # In the order of deadlines; rows are numbered by key, and tell one key's entries of one deadline apart.
+        order = np.lexsort((entries.integers[:, 1], entries.integers[:, 0]))
         integers = entries.integers[order]
         self._append(
             integers[:, 0],

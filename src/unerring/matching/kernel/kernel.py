@@ -13,14 +13,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from unerring.matching.kernel import compilation, state
+from unerring.matching.kernel import compilation
 from unerring.matching.kernel.columns import DTYPES, Array, Column, Columns, Numbers, Texts, from_rows
 from unerring.matching.kernel.keys import LOOK_UP, Interner, KeyIndex
+from unerring.matching.kernel.marks import Marks
 from unerring.matching.kernel.measures import MeasureSource, python_column, register_column
 from unerring.matching.kernel.outputs import Matches, OutputColumns, places
 from unerring.matching.kernel.programs import Program, program_of
 from unerring.matching.kernel.scalar import Uncompiled
-from unerring.matching.matcher import Quarantined, Router
+from unerring.matching.kernel.snapshots import Form, gather
+from unerring.matching.kernel.state import NO_KEYS, Entries
+from unerring.matching.matcher import Keep, Quarantined, Router
 from unerring.matching.outputs import Output, Row
 from unerring.model import TIME_MIN, ColumnType, Event, RuleError, invariant
 from unerring.rules import Plan, key_types
@@ -73,7 +76,16 @@ class Kernel:
         except Uncompiled as reason:
             raise RuleError(f"rule {plan.name} does not compile: {reason}; run it interpreted") from None
         self._plan = plan
-        self._version = plan.version
+        program = self._program
+        self._form = Form(
+            plan,
+            plan.version,
+            program.kernel,
+            key_types(plan),
+            program.widths,
+            program.text_columns,
+            program.row_columns,
+        )
         self._router: Router | None = None
         """Made for the first event that is refused."""
         self._key_columns = {source.schema.name: source.key for source in plan.inputs}
@@ -94,6 +106,9 @@ class Kernel:
         self._memory = self._program.memory()
         self._through = TIME_MIN
         self._rows = 0
+        self._marks: Marks | None = None
+        """Kept only once `mark` was called."""
+        self._marked_at = TIME_MIN
 
     def _compile(self, like: Columns) -> None:
         """Compile, and try it on no rows of these types, so that the next real batch finds machine code."""
@@ -133,7 +148,7 @@ class Kernel:
 
     @property
     def keys(self) -> int:
-        return len(np.unique(self._memory.entries(self._through).key))
+        return self._memory.count(self._through)
 
     @property
     def open(self) -> int:
@@ -176,6 +191,9 @@ class Kernel:
         reader = self._program.reader
         key = self._key_numbers(batch)
         self._memory.reserve(self._index.size)
+        if self._marks is not None:
+            self._marks.touch(key)
+            self._marks.touch(self._memory.due(through))
         arguments = (reader.codes(batch, self._interner), *reader.arguments(batch, self._interner))
         matches = self._memory.step(self._functions, batch, key, arguments, through, self._rows)
         self._rows += len(batch)
@@ -246,52 +264,67 @@ class Kernel:
         """Keep the numbers of keys and texts that something holds; forget the others."""
         entries = self._memory.entries(self._through)
         numbers = np.unique(entries.key)
+        dirty = NO_KEYS
+        if self._marks is not None:
+            touched = self._marks.touched()
+            changed, ended = self._marks.changed(touched, self._memory.entries(self._through, touched))
+            dirty = np.union1d(changed, ended)
+            numbers = np.union1d(numbers, self._marks.held())
         index = KeyIndex(key_types(self._plan), direct)
         index.look_up = self._index.look_up
-        given = np.array(index.give(self._index.keys(numbers)), np.int64)
+        given = index.give(self._index.held(numbers))
+        entries = Entries(
+            given[np.searchsorted(numbers, entries.key)], self._texts_moved(entries), *entries.columns[2:]
+        )
+        self._index = index
+        self._memory = self._program.memory()
+        self._memory.load(entries, index.size)
+        if self._marks is not None:
+            moved = np.stack([numbers, given])
+            self._marks = self._marks.renumbered(moved, index.size, entries, given[np.searchsorted(numbers, dirty)])
+
+    def _texts_moved(self, entries: Entries) -> Array:
+        """The integers of the entries, with new numbers for the texts among them; the others are forgotten."""
         columns = list(self._program.text_columns)
         integers = entries.integers.copy()
         moved = self._interner.keep(integers[:, columns].ravel().tolist())
         for column in columns:
             held = integers[:, column]
             integers[:, column] = np.where(held < 0, -1, moved[held]) if len(moved) else held
-        key = given[np.searchsorted(numbers, entries.key)] if len(entries) else entries.key
-        self._index = index
-        self._memory = self._program.memory()
-        self._memory.load(state.Entries(key, integers, entries.floats, entries.states), index.size)
+        return integers
+
+    # --- state ---
 
     def snapshot(self) -> bytes:
-        program = self._program
-        return state.written(
-            self._version,
-            program.kernel,
-            self._through,
-            self._rows,
-            self._memory.entries(self._through),
-            self._index,
-            self._interner,
-            program.text_columns,
-        )
+        entries = self._memory.entries(self._through)
+        return self._form.written(self._through, None, entries, self._index, self._interner)
 
-    def restore(self, state_bytes: bytes) -> None:
-        program = self._program
-        snapshot, entries, index, interner = state.read(
-            state_bytes,
-            self._version,
-            program.kernel,
-            self._plan.name,
-            program.widths,
-            program.text_columns,
-            key_types(self._plan),
-        )
-        self._hold(snapshot, entries, index, interner)
+    def mark(self) -> None:
+        self._marks = Marks(self._memory.entries(self._through), self._index.size)
+        self._marked_at = self._through
 
-    def _hold(self, snapshot: state.Snapshot, entries: state.Entries, index: KeyIndex, interner: Interner) -> None:
-        index.look_up = self._index.look_up
-        self._index, self._interner = index, interner
-        self._through, self._rows = snapshot.through, snapshot.rows
-        self._memory = self._program.memory()
-        self._memory.load(entries, index.size)
+    def delta(self) -> bytes:
+        marks = self._marks
+        if marks is None:
+            raise RuleError(f"rule {self._plan.name}: no state was marked that a delta could follow; call mark() first")
+        touched = marks.touched()
+        entries = self._memory.entries(self._through, touched)
+        changed, ended = marks.changed(touched, entries)
+        marks.move(touched, entries)
+        entries = entries.of(np.isin(entries.key, changed))
+        after, self._marked_at = self._marked_at, self._through
+        return self._form.written(self._through, after, entries, self._index, self._interner, ended)
+
+    def restore(self, state: bytes) -> None:
+        self.restore_from([[state]])
+
+    def restore_from(self, trails: Sequence[Sequence[bytes]], keep: Keep | None = None) -> None:
+        gathered = gather(self._form, trails, keep)
+        gathered.index.look_up = self._index.look_up
+        self._reset()
+        self._index, self._interner = gathered.index, gathered.interner
+        self._through, self._rows = gathered.through, gathered.rows
+        self._memory.load(gathered.entries, gathered.index.size)
 
 
 def _taken(batch: Columns, names: tuple[str, ...], rows: Array) -> Columns:

@@ -38,6 +38,10 @@ def look_up(n, first, values, keys, numbers, held, M, out):
 """Numbers of integer keys from a table with open addressing, at most half full. Stops where it would be fuller."""
 
 
+Keys = Array | list[Key]
+"""Many keys: an array where they are one integer each, else a list."""
+
+
 class IntegerTable:
     """Integer keys of any size: a hash table in arrays."""
 
@@ -94,16 +98,20 @@ class KeyIndex:
             self._keys.append(key)
         return number
 
-    def give(self, keys: Sequence[Key]) -> list[int]:
+    def give(self, keys: Keys) -> Array:
         """The numbers of some keys, new or known."""
         if not self._integers:
-            return [self._add(canonical_key(key)) for key in keys]
-        values = np.array([key[0] for key in keys], np.int64)
+            return np.fromiter((self._add(canonical_key(key)) for key in keys), np.int64, len(keys))
+        values = np.asarray(keys, np.int64)
         if self.direct:
             self._bound = max(self._bound, int(values.max(initial=-1)) + 1)
-            return [int(value) for value in values]
+            return values
         with np.errstate(over="ignore"):  # a hash may wrap
-            return [int(number) for number in self._table.numbers(values, self.look_up)]
+            return self._table.numbers(values, self.look_up)
+
+    def held(self, numbers: Array) -> Keys:
+        """The keys of some numbers, as `give` takes them."""
+        return self.column(numbers, 0) if self._integers else [self._keys[number] for number in numbers.tolist()]
 
     def fits(self, batch: Columns, names: tuple[str, ...]) -> bool:
         """Whether all keys of a batch can be their own numbers, if the index works like that."""
@@ -147,9 +155,13 @@ class KeyIndex:
         return values
 
 
-def direct_keys(kinds: tuple[ColumnType, ...], keys: Sequence[Key]) -> bool:
+def direct_keys(kinds: tuple[ColumnType, ...], keys: Sequence[Keys]) -> bool:
     """Whether these keys can be their own numbers."""
-    return kinds == (ColumnType.INT,) and all(0 <= key[0] < DIRECT_MAX for key in keys)
+    if kinds != (ColumnType.INT,):
+        return False
+    return all(
+        int(some.min(initial=0)) >= 0 and int(some.max(initial=0)) < DIRECT_MAX for some in map(np.asarray, keys)
+    )
 
 
 def _numbers_in(batch: Columns, name: str) -> Array:

@@ -19,7 +19,7 @@ from unerring.matching.kernel.outputs import Matches, constant
 from unerring.matching.kernel.reading import RowReader, settled
 from unerring.matching.kernel.registers import Bank, Register, View, declare, fold, sure_registers
 from unerring.matching.kernel.scalar import Lines, Uncompiled
-from unerring.matching.kernel.state import Entries, RegisterRows, keys_more, longer
+from unerring.matching.kernel.state import NO_KEYS, Entries, RegisterRows, keys_more, longer
 from unerring.model import TIME_MAX
 from unerring.rules import PatternPlan, Selection, of_row_alone, patterns as pt
 
@@ -238,8 +238,15 @@ class LatestMemory(RegisterRows):
         functions["carry"](count, until, self.D, *self.registers, key, *arguments)
         return Matches(times, rows, keys, constant(0, matched), *out)
 
-    def entries(self, through: int) -> Entries:
-        numbers = np.flatnonzero(self.D[:, 0] > (NEVER if through >= TIME_MAX else through))
+    def due(self, through: int) -> Array:
+        return NO_KEYS
+
+    def count(self, through: int) -> int:
+        return int(np.count_nonzero(self.D[:, 0] > (NEVER if through >= TIME_MAX else through)))
+
+    def entries(self, through: int, keys: Array | None = None) -> Entries:
+        until = NEVER if through >= TIME_MAX else through
+        numbers = np.flatnonzero(self.D[:, 0] > until) if keys is None else keys[self.D[keys, 0] > until]
         integers, floats, states = self.taken(numbers + 1)
         return Entries(numbers, np.concatenate([self.D[numbers, :1], integers], axis=1), floats, states)
 

@@ -43,6 +43,8 @@ class Program:
     """The widths of an entry: integers, floats, states."""
     text_columns: tuple[int, ...]
     """Among the integers of an entry."""
+    row_columns: tuple[tuple[int, int | None], ...]
+    """Among them, those that hold a row's number; and the state that says whether there is one (None: always)."""
 
 
 @lru_cache(maxsize=256)
@@ -89,7 +91,7 @@ def _latest(plan: PatternPlan, net: Net) -> Program:
 def _absence(plan: PatternPlan, net: Net) -> Program:
     draft = _Draft(plan)
     writer = AbsenceSource(plan, net, draft.reader, draft.bank)
-    return draft.program("absence", writer, lambda: AbsenceMemory(draft.bank, writer.within), 2)
+    return draft.program("absence", writer, lambda: AbsenceMemory(draft.bank, writer.within), 2, (1,))
 
 
 def _single(plan: PatternPlan, net: Net) -> Program:
@@ -109,7 +111,7 @@ def _runs(plan: PatternPlan, net: Net) -> Program:
         made.wrong_skip = wrong_skip(plan)
         return made
 
-    return draft.program("runs", writer, memory, lists.BASE)
+    return draft.program("runs", writer, memory, lists.BASE, (lists.START_ROW, lists.LAST_ROW))
 
 
 def wrong_skip(plan: PatternPlan) -> dict[int, str]:
@@ -153,14 +155,18 @@ class _Draft:
         self.reader, self.bank = RowReader(plan.inputs), Bank([])
         self._measures, self._registers = measure_sources(plan.measures)
 
-    def program(self, kernel: str, writer: _Writer, memory: Callable[[], Memory], base: int) -> Program:
-        """`base`: integers of an entry before its registers."""
+    def program(
+        self, kernel: str, writer: _Writer, memory: Callable[[], Memory], base: int, rows: tuple[int, ...] = ()
+    ) -> Program:
+        """`base`: integers of an entry before its registers; `rows`: those of them that hold a row's number."""
         source = writer.write(self._registers) + measure_function(self._measures, self.bank)
         if _nesting(source) > NESTING_MAX:
             raise Uncompiled("an expression of it is nested too deep")
         integers, floats, states = self.bank.widths()
         widths, texts = (base + integers, floats, states), tuple(base + column for column in self.bank.texts())
-        return Program(kernel, source, self.reader, self.bank, self._measures, memory, widths, texts)
+        registers = [self.bank.place(register) for register in self.bank.registers if register.of_row_number]
+        numbers = (*((row, None) for row in rows), *((base + column, state) for _, column, state in registers))
+        return Program(kernel, source, self.reader, self.bank, self._measures, memory, widths, texts, numbers)
 
 
 def _nesting(source: str) -> int:

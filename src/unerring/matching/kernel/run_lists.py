@@ -20,6 +20,9 @@ RUNS_MAX = 1_000_000
 MERGED_RUNS_MAX = 5_000
 """The same where each new way is compared with all that are open."""
 
+WALKED_TOGETHER_MIN = 32
+"""Fewer lists than these are walked one after the other: a step through all of them would cost more."""
+
 FREE, TIMERS, FOUND, LIMIT, WRONG = range(5)
 """Places in `M`: how many slots are free, timers are set, outputs were found; how long a list may become; what is wrong
 with a skip."""
@@ -48,8 +51,8 @@ class RunLists(RegisterRows):
         """PCs that time alone turns into a match."""
         self.M = np.array([0, 0, 0, NEVER if runs_max is None else runs_max, 0], np.int64)
         self.head = np.empty(0, np.int64)
-        self.count = np.empty(0, np.int64)
-        self.due = np.empty(0, np.int64)
+        self.count_of = np.empty(0, np.int64)
+        self.due_at = np.empty(0, np.int64)
         self.following = np.empty(0, np.int64)
         self.free = np.empty(0, np.int64)
         self.HT = np.empty(64, np.int64)
@@ -74,8 +77,8 @@ class RunLists(RegisterRows):
     def reserve(self, keys: int) -> None:
         more = keys_more(len(self.head), keys)
         if more:
-            self.head, self.count = longer(self.head, more, -1), longer(self.count, more)
-            self.due = longer(self.due, more, NEVER)
+            self.head, self.count_of = longer(self.head, more, -1), longer(self.count_of, more)
+            self.due_at = longer(self.due_at, more, NEVER)
 
     def step(
         self, functions: Functions, batch: Columns, key: Array, arguments: Sequence[Any], through: int, rows_before: int
@@ -86,7 +89,7 @@ class RunLists(RegisterRows):
         while row <= len(batch):
             out = self._out(room)
             self.M[FOUND] = 0
-            lists = (self.M, self.head, self.count, self.due, self.following, self.free)
+            lists = (self.M, self.head, self.count_of, self.due_at, self.following, self.free)
             pool = (*self.registers, self.HT, self.HK)
             row = int(run(len(batch), row, through, rows_before, *lists, *pool, *out, key, *arguments))
             if self.M[WRONG]:
@@ -105,7 +108,7 @@ class RunLists(RegisterRows):
 
     def _enlarge(self) -> int:
         """More slots and timers; what the longest list may need of outputs."""
-        longest = int(self.count.max(initial=1)) + 2
+        longest = int(self.count_of.max(initial=1)) + 2
         if longest - 2 > self.M[LIMIT]:
             raise RuleError(
                 f"more than {self.M[LIMIT]} ways to match are open for one key; make the pattern less ambiguous "
@@ -119,17 +122,32 @@ class RunLists(RegisterRows):
             self.HK = np.concatenate([self.HK, np.empty_like(self.HK)])
         return wanted
 
-    def entries(self, through: int) -> Entries:
-        keys: list[int] = []
-        slots: list[int] = []
-        for number in np.flatnonzero(self.count).tolist():
-            slot = int(self.head[number])
-            while slot != -1:
-                if self.I[slot, 0] == 0 or self.I[slot, DEADLINE] > through:
-                    keys.append(number)
-                    slots.append(slot)
-                slot = int(self.following[slot])
-        return Entries(np.array(keys, np.int64), *self.taken(slots))
+    def due(self, through: int) -> Array:
+        times, keys = self.HT[: self.M[TIMERS]], self.HK[: self.M[TIMERS]]
+        early = np.flatnonzero(times <= through)
+        keys = keys[early]
+        fired: Array = keys[self.due_at[keys] == times[early]]  # a timer that was set anew since is void
+        return fired
+
+    def count(self, through: int) -> int:
+        left, counted = np.flatnonzero(self.count_of), 0
+        slots = self.head[left]
+        while len(slots):
+            held = self._held(slots, through)
+            counted += int(np.count_nonzero(held))
+            slots = self.following[slots[~held]]
+            slots = slots[slots != -1]
+        return counted
+
+    def entries(self, through: int, keys: Array | None = None) -> Entries:
+        numbers = np.flatnonzero(self.count_of) if keys is None else keys[self.count_of[keys] > 0]
+        walked = _walked(numbers, self.head[numbers], self.following)
+        held = self._held(walked[1], through)
+        return Entries(walked[0][held], *self.taken(walked[1][held]))
+
+    def _held(self, slots: Array, through: int) -> Array:
+        held: Array = (self.I[slots, 0] == 0) | (self.I[slots, DEADLINE] > through)
+        return held
 
     def load(self, entries: Entries, keys: int) -> None:
         count = len(entries)
@@ -138,35 +156,48 @@ class RunLists(RegisterRows):
             for blank, held in zip(self.blank, (entries.integers, entries.floats, entries.states), strict=True)
         )
         self.M[:LIMIT] = 0
-        self.head, self.count, self.due = (np.empty(0, np.int64) for _ in range(3))
+        self.head, self.count_of, self.due_at = (np.empty(0, np.int64) for _ in range(3))
         self.reserve(keys)
         self.following = np.full(count + 1, -1, np.int64)
         self.free = np.empty(0, np.int64)
-        last: dict[int, int] = {}
-        for slot, number in enumerate(entries.key.tolist(), 1):
-            if number in last:
-                self.following[last[number]] = slot
-            else:
-                self.head[number] = slot
-            last[number] = slot
-            self.count[number] += 1
-        self._set_timers(list(last))
+        starts = np.flatnonzero(np.diff(entries.key, prepend=-1))  # a key's entries stand together
+        keys_held, lengths = entries.key[starts], np.diff(starts, append=count)
+        self.following[1:-1] = np.where(entries.key[1:] == entries.key[:-1], np.arange(2, count + 1), -1)
+        self.head[keys_held], self.count_of[keys_held] = starts + 1, lengths
+        self._set_timers(keys_held, starts)
         self._grow_slots(2 * (count + 32))
 
-    def _set_timers(self, keys: Sequence[int]) -> None:
-        timers: list[tuple[int, int]] = []
-        for number in keys:
-            soon, waits, slot = NEVER, False, int(self.head[number])
-            while slot != -1:
-                pc = int(self.I[slot, 0])
-                waits = waits or pc == 0 or pc in self._pending
-                if pc != 0:
-                    soon = min(soon, int(self.I[slot, DEADLINE]))
-                slot = int(self.following[slot])
-            if waits and soon != NEVER:
-                self.due[number] = soon
-                timers.append((soon, number))
-        timers.sort()  # a sorted list is a heap
-        self.HT = np.concatenate([np.array([soon for soon, _ in timers], np.int64), np.full(64, TIME_MIN, np.int64)])
-        self.HK = np.concatenate([np.array([number for _, number in timers], np.int64), np.zeros(64, np.int64)])
-        self.M[TIMERS] = len(timers)
+    def _set_timers(self, keys: Array, starts: Array) -> None:
+        """The timers of all keys, whose lists begin at these entries: just after slot 0, in their order."""
+        places, deadlines = self.I[1:, 0], self.I[1:, DEADLINE]
+        if len(keys):
+            waits = np.logical_or.reduceat(np.isin(places, (0, *self._pending)), starts)
+            soon = np.minimum.reduceat(np.where(places == 0, NEVER, deadlines), starts)
+            set_ = np.flatnonzero(waits & (soon != NEVER))
+            set_ = set_[np.lexsort((keys[set_], soon[set_]))]  # a sorted list is a heap
+            keys, soon = keys[set_], soon[set_]
+            self.due_at[keys] = soon
+        else:
+            soon = np.empty(0, np.int64)
+        self.HT = np.concatenate([soon, np.full(64, TIME_MIN, np.int64)])
+        self.HK = np.concatenate([keys, np.zeros(64, np.int64)])
+        self.M[TIMERS] = len(keys)
+
+
+def _walked(keys: Array, slots: Array, following: Array) -> tuple[Array, Array]:
+    """All slots of some keys' lists with the key of each; a key's slots together, in their order."""
+    parts: list[tuple[Array, Array]] = []
+    while len(slots) > WALKED_TOGETHER_MIN:
+        parts.append((keys, slots))
+        slots = following[slots]
+        on = slots != -1
+        keys, slots = keys[on], slots[on]
+    rest: list[tuple[int, int]] = []
+    for number, slot in zip(keys.tolist(), slots.tolist(), strict=True):
+        while slot != -1:
+            rest.append((number, slot))
+            slot = int(following[slot])
+    parts.append((np.array([n for n, _ in rest], np.int64), np.array([s for _, s in rest], np.int64)))
+    all_keys, all_slots = (np.concatenate([part[at] for part in parts]) for at in (0, 1))
+    order = np.argsort(all_keys, kind="stable")
+    return all_keys[order], all_slots[order]

@@ -19,7 +19,7 @@ from unerring.matching.kernel.outputs import OUTPUTS_MIN, Matches, constant, joi
 from unerring.matching.kernel.reading import RowReader, settled
 from unerring.matching.kernel.registers import UNBOUND, Bank, Register, View, declare, fold, leaf_in_condition
 from unerring.matching.kernel.scalar import Lines, Uncompiled, emit, hold
-from unerring.matching.kernel.state import Entries, RegisterRows, keys_more
+from unerring.matching.kernel.state import NO_KEYS, Entries, RegisterRows, keys_more
 from unerring.model import TIME_MAX
 from unerring.rules import PatternPlan, Selection, expressions as ex, of_row_alone
 
@@ -233,8 +233,16 @@ class SingleMemory(RegisterRows):
             parts.append(Matches(batch.time[rows], rows, keys[:count], constant(0, count), *registers))
         return parts[0] if len(parts) == 1 else joined(parts, [0] * len(parts))
 
-    def entries(self, through: int) -> Entries:
-        numbers = np.flatnonzero((self.I[:, PLACE] != 0) & (self.I[:, DEADLINE] > through))
+    def due(self, through: int) -> Array:
+        return NO_KEYS
+
+    def count(self, through: int) -> int:
+        return int(np.count_nonzero((self.I[:, PLACE] != 0) & (self.I[:, DEADLINE] > through)))
+
+    def entries(self, through: int, keys: Array | None = None) -> Entries:
+        rows = self.I if keys is None else self.I[keys]
+        numbers = np.flatnonzero((rows[:, PLACE] != 0) & (rows[:, DEADLINE] > through))
+        numbers = numbers if keys is None else keys[numbers]
         return Entries(numbers, *self.taken(numbers))
 
     def load(self, entries: Entries, keys: int) -> None:

@@ -1,7 +1,7 @@
-"""State that a kernel keeps between batches, and its canonical bytes.
+"""State that a kernel keeps between batches.
 
-Whatever the kernel, its state is a list of entries: a key and a row of integers, of floats and of register states. In a
-snapshot keys stand in their order and texts are written out, so the bytes depend on what was fed and on nothing else.
+Whatever the kernel, its state is a list of entries: a key and a row of integers, of floats and of register states.
+`snapshots` writes them as bytes.
 """
 
 from __future__ import annotations
@@ -10,16 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import msgspec
 import numpy as np
 
 from unerring.matching.kernel.columns import Array, Columns
 from unerring.matching.kernel.compilation import Functions
-from unerring.matching.kernel.keys import Interner, KeyIndex, direct_keys
 from unerring.matching.kernel.outputs import Matches
 from unerring.matching.kernel.registers import UNBOUND, Bank
-from unerring.matching.outputs import key_order
-from unerring.model import ColumnType, RuleError
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +29,17 @@ class Entries:
 
     def __len__(self) -> int:
         return len(self.key)
+
+    @property
+    def columns(self) -> tuple[Array, Array, Array, Array]:
+        return self.key, self.integers, self.floats, self.states
+
+    def of(self, rows: Array) -> Entries:
+        """Some of them."""
+        return Entries(*(column[rows] for column in self.columns))
+
+
+NO_KEYS = np.empty(0, np.int64)
 
 
 class RegisterRows:
@@ -91,109 +98,18 @@ class Memory(Protocol):
         """Make room for key numbers below this."""
         ...
 
-    def entries(self, through: int) -> Entries:
-        """The entries that rows after `through` could still need."""
+    def due(self, through: int) -> Array:
+        """The keys, by number, whose state changes at a time up to this one if no row comes before."""
+        ...
+
+    def entries(self, through: int, keys: Array | None = None) -> Entries:
+        """The entries that rows after `through` could still need, of all keys or of some, by number."""
+        ...
+
+    def count(self, through: int) -> int:
+        """How many keys have such entries."""
         ...
 
     def load(self, entries: Entries, keys: int) -> None:
         """Hold these entries and no other."""
         ...
-
-
-class Snapshot(msgspec.Struct, frozen=True, array_like=True):
-    """The bytes' form. `lengths` counts each key's entries."""
-
-    version: str
-    kernel: str
-    through: int
-    rows: int
-    keys: list[tuple[Any, ...]]
-    lengths: list[int]
-    integers: bytes
-    floats: bytes
-    states: bytes
-    texts: list[Any]
-
-
-_ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(Snapshot)
-
-
-def written(
-    version: str,
-    kernel: str,
-    through: int,
-    rows: int,
-    entries: Entries,
-    index: KeyIndex,
-    interner: Interner,
-    text_columns: Sequence[int],
-) -> bytes:
-    """The canonical bytes."""
-    numbers = np.unique(entries.key)
-    keys = index.keys(numbers)
-    order = sorted(range(len(keys)), key=lambda at: key_order(keys[at]))
-    rank = np.empty(len(keys), np.int64)
-    rank[order] = np.arange(len(keys))
-    ranked = rank[np.searchsorted(numbers, entries.key)]
-    by_key = np.argsort(ranked, kind="stable")
-    integers = entries.integers[by_key]
-    texts = _write_texts(integers, entries.states[by_key], text_columns, interner)
-    return _ENCODER.encode(
-        Snapshot(
-            version,
-            kernel,
-            through,
-            rows,
-            [keys[at] for at in order],
-            np.bincount(ranked, minlength=len(keys)).tolist(),
-            integers.astype("<i8").tobytes(),
-            entries.floats[by_key].astype("<f8").tobytes(),
-            entries.states[by_key].astype(np.uint8).tobytes(),
-            texts,
-        )
-    )
-
-
-def _write_texts(integers: Array, states: Array, columns: Sequence[int], interner: Interner) -> list[str | bytes]:
-    """Number the texts anew, in the order they stand; the columns are changed in place."""
-    texts: dict[str | bytes, int] = {}
-    for column in columns:
-        held = integers[:, column].tolist()
-        integers[:, column] = [
-            -1 if number < 0 else texts.setdefault(interner.texts[number], len(texts)) for number in held
-        ]
-    return list(texts)
-
-
-def read(
-    state: bytes,
-    version: str,
-    kernel: str,
-    rule: str,
-    widths: tuple[int, int, int],
-    text_columns: Sequence[int],
-    kinds: tuple[ColumnType, ...],
-) -> tuple[Snapshot, Entries, KeyIndex, Interner]:
-    """A snapshot, its entries, and the numbers of the keys and texts in them."""
-    try:
-        snapshot = _DECODER.decode(state)
-    except msgspec.MsgspecError:
-        raise RuleError(f"rule {rule}: invalid state of a compiled rule; replay the log instead") from None
-    if (snapshot.version, snapshot.kernel) != (version, kernel):
-        raise RuleError(
-            f"rule {rule}: this state was made by version {snapshot.version} of the rule ({snapshot.kernel}), and this "
-            f"is {version} ({kernel}); replay the log with the new rule, or run the old one"
-        )
-    index = KeyIndex(kinds, direct_keys(kinds, snapshot.keys))
-    numbers = index.give([tuple(key) for key in snapshot.keys])
-    key = np.repeat(np.array(numbers, np.int64), snapshot.lengths)
-    integers = np.frombuffer(snapshot.integers, "<i8").reshape(len(key), widths[0]).astype(np.int64)
-    interner = Interner()
-    table = np.array([interner.number(text) for text in snapshot.texts] or [0], np.int64)
-    for column in text_columns:
-        held = integers[:, column]
-        integers[:, column] = np.where(held < 0, -1, table[held])
-    floats = np.frombuffer(snapshot.floats, "<f8").reshape(len(key), widths[1]).astype(np.float64)
-    states = np.frombuffer(snapshot.states, np.uint8).reshape(len(key), widths[2]).copy()
-    return snapshot, Entries(key, integers, floats, states), index, interner
