@@ -5,7 +5,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from unerring.log import bucket_of, buckets_of
+from unerring.log import Spread, bucket_of, buckets_of
+from unerring.log.buckets import hash_of
 from unerring.model import CallerError
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -36,9 +37,38 @@ def test_equal_values_have_one_bucket() -> None:
 
 
 def test_buckets_are_known_numbers_for_good() -> None:
-    # These are what Spark's pmod(xxhash64(...), 1000) gives; a change would make every log on disk unreadable.
+    # The first are what Spark's pmod(xxhash64(...), 1000) gives; a change would make every log on disk unreadable.
     keys = [(0,), (1,), ("A",), ("machine-7", 3), (True,), (1.5,)]
-    assert [bucket_of(key, 1000) for key in keys] == [188, 418, 2, 525, 1, 366]
+    assert [Spread(1000, ranges=False).of(key) for key in keys] == [188, 418, 2, 525, 1, 366]
+    assert [bucket_of(key, 1000) for key in keys] == [hash_of(key) * 1000 >> 64 for key in keys]
+    assert [hash_of(key) for key in keys[:2]] == [0xB71B47EBDA15746C, 0x9ED50FD59358D232]
+
+
+@given(key=st.integers(-(2**63), 2**63 - 1), one=st.integers(1, 4096), other=st.integers(1, 4096), ranges=st.booleans())
+def test_a_key_lies_where_its_bucket_of_another_spread_may_have_keys(
+    key: int, one: int, other: int, ranges: bool
+) -> None:
+    written, wanted = Spread(one, ranges=ranges), Spread(other)
+    held = written.holding(wanted.of((key,)), wanted)
+    assert written.of((key,)) in held
+    if ranges and one % other == 0:
+        assert len(held) == one // other
+    if ranges and other % one == 0:
+        assert len(held) == 1
+
+
+@given(st.lists(INT64, min_size=1, max_size=30), st.integers(1, 4096), st.booleans())
+def test_spreads_of_a_column_and_of_each_key_agree(keys: list[int], buckets: int, ranges: bool) -> None:
+    spread = Spread(buckets, ranges=ranges)
+    assert spread.of_columns([pa.array(keys, pa.int64())], len(keys)).tolist() == [spread.of((key,)) for key in keys]
+
+
+def test_ranges_begin_and_end_where_they_say() -> None:
+    spread = Spread(3)
+    for bucket in range(3):
+        first, last = -(-bucket * 2**64 // 3), -(-(bucket + 1) * 2**64 // 3) - 1
+        assert [first * 3 >> 64, last * 3 >> 64] == [bucket, bucket]
+    assert spread.of(()) == 0
 
 
 def test_no_key_is_one_bucket() -> None:

@@ -142,7 +142,7 @@ def test_what_does_not_belong_into_a_segment_is_refused() -> None:
 def test_a_part_of_another_segment_is_found() -> None:
     store, chain = sealed([1, 2, 3])
     [first, *_] = chain.footer(chain.spans(TIME_MIN, 100)[0]).parts
-    others, _ = parts_of(store, rows_of([1, 2]), TIME_MIN, 100)
+    others, _ = parts_of(store, rows_of(list(range(1, 20))), TIME_MIN, 100)
     other = next(part for part in others if part.bucket == first.bucket)
     store.replace(f"Burst/{PARTS}/{first.name}", store.read(f"Burst/{PARTS}/{other.name}") or b"")
     with pytest.raises(LogError, match=rf"{first.name} is not the part that its segment names"):

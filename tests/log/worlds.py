@@ -30,7 +30,7 @@ BURST: StreamSchema = schema_of(Burst)
 
 
 def table(times: list[int], schema: StreamSchema = READING, machine: Callable[[int], str] | None = None) -> pa.Table:
-    name = machine or (lambda time: f"m{time % 5}")
+    name = machine or (lambda time: f"m{time % 5 + 1}")
     return with_origin(
         pa.table(
             {

@@ -88,7 +88,7 @@ def test_each_row_is_read_once_and_handed_to_the_partition_that_owns_it(
     monkeypatch.setattr(Chain, "read", counted)
     parts = shuffled(level, chains, interval, 4)
     assert sum(rows_read) == len(whole), "not once for each partition"
-    owners = owners_of(whole, ("type",), 3)
+    owners = owners_of(whole, ("type",), level.spread)
     times = whole.column("time").to_pylist()
     for own, handed in enumerate(parts):
         assert handed.part == own

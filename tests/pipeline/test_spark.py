@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from unerring.app import App
-from unerring.log import bucket_of
+from unerring.log import Spread
 from unerring.matching.oracle import run_tree
 from unerring.model import TIME_MAX, CallerError, ConfigError, Event, StreamSchema, WorldError
 from unerring.pipeline import jvm, savepoints
@@ -95,8 +95,9 @@ def test_python_workers_import_the_same_copy_of_the_package(spark: SparkSession)
 def test_spark_finds_the_same_buckets(spark: SparkSession) -> None:
     rows = [(k, f"machine-{k}", k / 3, k % 2 == 0) for k in range(50)]
     frame = spark.createDataFrame(rows, "a long, b string, c double, d boolean")
-    found = frame.selectExpr("pmod(xxhash64(a, b, c, d), 7) AS bucket", "pmod(xxhash64(b), 7) AS other").collect()
-    assert [(row.bucket, row.other) for row in found] == [(bucket_of(row, 7), bucket_of((row[1],), 7)) for row in rows]
+    modulo = frame.selectExpr("pmod(xxhash64(a, b, c, d), 7) AS bucket", "xxhash64(b) AS other").collect()
+    assert [row.bucket for row in modulo] == [Spread(7, ranges=False).of(row) for row in rows]
+    assert [(row.other % 2**64) * 7 >> 64 for row in modulo] == [Spread(7).of((row[1],)) for row in rows]
 
 
 @pytest.fixture(scope="module")

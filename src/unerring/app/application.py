@@ -49,14 +49,15 @@ class App:
         - `processes`: what situations start; see `on`. Several versions of one run side by side: the last is for new
           instances, and instances stay with the version they were started with.
         - `services`: for each HTTP service that processes call, its address.
-        - `buckets`: into how many partitions the keys are divided on Spark; fixed for a folder.
+        - `buckets`: into how many partitions the keys of a new folder are divided on Spark; `unerring rescale` changes
+          it later.
         - `start`: where a log begins that has nothing of a channel yet: with the "latest" event, the first it hears
           of, or with the "earliest" that the producer still has.
         - `nodes`: which rules live replicas host together; a rule that is in none has a node of its own.
         - `f`: for a node, the failures that it survives, where that is not the f of the whole run.
         """
         from unerring.log import BUCKETS
-        from unerring.rules import sources_of
+        from unerring.rules import heights_of, sources_of
 
         self.name = name
         schemas = {schema.name: schema for schema in map(schema_of, streams)}
@@ -89,15 +90,16 @@ class App:
         for node, failures in self.f.items():
             if node not in self.nodes or failures < 0:
                 raise ConfigError(f"app {name}: f of {node!r} is {failures}; there are nodes {', '.join(self.nodes)}")
-        self.levels(DATA)
+        heights_of(self.plans, self.streams)  # rules that read each other in a circle are refused
 
     def levels(self, data: Where) -> tuple[Level, ...]:
         """The query tree cut into levels, for a run in a place."""
-        from unerring.pipeline import levels_of
+        from unerring.pipeline import as_agreed, levels_of
 
         place = place_of(data)
         scratch = "" if str(place.scratch) == place.address else str(place.scratch)
-        return levels_of(self.plans, self.streams, place.address, self.buckets, scratch)
+        levels = levels_of(self.plans, self.streams, place.address, self.buckets, scratch)
+        return tuple(map(as_agreed, levels))
 
     @property
     def processes(self) -> dict[str, Process]:

@@ -22,6 +22,7 @@ from unerring.pipeline import (
     Level,
     Reference,
     Scope,
+    as_agreed,
     bounds_of,
     delivered_chain,
     judge_intake,
@@ -75,7 +76,8 @@ class Audit:
             f"you asked for an audit through {moment(through_us)}, but the log is only known through {moment(reached)}"
             for _ in range(reached < through_us < TIME_MAX)
         ]
-        self.levels = levels_of(app.plans, app.streams, place.address, self._buckets())
+        levels = levels_of(app.plans, app.streams, place.address, self._buckets())
+        self.levels = tuple(map(as_agreed, levels))
         ties = any(len({source.schema.name for source in plan.inputs}) > 1 for plan in app.plans)
         if ties and (any(map(ranked_otherwise, self.levels)) or ranked_otherwise_live(place, app.ranks)):
             self.notes.append(

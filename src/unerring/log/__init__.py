@@ -1,6 +1,6 @@
 """The event log: streams as contiguous chains of sealed segments; quarantine; positions; files brought in."""
 
-from unerring.log.buckets import bucket_of, buckets_of
+from unerring.log.buckets import BUCKETS_MAX, Spread, bucket_of, buckets_of
 from unerring.log.chain import BASE, REACHED, SEGMENTS, Base, Chain, Sealed, Span
 from unerring.log.eventlog import BUCKETS, EventLog
 from unerring.log.files import guess_schema
@@ -9,6 +9,7 @@ from unerring.log.parts import PARTS, part_after, part_columns, write_part
 from unerring.log.positions import Positions
 from unerring.log.quarantine import QUARANTINE, BadEvent, Quarantine, Reason, share_text
 from unerring.log.resets import Mark, Resets
+from unerring.log.respread import in_stamp_order
 from unerring.log.returning import STAYS, Held, Returned, Stayed, bring_back, held
 from unerring.log.rows import time_of
 from unerring.log.sealing import PartRows, agree_on, seal_interval
@@ -37,6 +38,7 @@ __all__ = [
     "ABSENT",
     "BASE",
     "BUCKETS",
+    "BUCKETS_MAX",
     "PARTS",
     "QUARANTINE",
     "REACHED",
@@ -68,6 +70,7 @@ __all__ = [
     "Sealed",
     "Segment",
     "Span",
+    "Spread",
     "Stayed",
     "Store",
     "Times",
@@ -83,6 +86,7 @@ __all__ = [
     "events_of",
     "guess_schema",
     "held",
+    "in_stamp_order",
     "ingest",
     "join",
     "local_folder",

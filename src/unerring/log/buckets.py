@@ -1,7 +1,10 @@
 """Which bucket a key belongs to: the same answer for one key in Python, for a column in NumPy, and in Spark.
 
 The hash is XXH64 with seed 42 over the key's canonical bytes, column after column, each column's hash being the next
-one's seed. That is what Spark's `xxhash64(columns…)` computes, so `pmod(xxhash64(key…), n)` finds the same bucket.
+one's seed. That is what Spark's `xxhash64(columns…)` computes.
+
+Bucket i of n holds a range of hashes, those from i·2^64/n up to (i+1)·2^64/n: so buckets split and merge without that
+all keys move. Earlier releases spread keys by the hash modulo n; what they wrote is still read.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import xxhash
 
 from unerring.model import CallerError, Key, Value
@@ -28,12 +32,68 @@ _P5: Final = 0x27D4EB2F165667C5
 _NAN_BITS: Final = struct.pack("<Q", 0x7FF8000000000000)
 
 
+class Spread(msgspec.Struct, frozen=True):
+    """How keys are spread over buckets."""
+
+    buckets: int
+    ranges: bool = True
+    """By ranges of the hash; else by the hash modulo the number of buckets, as in earlier releases."""
+
+    def of(self, key: Key) -> int:
+        """The bucket of one key. A TIME value is given as microseconds, as everywhere."""
+        digest = hash_of(key) if key else 0
+        return digest * self.buckets >> 64 if self.ranges else _signed(digest) % self.buckets
+
+    def of_columns(self, columns: list[pa.Array | pa.ChunkedArray], rows: int) -> np.ndarray[Any, Any]:
+        """The bucket of each row, from its key columns."""
+        import numpy as np
+
+        if not columns:
+            return np.zeros(rows, dtype=np.int64)
+        hashes = hashes_of(columns, rows)
+        if not self.ranges:
+            return hashes.view(np.int64) % np.int64(self.buckets)
+        # The upper half of a product of 128 bits, from two products that fit into 64.
+        high, low = hashes >> np.uint64(32), hashes & np.uint64(0xFFFFFFFF)
+        count = np.uint64(self.buckets)
+        return ((high * count + (low * count >> np.uint64(32))) >> np.uint64(32)).view(np.int64)
+
+    def holding(self, bucket: int, other: Spread) -> range:
+        """The buckets of this spread that may have keys of one bucket of another."""
+        if self == other:
+            return range(bucket, bucket + 1)
+        if not (self.ranges and other.ranges):
+            return range(self.buckets)
+        first = bucket * self.buckets // other.buckets
+        return range(first, -(-(bucket + 1) * self.buckets // other.buckets))
+
+
 def bucket_of(key: Key, buckets: int) -> int:
-    """The bucket of one key. A TIME value is given as microseconds, as everywhere."""
+    """The bucket of one key, by ranges."""
+    return Spread(buckets).of(key)
+
+
+def buckets_of(columns: list[pa.Array | pa.ChunkedArray], rows: int, buckets: int) -> np.ndarray[Any, Any]:
+    """The bucket of each row, by ranges, from its key columns."""
+    return Spread(buckets).of_columns(columns, rows)
+
+
+def hash_of(key: Key) -> int:
+    """The hash of one key."""
     seed = SEED
     for value in key:
         seed = xxhash.xxh64_intdigest(canonical_bytes(value), seed)
-    return _signed(seed) % buckets if key else 0
+    return seed
+
+
+def hashes_of(columns: list[pa.Array | pa.ChunkedArray], rows: int) -> np.ndarray[Any, Any]:
+    """The hash of each row's key."""
+    import numpy as np
+
+    seeds = np.full(rows, SEED, dtype=np.uint64)
+    for column in columns:
+        seeds = _hash_column(column, seeds)
+    return seeds
 
 
 def canonical_bytes(value: Value) -> bytes:
@@ -50,18 +110,6 @@ def canonical_bytes(value: Value) -> bytes:
         case bytes():
             return value
     raise CallerError(f"{value!r} cannot be part of a key; use bool, int, float, str, bytes or a time")
-
-
-def buckets_of(columns: list[pa.Array | pa.ChunkedArray], rows: int, buckets: int) -> np.ndarray[Any, Any]:
-    """The bucket of each row, from its key columns."""
-    import numpy as np
-
-    if not columns:
-        return np.zeros(rows, dtype=np.int64)
-    seeds = np.full(rows, SEED, dtype=np.uint64)
-    for column in columns:
-        seeds = _hash_column(column, seeds)
-    return seeds.view(np.int64) % np.int64(buckets)
 
 
 def _signed(digest: int) -> int:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from unerring.log.buckets import Spread
 from unerring.log.parts import Parts, encode_parts, segment_columns
 from unerring.log.positions import Positions
+from unerring.log.respread import rows_of
 from unerring.log.segments import (
     Footer,
     Part,
@@ -68,13 +71,22 @@ class Chain:
     """One stream's segments in a store. Safe to use from many processes at once; not from many threads."""
 
     def __init__(
-        self, store: Store, folder: str, schema: StreamSchema, buckets: int, known: list[Span] | None = None
+        self,
+        store: Store,
+        folder: str,
+        schema: StreamSchema,
+        buckets: int,
+        known: list[Span] | None = None,
+        *,
+        ranges: bool = True,
     ) -> None:
-        """`known`: segments that somebody else already found, so that nothing need be listed."""
+        """`known`: segments that somebody else already found, so that nothing need be listed. `buckets`, `ranges`: how
+        new segments are bucketed, and what a bucket is that is read; segments say themselves how they were."""
         self.store = store
         self.folder = folder
         self.schema = schema
         self.buckets = buckets
+        self.spread = Spread(buckets, ranges)
         self._parts = Parts(store, folder, schema)
         self._spans: list[Span] = known or []
         self._footers: dict[int, Footer] = {}
@@ -208,7 +220,14 @@ class Chain:
         last = self.last()
         before = last.digest if last else self.base.digest
         draft = Footer(
-            stream=self.name, from_us=from_us, through_us=through_us, rows=0, groups=(), before=before, **stated
+            stream=self.name,
+            from_us=from_us,
+            through_us=through_us,
+            rows=0,
+            groups=(),
+            before=before,
+            ranges=self.spread.ranges,
+            **stated,
         )
         data, footer = encode(draft)
         name = f"{self.folder}/{SEGMENTS}/{segment_name(from_us)}"
@@ -381,11 +400,6 @@ class Chain:
                 f"{where} says it is ({footer.from_us}, {footer.through_us}] of stream {footer.stream!r}; it does not "
                 "belong here: it was renamed or copied from elsewhere. Move it away and restore the right one"
             )
-        if footer.buckets != self.buckets:
-            raise LogError(
-                f"{where} has {footer.buckets} buckets, but its stream has {self.buckets}; restore the stream's "
-                "own segment"
-            )
         wanted = segment_columns(footer, self.schema)
         if coded and not footer.parts:
             wanted = pa.schema([_coded(field) if field.name in coded else field for field in wanted])
@@ -397,14 +411,12 @@ class Chain:
         self, span: Span, from_us: int, through_us: int, bucket: int | None, names: list[str], coded: tuple[str, ...]
     ) -> pa.Table:
         import numpy as np
-        import pyarrow as pa
 
         with self._opened(span, coded) as segment:
             self._check_link(segment.footer)
             self._remember(segment.footer)
-            table = self._rows(segment, bucket, names, coded)
-        if bucket is None and self.buckets > 1:
-            table = table.take(pa.array(np.lexsort((table.column("ordinal"), table.column("time")))))
+            read = partial(self._rows, segment, coded=coded)
+            table = rows_of(read, segment.footer.spread, self.spread, bucket, names, self.schema)
         if from_us <= span.from_us and span.through_us <= through_us:
             return table
         times = table.column("time").to_numpy()

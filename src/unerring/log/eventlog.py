@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from unerring.log.buckets import BUCKETS_MAX
-from unerring.log.chain import Chain
+from unerring.log.buckets import BUCKETS_MAX, Spread
+from unerring.log.chain import Chain, Span
 from unerring.log.store import Store, store_at
 from unerring.model import ConfigError, LogError, SchemaError, StreamSchema, protect_json, verified_json
 
@@ -18,10 +18,13 @@ _DECLARATION: Final = "stream.json"
 
 
 class Declaration(msgspec.Struct, frozen=True):
-    """The properties that are fixed for good when a stream is created: readers rely on them."""
+    """A stream's columns and key, which are fixed for good when it is created, and how new segments are bucketed, which
+    rescaling changes: a segment says itself how it is."""
 
     schema: StreamSchema
     buckets: int
+    ranges: bool = False
+    """Whether a bucket is a range of the key's hash. In streams of earlier releases it is the hash modulo `buckets`."""
 
 
 class EventLog:
@@ -51,7 +54,7 @@ class EventLog:
             raise ConfigError(f"stream {schema.name}: {buckets} buckets; choose between 1 and {BUCKETS_MAX}")
         known = self.declaration(schema.name)
         if known is None:
-            self.store.create(f"{schema.name}/{_DECLARATION}", protect_json(Declaration(schema, buckets)))
+            self.store.create(f"{schema.name}/{_DECLARATION}", protect_json(Declaration(schema, buckets, ranges=True)))
             known = self.declaration(schema.name)
         if known is None:
             raise LogError(f"{self.store.locate(schema.name)} was created and has disappeared; check the disk")
@@ -61,8 +64,8 @@ class EventLog:
                 f"another key ({_sketch(known.schema)}) than now ({_sketch(schema)}); give the new one a new name"
             )
         # Whether times may be equal is a writer's affair, and may change: the chain says itself what is complete.
-        return Chain(
-            self.store, schema.name, msgspec.structs.replace(known.schema, strict=schema.strict), known.buckets
+        return self._chain(
+            msgspec.structs.replace(known, schema=msgspec.structs.replace(known.schema, strict=schema.strict))
         )
 
     def chain(self, name: str) -> Chain:
@@ -71,7 +74,30 @@ class EventLog:
         if known is None:
             names = ", ".join(self.streams()) or "none"
             raise LogError(f"there is no stream {name!r} in {self.store.locate('')}; it has {names}")
-        return Chain(self.store, name, known.schema, known.buckets)
+        return self._chain(known)
+
+    def known_chain(self, name: str, known: list[Span], spread: Spread | None = None) -> Chain:
+        """A chain as far as somebody else has found it, read with a spread of keys (by default the stream's own)."""
+        declared = self.declaration(name)
+        if declared is None:
+            raise LogError(f"{self.store.locate(name)} has disappeared; restore it from a copy")
+        return self._chain(declared, known, spread)
+
+    def respread(self, name: str, buckets: int) -> None:
+        """Let new segments of a stream have so many buckets, by ranges. Those that are there stay as they are."""
+        while True:
+            tagged = self.store.read_tagged(f"{name}/{_DECLARATION}")
+            known = self.declaration(name)
+            if tagged is None or known is None:
+                raise LogError(f"{self.store.locate(name)} has disappeared; restore it from a copy")
+            wanted = msgspec.structs.replace(known, buckets=buckets, ranges=True)
+            if wanted == known or self.store.replace_if(f"{name}/{_DECLARATION}", protect_json(wanted), tagged[1]):
+                return
+
+    def _chain(self, declared: Declaration, known: list[Span] | None = None, spread: Spread | None = None) -> Chain:
+        spread = spread or Spread(declared.buckets, declared.ranges)
+        name = declared.schema.name
+        return Chain(self.store, name, declared.schema, spread.buckets, known, ranges=spread.ranges)
 
 
 def _sketch(schema: StreamSchema) -> str:

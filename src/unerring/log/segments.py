@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from unerring.log.buckets import buckets_of
+from unerring.log.buckets import Spread
 from unerring.model import TIME_MIN, InvariantBreach, LogError, StreamSchema, digest_of, invariant
 
 if TYPE_CHECKING:
@@ -84,6 +84,8 @@ class Footer(msgspec.Struct, frozen=True):
     format: int = FORMAT
     parts: tuple[Part, ...] = msgspec.field(default=(), name="files")
     """The files that hold the rows, in the order of their buckets; none if the rows are in this one."""
+    ranges: bool = False
+    """Whether a bucket is a range of the key's hash; else it is the hash modulo the number of buckets."""
 
     @property
     def protected(self) -> bool:
@@ -92,6 +94,11 @@ class Footer(msgspec.Struct, frozen=True):
     @property
     def buckets(self) -> int:
         return len(self.groups)
+
+    @property
+    def spread(self) -> Spread:
+        """How the rows are spread over the buckets."""
+        return Spread(self.buckets, self.ranges)
 
 
 def segment_name(from_us: int) -> str:
@@ -135,13 +142,14 @@ def encode_segment(table: pa.Table, schema: StreamSchema, buckets: int, footer: 
 
     wanted = arrow_schema(schema)
     invariant(table.schema.equals(wanted), f"a segment of {schema.name} has the stream's columns")
-    owner = buckets_of([table.column(name) for name in schema.key], len(table), buckets)
+    owner = Spread(buckets, footer.ranges).of_columns([table.column(name) for name in schema.key], len(table))
     counts = np.bincount(owner, minlength=buckets) if len(table) else np.zeros(buckets, dtype=np.int64)
     if buckets > 1 and len(table):
         table = table.take(pa.array(np.argsort(owner, kind="stable")))
     starts = np.cumsum(counts) - counts
     tables = [table.slice(start, count) for start, count in zip(starts.tolist(), counts.tolist(), strict=True)]
-    return encode_buckets(tables, wanted, msgspec.structs.replace(footer, rows=len(table)))
+    form = PARTS_FORMAT if footer.ranges else footer.format
+    return encode_buckets(tables, wanted, msgspec.structs.replace(footer, rows=len(table), format=form))
 
 
 def encode_buckets(tables: list[pa.Table], columns: pa.Schema, footer: Footer) -> tuple[bytes, Footer]:

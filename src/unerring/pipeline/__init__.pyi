@@ -42,6 +42,6 @@ from .streaming import (
     detect_stream as detect_stream,
     seal_at_once as seal_at_once,
 )
-from .versions import agree as agree, ranked_otherwise as ranked_otherwise
+from .versions import agree as agree, as_agreed as as_agreed, ranked_otherwise as ranked_otherwise
 
 __all__: list[str]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from unerring.log import Chain, Part, PartRows, buckets_of, write_part
+from unerring.log import Chain, Part, PartRows, write_part
 from unerring.matching import RANK_DEADLINE
 from unerring.pipeline.level import Level
 from unerring.pipeline.sealing import numbered, ordinals_of, output_order
@@ -58,7 +58,7 @@ def stage(level: Level, stream: str, table: pa.Table, from_us: int, through_us: 
     """An answer as bytes; many outputs are written to the store first."""
     if table.nbytes <= INLINE_BYTES_MAX:
         return _encoded(table)
-    chain = level.chain(stream, [])
+    chain = level.log.known_chain(stream, [])
     pieces = list(_by_bucket(table, chain))
     parts = [_written(chain, bucket, piece, from_us, through_us) for bucket, piece in pieces]
     return _encoded(_places([piece for _, piece in pieces]), tuple(parts))
@@ -99,7 +99,7 @@ def _by_bucket(table: pa.Table, chain: Chain) -> Iterable[tuple[int, pa.Table]]:
 
     table = table.combine_chunks()
     order = output_order(table)
-    owners = buckets_of([table.column(name) for name in chain.schema.key], len(table), chain.buckets)
+    owners = chain.spread.of_columns([table.column(name) for name in chain.schema.key], len(table))
     if (owners != owners[0]).any():
         order = order[np.argsort(owners[order], kind="stable")]
     if (np.diff(order) != 1).any():

@@ -6,8 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from unerring.log import Chain, EventLog, Span
-from unerring.model import TIME_MIN, LogError, StreamSchema
+from unerring.log import Chain, EventLog, Span, Spread
+from unerring.model import TIME_MIN, StreamSchema
 from unerring.rules import Plan, heights_of, part_of, ranks_of
 
 
@@ -22,9 +22,13 @@ class Level:
     ranks: tuple[tuple[str, int], ...]
     """The application's rank of every stream that is read here."""
     buckets: int
+    """How many partitions the keys are divided into."""
     scratch: str = ""
     """The folder of this host where Spark's checkpoint is kept; empty: the run's store is a folder, and it is there.
     Each of several drivers of a run has its own."""
+    ranges: bool = True
+    """Whether a partition is a range of the key's hash. In folders of earlier releases it is the hash modulo `buckets`,
+    until they are rescaled."""
 
     @property
     def inputs(self) -> tuple[StreamSchema, ...]:
@@ -38,9 +42,26 @@ class Level:
 
     @property
     def version(self) -> str:
-        """Two levels of one version have states that fit each other."""
-        text = repr([(plan.name, plan.version) for plan in self.plans] + [self.buckets, self.ranks])
+        """Levels of one version make the same outputs; their states fit each other once they are divided alike. In
+        folders of earlier releases the number of buckets is part of it."""
+        divided = [] if self.ranges else [self.buckets]
+        text = repr([(plan.name, plan.version) for plan in self.plans] + [*divided, self.ranks])
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+    @property
+    def spread(self) -> Spread:
+        """How keys are divided among the partitions."""
+        return Spread(self.buckets, self.ranges)
+
+    @property
+    def division(self) -> str:
+        """Version and spread: states of one division fit each other."""
+        return f"{self.version}-{self.buckets}" if self.ranges else self.version
+
+    @property
+    def name(self) -> str:
+        """Its name among the states of a run."""
+        return f"level-{self.number}-{self.division}"
 
     @property
     def log(self) -> EventLog:
@@ -49,7 +70,7 @@ class Level:
     @property
     def checkpoint(self) -> Path:
         """Spark's checkpoint and our note beside it."""
-        return Path(self.scratch or self.address) / "checkpoints" / f"level-{self.number}-{self.version}"
+        return Path(self.scratch or self.address) / "checkpoints" / self.name
 
     def chains(self) -> dict[str, Chain]:
         """The chains of all inputs."""
@@ -57,12 +78,8 @@ class Level:
         return {schema.name: log.chain(schema.name) for schema in self.inputs}
 
     def chain(self, stream: str, known: list[Span]) -> Chain:
-        """An input's chain as far as somebody else has found it."""
-        log = self.log
-        declared = log.declaration(stream)
-        if declared is None:
-            raise LogError(f"{log.store.locate(stream)} has disappeared; restore it from a copy")
-        return Chain(log.store, stream, declared.schema, declared.buckets, known=known)
+        """An input's chain as far as somebody else has found it; its buckets are this level's partitions."""
+        return self.log.known_chain(stream, known, self.spread)
 
     def sealed_us(self) -> int:
         """Up to where all outputs are sealed."""

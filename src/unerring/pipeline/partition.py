@@ -85,7 +85,7 @@ class Partition:
     def snapshot(self) -> bytes:
         """The state where the partition stands, with a digest of all of it: the same bytes whoever computes it."""
         engines = tuple(feed.snapshot() for feed in self._feeds)
-        state = PartitionState(self.level.version, self.bucket, self.through_us, engines)
+        state = PartitionState(self.level.division, self.bucket, self.through_us, engines)
         return protect(msgspec.msgpack.encode(state))
 
     def restore(self, state: bytes, at_us: int, where: str) -> None:
@@ -93,7 +93,7 @@ class Partition:
         # An older release kept the array itself.
         data = state if state[:1] == _OLD else verified(state, where, _REMEDY)
         held = msgspec.msgpack.decode(data, type=PartitionState)
-        if (held.version, held.bucket) != (self.level.version, self.bucket):
+        if (held.version, held.bucket) != (self.level.division, self.bucket):
             raise RuleError(
                 f"{where} is a state of other rules or another number of buckets than level {self.level.number} has; "
                 "start with a new --data folder, or let the new rules take over with --take-over"
@@ -108,19 +108,19 @@ class Partition:
         return chain.read(self.through_us, self.through_us, None, self._columns[chain.name])
 
     def _rows(self, chain: Chain, key: tuple[str, ...], through_us: int) -> pa.Table:
-        """This bucket's rows: straight from its row groups where the log is bucketed alike, else by hashing all."""
+        """This bucket's rows: from its row groups if they are bucketed by this key, else by hashing all."""
         import pyarrow as pa
 
         columns = self._columns[chain.name]
         coded = self._coded
-        if key == chain.schema.key and chain.buckets == self.level.buckets:
-            return chain.read(self.through_us, through_us, self.bucket, columns, coded=coded)
         if not key and self.bucket != 0:
             return self._nothing(chain)
+        if key and key == chain.schema.key:
+            return chain.read(self.through_us, through_us, self.bucket, columns, coded=coded)
         table = chain.read(self.through_us, through_us, None, columns, coded=coded)
         if not key:
             return table
-        return table.filter(pa.array(owners_of(table, key, self.level.buckets) == self.bucket))
+        return table.filter(pa.array(owners_of(table, key, self.level.spread) == self.bucket))
 
     def _quarantine(self, rule: str, feed: Feed) -> None:
         """Keep what a rule could not digest beside its output stream."""

@@ -54,7 +54,7 @@ def drop_before(level: Level, time_us: int) -> None:
 
 
 def _store(level: Level) -> LocalStore:
-    return LocalStore(f"{level.address}/{_FOLDER}/level-{level.number}-{level.version}")
+    return LocalStore(f"{level.address}/{_FOLDER}/{level.name}")
 
 
 def _name(time_us: int) -> str:

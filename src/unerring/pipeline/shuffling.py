@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from unerring.log import Chain, Span
+from unerring.log import Chain, Span, Spread, in_stamp_order
 from unerring.model import InvariantBreach, invariant
 from unerring.pipeline.level import Level
 from unerring.pipeline.spreading import Lane, columns_read, owners_of
@@ -94,12 +94,12 @@ def split(level: Level, interval: Interval, lanes: tuple[Lane, ...], reading: Re
     columns = columns_read(level)
     steps = interval.steps
     for unit in reading.units:
-        chain = level.chain(unit.stream, interval.spans[unit.stream])
+        chain = level.log.known_chain(unit.stream, interval.spans[unit.stream])
         table = chain.read(*steps[unit.step], unit.bucket, columns[unit.stream])
         handed: list[Row] = []
         for number, (stream, key) in enumerate(lanes):
             if stream == unit.stream and len(table):
-                handed += [(part, unit.step, number, data) for part, data in _parts(table, key, level.buckets)]
+                handed += [(part, unit.step, number, data) for part, data in _parts(table, key, level.spread)]
         if handed:
             yield _batch(handed)
 
@@ -146,13 +146,13 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
             yield part, step, lane, batch.column(3)[row].as_buffer()
 
 
-def _parts(table: pa.Table, key: tuple[str, ...], buckets: int) -> Iterator[tuple[int, bytes]]:
+def _parts(table: pa.Table, key: tuple[str, ...], spread: Spread) -> Iterator[tuple[int, bytes]]:
     """The rows of each partition, as bytes. They keep their order."""
     import numpy as np
     import pyarrow as pa
 
-    owners = owners_of(table, key, buckets).astype(np.uint16)
-    ends = np.cumsum(np.bincount(owners, minlength=buckets)).tolist()
+    owners = owners_of(table, key, spread).astype(np.uint16)
+    ends = np.cumsum(np.bincount(owners, minlength=spread.buckets)).tolist()
     table = table.combine_chunks().take(pa.array(np.argsort(owners, kind="stable")))
     for part, (start, end) in enumerate(pairwise((0, *ends))):
         if end > start:
@@ -163,18 +163,10 @@ def _parts(table: pa.Table, key: tuple[str, ...], buckets: int) -> Iterator[tupl
 
 
 def _joined(parts: list[Any]) -> pa.Table:
-    import numpy as np
     import pyarrow as pa
 
     tables = [pa.ipc.open_stream(part).read_all() for part in parts]
-    if len(tables) == 1:
-        return tables[0]
-    table = pa.concat_tables(tables).combine_chunks()
-    times = table.column("time").to_numpy()
-    order = np.argsort(times, kind="stable")  # the tables are sorted, and this sort takes such runs as they are
-    if (np.diff(times[order]) == 0).any():
-        order = np.lexsort((table.column("ordinal").to_numpy(), times))
-    return table.take(pa.array(order))
+    return in_stamp_order(pa.concat_tables(tables), len(tables))
 
 
 def _batch(rows: list[Row]) -> pa.RecordBatch:

@@ -116,10 +116,7 @@ class Place:
         log = EventLog(self.folder)
         if known is None:
             return log.chain(self.stream)
-        declared = log.declaration(self.stream)
-        if declared is None:
-            raise CallerError(f"there is no stream {self.stream!r} in {self.folder} any more")
-        return Chain(log.store, self.stream, declared.schema, declared.buckets, known=known)
+        return log.known_chain(self.stream, known)
 
 
 class LogReader(DataSourceReader):

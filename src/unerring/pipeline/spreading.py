@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from unerring.log import buckets_of
+from unerring.log import Spread
 from unerring.model import StreamSchema
 from unerring.pipeline.feeding import columns_of
 from unerring.pipeline.level import Level
@@ -51,9 +51,9 @@ def columns_read(level: Level) -> dict[str, list[str]]:
     return {schema.name: _ordered(schema, read[schema.name]) for schema in level.inputs}
 
 
-def owners_of(table: pa.Table, key: tuple[str, ...], buckets: int) -> np.ndarray[Any, Any]:
+def owners_of(table: pa.Table, key: tuple[str, ...], spread: Spread) -> np.ndarray[Any, Any]:
     """The partition of each row."""
-    return buckets_of([_without_nulls(table.column(name)) for name in key], len(table), buckets)
+    return spread.of_columns([_without_nulls(table.column(name)) for name in key], len(table))
 
 
 def _ordered(schema: StreamSchema, names: set[str]) -> list[str]:

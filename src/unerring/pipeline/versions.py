@@ -9,6 +9,7 @@ starts exactly where the chain ends).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -28,9 +29,16 @@ class Version(msgspec.Struct, frozen=True, order=True):
     version: str
     buckets: int
     rules: tuple[tuple[str, str], ...]
+    ranges: bool = False
+    """Whether its partitions are ranges of the key's hash; those of earlier releases are not."""
 
-    def made_by(self, rules: tuple[tuple[str, str], ...], buckets: int) -> bool:
-        return (sorted(self.rules), self.buckets) == (sorted(rules), buckets)
+    def made_by(self, other: Version) -> bool:
+        """Whether the rules are the same; how keys are divided does not count."""
+        return sorted(self.rules) == sorted(other.rules)
+
+    def same_as(self, other: Version) -> bool:
+        """Whether rules, ranks and partitions are the same: all but the time."""
+        return (self.version, self.buckets, self.ranges) == (other.version, other.buckets, other.ranges)
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {version}" for name, version in self.rules) + f", {self.buckets} buckets"
@@ -40,9 +48,9 @@ def enter(level: Level) -> None:
     """Begin a folder with these rules, or go on with them; others are refused until a stamp is agreed for them."""
     agreed = versions(level.log, level.number)
     if not agreed:
-        _write(level, TIME_MIN)
+        write(level, TIME_MIN)
         agreed = versions(level.log, level.number)
-    if not any(known.version == level.version for known in agreed):
+    if not any(known.same_as(version_of(level)) for known in agreed):
         if ranked_otherwise(level):
             raise ConfigError(
                 f"{level.address} was made by these rules, but with other ranks of streams on level {level.number} (an "
@@ -50,17 +58,22 @@ def enter(level: Level) -> None:
                 "over at an "
                 "agreed time, or use a new --data folder"
             )
+        if agreed[-1].version == level.version:
+            raise ConfigError(
+                f"{level.address} has {agreed[-1].buckets} buckets on level {level.number}, not "
+                f"{level.buckets} buckets; change that with `unerring rescale --buckets {level.buckets}`"
+            )
         raise ConfigError(
             f"{level.address} was made by other rules on level {level.number} ({agreed[-1]}) than these "
-            f"({_version_of(level, 0)}); let the new ones take over at an agreed time, or use a new --data folder"
+            f"({version_of(level)}); let the new ones take over at an agreed time, or use a new --data folder"
         )
 
 
 def ranked_otherwise(level: Level) -> bool:
     """Whether these very rules made the outputs there are, but with other ranks: another order of equal times."""
     agreed = versions(level.log, level.number)
-    own = _version_of(level, 0)
-    return bool(agreed) and agreed[-1].version != own.version and agreed[-1].made_by(own.rules, own.buckets)
+    own = version_of(level)
+    return bool(agreed) and agreed[-1].version != own.version and agreed[-1].made_by(own)
 
 
 def agree(level: Level, after_us: int) -> None:
@@ -74,7 +87,7 @@ def agree(level: Level, after_us: int) -> None:
                 f"stream {schema.name} is sealed through {reached} by the rules that run now, so new ones cannot take "
                 f"over at {after_us}; choose a later time"
             )
-    if not _write(level, after_us) and _version_of(level, after_us) not in versions(level.log, level.number):
+    if not write(level, after_us) and version_of(level, after_us) not in versions(level.log, level.number):
         raise CallerError(f"other rules will take over level {level.number} at {after_us}; choose another time")
 
 
@@ -87,24 +100,42 @@ def versions(log: EventLog, level: int) -> list[Version]:
     return sorted(version for version in all_levels if version.level == level)
 
 
-def end_of(level: Level) -> int:
-    """Up to where this version's rules run: the stamp at which others take over, or for ever."""
+def as_agreed(level: Level) -> Level:
+    """The level with the partitions that its folder has now: those that were agreed last, of times that it has sealed.
+    What an app says counts for a new folder."""
     agreed = versions(level.log, level.number)
-    start_us = max((v.after_us for v in agreed if v.version == level.version), default=TIME_MIN)
-    return min((v.after_us for v in agreed if v.version != level.version and v.after_us > start_us), default=TIME_MAX)
+    if not agreed:
+        return level
+    sealed_us = level.sealed_us() if len(agreed) > 1 else TIME_MIN
+    due = [known for known in agreed if known.after_us <= sealed_us] or agreed[:1]
+    return replace(level, buckets=due[-1].buckets, ranges=due[-1].ranges)
+
+
+def end_of(level: Level) -> int:
+    """Up to where this version's rules run with these partitions: the time at which others take over, or for ever."""
+    agreed, own = versions(level.log, level.number), version_of(level)
+    start_us = max((known.after_us for known in agreed if known.same_as(own)), default=TIME_MIN)
+    others = [known.after_us for known in agreed if not known.same_as(own) and known.after_us > start_us]
+    return min(others, default=TIME_MAX)
 
 
 def start_of(level: Level) -> int:
-    """The time after which this version's outputs count."""
-    agreed = [v.after_us for v in versions(level.log, level.number) if v.version == level.version]
-    return max(agreed, default=TIME_MIN)
+    """The time after which this version's outputs count, whatever its partitions were."""
+    own, start_us = version_of(level), TIME_MIN
+    before: Version | None = None
+    for known in versions(level.log, level.number):
+        if known.made_by(own) and (before is None or not before.made_by(own)):
+            start_us = known.after_us
+        before = known
+    return start_us
 
 
-def _version_of(level: Level, after_us: int) -> Version:
+def version_of(level: Level, after_us: int = 0) -> Version:
     rules = tuple((plan.name, plan.version) for plan in level.plans)
-    return Version(after_us, level.number, level.version, level.buckets, rules)
+    return Version(after_us, level.number, level.version, level.buckets, rules, level.ranges)
 
 
-def _write(level: Level, after_us: int) -> bool:
+def write(level: Level, after_us: int) -> bool:
+    """Write down that these rules, with these partitions, go on after a time. False: there is such an agreement."""
     name = f"{_FOLDER}/{level.number}-{after_us - TIME_MIN:019d}.json"
-    return level.log.store.create(name, protect_json(_version_of(level, after_us)))
+    return level.log.store.create(name, protect_json(version_of(level, after_us)))

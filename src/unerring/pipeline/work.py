@@ -136,7 +136,7 @@ def run_partition(
     import pyarrow as pa
 
     states = States(level)
-    partition = _KEPT.pop((level.address, level.version, bucket), None)
+    partition = _KEPT.pop((level.address, level.name, bucket), None)
     if partition is None or partition.through_us != interval.from_us:
         partition = states.partition_at(bucket, interval.from_us)
     rows = 0
@@ -146,6 +146,6 @@ def run_partition(
             parts_of.setdefault(stream, []).append(table)
         rows += partition.rows
     states.keep(partition)
-    _KEPT[level.address, level.version, bucket] = partition
+    _KEPT[level.address, level.name, bucket] = partition
     outputs = {stream: pa.concat_tables(parts) for stream, parts in parts_of.items()}
     return answered(level, bucket, interval.from_us, partition.through_us, outputs, partition.keys, rows)
