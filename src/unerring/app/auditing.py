@@ -5,16 +5,15 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections.abc import Callable, Collection
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.app.application import App
 from unerring.app.deliveries import as_chain, ran_live, ranked_otherwise_live
 from unerring.app.folder import check_run
-from unerring.app.place import Where, place_of
+from unerring.app.place import Where, clear, place_of
 from unerring.app.reconciling import reconcile
 from unerring.audit import Report, RuleVerdict, check_quarantined, moment
-from unerring.log import Chain, EventLog, Positions
+from unerring.log import Chain, EventLog, Positions, join
 from unerring.model import TIME_MAX, TIME_MIN, CallerError, ColumnType, SchemaError, StreamSchema
 from unerring.pipeline import (
     Bounds,
@@ -86,16 +85,21 @@ class Audit:
             )
 
     def run(self, spark: SparkSession, say: Say = lambda text: None, rows: int = ROWS_AT_ONCE) -> Report:
-        """The verdict. What it needs on disk meanwhile (the perfect situations) lies in the scratch folder."""
-        scratch = self.place.scratch / f".audit-{secrets.token_hex(4)}"
+        """The verdict. What it needs meanwhile (the perfect situations) is where all executors can reach it."""
+        name = f"audit-{secrets.token_hex(4)}"
+        scratch = self.place.scratch / f".{name}"
+        alone = spark.sparkContext.master.startswith("local[")
+        near = self.place.is_folder or alone
+        reference = Reference(self.levels, str(scratch) if near else join(self.place.address, name), str(scratch))
         try:
             with plain_errors("the audit"):
-                return self._judge(spark, scratch, say, rows)
+                return self._judge(spark, reference, say, rows)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
+            if not near:
+                clear(self.place.store.within(name))
 
-    def _judge(self, spark: SparkSession, scratch: Path, say: Say, rows: int) -> Report:
-        reference = Reference(self.levels, str(scratch))
+    def _judge(self, spark: SparkSession, reference: Reference, say: Say, rows: int) -> Report:
         reached = reference.compute(
             spark,
             self.through_us,
@@ -146,11 +150,11 @@ class Audit:
         if sealed is not None and not live:
             verdicts.append(judge_stream(spark, level, plan, sealed, judged, scope, "spark"))
         if live:
-            chain, known = as_chain(self.place, schema, EventLog(Path(level.address) / "live"), level.buckets)
+            chain, known = as_chain(self.place, schema, EventLog(join(level.address, "live")), level.buckets)
             whole = Judged(TIME_MIN, judged.notes) if not judged.notes else judged
             verdicts.append(judge_stream(spark, level, plan, chain, whole, scope, "live", known))
         if not verdicts:
-            empty = EventLog(Path(level.address) / "nothing").create(schema, level.buckets)
+            empty = EventLog(join(level.address, "nothing")).create(schema, level.buckets)
             verdicts.append(judge_stream(spark, level, plan, empty, judged, scope, "spark"))
         return verdicts
 

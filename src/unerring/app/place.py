@@ -7,14 +7,17 @@ there, unless another scratch folder is named.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from unerring.log import EventLog, LocalStore, Store, local_folder
+from unerring.log import EventLog, LocalStore, Store, join, local_folder, store_at
 
 LOG: Final = "log"
+_STATE_HOME: Final = "XDG_STATE_HOME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +29,11 @@ class Place:
 
     @property
     def store(self) -> Store:
-        return LocalStore(self.address)
+        return store_at(self.address)
 
     @property
     def log(self) -> EventLog:
-        return EventLog(f"{self.address}/{LOG}")
+        return EventLog(join(self.address, LOG))
 
     @property
     def is_folder(self) -> bool:
@@ -56,8 +59,27 @@ Where = str | os.PathLike[str] | Place
 
 
 def place_of(where: Where, scratch: str | os.PathLike[str] | None = None) -> Place:
-    """The place that a user names. Without `scratch` a folder is its own."""
+    """The place that a user names. Without `scratch` a folder is its own, and a store has one for this user."""
     if isinstance(where, Place):
         return where
-    folder = local_folder(where).absolute()
-    return Place(str(folder), folder if scratch is None else Path(scratch).absolute())
+    store = store_at(where)
+    if isinstance(store, LocalStore):
+        return Place(str(store.root), store.root if scratch is None else local_folder(scratch).absolute())
+    address = store.locate("")
+    return Place(address, scratch_for(address) if scratch is None else local_folder(scratch).absolute())
+
+
+def scratch_for(address: str) -> Path:
+    """This user's folder for a run on a store: below the state directory, named after the address."""
+    base = Path(os.environ.get(_STATE_HOME) or Path.home() / ".local" / "state")
+    name = re.sub(r"[^A-Za-z0-9]+", "-", address).strip("-")[:40]
+    # Two addresses may look alike once they are names.
+    return base.absolute() / "unerring" / f"{name}-{hashlib.blake2b(address.encode(), digest_size=4).hexdigest()}"
+
+
+def clear(store: Store, folder: str = "") -> None:
+    """Remove everything of a store that is of no more use."""
+    for name in store.names(folder):
+        inside = f"{folder}/{name}" if folder else name
+        store.delete(inside)
+        clear(store, inside)

@@ -108,7 +108,7 @@ KINDS: Final[tuple[tuple[str, tuple[str, ...], Check], ...]] = (
     ("marks of ingested files", ("log/*/ingested/*.json",), _json),
     ("quarantine", ("log/*/quarantine/*.parquet",), _named_by_digest),
     ("events back from quarantine", ("log/*/quarantine/*.returning", "log/*/quarantine/*.returned"), _json),
-    ("versions of rules", ("log/.versions/*",), _json),
+    ("versions of rules", ("log/.versions/*", "log/rule-versions/*"), _json),
     ("states on Spark", ("checkpoints/level-*/states/*", "*/*/checkpoints/level-*/states/*"), _sealed),
     ("savepoints", ("savepoints/*/*/*",), _sealed),
     (

@@ -15,6 +15,7 @@ from unerring.model import ConfigError, LogError, SchemaError, StreamSchema, pro
 BUCKETS: Final = 4
 """Enough for eight cores with two streams' tasks each; more buckets cost a state store each, even when idle."""
 _DECLARATION: Final = "stream.json"
+_LINK: Final = "link.json"
 
 
 class Declaration(msgspec.Struct, frozen=True):
@@ -37,8 +38,22 @@ class EventLog:
         """The names of all streams that were ever created here."""
         return [name for name in self.store.names("") if self.declaration(name) is not None]
 
+    def link(self, name: str, other: EventLog) -> None:
+        """Let a stream of another log stand in this one, to be read."""
+        self.store.create(f"{name}/{_LINK}", protect_json(other.store.locate("")))
+
+    def _linked(self, name: str) -> EventLog | None:
+        """The log in which a stream is that only stands in this one."""
+        data = self.store.read(f"{name}/{_LINK}")
+        return None if data is None else EventLog(verified_json(data, str, self.store.locate(f"{name}/{_LINK}")))
+
     def declaration(self, name: str) -> Declaration | None:
         """How a stream was declared when it was created."""
+        own = self._own(name)
+        other = self._linked(name) if own is None else None
+        return own if other is None else other.declaration(name)
+
+    def _own(self, name: str) -> Declaration | None:
         data = self.store.read(f"{name}/{_DECLARATION}")
         if data is None:
             return None
@@ -70,16 +85,22 @@ class EventLog:
 
     def chain(self, name: str) -> Chain:
         """The chain of an existing stream."""
-        known = self.declaration(name)
-        if known is None:
+        declared = self._own(name)
+        if declared is None:
+            other = self._linked(name)
+            if other is not None:
+                return other.chain(name)
             names = ", ".join(self.streams()) or "none"
             raise LogError(f"there is no stream {name!r} in {self.store.locate('')}; it has {names}")
-        return self._chain(known)
+        return self._chain(declared)
 
     def known_chain(self, name: str, known: list[Span], spread: Spread | None = None) -> Chain:
         """A chain as far as somebody else has found it, read with a spread of keys (by default the stream's own)."""
-        declared = self.declaration(name)
+        declared = self._own(name)
         if declared is None:
+            other = self._linked(name)
+            if other is not None:
+                return other.known_chain(name, known, spread)
             raise LogError(f"{self.store.locate(name)} has disappeared; restore it from a copy")
         return self._chain(declared, known, spread)
 

@@ -21,12 +21,12 @@ def learn(spark: SparkSession, address: str, half_life_s: float = HALF_LIFE_S) -
     """The cost of each action, by process and action, from the log of a run."""
     from pyspark.sql import functions as F
 
-    from unerring.log import EventLog
+    from unerring.log import EventLog, join
     from unerring.pipeline.source import UnerringSource
 
     if half_life_s <= 0:
         raise CallerError(f"the half-life is {half_life_s} s; it must be above 0")
-    if EventLog(f"{address}/log").declaration(STREAM) is None:
+    if EventLog(join(address, "log")).declaration(STREAM) is None:
         raise CallerError(f"{address} has no histories of processes; run `unerring process export` first")
     spark.dataSource.register(UnerringSource)
     actions = spark.read.format("unerring").option("stream", STREAM).load(address)

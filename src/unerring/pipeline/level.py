@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from unerring.log import Chain, EventLog, Span, Spread
+from unerring.log import Chain, EventLog, Span, Spread, join
 from unerring.model import TIME_MIN, StreamSchema
 from unerring.rules import Plan, heights_of, part_of, ranks_of
 
@@ -65,7 +65,7 @@ class Level:
 
     @property
     def log(self) -> EventLog:
-        return EventLog(f"{self.address}/log")
+        return EventLog(join(self.address, "log"))
 
     @property
     def checkpoint(self) -> Path:

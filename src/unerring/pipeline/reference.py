@@ -1,4 +1,4 @@
-"""The perfect run of an application, recomputed from its log into a folder of its own.
+"""The perfect run of an application, recomputed from its log into a place of its own.
 
 Primary streams are the run's own segments. Each level's situations are computed from the level below, not from what was
 delivered there; only what cannot be recomputed (made by rules that the application no longer has, or from segments that
@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from unerring.audit import moment
-from unerring.log import BASE, SEGMENTS, Base, Chain, Footer, segment_name
-from unerring.model import TIME_MIN, StreamSchema, protect_json
+from unerring.log import Chain, Footer
+from unerring.model import TIME_MIN, StreamSchema
 from unerring.pipeline import savepoints
 from unerring.pipeline.batch import detect_batch, intervals
 from unerring.pipeline.intervals import Bounds
@@ -39,12 +38,12 @@ class Judged:
 
 
 class Reference:
-    """The perfect run of some levels, in `scratch`, which executors must see as well."""
+    """The perfect run of some levels, at `address`, which executors must reach as well. `scratch`: this host's folder
+    for it, if that is no folder."""
 
-    def __init__(self, levels: tuple[Level, ...], scratch: str) -> None:
-        self.levels = tuple(replace(level, address=scratch, scratch="") for level in levels)
+    def __init__(self, levels: tuple[Level, ...], address: str, scratch: str = "") -> None:
+        self.levels = tuple(replace(level, address=address, scratch=scratch) for level in levels)
         self._own = dict(zip((level.number for level in levels), levels, strict=True))
-        self._scratch = Path(scratch)
         self.judged: dict[str, Judged] = {}
 
     def compute(
@@ -78,10 +77,8 @@ class Reference:
     def _link_inputs(self, level: Level) -> None:
         made = {schema.name for one in self.levels for schema in one.outputs}
         for schema in level.inputs:
-            here = self._scratch / "log" / schema.name
-            if schema.name not in made and not here.exists():
-                here.parent.mkdir(parents=True, exist_ok=True)
-                here.symlink_to(Path(self._own[level.number].address).absolute() / "log" / schema.name)
+            if schema.name not in made:
+                level.log.link(schema.name, self._own[level.number].log)
 
     def _begin(self, level: Level) -> None:
         """Where a level can be recomputed from, with which state, and what of its outputs stands before that."""
@@ -130,17 +127,12 @@ class Reference:
         self.judged[chain.name] = Judged(from_us, tuple(own))
         if from_us == TIME_MIN:
             return
-        folder = self._scratch / "log" / chain.folder
-        base = Base(delivered.base.from_us, digest=delivered.base.digest)
-        (folder / BASE).write_bytes(protect_json(base))
-        (folder / SEGMENTS).mkdir(parents=True, exist_ok=True)
-        for span in delivered.spans(delivered.base.from_us, from_us):
-            name = segment_name(span.from_us)
-            if span.through_us <= from_us:
-                (folder / SEGMENTS / name).symlink_to(delivered.store.locate(f"{delivered.folder}/{SEGMENTS}/{name}"))
-            else:
-                before = Chain(chain.store, chain.folder, chain.schema, chain.buckets)
-                before.seal(from_us, delivered.read(span.from_us, from_us))
+        begin_us = delivered.base.from_us
+        if begin_us > TIME_MIN:
+            chain.seal(begin_us, delivered.read(begin_us, begin_us))
+        for span in delivered.spans(begin_us, from_us):
+            end_us = min(span.through_us, from_us)
+            chain.seal(end_us, delivered.read(max(begin_us, span.from_us), end_us))
 
 
 def delivered_chain(level: Level, schema: StreamSchema) -> Chain | None:

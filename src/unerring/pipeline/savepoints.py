@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from unerring.log import LocalStore
+from unerring.log import Store, join, store_at
 from unerring.model import TIME_MIN
 from unerring.pipeline.level import Level
 from unerring.pipeline.partition import Partition
@@ -53,8 +53,8 @@ def drop_before(level: Level, time_us: int) -> None:
                 store.delete(f"{name}/{bucket}")
 
 
-def _store(level: Level) -> LocalStore:
-    return LocalStore(f"{level.address}/{_FOLDER}/{level.name}")
+def _store(level: Level) -> Store:
+    return store_at(join(level.address, f"{_FOLDER}/{level.name}"))
 
 
 def _name(time_us: int) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 
-from unerring.log import Chain, EventLog, Positions, Span, local_folder
+from unerring.log import Chain, EventLog, Positions, Span, store_at
 from unerring.model import TIME_MAX, CallerError, ColumnType, Stamp, StreamSchema
 from unerring.pipeline.intervals import next_end
 from unerring.pipeline.sink import LogSink
@@ -209,6 +209,6 @@ def as_frame(table: pa.Table, schema: StreamSchema) -> pa.Table:
 
 def _log_folder(path: str) -> str:
     """The log in a run's folder, or the log itself."""
-    folder = local_folder(path)
-    inner = folder / "log"
-    return str((inner if inner.is_dir() or not folder.exists() else folder).absolute())
+    store = store_at(path)
+    names = store.names("")
+    return store.locate("" if names and "log" not in names else "log")

@@ -18,7 +18,10 @@ from unerring.log import EventLog
 from unerring.model import TIME_MAX, TIME_MIN, CallerError, ConfigError, protect_json, verified_json
 from unerring.pipeline.level import Level
 
-_FOLDER: Final = ".versions"
+_FOLDER: Final = "rule-versions"
+"""No stream has a name with a hyphen."""
+_OLDER: Final = ".versions"
+"""Its name in earlier releases; some stores do not show names that begin with a dot."""
 
 
 class Version(msgspec.Struct, frozen=True, order=True):
@@ -94,9 +97,8 @@ def agree(level: Level, after_us: int) -> None:
 def versions(log: EventLog, level: int) -> list[Version]:
     """The agreed changes of a level, in time order."""
     all_levels = []
-    for name in log.store.names(_FOLDER):
-        data = log.store.read(f"{_FOLDER}/{name}") or b""
-        all_levels.append(verified_json(data, Version, log.store.locate(f"{_FOLDER}/{name}")))
+    for name in (f"{folder}/{name}" for folder in (_OLDER, _FOLDER) for name in log.store.names(folder)):
+        all_levels.append(verified_json(log.store.read(name) or b"", Version, log.store.locate(name)))
     return sorted(version for version in all_levels if version.level == level)
 
 
