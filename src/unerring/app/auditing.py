@@ -88,7 +88,7 @@ class Audit:
         """The verdict. What it needs meanwhile (the perfect situations) is where all executors can reach it."""
         name = f"audit-{secrets.token_hex(4)}"
         scratch = self.place.scratch / f".{name}"
-        alone = spark.sparkContext.master.startswith("local[")
+        alone = (spark.sparkContext.master or "").startswith("local[")
         near = self.place.is_folder or alone
         reference = Reference(self.levels, str(scratch) if near else join(self.place.address, name), str(scratch))
         try:

@@ -96,10 +96,9 @@ def agree(level: Level, after_us: int) -> None:
 
 def versions(log: EventLog, level: int) -> list[Version]:
     """The agreed changes of a level, in time order."""
-    all_levels = []
-    for name in (f"{folder}/{name}" for folder in (_OLDER, _FOLDER) for name in log.store.names(folder)):
-        all_levels.append(verified_json(log.store.read(name) or b"", Version, log.store.locate(name)))
-    return sorted(version for version in all_levels if version.level == level)
+    names = [f"{folder}/{name}" for folder in (_OLDER, _FOLDER) for name in log.store.names(folder)]
+    agreed = [verified_json(log.store.read(name) or b"", Version, log.store.locate(name)) for name in names]
+    return sorted(version for version in agreed if version.level == level)
 
 
 def as_agreed(level: Level) -> Level:
