@@ -18,6 +18,7 @@ from .live_needs import needed_after as needed_after
 from .metrics import serve as serve
 from .new import make_app as make_app
 from .options import RunOptions as RunOptions
+from .owner import Ownership as Ownership
 from .place import Place as Place, Where as Where, place_of as place_of
 from .process_audit import (
     ProcessVerdict as ProcessVerdict,

@@ -100,8 +100,8 @@ class Acting:
         self._threads[-1].start()
 
     def _react(self, reaction: Reaction) -> None:
-        while not self._stopping.wait(LOOK_S):
-            pending = self.app.situations(reaction.situation, data=self.place, reader=reaction.reader, follow=False)
+        pending = self.app.situations(reaction.situation, data=self.place, reader=reaction.reader, follow=False)
+        while not self._stopping.wait(self.place.look_s(LOOK_S)):
             # A position moves on when the next situations are asked for; one that was not started is asked for again.
             for situations in pending.in_batches(AT_ONCE * 4):
                 if not all(self._starters.map(lambda situation: self._start(reaction, situation), situations)):

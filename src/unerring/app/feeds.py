@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -21,11 +21,15 @@ from unerring.app.parts import LoopThread, Parts, channel_part
 from unerring.app.place import Place
 from unerring.channels import ConsumerConfig, Start
 from unerring.log import EventLog, LogWriter, Resets, WriterConfig
-from unerring.model import ConfigError, MessageLoss, Stamp, StreamSchema
+from unerring.model import SECOND_US, ConfigError, MessageLoss, Stamp, StreamSchema
 from unerring.runtime import AsyncSubscriber, check_address, monotonic_us
 
 if TYPE_CHECKING:
     from unerring.app.application import App
+
+
+SEAL_S: Final = 0.1
+"""How long an event waits at most until it is sealed, in a folder."""
 
 
 def check_channels(app: App) -> None:
@@ -43,7 +47,15 @@ def feeds_of(app: App, place: Place, parts: Parts, metrics: Metrics) -> Feeds:
     schemas = {schema.name: schema for schema in app.streams}
     start = Start(app.start)
     return Feeds(
-        place.log, app.channels, schemas, app.buckets, place.scratch, start=start, parts=parts, metrics=metrics
+        place.log,
+        app.channels,
+        schemas,
+        app.buckets,
+        place.scratch,
+        WriterConfig(age_us_max=round(place.look_s(SEAL_S) * SECOND_US)),
+        start,
+        parts,
+        metrics,
     )
 
 

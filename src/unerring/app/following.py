@@ -50,8 +50,10 @@ def to_replica(stream: str, place: Place, events: tuple[Event, ...], through_us:
 class Following:
     """Hands over some streams of a log, as fast as they are taken; `deliver` hears what the machine says."""
 
-    def __init__(self, log: EventLog, streams: Sequence[str], wrap: Wrap) -> None:
+    def __init__(self, log: EventLog, streams: Sequence[str], wrap: Wrap, pause_s_max: float = PAUSE_S_MAX) -> None:
         self._log = log
+        self._pause_s = PAUSE_S if pause_s_max <= PAUSE_S_MAX else pause_s_max
+        self._pause_s_max = pause_s_max
         self._streams = tuple(streams)
         self._wrap = wrap
         self._places: dict[str, Place] = {}
@@ -73,15 +75,15 @@ class Following:
         await self._until(lambda: stream in self._places)
         chain = self._log.chain(stream)
         chain.check_reached(self._places[stream].through_us, f"the follower of {stream}")
-        pause_s = PAUSE_S
+        pause_s = self._pause_s
         while True:
             place = self._places[stream]
             reached_us = chain.refresh()
             if reached_us <= place.through_us:
                 await asyncio.sleep(pause_s)
-                pause_s = min(PAUSE_S_MAX, pause_s * 1.5)
+                pause_s = min(self._pause_s_max, pause_s * 1.5)
                 continue
-            pause_s = PAUSE_S
+            pause_s = self._pause_s
             begin_us = max(place.through_us, chain.base.from_us)
             for span in chain.spans(begin_us, reached_us):
                 for events in _pieces(chain, max(begin_us, span.from_us), span.through_us):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from unerring.app.application import App
 
 LOOK_S: Final = 2.0
+STORE_LOOK_S: Final = 15.0
+"""At a store, where a look is a request for each stream."""
 WAITS_US: Final = 10 * SECOND_US
 """A rule that waited so long for an input is worth a sentence."""
 
@@ -57,16 +59,17 @@ Sample = tuple[str, dict[str, object], float]
 class Inputs:
     """Looks at the streams of a run's log again and again. `rules`: of each rule the streams that it reads."""
 
-    def __init__(self, log: EventLog, rules: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, log: EventLog, rules: Mapping[str, Sequence[str]], look_s: float = LOOK_S) -> None:
         self._log = log
         self._rules = rules
+        self._look_s = look_s
         self._chains: dict[str, Chain] = {}
         self._due_s = 0.0
 
     def measure(self, metrics: Metrics) -> None:
-        """Update the metrics, at most every other second: it costs a few system calls for each stream."""
+        """Update the metrics, but not too often: it costs a few system calls, or requests, for each stream."""
         if time.monotonic() >= self._due_s:
-            self._due_s = time.monotonic() + LOOK_S
+            self._due_s = time.monotonic() + self._look_s
             for name, labels, value in samples_of(*self.look(), self._rules, now_us()):
                 metrics.set(name, value, **labels)
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from unerring.app.application import App, load
-from unerring.app.following import Following, to_source
+from unerring.app.following import PAUSE_S_MAX, Following, to_source
 from unerring.app.place import Place, Where, place_of
-from unerring.app.sink import Sink
+from unerring.app.sink import SEAL_S, Sink
 from unerring.correlation import (
     MEMBERSHIP,
     Application,
@@ -212,11 +212,11 @@ async def run_node(run: Place, name: str) -> None:
         deliver = _quarantine(run)
     elif node.role is Role.SOURCE:
         machine = Source(records or {}, name, cluster.topology, cluster.config, follows=True)
-        following = Following(run.log, node.outputs, to_source)
+        following = Following(run.log, node.outputs, to_source, run.look_s(PAUSE_S_MAX))
         deliver = following.deliver
     else:
         machine = Application(records or {}, name, cluster.topology, cluster.config)
-        sink = Sink(run.log, app, machine, records or {})
+        sink = Sink(run.log, app, machine, records or {}, run.look_s(SEAL_S))
         deliver = sink.deliver
     host = Host(cluster, name, machine, storage, deliver)
     if node.role is Role.SOURCE:

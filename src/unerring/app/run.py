@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from unerring.app.application import App
-from unerring.app.inputs import Inputs, rules_of
+from unerring.app.inputs import LOOK_S, STORE_LOOK_S, Inputs, rules_of
 from unerring.app.metrics import Metrics
 from unerring.app.options import RunOptions
 from unerring.app.parts import Part, Parts
@@ -39,6 +39,7 @@ class Run(Generic[E]):
         parts: Parts,
         metrics: Metrics,
         *,
+        owner: Part | None = None,
         feeds: Part | None = None,
         reactions: Part | None = None,
         inputs: Inputs | None = None,
@@ -47,7 +48,7 @@ class Run(Generic[E]):
         self.metrics = metrics
         self._folder = folder
         self._parts = parts
-        self._in_order: list[Part] = [part for part in (feeds, engine, reactions) if part is not None]
+        self._in_order: list[Part] = [part for part in (owner, feeds, engine, reactions) if part is not None]
         self._inputs = inputs
 
     def start(self, say: Callable[[str], None]) -> None:
@@ -76,13 +77,18 @@ class Run(Generic[E]):
 
 
 def run_of(
-    address: str, app: App, options: RunOptions, place: Place, say: Callable[[str], Any] = lambda text: None
+    address: str,
+    app: App,
+    options: RunOptions,
+    place: Place,
+    say: Callable[[str], Any] = lambda text: None,
+    owner: Part | None = None,
 ) -> Run[SparkEngine] | Run[LiveEngine]:
     """The run of an app that the options ask for. `say` hears what happens while it lasts."""
     parts, metrics = Parts(place.scratch, say), Metrics()
     feeds = reactions = inputs = None
     if options.has_log:
-        inputs = Inputs(place.log, rules_of(app))
+        inputs = Inputs(place.log, rules_of(app), LOOK_S if place.is_folder else STORE_LOOK_S)
     if options.has_log and app.channels and not options.once:
         from unerring.app.feeds import feeds_of
 
@@ -95,9 +101,9 @@ def run_of(
         from unerring.app.live_engine import LiveEngine
 
         live = LiveEngine(address, app, options, place, say, parts, metrics)
-        return Run(live, place.scratch, parts, metrics, feeds=feeds, reactions=reactions, inputs=inputs)
+        return Run(live, place.scratch, parts, metrics, owner=owner, feeds=feeds, reactions=reactions, inputs=inputs)
     spark = _spark_engine(app, options, place, parts, metrics)
-    return Run(spark, place.scratch, parts, metrics, feeds=feeds, reactions=reactions, inputs=inputs)
+    return Run(spark, place.scratch, parts, metrics, owner=owner, feeds=feeds, reactions=reactions, inputs=inputs)
 
 
 def _spark_engine(app: App, options: RunOptions, place: Place, parts: Parts, metrics: Metrics) -> SparkEngine:
@@ -106,7 +112,7 @@ def _spark_engine(app: App, options: RunOptions, place: Place, parts: Parts, met
 
     master, memory = options.master or "local[*]", options.memory or "2g"
     config = SparkConfig(master=master, memory=memory, log=str(place.scratch / "spark.log"))
-    bounds = Bounds(rows_per_batch=options.rows)
+    bounds = Bounds(rows_per_batch=options.rows, look_s=place.look_s(0.0))
     engine = SparkEngine(app, place, config, bounds, parts=parts, metrics=metrics)
     if options.take_over is not None:
         engine.take_over(options.take_over)

@@ -37,7 +37,10 @@ class _Lane:
 class Sink:
     """Takes committed situations in order, and seals them a few times a second."""
 
-    def __init__(self, log: EventLog, app: App, machine: Application, records: Mapping[str, bytes]) -> None:
+    def __init__(
+        self, log: EventLog, app: App, machine: Application, records: Mapping[str, bytes], seal_s: float = SEAL_S
+    ) -> None:
+        self._seal_s = seal_s
         self.machine = machine
         self.lanes = {
             schema.name: _Lane(
@@ -61,7 +64,7 @@ class Sink:
     async def run(self, host: Host) -> None:
         try:
             while True:
-                await asyncio.sleep(SEAL_S)
+                await asyncio.sleep(self._seal_s)
                 for stream in self.lanes:
                     await self._seal(stream, host)
         finally:

@@ -26,6 +26,8 @@ class Situations:
 
     def __init__(self, place: Place, schema: StreamSchema, buckets: int, reader: str, follow: bool) -> None:
         log = place.log
+        self._poll_s = place.look_s(POLL_S)
+        self._commit_s = place.look_s(COMMIT_EVERY_S)
         self._chain = log.create(schema, buckets)
         self._positions = Positions(log.store, schema.name)
         self._reader = reader
@@ -83,10 +85,10 @@ class Situations:
                 while batch := list(islice(events, count_max)):
                     yield batch
                     self._done = batch[-1].stamp
-                    if time.monotonic() - self._committed_at_s >= COMMIT_EVERY_S:
+                    if time.monotonic() - self._committed_at_s >= self._commit_s:
                         self.commit()
                 from_us = span.through_us
             if not self._follow or from_us >= TIME_MAX:
                 return
             self.commit()
-            time.sleep(POLL_S)
+            time.sleep(self._poll_s)

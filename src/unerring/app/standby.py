@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from unerring.app.application import App, load
-from unerring.app.following import Following, to_replica
+from unerring.app.following import PAUSE_S_MAX, Following, to_replica
 from unerring.app.live import SPARK, topology_of
 from unerring.app.metrics import Metrics
 from unerring.app.options import SparkOptions
@@ -32,7 +32,7 @@ from unerring.app.run import Run
 from unerring.app.spark_engine import SparkEngine, StandbyDriver
 from unerring.correlation import Replica
 from unerring.model import TIME_MIN, ConfigError, UnerringError
-from unerring.pipeline import Bounds, SealingOrder, SparkConfig, committed_us, jvm
+from unerring.pipeline import SEALED_LOOK_S, Bounds, SealingOrder, SparkConfig, committed_us, jvm
 from unerring.runtime import (
     STATUS_S,
     Host,
@@ -96,13 +96,13 @@ class Drive:
         """Once there is one."""
         self.phase = "STARTING"
         self.refused = ""
-        self.order = SealingOrder(self.leads)
+        self.order = SealingOrder(self.leads, look_s=place.look_s(SEALED_LOOK_S))
         self._jvm = 0
         self._ending = False
         config = SparkConfig(master=options.master, memory=options.memory, log=str(home / "spark.log"), more=_QUICK)
         standby = StandbyDriver(levels_on_spark(app, place, rules, home), home, self.order)
         parts, metrics = Parts(config=RestartsConfig(tries_max=RESTARTS_MAX + 1)), Metrics()
-        bounds = Bounds(rows_per_batch=options.rows)
+        bounds = Bounds(rows_per_batch=options.rows, look_s=place.look_s(0.0))
         self.engine = SparkEngine(app, place, config, bounds, parts=parts, metrics=metrics, standby=standby)
         self.run = Run(self.engine, home, parts, metrics)
 
@@ -234,7 +234,7 @@ async def _drive(
     try:
         replica = Replica(name, cluster.topology, cluster.config, None, random.Random(), storage.load())
         taken = [stream for stream in cluster.topology.node(SPARK).outputs if cluster.topology.takers(stream)]
-        following = Following(place.log, taken, to_replica)
+        following = Following(place.log, taken, to_replica, place.look_s(PAUSE_S_MAX))
         host = Host(cluster, name, replica, storage, following.deliver)
         host.also = drive.describe
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from pathlib import Path
@@ -75,7 +76,7 @@ def command(
         _run_nodes(app, 1 if f is None else f, certificates, pairs(service), data, scratch, console, costs)
         return
 
-    from unerring.app import RunOptions, check_channels, load, place_of, remember, run_of
+    from unerring.app import Ownership, RunOptions, check_channels, load, place_of, remember, run_of
 
     options = RunOptions(
         engine=engine,
@@ -97,10 +98,16 @@ def command(
     if options.has_log and not once:
         check_channels(loaded)
     place = place_of(data, scratch)
-    if older := remember(place, app):
-        console.print(older)
-    run = run_of(app, loaded, options, place, console.print)
-    _run(run, options, place, metrics_port, console)
+    with contextlib.ExitStack() as stack:
+        owner = None
+        if options.has_log:
+            owner = Ownership(place)
+            stack.callback(owner.stop)
+            owner.take(console.print)
+        if older := remember(place, app):
+            console.print(older)
+        run = run_of(app, loaded, options, place, console.print, owner)
+        _run(run, options, place, metrics_port, console)
 
 
 def _run(

@@ -22,7 +22,7 @@ from .reference import (
     made_by_another as made_by_another,
 )
 from .retention import retain as retain
-from .sealing_order import SealingOrder as SealingOrder
+from .sealing_order import SEALED_LOOK_S as SEALED_LOOK_S, SealingOrder as SealingOrder
 from .session import (
     SparkConfig as SparkConfig,
     is_started as is_started,

@@ -24,6 +24,8 @@ class Bounds:
     its size, so that a backlog is worked off in large ones; what has just arrived is taken as it is."""
     rows_at_once: int = 1_000_000
     """About how many of them a bucket's task holds in memory at a time, times the number of buckets."""
+    look_s: float = 0.0
+    """How often a query looks for something new, and so how often it seals."""
 
 
 def next_end(chains: dict[str, Chain], from_us: int, through_us: int, rows: int) -> int:
@@ -70,14 +72,21 @@ class Front:
 
     def reached_us(self) -> int:
         """Up to where every chain is contiguous, and no newer version of the rules has taken over."""
-        reached = min(chain.refresh() for chain in self.chains.values())
-        return min(reached, end_of(self.level))
+        return min(self._contiguous_us(), end_of(self.level))
+
+    def _contiguous_us(self) -> int:
+        """Only the chain that holds the others up is looked at: on a store a look is a request."""
+        for _ in range(2 * len(self.chains)):
+            last = min(self.chains.values(), key=lambda chain: chain.through_us)
+            before_us = last.through_us
+            if last.refresh() == before_us:
+                break
+        return min(chain.through_us for chain in self.chains.values())
 
     def check(self, through_us: int) -> None:
         """An interval that Spark planned before ends where all chains are: its own checkpoint may be damaged."""
-        self.reached_us()
         for chain in self.chains.values():
-            if chain.through_us < through_us:
+            if chain.through_us < through_us and chain.refresh() < through_us:
                 raise LogError(
                     f"{self.level.checkpoint}: Spark's checkpoint has an interval up to {through_us}, and stream "
                     f"{chain.name} ends at {chain.through_us}; restore what is damaged from a copy, or remove the "
@@ -90,7 +99,10 @@ class Front:
 
     def next_end(self, from_us: int) -> int:
         """The end of the next interval; `from_us` itself if there is nothing more."""
-        through_us = self.reached_us() if self._target_us is None else self._target_us
+        through_us = self._target_us
+        if through_us is None:
+            through_us = self._contiguous_us()
+            through_us = through_us if through_us <= from_us else min(through_us, end_of(self.level))
         if through_us <= from_us:
             return from_us
         return next_end(self.chains, from_us, through_us, self.bounds.rows_per_batch)

@@ -83,7 +83,11 @@ def detect_stream(
     with settings(spark, {**SETTINGS, **shuffling.SETTINGS}):
         writer = _staged(spark, level, bounds).writeStream.queryName(f"level {level.number}")
         writer = writer.outputMode("update").option("checkpointLocation", checkpoint)
-        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="0 seconds")
+        writer = (
+            writer.trigger(availableNow=True)
+            if once
+            else writer.trigger(processingTime=f"{round(bounds.look_s * 1000)} milliseconds")
+        )
         try:
             return writer.foreachBatch(seal_batch(level, on_sealed, may_seal)).start()
         except Exception as error:  # py4j's: Spark cannot read its own checkpoint, say
