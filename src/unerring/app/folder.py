@@ -69,10 +69,13 @@ def run_in(where: Where) -> Remembered | None:
 def check_run(where: Where) -> None:
     """A sentence, unless a run is there."""
     place = place_of(where)
+    place.check(writing=False)
     names = place.store.names("")
     if LOG in names:
         return
-    if not names and not (place.is_folder and Path(place.address).is_dir()):
+    if not names and not place.is_folder:
+        raise CallerError(f"there is nothing at {place}; give the run's address, the --data of `unerring run`")
+    if not names and not Path(place.address).is_dir():
         raise CallerError(f"there is no folder {place}; give the run's folder, the --data of `unerring run`")
     runs = [name for name in names if LOG in place.store.names(name)]
     inside = f"the one of a run in it: {', '.join(runs[:4])}" if runs else ""

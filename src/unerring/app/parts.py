@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from unerring.app.metrics import Metrics
+from unerring.app.requests import Requests
 from unerring.model import CallerError, InvariantBreach, LogError, PeerError, UnerringError, WorldError, verified_json
 from unerring.runtime import GivenUp, Restarts, RestartsConfig, What, began_at, note, timeline
 
@@ -98,6 +99,8 @@ class Written(msgspec.Struct):
     pid: int
     began: str
     parts: list[PartState]
+    requests: dict[str, Any] = {}
+    """To the run's store, by this process."""
 
 
 class Parts:
@@ -118,6 +121,7 @@ class Parts:
         self._restarts: dict[str, Restarts] = {}
         self._began_s: dict[str, float] = {}
         self._lock = threading.RLock()
+        self._requests = Requests()
 
     def began(self, name: str) -> None:
         """A part starts to work, for the first time or again."""
@@ -185,11 +189,13 @@ class Parts:
             for part in self._parts.values():
                 metrics.set("unerring_part_up", part.state == "running", part=part.name)
                 metrics.set("unerring_part_restarts_total", part.restarts, part=part.name)
+            self._requests.measure(metrics)
 
     def _write(self) -> None:
         if self._data is None or not self._data.is_dir():
             return
-        note(self._data / FILE, "run", {"began": began_at(os.getpid()) or "", "parts": list(self._parts.values())})
+        began, parts = began_at(os.getpid()) or "", list(self._parts.values())
+        note(self._data / FILE, "run", {"began": began, "parts": parts, "requests": self._requests.look()})
 
 
 def parts_in(data: Path) -> dict[str, Any]:
@@ -197,7 +203,7 @@ def parts_in(data: Path) -> dict[str, Any]:
     try:
         written = verified_json((data / FILE).read_bytes(), Written, FILE)
     except (OSError, LogError):  # it is written anew twice a second
-        return {"state": "none", "pid": None, "silent_s": 0.0, "parts": []}
+        return {"state": "none", "pid": None, "silent_s": 0.0, "parts": [], "requests": {}}
     silent_s = max(0.0, time.time() - written.at)
     state = "running" if silent_s <= SILENT_S else "silent"
     if began_at(written.pid) != written.began:
@@ -207,6 +213,7 @@ def parts_in(data: Path) -> dict[str, Any]:
         "pid": written.pid,
         "silent_s": silent_s,
         "parts": [msgspec.to_builtins(part) for part in written.parts],
+        "requests": written.requests,
     }
 
 

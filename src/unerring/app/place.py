@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from unerring.log import EventLog, LocalStore, Store, join, local_folder, store_at
+from unerring.log import EventLog, LocalStore, Store, check_store, join, local_folder, store_at
 
 LOG: Final = "log"
 STORE_LOOK_S: Final = 1.0
@@ -42,6 +42,11 @@ class Place:
     def is_folder(self) -> bool:
         """Whether the store is a folder of this host, or one that is mounted here."""
         return isinstance(self.store, LocalStore)
+
+    def check(self, writing: bool = True) -> None:
+        """A sentence, if the store cannot be used: no bucket, no right, another region, no conditional puts."""
+        if not self.is_folder:
+            check_store(self.store, writing)
 
     def look_s(self, near_s: float) -> float:
         """How long to pause before looking again for something new: a look at a store is a request that costs money

@@ -28,6 +28,7 @@ from unerring.app.metrics import Metrics
 from unerring.app.options import SparkOptions
 from unerring.app.parts import Parts
 from unerring.app.place import Place, Where, place_of
+from unerring.app.requests import Requests
 from unerring.app.run import Run
 from unerring.app.spark_engine import SparkEngine, StandbyDriver
 from unerring.correlation import Replica
@@ -98,6 +99,7 @@ class Drive:
         self.refused = ""
         self.order = SealingOrder(self.leads, look_s=place.look_s(SEALED_LOOK_S))
         self._jvm = 0
+        self._requests = Requests()
         self._ending = False
         config = SparkConfig(master=options.master, memory=options.memory, log=str(home / "spark.log"), more=_QUICK)
         standby = StandbyDriver(levels_on_spark(app, place, rules, home), home, self.order)
@@ -183,7 +185,14 @@ class Drive:
             }
             for view in self.engine.views
         ]
-        driver = {"jvm": self._jvm, "sealed": self.order.sealed, "held": self.order.held, "levels": levels}
+        order, requests = self.order, self._requests.look()
+        driver = {
+            "jvm": self._jvm,
+            "sealed": order.sealed,
+            "held": order.held,
+            "levels": levels,
+            "requests": requests,
+        }
         return {"driver": driver}
 
 

@@ -53,7 +53,9 @@ def command(
     from unerring.log import IngestConfig, Times, ingest
 
     times = Times(time_column, time_unit, zone)
-    log = place_of(data).log
+    place = place_of(data)
+    place.check()
+    log = place.log
     schema, buckets = _declared(log, stream, app, file, key, no_key, times)
     config = IngestConfig(lateness_us=_duration_us(lateness))
     with Console(stderr=True).status(f"reading {file}") as status:

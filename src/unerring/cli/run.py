@@ -101,6 +101,7 @@ def command(
     with contextlib.ExitStack() as stack:
         owner = None
         if options.has_log:
+            place.check()
             owner = Ownership(place)
             stack.callback(owner.stop)
             owner.take(console.print)

@@ -85,6 +85,8 @@ def _head(document: dict[str, Any], width: int) -> Text:
     run = document["run"]
     state = Text(f" {run['state']} ", style="reverse green" if run["state"] == "running" else "reverse")
     words = f"  {run['alive']} processes" if run["state"] == "running" else ""
+    if run["state"] == "running" and run["requests"].get("made"):
+        words += f", {run['requests']['per_s']:.1f} requests a second to the store"
     head = Text.assemble((run["name"], "bold"), "  ", state, words)
     room = width - head.cell_len - 2
     data = run["data"] if len(run["data"]) <= room else f"…{run['data'][1 - room :]}"

@@ -152,6 +152,7 @@ class RunStatus:
             "version": self.remembered.version if self.remembered else "",
             "state": "running" if running else "ended",
             "alive": len(alive),
+            "requests": document["parts"]["requests"],
             "since_us": self.timeline.first_us,
             "at_us": now_us if running or last_us is None else last_us,
             "notes": [

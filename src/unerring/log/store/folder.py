@@ -115,7 +115,7 @@ class LocalStore:
         try:
             with os.scandir(self.root / folder) as entries:
                 return sorted(entry.name for entry in entries if entry.name > after and entry.name != _TEMPORARY)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
             raise DiskError(f"cannot list {self.root / folder}: {error.strerror}") from error

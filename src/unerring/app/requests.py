@@ -1,0 +1,38 @@
+"""How many requests a process makes to a store: they cost time and money, so they are shown."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any, Final
+
+from unerring.app.metrics import Metrics
+from unerring.log import requests_made
+
+OVER_S: Final = 30.0
+"""The rate is of so long."""
+
+
+class Requests:
+    """The counts since the process began, by kind, and the rate of the last half minute."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque([(time.monotonic(), sum(requests_made().values()))])
+
+    def look(self) -> dict[str, Any]:
+        made = requests_made()
+        now_s, total = time.monotonic(), sum(made.values())
+        self._seen.append((now_s, total))
+        while len(self._seen) > 2 and self._seen[1][0] <= now_s - OVER_S:
+            self._seen.popleft()
+        first_s, before = self._seen[0]
+        per_s = (total - before) / (now_s - first_s) if now_s > first_s else 0.0
+        return {"made": made, "per_s": round(per_s, 3)}
+
+    def measure(self, metrics: Metrics) -> None:
+        """Update the metrics; a run in a folder makes no requests."""
+        look = self.look()
+        for kind, count in look["made"].items():
+            metrics.set("unerring_store_requests_total", count, kind=kind)
+        if look["made"]:
+            metrics.set("unerring_store_requests_per_second", look["per_s"])
