@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from unerring.audit import moment
-from unerring.log import Chain, Footer
-from unerring.model import TIME_MIN, StreamSchema
+from unerring.log import BASE, Base, Chain, Footer
+from unerring.model import TIME_MIN, StreamSchema, protect_json
 from unerring.pipeline import savepoints
 from unerring.pipeline.batch import detect_batch, intervals
 from unerring.pipeline.intervals import Bounds
@@ -128,11 +128,12 @@ class Reference:
         if from_us == TIME_MIN:
             return
         begin_us = delivered.base.from_us
-        if begin_us > TIME_MIN:
-            chain.seal(begin_us, delivered.read(begin_us, begin_us))
+        base = Base(begin_us, digest=delivered.base.digest)
+        chain.store.replace(f"{chain.folder}/{BASE}", protect_json(base))
+        before = Chain(chain.store, chain.folder, chain.schema, chain.buckets)
         for span in delivered.spans(begin_us, from_us):
             end_us = min(span.through_us, from_us)
-            chain.seal(end_us, delivered.read(max(begin_us, span.from_us), end_us))
+            before.seal(end_us, delivered.read(max(begin_us, span.from_us), end_us))
 
 
 def delivered_chain(level: Level, schema: StreamSchema) -> Chain | None:
