@@ -19,11 +19,11 @@ EARLIEST = ConsumerConfig(start=Start.EARLIEST)
 T = 1_700_000_000_123_456
 
 
-def publish(pair: Pair, times: list[int], *, more: bool = True) -> None:
+def publish(pair: Pair, times: list[int], *, more: bool = True, holds: bool = False) -> None:
     first = pair.producer.last + 1
     payloads = [b"%d" % (first + at) for at in range(len(times))]
     pair.published.setdefault((pair.producer.id, pair.producer.epoch), []).extend(payloads)
-    effects: Effects | None = pair.producer.publish(payloads, times, None, pair.now, more=more)
+    effects: Effects | None = pair.producer.publish(payloads, times, None, pair.now, more=more, holds=holds)
     assert effects is not None
     pair._run(effects, at_producer=True)
 
@@ -71,6 +71,19 @@ def test_a_time_is_over_with_the_heartbeat_that_follows_a_burst_and_not_before()
     with pytest.raises(SchemaError, match=f"time {T} is over"):
         publish(pair, [T])
     publish(pair, [T + 1])
+
+
+def test_a_time_is_not_over_while_the_rest_of_it_waits_for_room() -> None:
+    pair = Pair(ProducerConfig(), accepting=False)
+    publish(pair, [T, T], holds=True)
+    for _ in range(3):
+        beat = pair.beat()
+        assert isinstance(beat, Heartbeat)
+        assert beat.watermark_us is None
+    publish(pair, [T])
+    beat = pair.beat()
+    assert isinstance(beat, Heartbeat)
+    assert beat.watermark_us == T
 
 
 def test_a_clock_that_counts_seconds_has_a_second_for_each() -> None:

@@ -301,3 +301,25 @@ def test_a_publisher_brought_back_at_once_is_a_new_epoch_and_its_events_are_no_d
         again = next(events)
     assert (again.value.celsius, again.sequence) == (2.0, 1)
     assert again.epoch > first.epoch
+
+
+def test_a_time_that_needs_several_batches_is_held_between_them() -> None:
+    """What is left of it may wait for room for longer than a time without events lasts."""
+
+    async def play() -> tuple[list[bool], bool]:
+        async with unerring.AsyncPublisher("tcp://127.0.0.1:0", Reading) as out:
+            machine, ready = out._running(), out._outlet.ready
+            held: list[bool] = []
+
+            async def waiting() -> None:
+                held.append(machine.holds_time)
+                await ready()
+
+            out._outlet.ready = waiting  # type: ignore[method-assign]
+            await out.publish_many([Reading("m", 1.0)] * 40_001, at=[7] * 40_000 + [8])
+            return held, machine.holds_time
+
+    held, after = asyncio.run(play())
+    assert len(held) > 2
+    assert held == [False, *[True] * (len(held) - 1)]
+    assert not after

@@ -108,6 +108,8 @@ class Producer:
         self._last_stamp: tuple[int, int] | None = None
         self._watermark_us: int | None = None
         self._published_us = 0
+        self.holds_time = False
+        """The rest of the last time is on its way, and only waits for room: that time is not over."""
         self._buffer = ReplayBuffer()
         self._registered: dict[str, int] = {}  # consumer → what it has accepted
         self._peers: dict[Address, None] = {}  # who keeps signed batches, oldest first
@@ -172,13 +174,15 @@ class Producer:
         now: int,
         size: int | None = None,
         more: bool = False,
+        holds: bool = False,
     ) -> Effects | None:
         """Consecutive events, all or none. None: no room while a registered consumer is behind; try again later.
 
         Without `ordinals` events of one time are numbered in their order. `more`: others of the last time may follow;
         otherwise that time is over with them. With the next later event, or once no more came for a while, it is over
-        all the same. `size` is the bytes of all payloads, if the caller has counted them; the sequences are kept, not
-        copied. SchemaError: a stamp that does not increase or a payload too large; nothing was published.
+        all the same. `holds`: the next events are of the last time too, and it is not over before they come, however
+        long they wait for room. `size` is the bytes of all payloads, if the caller has counted them; the sequences are
+        kept, not copied. SchemaError: a stamp that does not increase or a payload too large; nothing was published.
         """
         if self.closed:
             raise CallerError(f"producer {self.name!r} is closed: its last sequence is on record; open a new one")
@@ -192,6 +196,7 @@ class Producer:
         self.last += len(payloads)
         self._last_stamp = (times[-1], (ordinals[-1] if ordinals else 0) if more else ORDINAL_MAX)
         self._published_us = now
+        self.holds_time = holds
         effects: Effects = [*self._kept(frames), Broadcast(frames)]
         timer = self._beat.published(now)
         if timer is not None:
@@ -280,7 +285,7 @@ class Producer:
 
     def _settled(self, now: int) -> Effects:
         """The last time is over if nothing more of it came for a while; a clock that counts seconds takes a second."""
-        if self.closed or self._last_stamp is None:
+        if self.closed or self._last_stamp is None or self.holds_time:
             return []
         if self._last_stamp[0] % SECOND_US == 0 and now - self._published_us < SECOND_US:
             return []

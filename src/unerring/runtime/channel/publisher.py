@@ -162,16 +162,22 @@ class AsyncPublisher(Generic[V]):
         if at is not None and self._strict and len(set(at)) < len(at):
             raise SchemaError(f"stream {self._name} is strict, and two of these events have one time; nudge them apart")
         async with self._turn:
-            last = self._running().last
+            machine = self._running()
+            last = machine.last
             first = 0
-            for chunk, size in self._chunks(payloads):
-                # A clock may give one moment twice; the second event is then a microsecond later.
-                times: Sequence[int] = self._now(len(chunk))
-                if at is not None:
-                    times = [to_time_us(moment) for moment in at[first : first + len(chunk)]]
-                self._check_ahead(times[-1])
-                last = await self._publish(chunk, times, None, size, self._more(at))
-                first += len(chunk)
+            try:
+                for chunk, size in self._chunks(payloads):
+                    first += len(chunk)
+                    # A clock may give one moment twice; the second event is then a microsecond later.
+                    times: Sequence[int] = self._now(len(chunk))
+                    if at is not None:
+                        times = [to_time_us(moment) for moment in at[first - len(chunk) : first]]
+                    self._check_ahead(times[-1])
+                    # The rest of a time may wait for room: the time is not over meanwhile.
+                    holds = at is not None and first < len(at) and to_time_us(at[first]) == times[-1]
+                    last = await self._publish(chunk, times, None, size, self._more(at), holds)
+            finally:
+                machine.holds_time = False
             return last
 
     def try_publish(self, value: V, *, at: datetime | int | None = None) -> bool:
@@ -215,12 +221,18 @@ class AsyncPublisher(Generic[V]):
             await self.watermark()
 
     async def _publish(
-        self, payloads: list[bytes], times: Sequence[int], ordinals: list[int] | None, size: int, more: bool
+        self,
+        payloads: list[bytes],
+        times: Sequence[int],
+        ordinals: list[int] | None,
+        size: int,
+        more: bool,
+        holds: bool = False,
     ) -> int:
         while True:
             await self._outlet.ready()
             machine = self._running()
-            effects = machine.publish(payloads, times, ordinals, monotonic_us(), size, more)
+            effects = machine.publish(payloads, times, ordinals, monotonic_us(), size, more, holds)
             if effects is not None:
                 self._last_time = times[-1]
                 last = machine.last
