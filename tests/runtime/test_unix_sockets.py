@@ -11,7 +11,6 @@ from unerring.runtime import unix_sockets
 
 def _speaks(path: Path) -> bytes:
     with unix_sockets.listening(path) as listener:
-        listener.listen()
         with socket.socket(socket.AF_UNIX) as asked:
             with unix_sockets.short(path) as name:
                 asked.connect(name)

@@ -20,16 +20,23 @@ def short(path: Path) -> Iterator[str]:
 
 
 def listening(path: Path) -> socket.socket:
-    """A socket of that name, for its owner alone; one that a killed process left is replaced."""
+    """A socket of that name, for its owner alone; one that a killed process left is replaced.
+
+    It has its name once it listens: who sees the name is answered.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.setblocking(False)
-        with short(path) as name:
+        with short(aside) as name:
             listener.bind(name)
-        path.chmod(0o600)
+        aside.chmod(0o600)
+        listener.listen()
+        aside.rename(path)
     except BaseException:
         listener.close()
+        aside.unlink(missing_ok=True)
         raise
     return listener
