@@ -10,7 +10,7 @@ from unerring.app import batches, learned, ledgers, verdicts, verifying
 from unerring.app.folder import remember
 from unerring.app.live import make_cluster
 from unerring.app.verifying import KINDS
-from unerring.log import BadEvent, Base, EventLog, LocalStore, Positions, Quarantine, Reason, ingest
+from unerring.log import BadEvent, EventLog, LocalStore, Positions, Quarantine, Reason, cut, ingest
 from unerring.log.quarantine import Returning
 from unerring.log.times import Times
 from unerring.model import Persist, Stamp, UnerringError, protect_json, schema_of
@@ -38,7 +38,7 @@ def make(data: Path) -> None:
     chain = log.create(BURST, buckets=2)
     for end in (10, 20, 30):
         chain.seal(end, table([end - 1, end], BURST), producers={"p": (0, end)})
-    chain.cut(Base(10, {"p": (0, 10)}))
+    cut(chain, 10)
     Positions(log.store, "Burst").commit("starts", Stamp(20, 0))
     quarantine = Quarantine(log.store, "Burst")
     quarantine.add([BadEvent("p", 0, 3, Reason.LATE, "too late", b"raw")])

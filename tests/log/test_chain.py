@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, strategies as st
 
-from unerring.log import Base, Chain, EventLog, LocalStore, MemoryStore, Store, bucket_of, with_origin
+from unerring.log import Chain, EventLog, LocalStore, MemoryStore, Store, bucket_of, cut, with_origin
 from unerring.log.segments import segment_name, segment_start
 from unerring.model import TIME_MAX, TIME_MIN, DiskError, LogError, SchemaError, schema_of, stream
 
@@ -88,7 +88,7 @@ def test_retention_cuts_between_segments_and_says_where_the_chain_begins(store: 
     chain = EventLog(store).create(READING)
     for end in (10, 20, 30):
         chain.seal(end, table([end]), producers={"p": (0, end)})
-    assert chain.cut(Base(20, {"p": (0, 20)})) == 2
+    assert cut(chain, 20) == 2
     again = EventLog(store).chain("Reading")
     assert (again.base.from_us, again.base.producers) == (20, {"p": (0, 20)})
     assert times_in(again) == [30]
@@ -99,7 +99,7 @@ def test_retention_cuts_between_segments_and_says_where_the_chain_begins(store: 
 def test_a_chain_that_was_cut_empty_still_knows_its_producers(store: Store) -> None:
     chain = EventLog(store).create(READING)
     chain.seal(10, table([10]), producers={"p": (2, 7)})
-    chain.cut(Base(10, chain.producers()))
+    cut(chain, 10)
     assert EventLog(store).chain("Reading").producers() == {"p": (2, 7)}
 
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from unerring.log import Base, Chain, EventLog, LogWriter, MemoryStore, Positions
+from unerring.log import BASE, Base, Chain, EventLog, LogWriter, MemoryStore, Positions, cut
 from unerring.log.segments import FOOTER, Footer, arrow_schema, segment_name
-from unerring.model import TIME_MIN, LogError, Stamp
+from unerring.model import TIME_MIN, LogError, Stamp, protect_json
 
 from .worlds import READING, table, times_in
 
@@ -55,10 +55,10 @@ def test_a_bucket_alone_is_read_and_checked_alone() -> None:
         chain.read(TIME_MIN, 10, 0)
 
 
-@pytest.mark.parametrize("name", ["stream.json", "base.json", "reached.json", "positions/me.json"])
+@pytest.mark.parametrize("name", ["stream.json", "index/00000001.json", "reached.json", "positions/me.json"])
 def test_every_bit_of_what_goes_with_a_chain_is_protected(name: str) -> None:
     store = small()
-    EventLog(store).chain("Reading").cut(Base(10, {"p": (0, 10)}))
+    cut(EventLog(store).chain("Reading"), 10)
     Positions(store, "Reading").commit("me", Stamp(20, 3))
     whole = store.read(f"Reading/{name}") or b""
     assert whole
@@ -88,9 +88,27 @@ def test_a_segment_of_the_same_name_from_another_run_is_found(which: int) -> Non
         times_in(EventLog(store).chain("Reading"))
 
 
+def test_where_an_older_release_cut_a_chain_is_read_and_carried_on() -> None:
+    store = small()
+    digest = EventLog(store).chain("Reading").footer(EventLog(store).chain("Reading").spans(TIME_MIN, 10)[0]).digest
+    store.delete(FIRST)
+    store.create(f"Reading/{BASE}", protect_json(Base(10, {"p": (0, 10)}, digest)))
+    chain = EventLog(store).chain("Reading")
+    assert (chain.base.from_us, times_in(chain)) == (10, [19, 20, 29, 30])
+    assert cut(chain, 25) == 1
+    again = EventLog(store).chain("Reading")
+    assert (again.base.from_us, times_in(again)) == (20, [29, 30])
+    whole = store.read(f"Reading/{BASE}") or b""
+    store.delete("Reading/index/00000001.json")
+    for at in range(len(whole)):
+        store.replace(f"Reading/{BASE}", flip(whole, at, 1 << at % 8))
+        with pytest.raises(LogError, match=r"base\.json|index/00000001"):
+            EventLog(store).chain("Reading")
+
+
 def test_the_first_segment_follows_what_retention_removed() -> None:
     store, other = small(), MemoryStore()
-    EventLog(store).chain("Reading").cut(Base(10, {}))
+    cut(EventLog(store).chain("Reading"), 10)
     assert times_in(EventLog(store).chain("Reading")) == [19, 20, 29, 30]
     chain = EventLog(other).create(READING, buckets=2)
     for end in (10, 20):
@@ -191,7 +209,7 @@ def others_work(store: MemoryStore) -> None:
     chain = EventLog(store).chain("Reading")
     for end in (40, 50, 60):
         chain.seal(end, table([end]), producers={"p": (0, end)})
-    chain.cut(Base(50, {"p": (0, 50)}))
+    cut(chain, 50)
 
 
 def test_a_seal_under_a_name_that_retention_removed_is_lost() -> None:
@@ -225,6 +243,8 @@ def test_a_reader_that_slept_across_retention_is_told() -> None:
     store = small()
     reader = EventLog(store).chain("Reading")
     others_work(store)
+    woke_s = reader.indexes.clock_s() + 60
+    reader.indexes.clock_s = lambda: woke_s
     assert reader.refresh() == 60
     with pytest.raises(LogError, match="removed by retention"):
         reader.spans(30, 60)

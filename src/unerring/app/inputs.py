@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from unerring.app.metrics import Metrics
-from unerring.log import SEGMENTS, Chain, EventLog, LocalStore, segment_name
+from unerring.log import Chain, EventLog, LocalStore
 from unerring.model import SECOND_US, TIME_MAX, TIME_MIN, to_datetime
 
 if TYPE_CHECKING:
@@ -137,19 +137,19 @@ def _moved_us(chain: Chain) -> int:
     """When the chain was last extended, by its newest segment; one without any, when it was declared."""
     if chain.through_us > chain.base.from_us:
         newest = chain.spans(chain.through_us - 1, TIME_MAX)[-1]
-        return _written_us(chain, f"{SEGMENTS}/{segment_name(newest.from_us)}")
-    return _written_us(chain, "stream.json")
+        return _written_us(chain, chain.objects.name_of(newest))
+    return _written_us(chain, f"{chain.folder}/stream.json")
 
 
 def _passed_us(chain: Chain, through_us: int) -> int:
     """When the chain first was known beyond a time."""
     beyond = chain.spans(max(through_us, chain.base.from_us), TIME_MAX)
-    return _written_us(chain, f"{SEGMENTS}/{segment_name(beyond[0].from_us)}") if beyond else now_us()
+    return _written_us(chain, chain.objects.name_of(beyond[0])) if beyond else now_us()
 
 
 def _written_us(chain: Chain, name: str) -> int:
     """By the file's own time; now, where a store has none."""
     if isinstance(chain.store, LocalStore):
         with contextlib.suppress(OSError):  # it was removed just now
-            return Path(chain.store.locate(f"{chain.folder}/{name}")).stat().st_mtime_ns // 1000
+            return Path(chain.store.locate(name)).stat().st_mtime_ns // 1000
     return now_us()

@@ -1,15 +1,19 @@
 """The event log: streams as contiguous chains of sealed segments; quarantine; positions; files brought in."""
 
 from unerring.log.buckets import BUCKETS_MAX, Spread, bucket_of, buckets_of
-from unerring.log.chain import BASE, REACHED, SEGMENTS, Base, Chain, Sealed, Span
+from unerring.log.chain import REACHED, Chain, Sealed
+from unerring.log.compaction import CompactionConfig, Compactor, compact, merge, plan
 from unerring.log.eventlog import BUCKETS, EventLog
 from unerring.log.files import guess_schema
+from unerring.log.index import BASE, COMPACTED, INDEX, Base, Span
 from unerring.log.ingest import IngestConfig, Ingested, ingest
+from unerring.log.objects import SEGMENTS
 from unerring.log.parts import PARTS, part_after, part_columns, write_part
 from unerring.log.positions import Positions
 from unerring.log.quarantine import QUARANTINE, BadEvent, Quarantine, Reason, share_text
 from unerring.log.resets import Mark, Resets
 from unerring.log.respread import in_stamp_order
+from unerring.log.retention import Retention, begin_at, cut, cut_at
 from unerring.log.returning import STAYS, Held, Returned, Stayed, bring_back, held
 from unerring.log.rows import time_of
 from unerring.log.sealing import PartRows, agree_on, seal_interval
@@ -39,6 +43,8 @@ __all__ = [
     "BASE",
     "BUCKETS",
     "BUCKETS_MAX",
+    "COMPACTED",
+    "INDEX",
     "PARTS",
     "QUARANTINE",
     "REACHED",
@@ -47,6 +53,8 @@ __all__ = [
     "BadEvent",
     "Base",
     "Chain",
+    "CompactionConfig",
+    "Compactor",
     "Conflict",
     "EventLog",
     "Footer",
@@ -66,6 +74,7 @@ __all__ = [
     "Quarantine",
     "Reason",
     "Resets",
+    "Retention",
     "Returned",
     "Sealed",
     "Segment",
@@ -78,10 +87,14 @@ __all__ = [
     "WriterConfig",
     "agree_on",
     "arrow_schema",
+    "begin_at",
     "bring_back",
     "bucket_of",
     "buckets_of",
     "check_store",
+    "compact",
+    "cut",
+    "cut_at",
     "encode_segment",
     "events_of",
     "guess_schema",
@@ -90,8 +103,10 @@ __all__ = [
     "ingest",
     "join",
     "local_folder",
+    "merge",
     "part_after",
     "part_columns",
+    "plan",
     "requests_made",
     "seal_interval",
     "segment_name",

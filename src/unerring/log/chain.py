@@ -1,28 +1,28 @@
-"""A stream's chain: segments that follow each other without a gap, extended by whoever seals first."""
+"""A stream's chain: segments that follow each other without a gap, extended by whoever seals first.
+
+Its past may be compacted: then the newest index names larger objects that hold the same rows, and what they replaced is
+deleted a grace time later. A reader holds times, not names: whoever finds that an object is gone looks for a newer
+index, and reads the same time from there.
+"""
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from unerring.log.buckets import Spread
-from unerring.log.parts import Parts, encode_parts, segment_columns
+from unerring.log.index import PAGE_ENTRIES, Base, Entry, Gone, Index, Indexes, Removed, Span
+from unerring.log.objects import SEGMENTS, Objects, text_columns
+from unerring.log.parts import MissingPart, encode_parts
 from unerring.log.positions import Positions
 from unerring.log.respread import rows_of
-from unerring.log.segments import (
-    Footer,
-    Part,
-    Segment,
-    arrow_schema,
-    encode_segment,
-    segment_name,
-    segment_start,
-)
+from unerring.log.segments import Footer, Part, Segment, arrow_schema, encode_segment, segment_name, segment_start
 from unerring.log.store import Store
 from unerring.model import TIME_MIN, LogError, StreamSchema, invariant, protect_json, verified_json
 
@@ -31,19 +31,13 @@ if TYPE_CHECKING:
 
     from unerring.log.parts import Ordinals
 
-SEGMENTS: Final = "segments"
-BASE: Final = "base.json"
 REACHED: Final = "reached.json"
 _FOOTERS_MAX: Final = 4096
-
-
-class Base(msgspec.Struct, frozen=True):
-    """Where a chain begins since retention removed what was before."""
-
-    from_us: int
-    producers: dict[str, tuple[int, int]] = {}
-    digest: str = ""
-    """The digest of the last segment that was removed; the first one names it as the one before it."""
+_UNCHECKED_S_MAX: Final = 10.0
+"""A chain asks so often for a newer index, before it looks for new segments: where it ends, segments may have been
+sealed, compacted and deleted while it slept, and one that is there may be what another sleeper left behind."""
+_TAIL_STEP: Final = 256
+"""After so many new segments, somebody may have compacted those before."""
 
 
 class Reached(msgspec.Struct, frozen=True):
@@ -51,13 +45,8 @@ class Reached(msgspec.Struct, frozen=True):
 
     through_us: int
     digest: str
-
-
-class Span(msgspec.Struct, frozen=True, order=True):
-    """The interval `(from, through]` of one segment."""
-
-    from_us: int
-    through_us: int
+    index: int = 0
+    """The newest index that was known then."""
 
 
 class Sealed(msgspec.Struct, frozen=True):
@@ -65,6 +54,10 @@ class Sealed(msgspec.Struct, frozen=True):
 
     footer: Footer
     won: bool
+
+
+class _Holed(Gone):
+    """A listing had lagged; now it is known what it lacked."""
 
 
 class Chain:
@@ -80,85 +73,161 @@ class Chain:
         *,
         ranges: bool = True,
     ) -> None:
-        """`known`: segments that somebody else already found, so that nothing need be listed. `buckets`, `ranges`: how
+        """`known`: objects that somebody else already found, so that nothing need be listed. `buckets`, `ranges`: how
         new segments are bucketed, and what a bucket is that is read; segments say themselves how they were."""
         self.store = store
         self.folder = folder
         self.schema = schema
         self.buckets = buckets
         self.spread = Spread(buckets, ranges)
-        self._parts = Parts(store, folder, schema)
-        self._spans: list[Span] = known or []
-        self._footers: dict[int, Footer] = {}
-        self._whole = known is None
+        self.indexes = Indexes(store, folder, schema.name)
+        self.index = Index(schema.name)
+        """The newest one known: up to its `through_us` the chain is what it says."""
+        self.objects = Objects(store, folder, schema)
+        self._starts = array("q")
+        """Where the segments after the index start; each ends where the next one starts."""
+        self._end_us = TIME_MIN
+        self._known = known
+        self._footers: dict[Span, Footer] = {}
         if known is None:
-            promised = self._promised()
-            self._learn()
-            self._check_end(*promised)
-        else:
-            self.base = Base(known[0].from_us if known else TIME_MIN)
+            reached, readers = self._promised()
+            self._learn(reached.index if reached else 0)
+            self._check_end(reached, readers)
+        elif known:
+            self.index = msgspec.structs.replace(self.index, base=Base(known[0].from_us))
+            self._end_us = known[-1].through_us
 
     @property
     def name(self) -> str:
         return self.schema.name
 
     @property
+    def base(self) -> Base:
+        """Where the chain begins."""
+        return self.index.base
+
+    @property
     def through_us(self) -> int:
         """Up to where the chain was contiguous when last looked at."""
-        return self._spans[-1].through_us if self._spans else self.base.from_us
+        return self._end_us
+
+    # --- its end ---
 
     def refresh(self) -> int:
         """Walk on along new segments; up to where the chain is contiguous now."""
-        while True:
-            footer = self._footer(self.through_us)
-            if footer is not None:
-                self._spans.append(Span(footer.from_us, footer.through_us))
-            elif self._read_base().from_us > self.through_us:  # retention removed what followed, and more than we knew
-                self._learn()
-            else:
-                return self.through_us
+        if self._known is None and self.indexes.unchecked_s > _UNCHECKED_S_MAX:
+            self._adopt_newer()
+        while (footer := self._following()) is not None:
+            self._append(footer)
+            if self._known is None and len(self._starts) % _TAIL_STEP == 0:
+                self._adopt_newer()
+        return self.through_us
+
+    def _following(self) -> Footer | None:
+        """The footer of the segment after the last one known, if there is one."""
+        footer = self._load(self._end_us)
+        if footer is not None:
+            self._check_link(footer)
+            self._remember(footer, "")
+        return footer
+
+    def _append(self, footer: Footer) -> None:
+        if self._known is not None:
+            self._known.append(Span(footer.from_us, footer.through_us))
+        else:
+            self._starts.append(footer.from_us)
+        self._end_us = footer.through_us
 
     def check_reached(self, time_us: int, who: str) -> None:
         """The chain goes at least to a time up to which somebody has seen it; a sentence if it was rolled back."""
-        if time_us > self.through_us and time_us > self.refresh():
+        if (
+            time_us > self.through_us
+            and time_us > self.refresh()
+            and not (self._adopt_newer() and time_us <= self.refresh())
+        ):
+            following = self.objects.where(Span(self.through_us, self.through_us))
             raise LogError(
-                f"{self._where(self.through_us)} is missing, and so is what followed it: the chain of stream "
+                f"{following} is missing, and so is what followed it: the chain of stream "
                 f"{self.name} ends at {self.through_us}, but {who} says that it reached {time_us}; restore them from "
                 "a copy"
             )
 
     def last(self) -> Footer | None:
-        """The footer of the newest segment known."""
-        return self.footer(self._spans[-1]) if self._spans else None
+        """The footer of the newest object known."""
+        if self.through_us == self.base.from_us:
+            return None
+        return self.footer(self.spans(self.through_us - 1, self.through_us)[-1])
 
     def producers(self) -> dict[str, tuple[int, int]]:
         """For each producer: the epoch and sequence up to which this chain has taken its events."""
         last = self.last()
         return dict(last.producers if last else self.base.producers)
 
+    # --- what it holds ---
+
     def spans(self, from_us: int, through_us: int) -> list[Span]:
-        """The segments that hold something of `(from, through]`, in order."""
+        """The objects that hold something of `(from, through]`, in order."""
         if from_us < self.base.from_us:
-            raise LogError(
+            raise Removed(
                 f"{self.store.locate(self.folder)}: events up to {self.base.from_us} were removed by retention, but "
                 f"those after {from_us} were requested; start at or after {self.base.from_us}"
             )
-        first = _bisect(self._spans, from_us)
-        spans: list[Span] = []
-        for span in self._spans[first:]:
-            if span.from_us >= through_us:
-                break
-            spans.append(span)
+        if self._known is not None:
+            return [span for span in self._known if span.through_us > from_us and span.from_us < through_us]
+        spans = [entry.span for entry in self.entries(from_us, through_us)]
+        first = max(bisect_right(self._starts, from_us) - 1, 0)
+        tail = (
+            Span(self._starts[at], self._tail_end(at)) for at in range(first, bisect_left(self._starts, through_us))
+        )
+        spans.extend(span for span in tail if span.through_us > from_us)
         return spans
 
+    def entries(self, from_us: int, through_us: int) -> list[Entry]:
+        """What the index names of `(from, through]`."""
+        if from_us >= self.index.through_us:
+            return []
+        return list(self.indexes.entries(self.index, from_us, through_us))
+
+    def tail(self) -> list[Span]:
+        """The segments that the index does not name yet."""
+        return [Span(start, self._tail_end(at)) for at, start in enumerate(self._starts)]
+
+    @property
+    def tail_segments(self) -> int:
+        """How many there are."""
+        return len(self._starts)
+
+    @property
+    def objects_held(self) -> int:
+        """How many objects hold the chain now. A page of the index has as many as fit into one."""
+        return len(self.index.pages) * PAGE_ENTRIES + len(self.index.entries) + len(self._starts)
+
+    def count(self, from_us: int, through_us: int) -> int:
+        """How many events `(from, through]` has. Rows are read only where an object lies across an end."""
+        from_us = max(from_us, self.base.from_us)
+        counted, at_us = 0, from_us
+        for page in self.index.pages:
+            if page.from_us == at_us and page.through_us <= through_us:
+                counted, at_us = counted + page.rows, page.through_us
+        rows = {entry.span: entry.rows for entry in self.entries(at_us, through_us)}
+        for span in self.spans(at_us, through_us):
+            whole = from_us <= span.from_us and span.through_us <= through_us
+            if whole and span not in rows:
+                footer = self.footer(span)
+                whole = footer.through_us == span.through_us  # else it was compacted just now
+                rows[span] = footer.rows
+            ends = max(span.from_us, from_us), min(span.through_us, through_us)
+            counted += rows[span] if whole else len(self.read(*ends, columns=[]))
+        return counted
+
     def footer(self, span: Span) -> Footer:
-        """The footer of a known segment."""
-        footer = self._footer(span.from_us)
-        if footer is None:
-            raise LogError(f"{self._where(span.from_us)} has disappeared; restore it from a copy")
-        if footer.through_us != span.through_us:
-            raise LogError(self._gap(footer.through_us, span.through_us))
-        return footer
+        """The footer of the object that holds a span now: since it was named, compaction may have replaced it."""
+        while True:
+            try:
+                return self._footer(span)
+            except Gone as gone:
+                self._look_again(gone)
+                span = self._holding(span)
 
     def read(
         self,
@@ -174,13 +243,36 @@ class Chain:
 
         names = arrow_schema(self.schema).names if columns is None else ["time", "ordinal", *columns]
         wanted = arrow_schema(self.schema)
-        texts = tuple(name for name in names if coded and _is_text(wanted.field(name).type))
-        spans = [span for span in self.spans(from_us, through_us) if not self._known_empty(span)]
-        parts = [self._read_span(span, from_us, through_us, bucket, names, texts) for span in spans]
+        texts = text_columns(names, self.schema) if coded else ()
+        while True:
+            try:
+                spans = [span for span in self.spans(from_us, through_us) if not self._known_empty(span)]
+                parts = [self._read_span(span, from_us, through_us, bucket, names, texts) for span in spans]
+            except (Gone, MissingPart) as gone:
+                self._look_again(gone)
+            else:
+                break
         parts = [part for part in parts if len(part)]
         if not parts:
             return pa.schema([wanted.field(name) for name in names]).empty_table()
         return pa.concat_tables(parts)
+
+    def lying(self, span: Span, columns: list[str]) -> list[pa.Table]:
+        """The rows of what holds a span, as they lie, bucket by bucket, in no other order than they were written in."""
+        while True:
+            try:
+                with self.opened(span) as segment:
+                    return [self.objects.rows(segment, bucket, columns) for bucket in range(segment.footer.buckets)]
+            except (Gone, MissingPart) as gone:
+                self._look_again(gone)
+                span = self._holding(span)
+
+    def check(self) -> None:
+        """Read every footer: a gap anywhere is found now, and not when the segment is read."""
+        for span in self.spans(self.base.from_us, self.through_us):
+            self.objects.parts.check(self.footer(span))
+
+    # --- extending it ---
 
     def seal(self, through_us: int, table: pa.Table, **stated: Any) -> Sealed:
         """Extend the chain at its known end by `(end, through]`. `table` has a segment's columns, in stamp order.
@@ -218,7 +310,7 @@ class Chain:
         invariant(through_us > from_us, f"a segment of {self.name} covers time: {from_us} to {through_us}")
         stated.setdefault("producers", self.producers())
         last = self.last()
-        before = last.digest if last else self.base.digest
+        before = last.sealed if last else self.base.digest
         draft = Footer(
             stream=self.name,
             from_us=from_us,
@@ -230,54 +322,87 @@ class Chain:
             **stated,
         )
         data, footer = encode(draft)
-        name = f"{self.folder}/{SEGMENTS}/{segment_name(from_us)}"
+        name = self.objects.name_of(Span(from_us, through_us))
         won = self._create(name, data)
-        if self._read_base().from_us > from_us:
-            # Retention removed this name while the caller slept: others were here long ago, and nobody reads it again.
-            self.store.delete(name)
-            self._learn()
-            return Sealed(self._skipped(from_us), won=False)
+        self._adopt_newer()
+        if self.index.through_us > from_us:
+            return self._overtaken(from_us, footer, name)
+        if self.through_us > from_us:  # it was learned anew, with what is there now
+            actual = self.footer(self.spans(from_us, from_us + 1)[0])
+            return Sealed(actual, won and actual.digest == footer.digest)
         if won:
-            self._remember(footer)
-            self.store.note(f"{self.folder}/{REACHED}", protect_json(Reached(footer.through_us, footer.digest)))
-        else:
-            theirs = self._footer(from_us)
-            if theirs is None:
-                raise LogError(
-                    f"{self._where(from_us)} was sealed by another writer and has disappeared; restore it from a copy"
-                )
-            footer = theirs
-        self._spans.append(Span(footer.from_us, footer.through_us))
-        return Sealed(footer, won)
+            self._remember(footer, "")
+            self._append(footer)
+            reached = Reached(footer.through_us, footer.digest, self.index.number)
+            self.store.note(f"{self.folder}/{REACHED}", protect_json(reached))
+            return Sealed(footer, won=True)
+        theirs = self._following()
+        if theirs is None:
+            where = self.objects.where(Span(from_us, from_us))
+            raise LogError(f"{where} was sealed by another writer and has disappeared; restore it from a copy")
+        self._append(theirs)
+        return Sealed(theirs, won=False)
 
     def _create(self, name: str, data: bytes) -> bool:
         """Whether the segment of this name is ours. The store may answer "exists" for our own segment, if its client
         tried again after a lost reply; so the content decides."""
         return self.store.create(name, data) or self.store.read(name) == data
 
-    def cut(self, base: Base) -> int:
-        """Remove the segments that end at or before `base`, which becomes the beginning; how many went."""
-        gone = [span for span in self._spans if span.through_us <= base.from_us]
-        if not gone:
-            return 0
-        invariant(gone[-1].through_us == base.from_us, "retention cuts between two segments")
-        base = msgspec.structs.replace(base, digest=self.footer(gone[-1]).digest)
-        self.store.replace(f"{self.folder}/{BASE}", protect_json(base))
-        for span in gone:
-            self.store.delete(f"{self.folder}/{SEGMENTS}/{segment_name(span.from_us)}")
-            self._footers.pop(span.from_us, None)
-        self.base = base
-        self._spans = self._spans[len(gone) :]
-        return len(gone)
+    def _overtaken(self, from_us: int, footer: Footer, name: str) -> Sealed:
+        """Others were here while the caller slept: the index has passed this name, which may have been deleted and
+        made again by us. Nobody reads it, unless the index names just this segment."""
+        entry = next(iter(self.entries(from_us, from_us + 1)), None) if from_us >= self.base.from_us else None
+        if entry is not None and not entry.name and entry.from_us == from_us:
+            return Sealed(self.footer(entry.span), won=entry.digest == footer.digest)
+        self.store.delete(name)
+        skipped = Footer(self.name, from_us, self.through_us, rows=0, groups=(), producers=self.producers())
+        return Sealed(skipped, won=False)
 
-    def _skipped(self, from_us: int) -> Footer:
-        """A footer for all that others sealed after a time, as if it were one segment; some of it was removed since."""
-        return Footer(self.name, from_us, self.through_us, rows=0, groups=(), producers=self.producers())
+    # --- learning what it is ---
 
-    def _read_base(self) -> Base:
-        name = f"{self.folder}/{BASE}"
-        data = self.store.read(name)
-        return Base(TIME_MIN) if data is None else verified_json(data, Base, self.store.locate(name))
+    def adopt(self, index: Index) -> None:
+        """Take a newer index for the chain's past."""
+        self._known = None
+        self.index = index
+        self._footers = {span: footer for span, footer in self._footers.items() if span.from_us >= index.through_us}
+        at = bisect_left(self._starts, index.through_us)
+        if index.through_us == self._end_us or (at < len(self._starts) and self._starts[at] == index.through_us):
+            self._starts = self._starts[at:]
+        else:
+            self._learn(index.number)
+
+    def refresh_index(self) -> None:
+        """Take the newest index."""
+        self._adopt_newer()
+
+    def commit(self, index: Index) -> bool:
+        """Create an index that follows the one known; False if somebody else made another one first. The newest one
+        is known afterwards, whosever it is."""
+        created = self.indexes.create(self.indexes.paged(index))
+        self._adopt_newer()
+        return created
+
+    def _adopt_newer(self) -> bool:
+        newer = self.indexes.newer(self.index)
+        if newer is None:
+            return False
+        self.adopt(newer)
+        return True
+
+    def _look_again(self, gone: LogError) -> None:
+        """Something is not where it was: a newer index must say where. Without one it is lost, which is an error."""
+        if self._known is not None:
+            self._known = None
+            self._learn()
+        elif not isinstance(gone, _Holed):
+            newest = self.indexes.newest(self.index.number)
+            if newest.number == self.index.number:
+                raise gone
+            self.adopt(newest)
+
+    def _holding(self, span: Span) -> Span:
+        """What holds the beginning of a span now."""
+        return next(iter(self.spans(span.from_us, span.from_us + 1)), span)
 
     def _promised(self) -> tuple[Reached | None, dict[str, int]]:
         """How far the chain must reach: what its writers noted, and where its readers are. Read before the chain is,
@@ -296,126 +421,125 @@ class Chain:
             known[REACHED] = reached.through_us
         for who, time_us in known.items():
             self.check_reached(time_us, who)
-        if reached is not None and reached.through_us > self.base.from_us:
-            span = self._spans[_bisect(self._spans, reached.through_us - 1)]
-            if (span.through_us, self.footer(span).digest) != (reached.through_us, reached.digest):
-                raise LogError(self._not_the_one(span.from_us, f"{REACHED} names another one that was sealed there"))
+        if reached is None or reached.through_us <= self.base.from_us:
+            return
+        [span] = self.spans(reached.through_us - 1, reached.through_us)
+        inside = span.name and span.through_us > reached.through_us  # merged with what followed it
+        if not inside and (span.through_us, self.footer(span).sealed) != (reached.through_us, reached.digest):
+            raise LogError(self._not_the_one(span, f"{REACHED} names another one that was sealed there"))
 
-    def _learn(self) -> None:
-        """The base, and the chain from there on; both again if retention cut it meanwhile."""
-        self._whole = True
+    def _learn(self, at_least: int = 0) -> None:
+        """The newest index, and the chain from there on; both again if somebody changed them meanwhile."""
         while True:
-            self.base = self._read_base()
-            self._spans = []
+            self.index = self.indexes.newest(max(at_least, self.index.number))
+            self._starts, self._end_us, self._footers = array("q"), self.index.through_us, {}
             try:
                 self._list()
             except LogError:
-                if self._read_base() == self.base:
+                if self.indexes.newer(self.index) is None:
                     raise
             else:
                 return
 
     def _list(self) -> None:
-        """Learn the chain from its names: each segment ends where the next one starts, and says so when it is read."""
+        """Learn the segments after the index from their names: each ends where the next one starts, and says so when
+        it is read. What a listing may lack is found by its name."""
+        from_us = self.index.through_us
+        after = segment_name(from_us - 1) if from_us > TIME_MIN else ""
         starts: list[int] = []
-        for name in self.store.names(f"{self.folder}/{SEGMENTS}"):
+        for name in self.store.names(f"{self.folder}/{SEGMENTS}", after):
             start = segment_start(name)
             if start is None:
                 where = self.store.locate(f"{self.folder}/{SEGMENTS}/{name}")
                 raise LogError(f"{where} is not a segment's name; move it out of the log folder and start again")
-            if start >= self.base.from_us:
-                starts.append(start)
-        if not starts:
-            return
-        if starts[0] != self.base.from_us:
-            raise LogError(self._gap(self.base.from_us, starts[0]))
-        self._spans = [Span(a, b) for a, b in pairwise(starts)]
-        for span in self._spans[-1:]:
-            self.footer(span)
-        newest = self._footer(starts[-1])
-        if newest is None:
-            raise LogError(f"{self._where(starts[-1])} has disappeared; restore it from a copy")
-        self._spans.append(Span(newest.from_us, newest.through_us))
+            starts.append(start)
+        if len(starts) > 2 and starts[0] == self._end_us:
+            self._starts.extend(starts[:-2])
+            self._end_us = starts[-2]
+        while (footer := self._following()) is not None:
+            self._append(footer)
+        if starts and starts[-1] >= self._end_us:
+            raise LogError(self._gap(self._end_us, starts[bisect_left(starts, self._end_us)]))
 
-    def check(self) -> None:
-        """Read every footer: a gap anywhere is found now, and not when the segment is read."""
-        for span in self._spans:
-            self._parts.check(self.footer(span))
+    # --- reading objects ---
 
-    def lying(self, span: Span, columns: list[str]) -> list[pa.Table]:
-        """A segment's rows as they lie, bucket by bucket, in no other order than they were written in."""
-        with self._opened(span) as segment:
-            return [self._rows(segment, bucket, columns) for bucket in range(segment.footer.buckets)]
+    def _tail_end(self, at: int) -> int:
+        return self._starts[at + 1] if at + 1 < len(self._starts) else self._end_us
 
-    def _footer(self, from_us: int) -> Footer | None:
-        """The footer of the segment that starts there, if there is one, checked against the one before it."""
-        known = self._footers.get(from_us)
+    def _footer(self, span: Span) -> Footer:
+        """The footer of a known object, checked against the one before it."""
+        known = self._footers.get(span)
         if known is None:
-            known = self._load(from_us)
-            if known is not None:
-                self._check_link(known)
-                self._remember(known)
+            with self.opened(span) as segment:
+                known = segment.footer
         return known
 
     def _load(self, from_us: int) -> Footer | None:
-        name = f"{self.folder}/{SEGMENTS}/{segment_name(from_us)}"
-        source = self.store.open(name)
-        if source is None:
+        """The footer of the segment that starts there, if there is one."""
+        try:
+            with self.objects.open(Span(from_us, from_us)) as segment:
+                return segment.footer
+        except Gone:
             return None
-        with source:
-            segment = Segment(source, self.store.locate(name))
-            self._check(segment, from_us)
-        return segment.footer
+
+    @contextmanager
+    def opened(self, span: Span, coded: tuple[str, ...] = ()) -> Iterator[Segment]:
+        """The object of a span, checked against what it follows; `Gone` if it is not there any more."""
+        with self.objects.open(span, coded) as segment:
+            if segment.footer.through_us != span.through_us:
+                self._fill_hole(span, segment.footer.through_us)
+            self._check_link(segment.footer)
+            self._remember(segment.footer, span.name)
+            yield segment
+
+    def _fill_hole(self, span: Span, through_us: int) -> None:
+        """A segment ends before the next one that was listed: a listing may lag, and those between have names."""
+        if self._known is None and not span.name:
+            found: list[int] = []
+            while through_us < span.through_us and (footer := self._load(through_us)) is not None:
+                found.append(through_us)
+                through_us = footer.through_us
+            if through_us == span.through_us:
+                at = bisect_right(self._starts, span.from_us)
+                self._starts = self._starts[:at] + array("q", found) + self._starts[at:]
+                raise _Holed("the listing lagged")
+        raise Gone(self._gap(through_us, span.through_us))
 
     def _check_link(self, footer: Footer) -> None:
-        """A segment names the digest of the one before it, so that neither can be taken for another of its name."""
-        at = _bisect(self._spans, footer.from_us)
-        if at:
-            before_us = self._spans[at - 1].from_us
-            before = self._footers.get(before_us) or self._load(before_us)
-            if before is None:
-                raise LogError(f"{self._where(before_us)} has disappeared; restore it from a copy")
-            if before.through_us != footer.from_us:
-                raise LogError(self._gap(before.through_us, footer.from_us))
-            self._remember(before)
-            digest = before.digest
-        elif self._whole:
-            digest = self.base.digest
-        else:
+        """A segment names the digest of the one before it, so that neither can be taken for another of its name. What
+        the index names has the digest that it says."""
+        if self._known is None and footer.from_us < self.index.through_us:
+            [entry] = self.entries(footer.from_us, footer.from_us + 1)
+            if (entry.from_us, entry.digest) != (footer.from_us, footer.digest):
+                raise LogError(self._not_the_one(entry.span, "the index names another one"))
             return
-        if footer.protected and footer.before != digest:
-            raise LogError(self._not_the_one(footer.from_us, "it does not follow the segment before it"))
+        if footer.from_us == self.index.through_us:
+            before: str | None = self.index.sealed if self._known is None else None
+        else:
+            before = self._before(footer.from_us).sealed
+        if before is not None and footer.protected and footer.before != before:
+            span = Span(footer.from_us, footer.through_us)
+            raise LogError(self._not_the_one(span, "it does not follow the segment before it"))
+
+    def _before(self, from_us: int) -> Footer:
+        while True:
+            try:
+                return self._footer(self.spans(from_us - 1, from_us)[-1])
+            except _Holed:
+                continue
 
     def _known_empty(self, span: Span) -> bool:
         """Many segments are empty: they only record that time has passed. These are not opened twice."""
-        footer = self._footers.get(span.from_us)
-        return footer is not None and footer.through_us == span.through_us and not footer.rows
-
-    def _check(self, segment: Segment, from_us: int, coded: tuple[str, ...] = ()) -> None:
-        import pyarrow as pa
-
-        footer, where = segment.footer, self._where(from_us)
-        if footer.stream != self.name or footer.from_us != from_us or footer.through_us <= from_us:
-            raise LogError(
-                f"{where} says it is ({footer.from_us}, {footer.through_us}] of stream {footer.stream!r}; it does not "
-                "belong here: it was renamed or copied from elsewhere. Move it away and restore the right one"
-            )
-        wanted = segment_columns(footer, self.schema)
-        if coded and not footer.parts:
-            wanted = pa.schema([_coded(field) if field.name in coded else field for field in wanted])
-        actual = segment.schema()
-        if not actual.equals(wanted):
-            raise LogError(f"{where} has other columns than stream {self.name}: {_drift(actual, wanted)}")
+        footer = self._footers.get(span)
+        return footer is not None and not footer.rows
 
     def _read_span(
         self, span: Span, from_us: int, through_us: int, bucket: int | None, names: list[str], coded: tuple[str, ...]
     ) -> pa.Table:
         import numpy as np
 
-        with self._opened(span, coded) as segment:
-            self._check_link(segment.footer)
-            self._remember(segment.footer)
-            read = partial(self._rows, segment, coded=coded)
+        with self.opened(span, coded) as segment:
+            read = partial(self.objects.rows, segment, coded=coded)
             table = rows_of(read, segment.footer.spread, self.spread, bucket, names, self.schema)
         if from_us <= span.from_us and span.through_us <= through_us:
             return table
@@ -423,35 +547,14 @@ class Chain:
         low, high = np.searchsorted(times, [from_us, through_us], side="right").tolist()
         return table.slice(low, high - low)
 
-    @contextmanager
-    def _opened(self, span: Span, coded: tuple[str, ...] = ()) -> Iterator[Segment]:
-        where = self._where(span.from_us)
-        source = self.store.open(f"{self.folder}/{SEGMENTS}/{segment_name(span.from_us)}")
-        if source is None:
-            raise LogError(f"{where} has disappeared; restore it from a copy")
-        with source:
-            segment = Segment(source, where, coded)
-            self._check(segment, span.from_us, coded)
-            if segment.footer.through_us != span.through_us:
-                raise LogError(self._gap(segment.footer.through_us, span.through_us))
-            yield segment
-
-    def _rows(self, segment: Segment, bucket: int | None, names: list[str], coded: tuple[str, ...] = ()) -> pa.Table:
-        return self._parts.rows(segment, bucket, names, coded) if segment.footer.parts else segment.rows(bucket, names)
-
-    def _remember(self, footer: Footer) -> None:
-        if footer.from_us in self._footers:
-            return
+    def _remember(self, footer: Footer, name: str) -> None:
         if len(self._footers) >= _FOOTERS_MAX:
             self._footers.pop(next(iter(self._footers)))
-        self._footers[footer.from_us] = footer
+        self._footers[Span(footer.from_us, footer.through_us, name)] = footer
 
-    def _where(self, from_us: int) -> str:
-        return self.store.locate(f"{self.folder}/{SEGMENTS}/{segment_name(from_us)}")
-
-    def _not_the_one(self, from_us: int, why: str) -> str:
+    def _not_the_one(self, span: Span, why: str) -> str:
         return (
-            f"{self._where(from_us)} is not the segment that was sealed there ({why}): one of them was swapped or "
+            f"{self.objects.where(span)} is not the segment that was sealed there ({why}): one of them was swapped or "
             "rolled back; restore both from a copy"
         )
 
@@ -460,38 +563,3 @@ class Chain:
             f"{self.store.locate(self.folder)}: the chain of stream {self.name} ends at {end_us} and continues at "
             f"{next_us}; {segment_name(end_us)} is missing or not the right one: restore it from a copy"
         )
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
-
-
-def _coded(field: pa.Field) -> pa.Field:
-    import pyarrow as pa
-
-    return field.with_type(pa.dictionary(pa.int32(), field.type))
-
-
-def _bisect(spans: list[Span], from_us: int) -> int:
-    """The first segment that reaches past `from_us`."""
-    low, high = 0, len(spans)
-    while low < high:
-        middle = (low + high) // 2
-        if spans[middle].through_us <= from_us:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-def _drift(actual: pa.Schema, wanted: pa.Schema) -> str:
-    for field in wanted:
-        index = actual.get_field_index(field.name)
-        if index < 0:
-            return f"column {field.name!r} is missing; declare a new stream for a new schema"
-        if not actual.field(index).equals(field):
-            return f"column {field.name!r} is {actual.field(index).type}, not {field.type}; declare a new stream for it"
-    extra = [name for name in actual.names if name not in wanted.names]
-    return f"column {extra[0] if extra else actual.names!r} is not declared; declare a new stream for a new schema"

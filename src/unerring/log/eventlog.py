@@ -8,7 +8,8 @@ from typing import Final
 import msgspec
 
 from unerring.log.buckets import BUCKETS_MAX, Spread
-from unerring.log.chain import Chain, Span
+from unerring.log.chain import Chain
+from unerring.log.index import Span
 from unerring.log.store import Store, store_at
 from unerring.model import ConfigError, LogError, SchemaError, StreamSchema, protect_json, verified_json
 

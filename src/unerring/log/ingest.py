@@ -18,7 +18,7 @@ from unerring.log.chain import Chain
 from unerring.log.eventlog import BUCKETS, EventLog
 from unerring.log.files import header_of, read_blocks
 from unerring.log.quarantine import BadEvent, Quarantine, Reason
-from unerring.log.segments import with_origin
+from unerring.log.segments import Footer, with_origin
 from unerring.log.times import Times, check_first
 from unerring.model import (
     TIME_MAX,
@@ -152,7 +152,7 @@ class _Ingest:
             begun = begun_of(self.chain, self.digest) or Begun(self.chain.base.from_us)
             start = max(begun.from_us, self.chain.base.from_us)
             for span in self.chain.spans(start, TIME_MAX):
-                self._learn(self.chain.footer(span).ingest)
+                self._learn(self.chain.footer(span))
         self._added = 0
 
     def take(self, table: pa.Table, bad: list[Any]) -> None:
@@ -242,7 +242,7 @@ class _Ingest:
             position = (self.digest, self._passed + len(part), done and last)
             sealed = self.chain.seal(through_us, self._with_origin(part), ingest=position)
             if not sealed.won:
-                self._learn(sealed.footer.ingest)
+                self._learn(sealed.footer)
                 continue
             self._added += len(part)
             self._passed += len(part)
@@ -257,7 +257,7 @@ class _Ingest:
         seen_us = self.chain.through_us
         self.chain.refresh()
         for span in self.chain.spans(seen_us, TIME_MAX):
-            self._learn(self.chain.footer(span).ingest)
+            self._learn(self.chain.footer(span))
         skipped = min(max(self._skip - self._passed, 0), len(table))
         table = table.slice(skipped)
         behind = int(np.searchsorted(table.column("time").to_numpy(), self.chain.through_us, side="right"))
@@ -274,9 +274,10 @@ class _Ingest:
         moments = table.column("time").to_numpy()
         return table.slice(0, int(np.searchsorted(moments, moments[self.config.rows_per_segment - 1], side="right")))
 
-    def _learn(self, position: tuple[str, int, bool] | None) -> None:
-        if position is not None and position[0] == self.digest:
-            self._skip = max(self._skip, position[1])
+    def _learn(self, footer: Footer) -> None:
+        for file, count, _ in footer.ingests:
+            if file == self.digest:
+                self._skip = max(self._skip, count)
 
     def _with_origin(self, table: pa.Table) -> pa.Table:
         import pyarrow as pa

@@ -76,13 +76,13 @@ def write_part(
     data, footer = encode_buckets([rows], wanted, draft)
     name = part_name(from_us, through_us, bucket)
     invariant(store.create(f"{folder}/{PARTS}/{name}", data), f"{name} is a name of this attempt alone")
-    return Part(name, bucket, len(rows), footer.digest, first_us, last_us)
+    return Part(name, bucket, len(rows), footer.digest, first_us, last_us, bytes=len(data))
 
 
 def part_after(part: Part, rows: int, first_us: int) -> Part:
     """The same part without its first rows, which another driver has sealed; `first_us` is the time of the next."""
     invariant(0 <= rows < part.rows, f"{part.name} has more than {rows} rows")
-    return Part(part.name, part.bucket, part.rows - rows, part.digest, first_us, part.last_us, part.skip + rows)
+    return msgspec.structs.replace(part, rows=part.rows - rows, first_us=first_us, skip=part.skip + rows)
 
 
 def encode_parts(

@@ -55,6 +55,19 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     last_us: int
     skip: int = 0
     """How many rows at the file's beginning do not belong to the segment: another driver had sealed them before."""
+    bytes: int = 0
+    """The file's size."""
+
+
+class Merged(msgspec.Struct, frozen=True, array_like=True):
+    """What several segments said that became one object."""
+
+    segments: int
+    """How many there were."""
+    sealed: str
+    """The digest of the last of them, which the segment after it names as the one before."""
+    ingests: tuple[tuple[str, int, bool], ...]
+    """The last mark of each ingested file."""
 
 
 class Footer(msgspec.Struct, frozen=True):
@@ -86,6 +99,8 @@ class Footer(msgspec.Struct, frozen=True):
     """The files that hold the rows, in the order of their buckets; none if the rows are in this one."""
     ranges: bool = False
     """Whether a bucket is a range of the key's hash; else it is the hash modulo the number of buckets."""
+    merged: Merged | None = None
+    """Only in an object that compaction made."""
 
     @property
     def protected(self) -> bool:
@@ -99,6 +114,18 @@ class Footer(msgspec.Struct, frozen=True):
     def spread(self) -> Spread:
         """How the rows are spread over the buckets."""
         return Spread(self.buckets, self.ranges)
+
+    @property
+    def sealed(self) -> str:
+        """The digest of the last segment that was sealed here."""
+        return self.merged.sealed if self.merged else self.digest
+
+    @property
+    def ingests(self) -> tuple[tuple[str, int, bool], ...]:
+        """The marks of ingested files, at most one of each."""
+        if self.merged:
+            return self.merged.ingests
+        return (self.ingest,) if self.ingest else ()
 
 
 def segment_name(from_us: int) -> str:
@@ -243,6 +270,11 @@ class Segment:
                 f"{self._where} lacks column {missing[0]!r} of stream {footer.stream}; it has another schema"
             )
         return table.select(columns)
+
+    @property
+    def size(self) -> int:
+        """How many bytes the file has, with its parts."""
+        return len(self._image) + sum(part.bytes for part in self.footer.parts)
 
     def schema(self) -> pa.Schema:
         """The columns that the file has."""

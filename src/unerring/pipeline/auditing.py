@@ -122,7 +122,7 @@ def judge_intake(spark: SparkSession, log: EventLog, name: str) -> tuple[list[In
         if is_accounted(bad, chain.base.producers, ends, resets)
     ]
     accounts, violations = check_intake(name, taken, marks)
-    return accounts, violations, sum(chain.footer(span).rows for span in spans)
+    return accounts, violations, chain.count(chain.base.from_us, TIME_MAX)
 
 
 def is_accounted(
@@ -155,7 +155,7 @@ def waiting_after(chain: Chain, stamp: Stamp) -> int:
     waiting = 0
     for span in chain.spans(max(stamp.time - 1, chain.base.from_us), TIME_MAX):
         if span.from_us >= stamp.time:
-            waiting += chain.footer(span).rows
+            waiting += chain.count(span.from_us, span.through_us)
         else:
             table = chain.read(span.from_us, span.through_us, columns=[])
             stamps = zip(table.column("time").to_pylist(), table.column("ordinal").to_pylist(), strict=True)
@@ -276,15 +276,16 @@ def _open(folder: str, name: str) -> Chain:
 
 
 def _as_it_lies(chain: Chain, span: Span, from_us: int, through_us: int) -> list[pa.Table]:
-    """A segment's rows in the order of the file, bucket by bucket; where it is cut, those of `(from, through]`."""
+    """A segment's rows in the order of the file, bucket by bucket; where it is cut, those of `(from, through]`. If it
+    was compacted meanwhile they lie in the same order in what holds them now."""
     import pyarrow.compute as pc
 
     parts = chain.lying(span, ["time", "ordinal", *(column.name for column in chain.schema.columns)])
-    if span.from_us < from_us:
-        parts = [part.filter(pc.greater(part.column("time"), from_us)) for part in parts]
-    if span.through_us > through_us:
-        parts = [part.filter(pc.less_equal(part.column("time"), through_us)) for part in parts]
-    return parts
+    start_us, end_us = max(span.from_us, from_us), min(span.through_us, through_us)
+    return [
+        part.filter(pc.and_(pc.greater(part.column("time"), start_us), pc.less_equal(part.column("time"), end_us)))
+        for part in parts
+    ]
 
 
 # --- witnesses ---

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from unerring.log import Base, Positions
+from unerring.log import cut
 from unerring.model import CallerError
 from unerring.pipeline import savepoints
 from unerring.pipeline.batch import detect_batch
@@ -44,18 +44,8 @@ def retain(
         for schema in level.outputs:
             needed.setdefault(schema.name, before_us)
     others = needed_after or {}
-    removed = {name: _cut(levels[0], name, min(time_us, others.get(name, time_us))) for name, time_us in needed.items()}
+    log = levels[0].log
+    removed = {name: cut(log.chain(name), min(time_us, others.get(name, time_us))) for name, time_us in needed.items()}
     for level in levels:
         savepoints.drop_before(level, saved[level.number])
     return removed
-
-
-def _cut(level: Level, name: str, before_us: int) -> int:
-    """Cut a chain at the last segment's end that nobody needs anything before."""
-    chain = level.log.chain(name)
-    readers = Positions(level.log.store, name).all()
-    limit = min([before_us, *(stamp.time for stamp in readers.values())])
-    gone = [span for span in chain.spans(chain.base.from_us, limit) if span.through_us <= limit]
-    if not gone:
-        return 0
-    return chain.cut(Base(gone[-1].through_us, dict(chain.footer(gone[-1]).producers)))

@@ -44,7 +44,7 @@ class Piece(InputPartition):
 
     from_us: int
     through_us: int
-    span: tuple[int, int]
+    span: tuple[int, int, str]
 
 
 class UnerringSource(DataSource):
@@ -128,7 +128,7 @@ class LogReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         chain = self._place.chain()
         from_us = chain.base.from_us if self._place.start_us is None else self._place.start_us
-        return pieces(chain, from_us, TIME_MAX) or [Piece(0, 0, (0, 0))]
+        return pieces(chain, from_us, TIME_MAX) or [Piece(0, 0, (0, 0, ""))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_piece(self._place, partition)
@@ -183,7 +183,7 @@ def pieces(chain: Chain, from_us: int, through_us: int) -> list[InputPartition]:
     for span in chain.spans(from_us, through_us):
         if chain.footer(span).rows:
             ends = max(span.from_us, from_us), min(span.through_us, through_us)
-            partitions.append(Piece(*ends, (span.from_us, span.through_us)))
+            partitions.append(Piece(*ends, (span.from_us, span.through_us, span.name)))
     return partitions
 
 

@@ -38,8 +38,8 @@ class RunFolder:
                 if chain is None:
                     continue
                 through_us = chain.refresh()
-                for span in chain.spans(self._seen.get(stream, chain.base.from_us), through_us):
-                    self.counts[stream] = self.counts.get(stream, 0) + chain.footer(span).rows
+                added = chain.count(self._seen.get(stream, chain.base.from_us), through_us)
+                self.counts[stream] = self.counts.get(stream, 0) + added
                 self._seen[stream] = through_us
 
     def through(self, stream: str) -> int:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -15,8 +16,20 @@ import msgspec
 
 from unerring.app.acting import PROCESSES
 from unerring.app.place import LOG
-from unerring.log import REACHED, SEGMENTS, EventLog, Segment, arrow_schema, encode_segment, segment_name
-from unerring.model import TIME_MAX, CallerError, Persist, invariant
+from unerring.log import (
+    BASE,
+    COMPACTED,
+    INDEX,
+    PARTS,
+    REACHED,
+    SEGMENTS,
+    EventLog,
+    Footer,
+    arrow_schema,
+    encode_segment,
+    segment_name,
+)
+from unerring.model import TIME_MAX, CallerError, Persist, invariant, protect_json
 from unerring.processes import HISTORY, State
 from unerring.runtime import SqliteStorage
 
@@ -123,31 +136,34 @@ def rewrite(
     data: Path, stream: str, change: Callable[[Rows], object], time_us: int | None = None, rule: str | None = None
 ) -> None:
     """Change the rows of a stream's fullest segment (or that of a time) as they lie there, bucket by bucket, or the
-    rule that it says made them: what no run of ours does to what is sealed."""
+    rule that it says made them: what no run of ours does to what is sealed. The whole stream is written again, each
+    object of it as a segment."""
     import pyarrow as pa
 
     chain = EventLog(data / LOG).chain(stream)
     spans = chain.spans(chain.base.from_us, TIME_MAX)
-    span = max(spans, key=lambda one: chain.footer(one).rows)
+    footers = [chain.footer(span) for span in spans]
+    at = max(range(len(spans)), key=lambda number: footers[number].rows)
     if time_us is not None:
-        [span] = [one for one in spans if one.from_us < time_us <= one.through_us]
+        [at] = [number for number, one in enumerate(spans) if one.from_us < time_us <= one.through_us]
     schema = arrow_schema(chain.schema)
-    before = ""
-    for one in spans[spans.index(span) :]:
-        path = data / LOG / stream / SEGMENTS / segment_name(one.from_us)
-        with pa.OSFile(str(path)) as file:
-            segment = Segment(file, str(path))
-            footer, rows = segment.footer, segment.rows(None, schema.names).to_pylist()
-        if one is span:
-            change(rows)
-            footer = footer if rule is None else msgspec.structs.replace(footer, rule=rule)
-        else:  # what is after it names its digest
-            footer = msgspec.structs.replace(footer, before=before)
-        encoded, made = encode_segment(pa.Table.from_pylist(rows, schema=schema), chain.schema, chain.buckets, footer)
+    tables = [pa.concat_tables(chain.lying(span, schema.names)).to_pylist() for span in spans]
+    change(tables[at])
+    folder = data / LOG / stream
+    for inner in (SEGMENTS, COMPACTED, INDEX, PARTS):
+        shutil.rmtree(folder / inner, ignore_errors=True)
+    (folder / REACHED).unlink(missing_ok=True)
+    (folder / BASE).write_bytes(protect_json(chain.base))
+    (folder / SEGMENTS).mkdir()
+    before = chain.base.digest
+    for number, (footer, rows) in enumerate(zip(footers, tables, strict=True)):
+        says = footer.rule if rule is None or number != at else rule
+        ends = footer.from_us, footer.through_us
+        draft = Footer(stream, *ends, 0, (), footer.producers, footer.ingest, says, before, ranges=chain.spread.ranges)
+        encoded, made = encode_segment(pa.Table.from_pylist(rows, schema=schema), chain.schema, chain.buckets, draft)
         invariant(made.rows == len(rows), "a segment says how many rows it has")
-        path.write_bytes(encoded)
+        (folder / SEGMENTS / segment_name(footer.from_us)).write_bytes(encoded)
         before = made.digest
-    (data / LOG / stream / REACHED).unlink(missing_ok=True)
 
 
 def forget_instance(nodes: Path, instance: str = "") -> str:

@@ -15,12 +15,11 @@ RATE_OVER_US: Final = 5_000_000
 
 
 class Counted:
-    """One stream. Every segment's footer is read once; a stream has as many as it has."""
+    """One stream. What the index names is counted there; the footer of every other segment is read once."""
 
     def __init__(self, log: EventLog, name: str) -> None:
         self.chain: Chain = log.chain(name)
         self.events = 0
-        self.segments = 0
         self.rule = ""
         self._counted_us = self.chain.base.from_us
         self._quarantine = Quarantine(log.store, name)
@@ -30,14 +29,9 @@ class Counted:
 
     def look(self) -> dict[str, Any]:
         through_us = self.chain.refresh()
-        footers = [
-            self.chain.footer(span)
-            for span in self.chain.spans(max(self._counted_us, self.chain.base.from_us), TIME_MAX)
-        ]
-        # All of them or none: a look that breaks off in the middle counts nothing twice.
-        self.events += sum(footer.rows for footer in footers)
-        self.segments += len(footers)
-        self.rule = footers[-1].rule if footers else self.rule
+        last = self.chain.last() if through_us > self._counted_us else None
+        self.events += self.chain.count(self._counted_us, through_us)
+        self.rule = last.rule if last else self.rule
         self._counted_us = through_us
         files = self.chain.store.names(f"{self.chain.folder}/{QUARANTINE}")
         if files != self._files:
@@ -46,7 +40,7 @@ class Counted:
         return {
             "kind": "situation" if self.rule else "primary",
             "events": self.events,
-            "segments": self.segments,
+            "segments": self.chain.objects_held,
             "through_us": through_us if TIME_MIN < through_us < TIME_MAX else None,
             "complete": through_us == TIME_MAX,
             "quarantined": self._bad,
