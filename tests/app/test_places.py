@@ -20,6 +20,7 @@ COMMANDS = [
     ["ingest", "a.csv", "--stream", "A", "--time-column", "t", "--data", PLACE],
     ["audit", PLACE],
     ["retain", PLACE, "--before", "5"],
+    ["rescale", PLACE, "--buckets", "5"],
     ["situations", PLACE],
     ["status", PLACE],
     ["status", "--data", PLACE],

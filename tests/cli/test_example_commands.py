@@ -20,6 +20,7 @@ from unerring.app.status import StatusMetrics
 from unerring.cli import main
 from unerring.log import EventLog, LogWriter
 from unerring.model import Event, Stamp
+from unerring.pipeline.versions import enter
 from unerring.runtime.process_cluster import PLACES, Places
 
 SECOND = 1_000_000
@@ -106,6 +107,23 @@ def test_a_log_that_live_replicas_read_is_not_cut(unerring: Callable[..., str]) 
     )
     metrics = StatusMetrics(Path("run")).text()
     assert 'unerring_situations_total{stream="overheating"} 0' in metrics
+
+
+def test_a_run_is_rescaled(unerring: Callable[..., str]) -> None:
+    from plant.app import app
+
+    remember(Path("run"), ADDRESS)
+    [level] = app.levels("run")
+    for schema in level.inputs:
+        level.log.create(schema, level.buckets)
+    assert "run has not begun, so there is nothing to rescale" in unerring("rescale", "run", "--buckets", "8")
+    enter(level)
+    found(Path("run"), {10: 84.0})
+    assert "0 buckets; choose between 1 and 4096" in unerring("rescale", "run", "--buckets", "0")
+    told = unerring("rescale", "run", "--buckets", "8", "--at", "2026-03-01T00:00:00Z")
+    assert told == "level 1: 8 partitions after 2026-03-01 00:00:00\n"
+    assert "a change to 8 buckets is under way" in unerring("rescale", "run", "--buckets", "9")
+    assert app.levels("run") == (level,), "its time has not come"
 
 
 def test_processes_of_an_app_are_judged_as_far_as_journals_tell(unerring: Callable[..., str]) -> None:

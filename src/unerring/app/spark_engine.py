@@ -32,6 +32,10 @@ _INITIALIZING: Final = "Initializing"
 """Spark's status of a query that has not begun."""
 
 
+RESCALED_LOOK_S: Final = 5.0
+"""How often a run looks whether it was rescaled."""
+
+
 @dataclass
 class LevelView:
     """The status of one level."""
@@ -96,6 +100,8 @@ class SparkEngine:
         self.standby = standby
         self.views = [LevelView(level) for level in (standby.levels if standby else app.levels(place))]
         self._queries: list[StreamingQuery] = []
+        self._look_s = 0.0
+        """When it looks next whether the run was rescaled; by a monotonic clock."""
         self._spark: SparkSession | None = None
         self._owns_spark = False
 
@@ -143,7 +149,7 @@ class SparkEngine:
 
     def run_once(self, say: Callable[[str], None]) -> None:
         """Detect in what the log holds now, level after level, and end there. The next run goes on from it."""
-        from unerring.pipeline import detect_available
+        from unerring.pipeline import detect_available, successor
 
         self._create_log()
         self._spark = self._start_spark(say)
@@ -152,12 +158,32 @@ class SparkEngine:
             self.parts.began(view.part)
             on_sealed = self._on_sealed(view)
             detect_available(self._spark, view.level, self.bounds, on_sealed=on_sealed)
+            while (following := successor(view.level)) is not None:
+                view.level = following
+                detect_available(self._spark, view.level, self.bounds, on_sealed=on_sealed)
 
     def check(self) -> None:
-        """Start a query again that Spark could not run; raise what cannot go on."""
+        """Start a query again that Spark could not run, or whose level goes on with other partitions; raise what cannot
+        go on."""
+        rescaled = time.monotonic() > self._look_s
+        if rescaled:
+            self._look_s = time.monotonic() + RESCALED_LOOK_S
         for number, query in enumerate(self._queries):
             if not query.isActive and query.exception() is not None:
                 self._queries[number] = self._again(self.views[number], query)
+            elif rescaled and query.isActive:
+                self._queries[number] = self._rescaled(self.views[number], query)
+
+    def _rescaled(self, view: LevelView, query: StreamingQuery) -> StreamingQuery:
+        """The query of a level's new partitions, if it has reached the time that was agreed for them."""
+        from unerring.pipeline import successor
+
+        following = successor(view.level)
+        if self._spark is None or following is None:
+            return query
+        query.stop()
+        view.level = following
+        return self._detect(self._spark, view)
 
     def stop(self) -> None:
         """No more batches. What is sealed stays; a new run goes on from there."""

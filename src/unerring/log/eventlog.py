@@ -64,8 +64,9 @@ class EventLog:
         except SchemaError as error:
             raise LogError(f"{where} is damaged ({error}); restore it from a copy") from None
 
-    def create(self, schema: StreamSchema, buckets: int = BUCKETS) -> Chain:
-        """The chain of a stream; declares the stream if it is new."""
+    def create(self, schema: StreamSchema, buckets: int = BUCKETS, spread: Spread | None = None) -> Chain:
+        """The chain of a stream; declares the stream if it is new. `spread`: how new segments are bucketed, if not as
+        the stream is declared."""
         if not 1 <= buckets <= BUCKETS_MAX:
             raise ConfigError(f"stream {schema.name}: {buckets} buckets; choose between 1 and {BUCKETS_MAX}")
         known = self.declaration(schema.name)
@@ -80,9 +81,8 @@ class EventLog:
                 f"another key ({_sketch(known.schema)}) than now ({_sketch(schema)}); give the new one a new name"
             )
         # Whether times may be equal is a writer's affair, and may change: the chain says itself what is complete.
-        return self._chain(
-            msgspec.structs.replace(known, schema=msgspec.structs.replace(known.schema, strict=schema.strict))
-        )
+        declared = msgspec.structs.replace(known.schema, strict=schema.strict)
+        return self._chain(msgspec.structs.replace(known, schema=declared), spread=spread)
 
     def chain(self, name: str) -> Chain:
         """The chain of an existing stream."""

@@ -58,7 +58,7 @@ def stage(level: Level, stream: str, table: pa.Table, from_us: int, through_us: 
     """An answer as bytes; many outputs are written to the store first."""
     if table.nbytes <= INLINE_BYTES_MAX:
         return _encoded(table)
-    chain = level.log.known_chain(stream, [])
+    chain = level.chain(stream, [])
     pieces = list(_by_bucket(table, chain))
     parts = [_written(chain, bucket, piece, from_us, through_us) for bucket, piece in pieces]
     return _encoded(_places([piece for _, piece in pieces]), tuple(parts))

@@ -60,7 +60,7 @@ class Level:
 
     @property
     def name(self) -> str:
-        """Its name among the states of a run."""
+        """Its name among levels that are divided otherwise, or have other rules."""
         return f"level-{self.number}-{self.division}"
 
     @property
@@ -78,7 +78,7 @@ class Level:
         return {schema.name: log.chain(schema.name) for schema in self.inputs}
 
     def chain(self, stream: str, known: list[Span]) -> Chain:
-        """An input's chain as far as somebody else has found it; its buckets are this level's partitions."""
+        """A stream's chain as far as somebody else has found it; its buckets are this level's partitions."""
         return self.log.known_chain(stream, known, self.spread)
 
     def sealed_us(self) -> int:

@@ -180,5 +180,7 @@ def seal_outputs(
 
 
 def output_chains(level: Level) -> dict[str, Chain]:
+    """The output streams' chains. Their segments are bucketed as the level is divided, as those are that its tasks
+    write."""
     log = level.log
-    return {schema.name: log.create(schema, level.buckets) for schema in level.outputs}
+    return {schema.name: log.create(schema, level.buckets, level.spread) for schema in level.outputs}

@@ -1,0 +1,140 @@
+"""Rescaling: whatever the rules, the cuts and the numbers of partitions, stamps and results do not change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from unerring.log import EventLog, Spread
+from unerring.log.eventlog import Declaration
+from unerring.matching.oracle import run_tree
+from unerring.model import TIME_MAX, TIME_MIN, CallerError, ConfigError, protect_json
+from unerring.pipeline.batch import detect_batch
+from unerring.pipeline.intervals import Bounds
+from unerring.pipeline.level import Level, levels_of
+from unerring.pipeline.rescaling import rescale, successor
+from unerring.pipeline.streaming import detect_available
+from unerring.pipeline.versions import as_agreed, end_of, enter, start_of, versions, write as write_version
+from unerring.rules.tree import ranks_of
+
+from .worlds import TYPED, missing, pair, random_events, sealed, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOWER = pair("Pairs", TYPED, "A", "B", 40)
+PLANS = (LOWER, missing("Misses", TYPED, "A", "B", 15), pair("Upper", LOWER.output, "B", "B", 200))
+END_US = 700
+
+
+def begun(data: Path, buckets: int = 2, through_us: int = 100) -> Level:
+    [level, *_] = levels_of(PLANS, (TYPED,), str(data), buckets)
+    enter(level)
+    write(level.log.create(TYPED, buckets), random_events(3, 80, 5), [50], END_US)
+    for schema in level.outputs:
+        chain = level.log.create(schema, buckets)
+        if through_us > TIME_MIN:
+            chain.seal(through_us, chain.read(through_us, through_us))
+    return level
+
+
+def test_what_cannot_be_rescaled_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    [never, *_] = levels_of(PLANS, (TYPED,), str(tmp_path / "never"), 2)
+    with pytest.raises(CallerError, match=r"never has not begun, .* App\(\.\.\., buckets=4\)"):
+        rescale([never], 4)
+    level = begun(tmp_path / "run")
+    for wrong in (0, -1, 4097):
+        with pytest.raises(CallerError, match=f"{wrong} buckets; choose between 1 and 4096"):
+            rescale([level], wrong)
+    with pytest.raises(CallerError, match=r"run has 2 buckets already"):
+        rescale([level], 2)
+    with pytest.raises(CallerError, match=r"has sealed through 100, so it cannot change at 99; choose a later time"):
+        rescale([level], 4, 99)
+    other = replace(level, plans=level.plans[:1])
+    with pytest.raises(CallerError, match="has other rules on level 1"):
+        rescale([other], 4)
+    with pytest.raises(CallerError, match="has sealed nothing yet"):
+        rescale([begun(tmp_path / "nothing", through_us=TIME_MIN)], 4)
+    assert rescale([level], 4, 300) == {1: 300}
+    with pytest.raises(
+        CallerError, match=r"a change to 4 buckets is under way .* sealed through 100 and changes at 300"
+    ):
+        rescale([level], 8)
+
+
+def test_a_change_counts_from_its_time_on(tmp_path: Path) -> None:
+    level = begun(tmp_path)
+    assert (end_of(level), start_of(level)) == (TIME_MAX, TIME_MIN)
+    rescale([level], 5, 300)
+    assert level.log.chain(TYPED.name).spread == Spread(5), "new segments are written so at once"
+    assert (end_of(level), successor(level), as_agreed(level)) == (300, None, level)
+    for schema in level.outputs:
+        chain = level.log.chain(schema.name)
+        chain.seal(320, chain.read(320, 320))
+    following = successor(level)
+    assert following is not None
+    assert (following.buckets, following.version) == (5, level.version)
+    assert (end_of(following), start_of(following), as_agreed(level)) == (TIME_MAX, TIME_MIN, following)
+    enter(following)
+    with pytest.raises(
+        ConfigError, match="has 5 buckets on level 1, not 3 buckets; change that with `unerring rescale"
+    ):
+        enter(replace(level, buckets=3))
+    assert [(known.after_us, known.buckets) for known in versions(level.log, 1)] == [(TIME_MIN, 2), (300, 5)]
+
+
+def as_by_an_earlier_release(data: Path) -> Level:
+    """A folder whose streams and partitions are by the hash modulo three."""
+    [level, *_] = levels_of(PLANS[:2], (TYPED,), str(data), 3)
+    level = replace(level, ranges=False)
+    for schema in (TYPED, *level.outputs):
+        level.log.store.create(f"{schema.name}/stream.json", protect_json(Declaration(schema, 3)))
+    write_version(level, TIME_MIN)
+    return level
+
+
+def test_a_folder_of_an_earlier_release_goes_on_and_can_be_rescaled(spark: SparkSession, tmp_path: Path) -> None:
+    old = as_by_an_earlier_release(tmp_path)
+    events = random_events(9, 90, 6)
+    write(EventLog(tmp_path / "log").chain(TYPED.name), events[:50], [30], events[49].stamp.time)
+    level = as_agreed(replace(old, buckets=8, ranges=True))
+    assert (level, level.version) == (old, old.version)
+    detect_available(spark, level, Bounds(rows_per_batch=20))
+    assert rescale([level], 2) == {1: events[49].stamp.time}
+    level = as_agreed(level)
+    assert level.spread == Spread(2)
+    write(EventLog(tmp_path / "log").chain(TYPED.name), events, [], END_US)
+    detect_batch(spark, level)
+    wanted = run_tree(PLANS[:2], events, ranks_of(PLANS[:2], (TYPED,)), END_US)
+    for plan in PLANS[:2]:
+        assert sealed(tmp_path, plan.name) == [event for event in wanted if event.stream == plan.name]
+
+
+def test_a_run_on_spark_that_is_rescaled_in_the_middle_seals_what_an_undisturbed_one_does(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    events = random_events(4, 200, 9)
+    middle_us, last_us = events[90].stamp.time, events[-1].stamp.time
+    tables = {}
+    for name in ("undisturbed", "rescaled"):
+        levels = levels_of(PLANS, (TYPED,), str(tmp_path / name), 2)
+        write(levels[0].log.create(TYPED, 2), events[:91], [100], middle_us)
+        for level in levels:
+            detect_available(spark, level, Bounds(rows_per_batch=30))
+        if name == "rescaled":
+            assert rescale(levels, 5) == {1: middle_us, 2: middle_us}
+            levels = tuple(map(as_agreed, levels))
+            assert [level.buckets for level in levels] == [5, 5]
+        write(levels[0].log.chain(TYPED.name), events, [middle_us + 60], last_us)
+        for level in levels:
+            detect_available(spark, level, Bounds(rows_per_batch=30))
+        log = levels[0].log
+        tables[name] = {plan.name: log.chain(plan.name).read(TIME_MIN, last_us) for plan in PLANS}
+        buckets = {log.chain("Pairs").footer(span).buckets for span in log.chain("Pairs").spans(TIME_MIN, last_us)}
+        assert buckets == ({2} if name == "undisturbed" else {2, 5})
+    for plan in PLANS:
+        assert len(tables["undisturbed"][plan.name])
+        assert tables["undisturbed"][plan.name].equals(tables["rescaled"][plan.name]), plan.name
