@@ -45,6 +45,17 @@ def test_segments_follow_each_other_and_empty_ones_carry_watermark(store: Store)
     again.check()
 
 
+def test_opening_a_long_chain_reads_a_few_footers(store: Store) -> None:
+    chain = EventLog(store).create(READING, buckets=1)
+    for end in range(1, 301):
+        chain.seal(end, table([]))
+    opened: list[str] = []
+    plain = store.open
+    store.open = lambda name: opened.append(name) or plain(name)  # type: ignore[method-assign]
+    assert EventLog(store).chain("Reading").through_us == 300
+    assert len(opened) < 6, "the last ones, the one before them, and one that is not there"
+
+
 @given(times=st.lists(st.integers(0, 200), unique=True).map(sorted), low=st.integers(-5, 205), size=st.integers(0, 99))
 def test_buckets_share_a_segment_without_a_rest(times: list[int], low: int, size: int) -> None:
     chain = EventLog(MemoryStore()).create(READING, buckets=4)

@@ -522,9 +522,18 @@ class Chain:
             raise LogError(self._not_the_one(span, "it does not follow the segment before it"))
 
     def _before(self, from_us: int) -> Footer:
+        """The footer of what ends there; what it follows itself is not looked at, or that would go on for ever."""
         while True:
+            span = self.spans(from_us - 1, from_us)[-1]
+            known = self._footers.get(span)
+            if known is not None:
+                return known
             try:
-                return self._footer(self.spans(from_us - 1, from_us)[-1])
+                with self.objects.open(span) as segment:
+                    if segment.footer.through_us != from_us:
+                        self._fill_hole(span, segment.footer.through_us)
+                    self._remember(segment.footer, span.name)
+                    return segment.footer
             except _Holed:
                 continue
 
