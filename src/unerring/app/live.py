@@ -37,7 +37,16 @@ from unerring.correlation import (
 )
 from unerring.log import BadEvent, Quarantine, Reason
 from unerring.matching import Quarantined
-from unerring.model import TIME_MIN, CallerError, ConfigError, LogError, UnerringError, WorldError
+from unerring.model import (
+    TIME_MIN,
+    CallerError,
+    ConfigError,
+    LogError,
+    UnerringError,
+    WorldError,
+    protect_json,
+    verified_json,
+)
 from unerring.rules import part_of
 from unerring.runtime import (
     EXIT_FINAL,
@@ -45,6 +54,7 @@ from unerring.runtime import (
     Cluster,
     Host,
     SqliteStorage,
+    StoreStorage,
     addresses_on,
     cluster as clusters,
     dotted,
@@ -57,6 +67,8 @@ from unerring.runtime import (
 if TYPE_CHECKING:
     from unerring.rules import Plan
 
+TREE = "live.json"
+"""What a run's store says of its live nodes."""
 ASKED = "asked to"
 """Why a process stops that was asked to."""
 SPARK = "spark"
@@ -114,9 +126,11 @@ def make_cluster(
         if (existing.durable, bool(existing.tls), existing.etcd) != (durable, bool(tls), tuple(etcd)):
             raise ConfigError(f"{folder} belongs to a run with other --durable, --tls or --etcd; choose another --data")
         return existing
+    record = "" if run.is_folder or etcd else run.address
+    _agree(run, topology)
     placed = place(topology, list(hosts)) if hosts else {}
     if hosts:
-        addresses = addresses_on(placed, hosts, bool(etcd))
+        addresses = addresses_on(placed, hosts, bool(etcd or record))
         placed |= {name: name.partition("/")[2] or next(iter(hosts)) for name in addresses if is_keeper(name)}
     else:
         addresses = free_addresses([MEMBERSHIP, *process_names(topology)])
@@ -130,6 +144,7 @@ def make_cluster(
         durable=durable,
         tls=str(folder / "tls") if tls else "",
         etcd=tuple(etcd),
+        record=record,
         hosts=placed,
     )
     log = run.log
@@ -137,6 +152,20 @@ def make_cluster(
         log.create(schema, app.buckets)
     made.write(folder)
     return made
+
+
+def _agree(run: Place, topology: Topology) -> None:
+    """The query tree of a run's live nodes is fixed on its store: a host that comes later, or comes back with nothing,
+    must not seal what other rules made."""
+    if run.is_folder:
+        return  # the cluster file in it says so
+    run.store.create(TREE, protect_json(topology.fingerprint()))
+    known = verified_json(run.store.read(TREE) or b"", str, run.store.locate(TREE))
+    if known != topology.fingerprint():
+        raise ConfigError(
+            f"{run} belongs to a run with other rules, another f, another engine or an older release's order of "
+            "streams at equal times; choose another --data"
+        )
 
 
 def _certify(folder: Path, ca: Path, addresses: Mapping[str, str]) -> None:
@@ -153,8 +182,7 @@ def begin_anew(cluster: Cluster, where: Where) -> Cluster:
     it has. Only where nobody of them is left, and the log still holds everything."""
     run = place_of(where)
     folder = run.live
-    began = (folder / "membership.db").exists()
-    if cluster.durable or cluster.hosts or not began:
+    if cluster.durable or cluster.hosts or not _has_begun(cluster, folder):
         return cluster
     if any(find(folder, name) is not None for name in cluster.names):
         return cluster
@@ -176,6 +204,13 @@ def begin_anew(cluster: Cluster, where: Where) -> Cluster:
     renewed = msgspec.structs.replace(cluster, generation=cluster.generation + 1)
     renewed.write(folder)
     return renewed
+
+
+def _has_begun(cluster: Cluster, folder: Path) -> bool:
+    """Whether there is a membership record of this generation."""
+    if cluster.record:
+        return bool(StoreStorage(cluster.record, cluster.place).load())
+    return (folder / "membership.db").exists()
 
 
 def _begins_with_the_log(name: str) -> bool:

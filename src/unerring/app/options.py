@@ -25,8 +25,8 @@ _NOT_SEVERAL: Final = {
     "once": "a run that ends needs no standby; use --f 0",
     "take_over": "rules are changed with --f 0; run the new rules on several drivers in a new --data folder",
     "durable": "a driver of Spark keeps everything in its checkpoint; --durable is for --engine live",
-    "hosts": "drivers of one run share a folder and a machine; --host is for --engine live",
-    "etcd": "drivers of one run share a folder and a machine; --etcd is for --engine live",
+    "hosts": "drivers on several hosts need a store that all of them reach; give --data s3://bucket/run",
+    "etcd": "drivers keep the record of who leads on the run's store, or on this machine",
 }
 
 
@@ -57,6 +57,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     here: str = ""
     etcd: tuple[str, ...] = ()
     costs: Path | None = None
+    on_store: bool = False
+    """Whether the run is on a store that other hosts reach too."""
 
     def __post_init__(self) -> None:
         if self.engine not in ("live", "spark"):
@@ -64,7 +66,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.engine == "live":
             self._refuse("--engine live", _NOT_LIVE)
         elif self.supervised:
-            self._refuse("several drivers", _NOT_SEVERAL)
+            apart = ("hosts",) if self.on_store else ()
+            self._refuse("several drivers", {name: why for name, why in _NOT_SEVERAL.items() if name not in apart})
         if self.hosts and self.here not in self.hosts:
             raise ConfigError(f"--here is {self.here!r}; name one of the hosts {', '.join(self.hosts)}")
         if self.here and not self.hosts:

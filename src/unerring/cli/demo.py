@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unerring.cli._place import checked
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -20,6 +22,9 @@ def command(
     seed: Annotated[int, typer.Option(help="The same seed gives the same plant and loses the same messages.")] = 1,
     fast: Annotated[bool, typer.Option("--fast", help="Run a shorter day.")] = False,
     keep: Annotated[Path | None, typer.Option(help="Keep the run's files in this folder.")] = None,
+    data: Annotated[
+        str, typer.Option(help="Keep both logs and states on this store, such as s3://bucket/demo.", callback=checked)
+    ] = "",
     mutant: Annotated[
         str, typer.Option(help="Break something before the audit, which must then fail; ? lists the mutants.")
     ] = "",
@@ -48,7 +53,7 @@ def command(
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="unerring-")))
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            verdict = _play(seed, fast, folder, mutant, console, as_json)
+            verdict = _play(seed, fast, folder, mutant, data, console, as_json)
         except KeyboardInterrupt:
             console.print("stopped; nothing is left running")
             raise typer.Exit(130) from None
@@ -57,11 +62,11 @@ def command(
     raise typer.Exit(0 if verdict.holds else 1)
 
 
-def _play(seed: int, fast: bool, folder: Path, mutant: str, console: Console, quiet: bool) -> Any:
+def _play(seed: int, fast: bool, folder: Path, mutant: str, data: str, console: Console, quiet: bool) -> Any:
     from unerring.app import Factory, Screen, Shape, print_verdict
 
     screen = Screen(console)
-    factory = Factory(folder, seed, Shape.fast() if fast else Shape(), screen.say, mutant)
+    factory = Factory(folder, seed, Shape.fast() if fast else Shape(), screen.say, mutant, data)
     screen.factory = factory
     verdict = asyncio.run(screen.show(factory.play()))
     if not quiet:

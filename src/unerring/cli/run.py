@@ -78,6 +78,7 @@ def command(
 
     from unerring.app import Ownership, RunOptions, check_channels, load, place_of, remember, run_of
 
+    place = place_of(data, scratch)
     options = RunOptions(
         engine=engine,
         f=f,
@@ -93,11 +94,11 @@ def command(
         here=here,
         etcd=tuple(etcd or ()),
         costs=costs,
+        on_store=not place.is_folder,
     )
     loaded = load(app)
     if options.has_log and not once:
         check_channels(loaded)
-    place = place_of(data, scratch)
     with contextlib.ExitStack() as stack:
         owner = None
         if options.has_log:

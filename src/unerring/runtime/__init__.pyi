@@ -38,6 +38,7 @@ from .live import (
 )
 from .live.hosting import STATUS_S as STATUS_S, note as note
 from .live.status import processes as processes
+from .live.store_record import StoreStorage as StoreStorage
 from .live.supervisor import WANTED as WANTED, ask_supervisor as ask_supervisor
 from .loop import Driver as Driver
 from .os_processes import (

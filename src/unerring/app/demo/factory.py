@@ -23,9 +23,11 @@ import msgspec
 
 from unerring.app.application import App, load
 from unerring.app.demo import mutants
-from unerring.app.demo.folders import RunFolder, effects_in
+from unerring.app.demo.folders import RunFolder, effects_in, runs_in
 from unerring.app.demo.parts import Part
 from unerring.app.demo.verdict import APP, PUBLISHED, FactoryVerdict
+from unerring.app.folder import run_in
+from unerring.app.place import Place
 from unerring.model import TIME_MIN, CallerError, NetworkError, protect_json
 
 WAIT_S: Final = 240.0
@@ -52,14 +54,24 @@ class Shape(msgspec.Struct, frozen=True):
 class Factory:
     """One showing. `play` is the schedule; what a screen shows are the public attributes."""
 
-    def __init__(self, folder: Path, seed: int, shape: Shape, say: Callable[[str], Any], mutant: str = "") -> None:
+    def __init__(
+        self, folder: Path, seed: int, shape: Shape, say: Callable[[str], Any], mutant: str = "", data: str = ""
+    ) -> None:
+        """`data`: the store of the two runs, if they are not to be in the folder too."""
         if mutant:
             mutants.check(mutant)
+            if data:
+                raise CallerError("a mutant is planted in files of a folder; leave --data out")
         if any(folder.glob("*")):
             raise CallerError(f"{folder} is not empty; the demo needs an empty folder for its runs")
         self.folder = folder.absolute()
+        self.data = data or str(self.folder)
         self.shape = shape
-        self.live, self.spark = RunFolder(self.folder / "live"), RunFolder(self.folder / "spark")
+        self.live, self.spark = (RunFolder(place) for place in runs_in(self.data, self.folder))
+        if data:
+            self.live.place.check()
+            if any(run_in(run.place) is not None for run in (self.live, self.spark)):
+                raise CallerError(f"{data} has runs already; the demo needs an empty place for its own")
         self.running = False
         """From the first live situation to the end of its parts."""
         self.published = 0
@@ -108,9 +120,8 @@ class Factory:
         self._environment["FACTORY_CHANNELS"] = await self._plant.line()
         self._app = self._load()
         self._say(f"the plant publishes {self.shape.events:,} events over connections that lose, duplicate and reorder")
-        run = ("-m", "unerring", "run", APP, "--data")
-        self._live_run = self._part("live", *run, self.live.place.address, "--engine", "live")
-        self._spark_run = self._part("spark", *run, self.spark.place.address, "--memory", "1g", FACTORY_ACTS="0")
+        self._live_run = self._part("live", *_run(self.live.place), "--engine", "live")
+        self._spark_run = self._part("spark", *_run(self.spark.place), "--memory", "1g", FACTORY_ACTS="0")
         await self._start(self._spark_run)
         await self._start(self._live_run)
         self._say("Spark starts; live correlation (f = 1) and three process nodes start beside it")
@@ -230,13 +241,17 @@ class Factory:
     # --- the verdict
 
     async def _judge(self) -> FactoryVerdict:
-        part = self._part("audit", "-m", "unerring.app.demo.verdict", str(self.folder))
+        part = self._part("audit", "-m", "unerring.app.demo.verdict", str(self.folder), self.data)
         self._say("the audit recomputes the perfect run from both logs, on Spark")
         await part.start()
         verdict, code = await part.all()
         if code:
             raise NetworkError(f"the audit could not check the run; its output is in {part.log}")
         return msgspec.json.decode(verdict, type=FactoryVerdict)
+
+
+def _run(place: Place) -> tuple[str, ...]:
+    return "-m", "unerring", "run", APP, "--data", place.address, "--scratch", str(place.scratch)
 
 
 def _leads(status: dict[str, Any], node: str) -> bool:

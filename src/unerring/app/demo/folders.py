@@ -13,10 +13,16 @@ from typing import Any
 import msgspec
 
 from unerring.app.application import App
-from unerring.app.place import Where, place_of
-from unerring.log import Chain
+from unerring.app.place import Place, Where, place_of
+from unerring.log import Chain, join
 from unerring.model import TIME_MAX, TIME_MIN, Event, NetworkError, ProcessError, UnerringError
 from unerring.runtime import unix_sockets
+
+
+def runs_in(data: str, folder: Path) -> tuple[Place, Place]:
+    """The places of the demo's two runs: in a store or a folder, with their files of this host in the demo's folder."""
+    live, spark = (place_of(join(data, name), folder / name) for name in ("live", "spark"))
+    return live, spark
 
 
 class RunFolder:

@@ -1,6 +1,6 @@
 """The verdict on a run of the factory: promises 1 to 3, each with its figures, and that both engines say the same.
 
-    python -m unerring.app.demo.verdict FOLDER
+    python -m unerring.app.demo.verdict FOLDER [STORE]
 
 judges a kept run once more. The audits run on Spark; their progress goes to standard error, the verdict is one JSON
 object on standard output.
@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from unerring.app.application import App, load
-from unerring.app.demo.folders import RunFolder, effects_in
+from unerring.app.demo.folders import RunFolder, effects_in, runs_in
 from unerring.app.place import Place
 from unerring.audit import PROMISES, Report
 from unerring.model import verified_json
@@ -77,10 +77,10 @@ class FactoryVerdict(msgspec.Struct, frozen=True):
         return not (self.channels or self.correlation or self.process_violations)
 
 
-def judge(folder: Path, say: Callable[[str], Any]) -> FactoryVerdict:
+def judge(folder: Path, say: Callable[[str], Any], data: str = "") -> FactoryVerdict:
     """The whole verdict on a run that has ended."""
     app = load(APP)
-    live, spark = RunFolder(folder / "live"), RunFolder(folder / "spark")
+    live, spark = (RunFolder(place) for place in runs_in(data or str(folder), folder))
     engines = _audited(app, {"live": live.place, "spark": spark.place}, say)
     say("comparing the engines")
     differences = _differences(app, live, spark)
@@ -170,7 +170,7 @@ def _actions_wrong(wanted: dict[str, str], services: Path) -> list[str]:
 def main() -> None:
     folder = Path(sys.argv[1]).absolute()
     os.environ.setdefault("FACTORY_SERVICES", "http://127.0.0.1:1")
-    verdict = judge(folder, lambda text: sys.stderr.write(f"{text}\n"))
+    verdict = judge(folder, lambda text: sys.stderr.write(f"{text}\n"), *sys.argv[2:3])
     sys.stdout.write(msgspec.json.encode(verdict).decode() + "\n")
 
 

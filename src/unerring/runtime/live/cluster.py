@@ -28,7 +28,10 @@ class Cluster(msgspec.Struct, frozen=True):
     tls: str = ""
     """A folder with a folder of certificates for each process; empty: no TLS, loopback only."""
     etcd: tuple[str, ...] = ()
-    """Where etcd answers, if the membership record is there; empty: the supervisor keeps it on its own disk."""
+    """Where etcd answers, if the membership record is there. Neither there nor on a store: the supervisor keeps it on
+    its own disk."""
+    record: str = ""
+    """The address of the run's store, if the membership record is there."""
     hosts: dict[str, str] = {}
     """Which host each process and keeper belongs on; empty: all on this one."""
     generation: int = 1

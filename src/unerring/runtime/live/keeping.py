@@ -1,4 +1,4 @@
-"""Running a keeper of the membership record: on a disk of its own, or with other hosts' keepers on etcd."""
+"""Running a keeper of the membership record: on a disk of its own, or with other hosts' keepers on etcd or a store."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ from unerring.model import CallerError, DiskError
 from unerring.runtime.live.cluster import Cluster
 from unerring.runtime.live.etcd import EtcdStorage
 from unerring.runtime.live.hosting import Host
+from unerring.runtime.live.store_record import StoreStorage
 from unerring.runtime.os_processes import dotted
 from unerring.runtime.storage import SqliteStorage
 
+Storage = SqliteStorage | EtcdStorage | StoreStorage
+
 LOOK_S = 0.1
 """How often a keeper looks whether another one has changed the record in etcd."""
+STORE_LOOK_S = 2.0
+"""The same on a store, where every look is a request."""
 AGAIN_S = 0.2
 
 
@@ -44,16 +49,16 @@ class Keeping:
         self._host.driver.offer(OPERATOR, Evict(replica))
 
     async def run(self) -> None:
-        """One keeper after the other: with etcd, each ends when it lost a race for a change."""
+        """One keeper after the other: where several have the record, each ends when it lost a race for a change."""
         while not self._stopped:
-            storage: SqliteStorage | EtcdStorage | None = None
+            storage: Storage | None = None
             try:
                 storage = await asyncio.to_thread(self._storage)
                 await self._keep(storage, await asyncio.to_thread(storage.load))
                 return
             except DiskError as error:
                 self.trouble = str(error)
-                if not self.cluster.etcd:
+                if not self._shared:
                     raise
             finally:
                 self._host = None
@@ -61,20 +66,27 @@ class Keeping:
                     storage.close()
             await asyncio.sleep(AGAIN_S * random.random())
 
-    def _storage(self) -> SqliteStorage | EtcdStorage:
+    @property
+    def _shared(self) -> bool:
+        """Whether another keeper may change the record."""
+        return bool(self.cluster.etcd or self.cluster.record)
+
+    def _storage(self) -> Storage:
         if self.cluster.etcd:
             tls = f"{self.cluster.tls}/{dotted(self.name)}" if self.cluster.tls else ""
             return EtcdStorage(self.cluster.etcd, self.cluster.place, tls)
+        if self.cluster.record:
+            return StoreStorage(self.cluster.record, self.cluster.place)
         return SqliteStorage(self.folder / "membership.db")
 
-    async def _keep(self, storage: SqliteStorage | EtcdStorage, records: object) -> None:
+    async def _keep(self, storage: Storage, records: object) -> None:
         if self._stopped:
             return
         machine = Membership(records, self.cluster.topology, self.cluster.config, random.Random())  # type: ignore[arg-type]
         self._host = Host(self.cluster, self.name, machine, storage)
         self.trouble = ""
         beside = None
-        if isinstance(storage, EtcdStorage):
+        if self.cluster.etcd or (self.cluster.record and self.cluster.hosts):
             beside = self._look
         await self._host.run(self.folder / "status" / f"{dotted(self.name)}.json", beside)
 
@@ -82,7 +94,7 @@ class Keeping:
         """Read what another keeper wrote, with its own storage: writes are still compared with what was known."""
         host, storage = self._host, self._storage()
         while host is not None:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(STORE_LOOK_S if self.cluster.record else LOOK_S)
             try:
                 stored = (await asyncio.to_thread(storage.load, KEY)).get(KEY)
             except DiskError as error:

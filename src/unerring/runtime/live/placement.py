@@ -47,9 +47,10 @@ def place(topology: Topology, hosts: Sequence[str]) -> dict[str, str]:
     return {name: placed.get(name, hosts[0]) for name in process_names(topology)}
 
 
-def addresses_on(placed: Mapping[str, str], hosts: Mapping[str, str], etcd: bool, port: int = PORT) -> dict[str, str]:
-    """Ports by counting, the same on every host that has the same list. With etcd every host has its own keeper."""
-    keepers = {f"{MEMBERSHIP}/{host}": host for host in hosts} if etcd else {MEMBERSHIP: next(iter(hosts))}
+def addresses_on(placed: Mapping[str, str], hosts: Mapping[str, str], shared: bool, port: int = PORT) -> dict[str, str]:
+    """Ports by counting, the same on every host that has the same list. Where all hosts reach the membership record
+    (`shared`: in etcd, on a store) every host has its own keeper."""
+    keepers = {f"{MEMBERSHIP}/{host}": host for host in hosts} if shared else {MEMBERSHIP: next(iter(hosts))}
     everybody = {**keepers, **placed}
     return {name: f"{hosts[host]}:{port + number}" for number, (name, host) in enumerate(everybody.items())}
 
