@@ -85,12 +85,16 @@ class LiveEngine:
 
     def __str__(self) -> str:
         name, place, o = self._app.name, self._place, self._options
-        count = 0 if self._supervisor is None else len(self._supervisor.wanted)
+        count = len(self._here)
         if not self._on_spark:
             return f"{name} runs live in {place} with f = {o.tolerated}: {count} processes"
-        others = count - o.drivers
+        others = count - (o.drivers if not o.hosts else sum(node_of(name) == SPARK for name in self._here))
         beside = f" and {others} live processes" if others else ""
         return f"{name} runs on Spark in {place} with {o.drivers} drivers{beside}"
+
+    @property
+    def _here(self) -> list[str]:
+        return [] if self._supervisor is None else self._supervisor.wanted
 
     def _command(self, name: str) -> list[str]:
         if node_of(name) == SPARK:

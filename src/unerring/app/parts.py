@@ -121,7 +121,7 @@ class Parts:
         self._restarts: dict[str, Restarts] = {}
         self._began_s: dict[str, float] = {}
         self._lock = threading.RLock()
-        self._requests = Requests()
+        self._requests = Requests(data)
 
     def began(self, name: str) -> None:
         """A part starts to work, for the first time or again."""

@@ -99,7 +99,7 @@ class Drive:
         self.refused = ""
         self.order = SealingOrder(self.leads, look_s=place.look_s(SEALED_LOOK_S))
         self._jvm = 0
-        self._requests = Requests()
+        self._requests = Requests(home)
         self._ending = False
         config = SparkConfig(master=options.master, memory=options.memory, log=str(home / "spark.log"), more=_QUICK)
         standby = StandbyDriver(levels_on_spark(app, place, rules, home), home, self.order)

@@ -21,6 +21,7 @@ from .reference import (
     delivered_chain as delivered_chain,
     made_by_another as made_by_another,
 )
+from .requests import planner_requests as planner_requests
 from .rescaling import rescale as rescale, successor as successor
 from .retention import retain as retain
 from .sealing_order import SEALED_LOOK_S as SEALED_LOOK_S, SealingOrder as SealingOrder

@@ -19,6 +19,7 @@ from unerring.pipeline.answers import STAGED, answered
 from unerring.pipeline.intervals import Bounds, Front, spans_of, steps_of
 from unerring.pipeline.level import Level
 from unerring.pipeline.partition import Partition
+from unerring.pipeline.requests import PlannerRequests
 from unerring.pipeline.shuffling import SHUFFLED, Handed, Interval, Reading, readings, split
 from unerring.pipeline.spreading import Lane, shuffled_lanes
 from unerring.pipeline.states import States
@@ -68,15 +69,18 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._level = level
         self._bounds = bounds
         self._front: Front | None = None
+        self._requests = PlannerRequests(level)
         self._commits = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_level": self._level, "_bounds": self._bounds, "_front": None, "_commits": 0}
+        own = {"_front": None, "_requests": PlannerRequests(self._level), "_commits": 0}
+        return {"_level": self._level, "_bounds": self._bounds, **own}
 
     def initialOffset(self) -> dict[str, int]:
         return {"through_us": States(self._level).begins_at()}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        self._requests.note()
         return {"through_us": self._at().next_end(start["through_us"])}
 
     def prepareForTriggerAvailableNow(self) -> None:
