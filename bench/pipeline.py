@@ -163,9 +163,10 @@ def _check(level: Level, name: str, events: int) -> None:
 
 
 def _state_bytes(level: Level) -> int:
-    from unerring.pipeline import savepoints, spans_of
+    from unerring.pipeline import Partition, spans_of
 
-    partition = savepoints.partition_at(level, 0, level.chains()[SCHEMA.name].base.from_us)
+    partition = Partition(level, 0)
+    partition.begin(level.chains()[SCHEMA.name].base.from_us)
     chains = level.chains()
     end = chains[SCHEMA.name].spans(partition.through_us, TIME_MAX)[0].through_us
     partition.advance(end, spans_of(chains, partition.through_us, end))

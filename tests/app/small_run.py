@@ -74,7 +74,7 @@ def _keep_states(data: Path) -> None:
     partition.begin(20)
     States(level).begin(0)
     States(level).keep(partition)
-    savepoints.keep(level, 20, 0, partition.snapshot())
+    savepoints.keep(partition)
 
 
 def files(data: Path) -> Iterator[tuple[str, verifying.Check, Path]]:

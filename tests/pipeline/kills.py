@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from unerring.log import segment_name
 from unerring.model import TIME_MIN
 from unerring.pipeline.intervals import next_end
 from unerring.pipeline.level import Level
@@ -71,22 +73,17 @@ def offset_logged(data: Path, batch: int) -> bool:
 
 
 def state_written(data: Path, batch: int) -> bool:
-    for offset in data.glob(f"checkpoints/*/*/offsets/{batch}"):
-        try:
-            through_us = json.loads(offset.read_text().splitlines()[-1])["through_us"]
-        except (OSError, ValueError, IndexError):
-            return False  # it is being written
-        if any(data.glob(f"checkpoints/*/states/{through_us - TIME_MIN:019d}.?")):
-            return True
-    return False
+    through_us = _offset(data, batch)
+    return through_us is not None and any(data.glob(f"states/*/{through_us - TIME_MIN:019d}.*"))
 
 
 def sealing(data: Path, batch: int) -> bool:
-    return _segments(data) > batch * 3 or any(data.glob("log/W?/segments/.tmp/*"))
+    return half_sealed(data, batch) or any(data.glob("log/W?/segments/.tmp/*"))
 
 
 def half_sealed(data: Path, batch: int) -> bool:
-    return _segments(data) > batch * 3
+    from_us = _offset(data, batch - 1)
+    return from_us is not None and any(data.glob(f"log/W?/segments/{segment_name(from_us)}"))
 
 
 def committed(data: Path, batch: int) -> bool:
@@ -102,8 +99,15 @@ WINDOWS: dict[str, Window] = {
 }
 
 
-def _segments(data: Path) -> int:
-    return len(list(data.glob("log/W?/segments/*.parquet")))
+def _offset(data: Path, batch: int) -> int | None:
+    """The end of a micro-batch; None if it is not planned yet. Before the first one is where the query began."""
+    for path in data.glob("checkpoints/*/begun" if batch < 0 else f"checkpoints/*/*/offsets/{batch}"):
+        try:
+            last = path.read_text().splitlines()[-1]
+            return int(last if batch < 0 else json.loads(last)["through_us"])
+        except (OSError, ValueError, IndexError):
+            return None  # it is being written
+    return None
 
 
 # Victims
@@ -212,6 +216,8 @@ def storm(data: Path, master: str, blows: Sequence[tuple[str, str]], rows: int) 
     hit: list[tuple[str, str]] = []
     left = list(blows)
     while left:
+        # Spark's checkpoint is disposable: each driver numbers its micro-batches from 0.
+        shutil.rmtree(data / "checkpoints", ignore_errors=True)
         with Driver(data, master, rows) as driver:
             while left and driver.kill_at(WINDOWS[left[0][1]], _begun(data), left[0][0]):
                 hit.append(left.pop(0))

@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from unerring.matching.oracle import run_tree
-from unerring.model import TIME_MAX, TIME_MIN, LogError, RuleError
+from unerring.model import TIME_MIN, RuleError
 from unerring.pipeline.intervals import next_end
 from unerring.pipeline.level import levels_of
-from unerring.pipeline.partition import Partition
+from unerring.pipeline.partition import Partition, read_state
 from unerring.pipeline.sealing import numbered
 from unerring.pipeline.staging import INLINE_BYTES_MAX, stage, unstage
-from unerring.pipeline.states import TIMES_KEPT, States
 from unerring.pipeline.versions import enter
 
 from .worlds import OTHER, TYPED, advance, missing, pair, random_events, sealed, write
@@ -59,7 +58,7 @@ def test_any_spread_and_any_cut_give_the_oracles_events(
             states = [partition.snapshot() for partition in partitions]
             partitions = [Partition(level, bucket) for bucket in range(buckets)]
             for partition, state in zip(partitions, states, strict=True):
-                partition.restore(state, end, "here")
+                partition.restore([[read_state(state, level, partition.bucket, buckets, end, "here")]], end)
     wanted = run_tree(PLANS, [*events[TYPED.name], *events[OTHER.name]], dict(level.ranks), 400)
     for plan in PLANS:
         assert sealed(data, plan.name) == [event for event in wanted if event.stream == plan.name]
@@ -69,41 +68,9 @@ def test_a_state_of_other_rules_is_refused(tmp_path: Path) -> None:
     [one] = levels_of(PLANS, (TYPED, OTHER), str(tmp_path), 2)
     [two] = levels_of((*PLANS[:2], pair("Others", OTHER, "C", "D", 61)), (TYPED, OTHER), str(tmp_path), 2)
     with pytest.raises(RuleError, match="here is a state of other rules"):
-        Partition(two, 0).restore(Partition(one, 0).snapshot(), TIME_MIN, "here")
+        read_state(Partition(one, 0).snapshot(), two, 0, 2, TIME_MIN, "here")
     with pytest.raises(RuleError, match="here is a state of other rules"):
-        Partition(one, 1).restore(Partition(one, 0).snapshot(), TIME_MIN, "here")
-
-
-def test_a_state_that_is_missing_is_not_replaced_by_an_empty_one(tmp_path: Path) -> None:
-    [level] = levels_of(PLANS, (TYPED, OTHER), str(tmp_path), 2)
-    states = States(level)
-    with pytest.raises(LogError, match="start is missing"):
-        states.begins_at()
-    states.begin(10)
-    assert states.begins_at() == 10
-    assert states.partition_at(0, 10).through_us == 10
-    with pytest.raises(LogError, match=r"is missing: the state of level 1 at 11; restore it"):
-        states.partition_at(0, 11)
-
-
-def test_states_of_the_last_few_times_stay(tmp_path: Path) -> None:
-    [level] = levels_of(PLANS, (TYPED, OTHER), str(tmp_path), 2)
-    states = States(level)
-    states.begin(0)
-    for time in range(1, 30):
-        for bucket in range(2):
-            partition = Partition(level, bucket)
-            partition.begin(time)
-            states.keep(partition)
-    states.drop_before(25)
-    assert [states.partition_at(1, time).through_us for time in range(24 - TIMES_KEPT + 1, 30)]
-    assert [states.newest(time) for time in (24 - TIMES_KEPT, 26, TIME_MAX)] == [None, 26, 29]
-    alone = Partition(level, 0)
-    alone.begin(30)
-    states.keep(alone)
-    assert states.newest(TIME_MAX) == 29, "of the other bucket there is none"
-    with pytest.raises(LogError, match="is missing"):
-        states.partition_at(0, 24 - TIMES_KEPT)
+        read_state(Partition(one, 0).snapshot(), one, 1, 2, TIME_MIN, "here")
 
 
 NAN = float("nan")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from unerring.model import TIME_MIN, LogError, verified
+from unerring.model import TIME_MIN, LogError, protect
 from unerring.pipeline import savepoints
 from unerring.pipeline.intervals import Bounds, Front
 from unerring.pipeline.level import Level, levels_of
-from unerring.pipeline.partition import Partition
-from unerring.pipeline.states import States
+from unerring.pipeline.partition import Partition, read_state
+from unerring.pipeline.states import SAVEPOINTS, STATES, States, partition_at
 from unerring.pipeline.streamed import Reading, _kept, _State
 from unerring.pipeline.versions import enter
 
@@ -33,7 +34,7 @@ def kept(tmp_path: Path) -> tuple[Level, Partition]:
     advance(level, [partition], AT_US)
     States(level).begin(TIME_MIN)
     States(level).keep(partition)
-    savepoints.keep(level, AT_US, 0, partition.snapshot())
+    savepoints.keep(partition)
     assert partition.keys
     return level, partition
 
@@ -55,16 +56,15 @@ def flip_all(path: Path, read: Callable[[], object], step: int) -> None:
 
 def test_every_byte_of_states_and_savepoints_is_protected(kept: tuple[Level, Partition]) -> None:
     level, partition = kept
-    [state] = (level.checkpoint / "states").glob("[0-9]*")
-    flip_all(state, lambda: States(level).partition_at(0, AT_US), 37)
-    [savepoint] = (Path(level.address) / "savepoints").glob("*/*/0")
-    flip_all(savepoint, lambda: savepoints.partition_at(level, 0, AT_US), 37)
-    flip_all(level.checkpoint / "states" / "start", States(level).begins_at, 1)
-    other = Partition(level, 0)
+    for folder in (STATES, SAVEPOINTS):
+        [state] = (Path(level.address) / folder).glob("*/[0-9]*")
+        flip_all(state, partial(States(level, folder).partition_at, 0, AT_US), 37)
+    [began] = Path(level.address).glob("states/*/began")
+    flip_all(began, States(level).began, 1)
     for flipped in flips(partition.snapshot(), 1):
         with pytest.raises(LogError, match="somewhere"):
-            other.restore(flipped, AT_US, "somewhere")
-    assert States(level).partition_at(0, AT_US).snapshot() == partition.snapshot()
+            read_state(flipped, level, 0, 1, AT_US, "somewhere")
+    assert partition_at(level, 0, AT_US).snapshot() == partition.snapshot()
 
 
 def test_every_byte_of_a_frames_state_in_sparks_own_store_is_protected(kept: tuple[Level, Partition]) -> None:
@@ -79,20 +79,20 @@ def test_every_byte_of_a_frames_state_in_sparks_own_store_is_protected(kept: tup
 
 def test_a_state_in_the_place_of_another_is_refused(kept: tuple[Level, Partition]) -> None:
     level, _ = kept
-    [state] = (level.checkpoint / "states").glob("[0-9]*")
-    before = state.with_name(f"{AT_US - 1 - TIME_MIN:019d}.0")
+    [state] = Path(level.address).glob("states/*/[0-9]*")
+    before = state.with_name(f"{AT_US - 1 - TIME_MIN:019d}.0of1")
     before.write_bytes(state.read_bytes())
     with pytest.raises(LogError, match=f"{before} is the state at 200, not at 199: it was swapped"):
         States(level).partition_at(0, AT_US - 1)
 
 
-def test_states_of_a_release_without_digests_are_read(kept: tuple[Level, Partition]) -> None:
-    level, partition = kept
-    [state] = (level.checkpoint / "states").glob("[0-9]*")
-    state.write_bytes(verified(state.read_bytes(), "here"))
-    (level.checkpoint / "states" / "start").write_bytes(b"-17")
-    assert States(level).partition_at(0, AT_US).snapshot() == partition.snapshot()
-    assert States(level).begins_at() == -17
+def test_a_state_of_another_form_is_refused(kept: tuple[Level, Partition]) -> None:
+    level, _ = kept
+    [state] = Path(level.address).glob("states/*/[0-9]*")
+    for older, why in (([level.version, 0, AT_US, []], "another release"), ([3, level.version, 0, 1, 0, [], []], "3")):
+        state.write_bytes(protect(msgspec.msgpack.encode(older)))
+        with pytest.raises(LogError, match=f"{state} is a state (in the form of {why}|of format {why})"):
+            States(level).partition_at(0, AT_US)
 
 
 def test_an_interval_of_a_damaged_checkpoint_is_not_run(kept: tuple[Level, Partition]) -> None:

@@ -110,8 +110,8 @@ KINDS: Final[tuple[tuple[str, tuple[str, ...], Check], ...]] = (
     ("quarantine", ("log/*/quarantine/*.parquet",), _named_by_digest),
     ("events back from quarantine", ("log/*/quarantine/*.returning", "log/*/quarantine/*.returned"), _json),
     ("versions of rules", ("log/.versions/*", "log/rule-versions/*"), _json),
-    ("states on Spark", ("checkpoints/level-*/states/*", "*/*/checkpoints/level-*/states/*"), _sealed),
-    ("savepoints", ("savepoints/*/*/*",), _sealed),
+    ("states on Spark", ("states/level-*/*",), _sealed),
+    ("savepoints", ("savepoints/level-*/*",), _sealed),
     (
         "run, clusters, places",
         ("run.json", "live/cluster.json", "live/wanted.json", "nodes.json", "*/nodes.json"),

@@ -6,7 +6,7 @@ from .explain import describe as describe, printed as printed
 from .interpreter import Interpreter as Interpreter
 from .kernel import Kernel as Kernel, OutputColumns as OutputColumns, code_folder as code_folder
 from .kernel.columns import Column as Column, Columns as Columns, Numbers as Numbers, Texts as Texts
-from .matcher import Matcher as Matcher, Quarantined as Quarantined, Router as Router
+from .matcher import Keep as Keep, Matcher as Matcher, Quarantined as Quarantined, Router as Router
 from .merge import Merge as Merge, MergeState as MergeState
 from .oracle.windows import window_of as window_of
 from .outputs import (

@@ -1,6 +1,6 @@
 """What other packages import of pipeline. This is the list; `__init__.py` loads it when it is used."""
 
-from . import jvm as jvm, savepoints as savepoints
+from . import jvm as jvm
 from .auditing import (
     Scope as Scope,
     bounds_of as bounds_of,
@@ -15,6 +15,7 @@ from .frames import detect as detect
 from .history import rows_before as rows_before, rows_near as rows_near
 from .intervals import Bounds as Bounds, spans_of as spans_of
 from .level import Level as Level, levels_of as levels_of
+from .partition import Partition as Partition
 from .reference import (
     Judged as Judged,
     Reference as Reference,

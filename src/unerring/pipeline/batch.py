@@ -13,11 +13,13 @@ from unerring.log import Chain
 from unerring.model import TIME_MAX
 from unerring.pipeline import savepoints, shuffling
 from unerring.pipeline.answers import stage
+from unerring.pipeline.beginnings import beginning
 from unerring.pipeline.intervals import Bounds, next_end, spans_of
 from unerring.pipeline.level import Level
 from unerring.pipeline.session import settings
 from unerring.pipeline.shuffling import Handed, Interval, Reading, readings, split
 from unerring.pipeline.spreading import Lane, shuffled_lanes
+from unerring.pipeline.states import partition_at
 from unerring.pipeline.streaming import Sealed, numbered_by_stream, output_chains, seal_outputs
 from unerring.pipeline.versions import end_of, enter
 
@@ -44,8 +46,9 @@ def detect_batch(
     chains = level.chains()
     steps = intervals(level, chains, bounds, through_us)
     if not steps:
-        saved_us = savepoints.find(level, through_us)
-        return bounds.start_us if saved_us is None else saved_us
+        reached_us = beginning(level, bounds.start_us, through_us)
+        savepoints.take(level, reached_us)
+        return reached_us
     outputs = output_chains(level)
     ends_us = [end_us for _, end_us in steps]
     spans = spans_of(chains, steps[0][0], ends_us[-1])
@@ -60,13 +63,11 @@ def detect_batch(
 
 
 def intervals(level: Level, chains: dict[str, Chain], bounds: Bounds, through_us: int) -> list[tuple[int, int]]:
-    """The stretch from the last savepoint (or the start) to where every chain is contiguous, cut at segments' ends.
+    """The stretch from the last state (or the start) to where every chain is contiguous, cut at segments' ends.
 
-    A savepoint after what is sealed is of a batch that was not finished: its outputs are still to be made.
+    A state after what is sealed is of a batch that was not finished: its outputs are still to be made.
     """
-    start_us = max([bounds.start_us, *(chain.base.from_us for chain in chains.values())])
-    saved_us = savepoints.find(level, min(through_us, level.sealed_us()))
-    from_us = start_us if saved_us is None else saved_us
+    from_us = beginning(level, bounds.start_us, through_us)
     reached = min([through_us, end_of(level), *(chain.refresh() for chain in chains.values())])
     steps: list[tuple[int, int]] = []
     while from_us < reached:
@@ -124,7 +125,7 @@ def _walk(
 ) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    partition = savepoints.partition_at(level, bucket, interval.from_us)
+    partition = partition_at(level, bucket, interval.from_us)
     for index, (from_us, end_us) in enumerate(interval.steps):
         outputs = partition.advance(end_us, interval.spans, handed(index))
         staged: list[tuple[Any, ...]] = [
@@ -133,7 +134,7 @@ def _walk(
         ]
         columns = [pa.array(column, kind) for column, kind in zip(zip(*staged, strict=True), _kinds(), strict=True)]
         yield pa.RecordBatch.from_arrays(columns, names=["interval", "stream", "outputs", "keys", "rows"])
-    savepoints.keep(level, partition.through_us, bucket, partition.snapshot())
+    savepoints.keep(partition)
 
 
 def _numbers_in(batches: Iterator[pa.RecordBatch]) -> list[int]:

@@ -1,39 +1,44 @@
-"""Reads Spark's own checkpoint of a level: up to where its micro-batches are committed."""
+"""Spark's own checkpoint of a level, in the host's scratch folder: it holds nothing that cannot be derived from the log
+and the states, and begins anew with every start of the query."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Final
 
-from unerring.model import ConfigError, LogError
+from unerring.model import DiskError, LogError
 from unerring.pipeline.level import Level
 
-_IN_SPARKS_STORE: Final = "rocksdb"
-"""Where an earlier release had the checkpoint of a level whose states were in Spark's own store."""
+_BEGUN: Final = "begun"
 
 
 def folder_of(level: Level) -> Path:
     """Where Spark keeps its checkpoint of a level's query."""
-    older = level.checkpoint / _IN_SPARKS_STORE
-    if older.exists():
-        raise ConfigError(
-            f"{older} holds the state of level {level.number} in Spark's own store, which this release does not read; "
-            "remove that folder, and the level goes on from a savepoint or the log"
-        )
     return level.checkpoint / "files"
 
 
-def has_begun(level: Level) -> bool:
-    """Whether a micro-batch was planned: from then on the checkpoint says where the query is."""
-    return any((folder_of(level) / "offsets").glob("[0-9]*"))
+def renew(level: Level, from_us: int) -> None:
+    """An empty checkpoint for a query that begins at this time."""
+    try:
+        shutil.rmtree(folder_of(level), ignore_errors=True)
+        level.checkpoint.mkdir(parents=True, exist_ok=True)
+        (level.checkpoint / _BEGUN).write_text(str(from_us))
+    except OSError as error:
+        raise DiskError(
+            f"cannot write {level.checkpoint}: {error.strerror}; make room, or name another folder with --scratch"
+        ) from error
 
 
 def committed_us(level: Level) -> int | None:
-    """The end of the last interval that is committed; None before the first one."""
+    """The end of the last interval that this host's query has committed, or where it began; None before it did."""
     folder = folder_of(level)
     batch = max((int(path.name) for path in (folder / "commits").glob("[0-9]*") if path.name.isdigit()), default=None)
-    return None if batch is None else _offset(folder / "offsets" / str(batch))
+    if batch is not None:
+        return _offset(folder / "offsets" / str(batch))
+    begun = level.checkpoint / _BEGUN
+    return int(begun.read_text()) if begun.exists() else None
 
 
 def _offset(path: Path) -> int:
@@ -43,5 +48,5 @@ def _offset(path: Path) -> int:
     except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
         raise LogError(
             f"{path} is not an offset that this version wrote ({error}); remove the driver's folder, and it begins "
-            "again with the log, or restore it from a copy"
+            "again with the run's states"
         ) from None

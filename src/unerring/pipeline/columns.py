@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unerring.matching import Column, Columns, Kernel, Numbers, OutputColumns, Texts
+from unerring.matching import Column, Columns, Keep, Kernel, Numbers, OutputColumns, Texts
 from unerring.model import ColumnType, Event, StreamSchema
 from unerring.pipeline.feeding import columns_of, staged_schema
 
@@ -45,8 +46,14 @@ class ColumnFeed:
     def snapshot(self) -> bytes:
         return self._kernel.snapshot()
 
-    def restore(self, state: bytes) -> None:
-        self._kernel.restore(state)
+    def mark(self) -> None:
+        self._kernel.mark()
+
+    def delta(self) -> bytes:
+        return self._kernel.delta()
+
+    def restore_from(self, trails: Sequence[Sequence[bytes]], keep: Keep | None = None) -> None:
+        self._kernel.restore_from(trails, keep)
 
     def take_quarantined(self) -> list[tuple[Event, str]]:
         return [(refused.event, refused.reason) for refused in self._kernel.take_quarantined()]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from heapq import merge
 from typing import TYPE_CHECKING, Any, Protocol
 
 from unerring.log import events_of
-from unerring.matching import Matcher, Output, Row, merge_order
-from unerring.model import ColumnType, Event, StreamSchema
+from unerring.matching import Keep, Matcher, Output, Row, merge_order
+from unerring.model import ColumnType, Event, Key, StreamSchema
 from unerring.rules import Attribute, OperatorPlan, Plan, key_types
 
 if TYPE_CHECKING:
@@ -33,7 +33,13 @@ class Feed(Protocol):
 
     def snapshot(self) -> bytes: ...
 
-    def restore(self, state: bytes) -> None: ...
+    def mark(self) -> None: ...
+
+    def delta(self) -> bytes: ...
+
+    def restore_from(self, trails: Sequence[Sequence[bytes]], keep: Keep | None = None) -> None:
+        """As `Matcher` says."""
+        ...
 
     def take_quarantined(self) -> list[tuple[Event, str]]: ...
 
@@ -92,8 +98,14 @@ class RowFeed:
     def snapshot(self) -> bytes:
         return self._matcher.snapshot()
 
-    def restore(self, state: bytes) -> None:
-        self._matcher.restore(state)
+    def mark(self) -> None:
+        self._matcher.mark()
+
+    def delta(self) -> bytes:
+        return self._matcher.delta()
+
+    def restore_from(self, trails: Sequence[Sequence[bytes]], keep: Keep | None = None) -> None:
+        self._matcher.restore_from(trails, keep)
 
     def take_quarantined(self) -> list[tuple[Event, str]]:
         return [(refused.event, refused.reason) for refused in self._matcher.take_quarantined()]
@@ -134,6 +146,15 @@ def staged(plan: Plan, outputs: list[Output]) -> dict[str, pa.Table]:
         arrays = [_array(values, field.type) for values, field in zip(columns, wanted, strict=True)]
         tables[schema.name] = pa.Table.from_arrays(arrays, schema=wanted)
     return tables
+
+
+def key_table(plan: Plan, keys: list[Key]) -> pa.Table:
+    """Keys of a rule as columns."""
+    import pyarrow as pa
+
+    kinds = [_arrow_type(kind) for kind in key_types(plan)]
+    columns = [_array(list(column), kind) for column, kind in zip(zip(*keys, strict=True), kinds, strict=True)]
+    return pa.table(columns, names=[f"_key{number}" for number in range(len(kinds))])
 
 
 def _array(values: list[Any], kind: Any) -> Any:

@@ -5,33 +5,70 @@ The same object runs in a streaming task, in a batch task and in a plain process
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from unerring.log import BadEvent, Chain, Quarantine, Reason, Span
-from unerring.model import TIME_MIN, LogError, RuleError, invariant, protect, verified
-from unerring.pipeline.feeding import Feed, feed_of
+from unerring.model import TIME_MIN, Key, LogError, RuleError, invariant, protect, verified
+from unerring.pipeline.feeding import Feed, feed_of, key_table
 from unerring.pipeline.level import Level
 from unerring.pipeline.spreading import Lane, columns_read, keys_of, owners_of, shuffled_lanes
+from unerring.rules import Plan
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_OLD: Final = b"\x94"
-_REMEDY: Final = (
-    "restore it from a copy, or remove the level's checkpoint, and it continues from a savepoint or the log"
-)
+FORMAT: Final = 2
+_REMEDY: Final = "restore it from a copy, or remove the run's states, and the level begins again with the log"
 
 
 class PartitionState(msgspec.Struct, frozen=True, array_like=True):
-    """A partition's state as bytes: canonical, since the engines' snapshots are."""
+    """A partition's state as bytes. A whole one is canonical, since the matchers' snapshots are."""
 
+    format: int
     version: str
     bucket: int
+    buckets: int
     through_us: int
+    trail: tuple[int, ...]
+    """The times of the states that this one rests on: a whole one, then those that changed it. Empty: it is whole."""
     engines: tuple[bytes, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(len(engine) for engine in self.engines)
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """The state that was kept of a partition where it stood last."""
+
+    trail: tuple[int, ...]
+    """The times of the states that the next one rests on, the whole one first."""
+    whole_bytes: int
+    delta_bytes: int
+    """Of all that rest on the whole one."""
+
+
+def read_state(data: bytes, level: Level, bucket: int, buckets: int, at_us: int, where: str) -> PartitionState:
+    """A state that was kept at a time. `where`: for what is wrong with it."""
+    content = verified(data, where, _REMEDY)
+    try:
+        state = msgspec.msgpack.decode(content, type=PartitionState)
+    except msgspec.ValidationError:
+        raise LogError(f"{where} is a state in the form of another release; {_REMEDY}") from None
+    if state.format != FORMAT:
+        raise LogError(f"{where} is a state of format {state.format}, and this release reads {FORMAT}; {_REMEDY}")
+    if (state.version, state.bucket, state.buckets) != (level.version, bucket, buckets):
+        raise RuleError(
+            f"{where} is a state of other rules or another number of buckets than level {level.number} has; "
+            "start with a new --data folder, or let the new rules take over with --take-over"
+        )
+    if state.through_us != at_us:
+        raise LogError(f"{where} is the state at {state.through_us}, not at {at_us}: it was swapped; {_REMEDY}")
+    return state
 
 
 class Partition:
@@ -43,6 +80,8 @@ class Partition:
         self.through_us = TIME_MIN
         self.rows = 0
         """How many rows the last advance read."""
+        self.kept: Kept | None = None
+        """What `states` has kept of it last."""
         self._log = level.log
         self._feeds: tuple[Feed, ...] = tuple(feed_of(plan, dict(level.ranks)) for plan in level.plans)
         self._columns = columns_read(level)
@@ -82,27 +121,48 @@ class Partition:
         self.rows = sum(len(table) for table in held.values())
         return outputs
 
-    def snapshot(self) -> bytes:
-        """The state where the partition stands, with a digest of all of it: the same bytes whoever computes it."""
-        engines = tuple(feed.snapshot() for feed in self._feeds)
-        state = PartitionState(self.level.division, self.bucket, self.through_us, engines)
-        return protect(msgspec.msgpack.encode(state))
+    # --- state ---
 
-    def restore(self, state: bytes, at_us: int, where: str) -> None:
-        """Stand at `at_us`, by a state that was kept then. `where` it was kept: for what is wrong with it."""
-        # An older release kept the array itself.
-        data = state if state[:1] == _OLD else verified(state, where, _REMEDY)
-        held = msgspec.msgpack.decode(data, type=PartitionState)
-        if (held.version, held.bucket) != (self.level.division, self.bucket):
-            raise RuleError(
-                f"{where} is a state of other rules or another number of buckets than level {self.level.number} has; "
-                "start with a new --data folder, or let the new rules take over with --take-over"
-            )
-        if held.through_us != at_us:
-            raise LogError(f"{where} is the state at {held.through_us}, not at {at_us}: it was swapped; {_REMEDY}")
-        for feed, engine in zip(self._feeds, held.engines, strict=True):
-            feed.restore(engine)
-        self.through_us = held.through_us
+    def state(self) -> PartitionState:
+        """All of the state where the partition stands."""
+        return self._state((), tuple(feed.snapshot() for feed in self._feeds))
+
+    def snapshot(self) -> bytes:
+        """The same as bytes, with a digest of all of it: the same bytes whoever computes it."""
+        return encoded(self.state())
+
+    def delta(self, trail: tuple[int, ...]) -> PartitionState:
+        """What changed since the last mark or delta, which was kept. `trail`: all that it rests on."""
+        return self._state(trail, tuple(feed.delta() for feed in self._feeds))
+
+    def mark(self) -> None:
+        """From now on note what changes."""
+        for feed in self._feeds:
+            feed.mark()
+
+    def restore(self, trails: Sequence[Sequence[PartitionState]], at_us: int) -> None:
+        """Stand at `at_us`. A trail is a whole state and those that changed it, in order; there are several where the
+        keys were spread over another number of partitions: of them, this one takes its own."""
+        states = [state for trail in trails for state in trail]
+        invariant(all(len(state.engines) == len(self._feeds) for state in states), "a state of these very rules")
+        alike = len(trails) == 1 and all(state.buckets == self.level.buckets for state in states)
+        for number, (plan, feed) in enumerate(zip(self.level.plans, self._feeds, strict=True)):
+            pieces = [[state.engines[number] for state in trail] for trail in trails]
+            feed.restore_from(pieces, None if alike else partial(self._own_keys, plan))
+        self.through_us = at_us
+
+    def _own_keys(self, plan: Plan, keys: list[Key]) -> list[bool]:
+        """Which keys of a rule belong to this partition."""
+        spread = next(iter(keys_of(plan).values()))
+        if not spread or not keys:
+            return [self.bucket == 0] * len(keys)
+        table = key_table(plan, keys)
+        return [bool(owner == self.bucket) for owner in owners_of(table, tuple(table.column_names), self.level.spread)]
+
+    def _state(self, trail: tuple[int, ...], engines: tuple[bytes, ...]) -> PartitionState:
+        return PartitionState(
+            FORMAT, self.level.version, self.bucket, self.level.buckets, self.through_us, trail, engines
+        )
 
     def _nothing(self, chain: Chain) -> pa.Table:
         return chain.read(self.through_us, self.through_us, None, self._columns[chain.name])
@@ -134,3 +194,7 @@ class Partition:
             for event, reason in refused
         ]
         Quarantine(self._log.store, rule).add(bad)
+
+
+def encoded(state: PartitionState) -> bytes:
+    return protect(msgspec.msgpack.encode(state))

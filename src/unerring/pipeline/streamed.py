@@ -155,7 +155,7 @@ def _engine(reading: Reading, snapshot: bytes | None = None) -> Feed:
     stream = reading.plan.inputs[0].schema.name
     engine = feed_of(reading.plan, {stream: 0})
     if snapshot:
-        engine.restore(snapshot)
+        engine.restore_from([[snapshot]])
     return engine
 
 

@@ -3,13 +3,14 @@
 Exactly once, by three facts. Spark runs a micro-batch again with the interval and the state that it had before. A
 partition's outputs follow from interval and state alone. And sealing the same interval a second time finds it sealed.
 
-A partition's state between two micro-batches is a file beside the checkpoint (see `states`).
+A partition's state between two micro-batches is on the run's store (see `states`), and so Spark's checkpoint, which is
+in the host's scratch folder, may be lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.log import Chain, PartRows, agree_on, seal_interval
@@ -79,7 +80,7 @@ def detect_stream(
     enter(level)
     checkpoint = str(folder_of(level))
     bounds = bounds or Bounds()
-    settle(level, bounds.start_us)
+    bounds = replace(bounds, start_us=settle(level, bounds.start_us))
     with settings(spark, {**SETTINGS, **shuffling.SETTINGS}):
         writer = _staged(spark, level, bounds).writeStream.queryName(f"level {level.number}")
         writer = writer.outputMode("update").option("checkpointLocation", checkpoint)
@@ -93,7 +94,7 @@ def detect_stream(
         except Exception as error:  # py4j's: Spark cannot read its own checkpoint, say
             raise WorldError(
                 f"level {level.number} did not start from {checkpoint}: {sentence_of(error)}; if that folder is "
-                "damaged, remove it, and the level continues from a state, a savepoint or the log"
+                "damaged, remove it, and the level continues from its states on the store"
             ) from error
 
 

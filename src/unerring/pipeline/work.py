@@ -22,7 +22,7 @@ from unerring.pipeline.partition import Partition
 from unerring.pipeline.requests import PlannerRequests
 from unerring.pipeline.shuffling import SHUFFLED, Handed, Interval, Reading, readings, split
 from unerring.pipeline.spreading import Lane, shuffled_lanes
-from unerring.pipeline.states import States
+from unerring.pipeline.states import States, partition_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +58,7 @@ class Work(DataSource):
 
     @classmethod
     def of(cls, level: Level, bounds: Bounds) -> type[Work]:
-        """A source class of its own: options are strings, a level is not."""
+        """A source class of its own: options are strings, a level is not. The bounds say where the query begins."""
         return type("Work", (cls,), {"level": level, "bounds": bounds})
 
 
@@ -77,7 +77,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_level": self._level, "_bounds": self._bounds, **own}
 
     def initialOffset(self) -> dict[str, int]:
-        return {"through_us": States(self._level).begins_at()}
+        return {"through_us": self._bounds.start_us}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         self._requests.note()
@@ -139,17 +139,16 @@ def run_partition(
     rows of a step that others read for it."""
     import pyarrow as pa
 
-    states = States(level)
     partition = _KEPT.pop((level.address, level.name, bucket), None)
     if partition is None or partition.through_us != interval.from_us:
-        partition = states.partition_at(bucket, interval.from_us)
+        partition = partition_at(level, bucket, interval.from_us)
     rows = 0
     parts_of: dict[str, list[pa.Table]] = {}
     for step, end_us in enumerate(interval.ends_us):
         for stream, table in partition.advance(end_us, interval.spans, handed(step)).items():
             parts_of.setdefault(stream, []).append(table)
         rows += partition.rows
-    states.keep(partition)
+    States(level).keep(partition)
     _KEPT[level.address, level.name, bucket] = partition
     outputs = {stream: pa.concat_tables(parts) for stream, parts in parts_of.items()}
     return answered(level, bucket, interval.from_us, partition.through_us, outputs, partition.keys, rows)
