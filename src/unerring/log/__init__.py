@@ -5,7 +5,7 @@ from unerring.log.chain import REACHED, Chain, Sealed
 from unerring.log.compaction import CompactionConfig, Compactor, compact, merge, plan
 from unerring.log.eventlog import BUCKETS, EventLog
 from unerring.log.files import guess_schema
-from unerring.log.index import BASE, COMPACTED, INDEX, Base, Span
+from unerring.log.index import BASE, COMPACTED, INDEX, Base, Entry, Span
 from unerring.log.ingest import IngestConfig, Ingested, ingest
 from unerring.log.objects import SEGMENTS
 from unerring.log.parts import PARTS, part_after, part_columns, write_part
@@ -56,6 +56,7 @@ __all__ = [
     "CompactionConfig",
     "Compactor",
     "Conflict",
+    "Entry",
     "EventLog",
     "Footer",
     "Got",

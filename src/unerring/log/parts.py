@@ -33,9 +33,9 @@ PARTS: Final = "parts"
 _NAME: Final = re.compile(r"(\d{19})-(\d{19})-(\d+)-([0-9a-f]{16})\.parquet\Z")
 
 
-def part_name(from_us: int, through_us: int, bucket: int) -> str:
-    """A fresh name. Sorts as the interval's beginning does."""
-    return f"{from_us - TIME_MIN:019d}-{through_us - TIME_MIN:019d}-{bucket}-{secrets.token_hex(8)}.parquet"
+def part_name(from_us: int, through_us: int, bucket: int, attempt: str) -> str:
+    """The name of an attempt's part. Sorts as the interval's beginning does."""
+    return f"{from_us - TIME_MIN:019d}-{through_us - TIME_MIN:019d}-{bucket}-{attempt}.parquet"
 
 
 def part_interval(name: str) -> tuple[int, int] | None:
@@ -51,13 +51,20 @@ def part_columns(schema: StreamSchema) -> pa.Schema:
 
 
 def write_part(
-    store: Store, folder: str, schema: StreamSchema, table: pa.Table, bucket: int, from_us: int, through_us: int
+    store: Store,
+    folder: str,
+    schema: StreamSchema,
+    table: pa.Table,
+    bucket: int,
+    from_us: int,
+    through_us: int,
+    attempt: str = "",
 ) -> Part:
     """Write rows of one bucket, computed for `(from, through]`; `folder` is the stream's. Not visible until a segment
     names the part.
 
     `table` has the columns of `part_columns` (origins may lack) and is in output order: (time, deciding position, key,
-    index).
+    index). `attempt` is 16 hexadecimal digits that no other call has; drawn here unless given.
     """
     import pyarrow as pa
 
@@ -74,7 +81,7 @@ def write_part(
     invariant(from_us < first_us <= last_us <= through_us, f"a part of {schema.name} holds its own interval's events")
     draft = Footer(schema.name, from_us, through_us, len(rows), (), format=PARTS_FORMAT)
     data, footer = encode_buckets([rows], wanted, draft)
-    name = part_name(from_us, through_us, bucket)
+    name = part_name(from_us, through_us, bucket, attempt or secrets.token_hex(8))
     invariant(store.create(f"{folder}/{PARTS}/{name}", data), f"{name} is a name of this attempt alone")
     return Part(name, bucket, len(rows), footer.digest, first_us, last_us, bytes=len(data))
 

@@ -6,7 +6,7 @@ start from there (states) is the caller's to keep, before the cut.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
@@ -79,7 +79,7 @@ def begin_at(chain: Chain, base: Base) -> None:
     chain.commit(successor(chain.index, wall_us(), base=base))
 
 
-def cut(chain: Chain, before_us: int) -> int:
+def cut(chain: Chain, before_us: int, now_us: Callable[[], int] = wall_us) -> int:
     """Remove the objects that end at or before a time, and of which no reader needs anything; how many segments went.
 
     Readers are those that have committed a position.
@@ -104,8 +104,8 @@ def cut(chain: Chain, before_us: int) -> int:
         base = Base(last.through_us, dict(last.producers), last.sealed)
         merged = {entry.span: entry.segments for entry in chain.entries(chain.base.from_us, last.through_us)}
         segments = sum(merged.get(span, 1) for span in gone)
-        if chain.commit(successor(index, wall_us(), base=base, entries=entries, pages=pages)):
+        if chain.commit(successor(index, now_us(), base=base, entries=entries, pages=pages)):
             removed += segments
     if removed:
-        sweep(chain, wall_us())
+        sweep(chain, now_us())
     return removed
