@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from tests.log.worlds import BURST, table
 from unerring.app import batches, learned, ledgers, verdicts, verifying
 from unerring.app.folder import remember
 from unerring.app.live import make_cluster
 from unerring.app.verifying import KINDS
-from unerring.log import BadEvent, EventLog, LocalStore, Positions, Quarantine, Reason, cut, ingest
+from unerring.log import BadEvent, EventLog, LocalStore, Positions, Quarantine, Reason, compact, cut, ingest, write_part
 from unerring.log.quarantine import Returning
 from unerring.log.times import Times
 from unerring.model import Persist, Stamp, UnerringError, protect_json, schema_of
@@ -40,6 +42,7 @@ def make(data: Path) -> None:
         chain.seal(end, table([end - 1, end], BURST), producers={"p": (0, end)})
     cut(chain, 10)
     Positions(log.store, "Burst").commit("starts", Stamp(20, 0))
+    _compacted(log)
     quarantine = Quarantine(log.store, "Burst")
     quarantine.add([BadEvent("p", 0, 3, Reason.LATE, "too late", b"raw")])
     returning = Returning(20, (("p", 0, 3),))
@@ -64,6 +67,17 @@ def make(data: Path) -> None:
     storage = SqliteStorage(data / "processes" / "n0.db", StorageConfig(checkpoint_bytes=1 << 16))
     storage.write([Persist(puts=tuple((f"i{number}|accepted", bytes([number]) * 40) for number in range(20)))])
     storage.close()
+
+
+def _compacted(log: EventLog) -> None:
+    """A stream with a compacted past, and a segment of parts."""
+    schema = msgspec.structs.replace(BURST, name="Merged")
+    chain = log.create(schema, buckets=1)
+    for end in (10, 20, 30):
+        chain.seal(end, table([end - 1, end], schema), producers={"p": (0, end)})
+    compact(chain)
+    rows = table([39, 40], schema).drop_columns(["ordinal"])
+    chain.seal_parts(40, [write_part(log.store, schema.name, schema, rows, 0, 30, 40)])
 
 
 def _keep_states(data: Path) -> None:

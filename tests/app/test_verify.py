@@ -35,7 +35,7 @@ def data(tmp_path: Path) -> Path:
 def test_a_whole_run_is_found_whole(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(str(data)) == 0
     said = capsys.readouterr().out
-    assert "segments: 3 files" in said
+    assert "segments: 7 files" in said
     assert "every byte that was read is as it was written" in said
     assert "older release" not in said
     found = verify(data)

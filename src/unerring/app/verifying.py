@@ -101,7 +101,9 @@ def _database(path: Path) -> bool:
 
 
 KINDS: Final[tuple[tuple[str, tuple[str, ...], Check], ...]] = (
-    ("segments", ("log/*/segments/*.parquet", "log/*/parts/*.parquet", "log/*/compacted/*.parquet"), _segment),
+    ("segments", ("log/*/segments/*.parquet",), _segment),
+    ("parts of segments", ("log/*/parts/*.parquet",), _segment),
+    ("compacted segments", ("log/*/compacted/*.parquet",), _segment),
     ("indexes of streams", ("log/*/index/*.json",), _json),
     ("declarations and bases of streams", ("log/*/stream.json", "log/*/base.json", "log/*/resets.json"), _json),
     ("marks of how far streams reached", ("log/*/reached.json",), _mark),

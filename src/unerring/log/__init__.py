@@ -13,7 +13,7 @@ from unerring.log.positions import Positions
 from unerring.log.quarantine import QUARANTINE, BadEvent, Quarantine, Reason, share_text
 from unerring.log.resets import Mark, Resets
 from unerring.log.respread import in_stamp_order
-from unerring.log.retention import Retention, begin_at, cut, cut_at
+from unerring.log.retention import Retention, begin_at, cut, cut_at, retain
 from unerring.log.returning import STAYS, Held, Returned, Stayed, bring_back, held
 from unerring.log.rows import time_of
 from unerring.log.sealing import PartRows, agree_on, seal_interval
@@ -34,6 +34,7 @@ from unerring.log.store import (
     requests_made,
     store_at,
 )
+from unerring.log.sweeping import sweep, wall_us
 from unerring.log.tables import events_of, table_of
 from unerring.log.times import Times
 from unerring.log.writer import LogWriter, WriterConfig
@@ -109,12 +110,15 @@ __all__ = [
     "part_columns",
     "plan",
     "requests_made",
+    "retain",
     "seal_interval",
     "segment_name",
     "share_text",
     "store_at",
+    "sweep",
     "table_of",
     "time_of",
+    "wall_us",
     "with_origin",
     "write_part",
 ]

@@ -75,7 +75,10 @@ class Compactor:
         self.chain.refresh()
         jobs = plan(self.chain, self.config, everything=everything)
         if jobs:
-            self.commit(merge(self.chain, jobs[0], self.config))
+            entries = merge(self.chain, jobs[0], self.config)
+            if not entries:  # somebody else was here
+                self.chain.adopt(self.chain.indexes.newest(self.chain.index.number))
+            self.commit(entries)
             return True
         return self._sweep()
 
@@ -197,13 +200,11 @@ class _Held:
         return sum(footer.rows for footer in self.footers)
 
 
-def merge(chain: Chain, spans: Sequence[Span], config: CompactionConfig) -> list[Entry]:
-    """Merge objects that follow each other, into one if rules, periods and rows allow it; what an index must say then.
-
-    Nothing, if somebody replaced them meanwhile.
-    """
+def merge(chain: Chain, spans: Sequence[Span], config: CompactionConfig, number: int | None = None) -> list[Entry]:
+    """Merge objects that follow each other, into one if rules, periods and rows allow it; what the index of that number
+    (by default the next one) must say then. Nothing, if somebody replaced them meanwhile."""
     entries: list[Entry] = []
-    number = chain.index.number
+    number = chain.index.number + 1 if number is None else number
     held = _Held(chain.buckets)
     names = arrow_schema(chain.schema).names
     try:
@@ -214,7 +215,7 @@ def merge(chain: Chain, spans: Sequence[Span], config: CompactionConfig) -> list
                 if held.footers and (
                     alone or not _alike(held.footers[-1], footer, config) or held.rows + footer.rows > config.rows_max
                 ):
-                    entries.append(_written(chain, held))
+                    entries.append(_written(chain, held, number))
                     held = _Held(chain.buckets)
                 held.footers.append(footer)
                 held.names.append(span.name)
@@ -222,13 +223,12 @@ def merge(chain: Chain, spans: Sequence[Span], config: CompactionConfig) -> list
                 if not alone:
                     _take(chain, segment, names, held)
             if alone:
-                entries.append(_written(chain, held))
+                entries.append(_written(chain, held, number))
                 held = _Held(chain.buckets)
         if held.footers:
-            entries.append(_written(chain, held))
+            entries.append(_written(chain, held, number))
     except (Gone, MissingPart):
-        chain.refresh_index()
-        if chain.index.number == number:
+        if chain.indexes.newest().number < number:
             raise
         return []
     return entries
@@ -241,7 +241,7 @@ def _take(chain: Chain, segment: Segment, names: list[str], held: _Held) -> None
             tables.append(rows_of(read, segment.footer.spread, chain.spread, bucket, names, chain.schema))
 
 
-def _written(chain: Chain, held: _Held) -> Entry:
+def _written(chain: Chain, held: _Held, number: int) -> Entry:
     """Write one object; an object alone stays as it is."""
     first, last = held.footers[0], held.footers[-1]
     if len(held.footers) == 1:
@@ -267,7 +267,7 @@ def _written(chain: Chain, held: _Held) -> Entry:
         merged=merged,
     )
     data, footer = encode_buckets([_whole(tables, columns) for tables in held.tables], columns, draft)
-    name = object_name(first.from_us, last.through_us, chain.index.number + 1)
+    name = object_name(first.from_us, last.through_us, number)
     chain.store.create(f"{chain.folder}/{COMPACTED}/{name}", data)
     # Another compactor may have made it first, perhaps with another release of Arrow: what is there counts.
     with chain.objects.open(Span(first.from_us, last.through_us, name)) as there:

@@ -6,11 +6,12 @@ start from there (states) is the caller's to keep, before the cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from unerring.log.chain import Chain
+from unerring.log.eventlog import EventLog
 from unerring.log.index import Base, Removed, successor
 from unerring.log.positions import Positions
 from unerring.log.sweeping import sweep, wall_us
@@ -72,6 +73,20 @@ def _sizes(chain: Chain) -> Iterator[tuple[int, int]]:
         yield entry.through_us, entry.bytes
     for span in chain.tail():
         yield span.through_us, chain.objects.size(span)
+
+
+def retain(
+    log: EventLog,
+    retention: Retention,
+    streams: Sequence[str] | None = None,
+    needed_after: Mapping[str, int] | None = None,
+) -> dict[str, int]:
+    """Cut streams of a log (or all) by age or size; how many segments went, by stream. `needed_after`: streams of which
+    somebody may ask for what comes after a time, such as a level for its newest state, or a live replica."""
+    chains = {name: log.chain(name) for name in (log.streams() if streams is None else streams)}
+    before_us = cut_at(chains, retention)
+    needed = needed_after or {}
+    return {name: cut(chain, min(before_us, needed.get(name, before_us))) for name, chain in chains.items()}
 
 
 def begin_at(chain: Chain, base: Base) -> None:

@@ -10,6 +10,7 @@ from .auditing import (
 )
 from .batch import detect_batch as detect_batch
 from .checkpoints import committed_us as committed_us
+from .compacting import Compacted as Compacted, compact_log as compact_log
 from .costs import learn as learn
 from .frames import detect as detect
 from .history import rows_before as rows_before, rows_near as rows_near
