@@ -121,7 +121,7 @@ def run_steps(level: Level, interval: Interval) -> Run:
 
 
 def _walk(
-    level: Level, bucket: int, interval: Interval, handed: Callable[[int], dict[Lane, pa.Table]]
+    level: Level, bucket: int, interval: Interval, handed: Callable[[int], dict[Lane, pa.Table | None]]
 ) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 

@@ -15,7 +15,7 @@ from unerring.log import BadEvent, Chain, Quarantine, Reason, Span
 from unerring.model import TIME_MIN, Key, LogError, RuleError, invariant, protect, verified
 from unerring.pipeline.feeding import Feed, feed_of, key_table
 from unerring.pipeline.level import Level
-from unerring.pipeline.spreading import Lane, columns_read, keys_of, owners_of, shuffled_lanes
+from unerring.pipeline.spreading import Lane, columns_read, keys_of, owners_of
 from unerring.rules import Plan
 
 if TYPE_CHECKING:
@@ -85,7 +85,6 @@ class Partition:
         self._log = level.log
         self._feeds: tuple[Feed, ...] = tuple(feed_of(plan, dict(level.ranks)) for plan in level.plans)
         self._columns = columns_read(level)
-        self._shuffled = shuffled_lanes(level)
         self._coded = any(feed.coded for feed in self._feeds)
 
     @property
@@ -98,16 +97,15 @@ class Partition:
         self.through_us = through_us
 
     def advance(
-        self, through_us: int, spans: dict[str, list[Span]], handed: Mapping[Lane, pa.Table] | None = None
+        self, through_us: int, spans: dict[str, list[Span]], handed: Mapping[Lane, pa.Table | None] | None = None
     ) -> dict[str, pa.Table]:
-        """Run `(through, through_us]`; the staged outputs by stream. `handed`: rows that others read for it; without
-        them it reads all itself."""
+        """Run `(through, through_us]`; the staged outputs by stream. `handed`: rows that others read for it (None:
+        there are none); all else it reads itself."""
         invariant(through_us > self.through_us, f"a partition only moves on: {self.through_us} to {through_us}")
         chains = {schema.name: self.level.chain(schema.name, spans[schema.name]) for schema in self.level.inputs}
-        held: dict[Lane, pa.Table] = dict(handed or {})
-        if handed is not None:
-            for lane in self._shuffled:
-                held.setdefault(lane, self._nothing(chains[lane[0]]))
+        held: dict[Lane, pa.Table] = {
+            lane: self._nothing(chains[lane[0]]) if rows is None else rows for lane, rows in (handed or {}).items()
+        }
         outputs: dict[str, pa.Table] = {}
         for plan, feed in zip(self.level.plans, self._feeds, strict=True):
             tables: dict[str, pa.Table] = {}

@@ -121,16 +121,15 @@ class Handed:
         """None where there is nothing to do at all."""
         self._next = next(self._rows, None)
 
-    def tables(self, step: int) -> dict[Lane, pa.Table]:
-        """The rows of a step, in stamp order; lanes without any are not there. Steps are asked for one after the
-        other."""
-        pieces: dict[Lane, list[bytes]] = {}
+    def tables(self, step: int) -> dict[Lane, pa.Table | None]:
+        """The rows of a step, in stamp order; None for lanes without any. Steps are asked for one after the other."""
+        pieces: dict[Lane, list[Any]] = {lane: [] for lane in self._lanes}
         while self._next is not None and self._next[1] == step:
             part, _, lane, data = self._next
             invariant(part == self.part, f"partition {self.part} is handed rows of its own, not of {part}")
-            pieces.setdefault(self._lanes[lane], []).append(data)
+            pieces[self._lanes[lane]].append(data)
             self._next = next(self._rows, None)
-        return {lane: _joined(parts) for lane, parts in pieces.items()}
+        return {lane: _joined(parts) if parts else None for lane, parts in pieces.items()}
 
 
 def _interval(row: Row) -> Interval:

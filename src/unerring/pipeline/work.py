@@ -133,7 +133,7 @@ def run_shuffled(level: Level) -> Callable[[Iterator[pa.RecordBatch]], Iterator[
 
 
 def run_partition(
-    level: Level, bucket: int, interval: Interval, handed: Callable[[int], dict[Lane, pa.Table]]
+    level: Level, bucket: int, interval: Interval, handed: Callable[[int], dict[Lane, pa.Table | None]]
 ) -> pa.RecordBatch:
     """Take the bucket's partition, advance it through the interval, keep its state, stage its outputs. `handed`: the
     rows of a step that others read for it."""
