@@ -108,7 +108,10 @@ def handed_over(level: Level, through_us: int, rows: int) -> Iterator[int]:
     parts = shuffled(level, chains, interval, 3)
     outputs = output_chains(level)
     for step, end_us in enumerate(interval.ends_us):
-        answers = [p.advance(end_us, interval.spans, h.tables(step)) for p, h in zip(partitions, parts, strict=True)]
+        answers = [
+            partition.run(end_us, partition.read(partition.through_us, end_us, interval.spans, handed.tables(step)))
+            for partition, handed in zip(partitions, parts, strict=True)
+        ]
         staged = {name: [answer[name] for answer in answers] for name in outputs}
         tables = {name: numbered(part) if any(map(len, part)) else None for name, part in staged.items()}
         seal_outputs(level, outputs, tables, end_us)

@@ -1,7 +1,7 @@
 """What other packages import of matching. This is the list; `__init__.py` loads it when it is used."""
 
 from . import matcher as matcher
-from .choice import matcher_for as matcher_for
+from .choice import matcher_for as matcher_for, why_interpreted as why_interpreted
 from .explain import describe as describe, printed as printed
 from .interpreter import Interpreter as Interpreter
 from .kernel import Kernel as Kernel, OutputColumns as OutputColumns, code_folder as code_folder

@@ -1,27 +1,35 @@
-"""Detect, in batch: the same partitions over a stretch of the log, one task a bucket.
+"""Detect, in batch: the same rules over a stretch of the log.
 
 Tasks walk the same intervals; what they staged for one interval is numbered and sealed as in streaming. So the events
 are the same, stamps included, and a streaming query may go on where the batch ended.
+
+A level may have fewer partitions than there are cores. A long stretch is then run in finer ones, so that all cores have
+something to do: its streams are read in ranges of time, split by key and shuffled (see `shuffling`). The states at the
+end are of the finer partitions; whoever goes on from them merges them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.log import Chain
+from unerring.matching import why_interpreted
 from unerring.model import TIME_MAX
 from unerring.pipeline import savepoints, shuffling
 from unerring.pipeline.answers import stage
 from unerring.pipeline.beginnings import beginning
-from unerring.pipeline.intervals import Bounds, next_end, spans_of
+from unerring.pipeline.intervals import Bounds, next_end, spans_of, steps_of
 from unerring.pipeline.level import Level
+from unerring.pipeline.partition import Partition
 from unerring.pipeline.session import settings
 from unerring.pipeline.shuffling import Handed, Interval, Reading, readings, split
-from unerring.pipeline.spreading import Lane, shuffled_lanes
+from unerring.pipeline.spreading import Lane, finer, lanes_of, shuffled_lanes
 from unerring.pipeline.states import partition_at
 from unerring.pipeline.streaming import Sealed, numbered_by_stream, output_chains, seal_outputs
 from unerring.pipeline.versions import end_of, enter
+from unerring.pipeline.walking import nothing_handed, walk
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +37,8 @@ if TYPE_CHECKING:
 
     Run = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
+ROWS_FINER_MIN: Final = 200_000
+"""Below this a shuffle would take longer than the work that it divides."""
 STAGED: Final = "interval int, stream string, outputs binary, keys long, rows long"
 
 
@@ -50,9 +60,9 @@ def detect_batch(
         savepoints.take(level, reached_us)
         return reached_us
     outputs = output_chains(level)
-    ends_us = [end_us for _, end_us in steps]
-    spans = spans_of(chains, steps[0][0], ends_us[-1])
-    rows = _answers(spark, level, chains, Interval(steps[0][0], tuple(ends_us), spans))
+    ends_us = [step_us for step in steps for step_us in steps_of(chains, *step, bounds.rows_at_once)]
+    interval = Interval(steps[0][0], tuple(ends_us), spans_of(chains, steps[0][0], ends_us[-1]))
+    rows = _answers(spark, level, chains, Task(interval, tuple(steps)))
     for index, (from_us, end_us) in enumerate(steps):
         answers = [row for row in rows if row.interval == index]
         added = seal_outputs(level, outputs, numbered_by_stream(outputs, answers, from_us, end_us), end_us)
@@ -77,15 +87,41 @@ def intervals(level: Level, chains: dict[str, Chain], bounds: Bounds, through_us
     return steps
 
 
-def _answers(spark: SparkSession, level: Level, chains: dict[str, Chain], interval: Interval) -> list[Row]:
-    """What the partitions staged for each step of the interval."""
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What each partition runs."""
+
+    interval: Interval
+    sealed: tuple[tuple[int, int], ...]
+    """The intervals that are answered and sealed one after the other; each has some of the steps."""
+
+
+def _answers(spark: SparkSession, level: Level, chains: dict[str, Chain], task: Task) -> list[Row]:
+    """What the partitions staged for each interval."""
+    interval = task.interval
+    tasks = spark.sparkContext.defaultParallelism
+    rows = sum(chain.count(interval.from_us, interval.ends_us[-1]) for chain in chains.values())
+    divided = finer(level, tasks) if rows >= ROWS_FINER_MIN and tasks >= _worth_from(level) else level
     lanes = shuffled_lanes(level)
+    if divided != level:
+        lanes = tuple(lane for lane in lanes_of(level) if lane[1])
     if not lanes:
-        return _numbers(spark, level.buckets).mapInArrow(run_steps(level, interval), STAGED).collect()
-    parts = readings(chains, interval, lanes, level.buckets)
+        return _numbers(spark, level.buckets).mapInArrow(run_steps(level, task), STAGED).collect()
+    parts = readings(chains, interval, lanes, max(tasks, level.buckets))
     with settings(spark, shuffling.SETTINGS):
-        rows = _numbers(spark, len(parts)).mapInArrow(_split(level, interval, lanes, parts), shuffling.SHUFFLED)
-        return shuffling.by_partition(rows, level).mapInArrow(_run_shuffled(level, lanes), STAGED).collect()
+        read = _numbers(spark, len(parts)).mapInArrow(_split(divided, interval, lanes, parts), shuffling.SHUFFLED)
+        return (
+            shuffling.by_partition(read, divided)
+            .mapInArrow(_run_shuffled(level, divided, lanes, task), STAGED)
+            .collect()
+        )
+
+
+def _worth_from(level: Level) -> int:
+    """From how many tasks on finer partitions are quicker. A shuffle takes six times as long as compiled rules take for
+    the same rows, reading included; other rules take far longer."""
+    compiled = all(why_interpreted(plan) is None for plan in level.plans)
+    return (8 if compiled else 2) * level.buckets
 
 
 def _numbers(spark: SparkSession, count: int) -> DataFrame:
@@ -101,47 +137,61 @@ def _split(level: Level, interval: Interval, lanes: tuple[Lane, ...], parts: lis
     return run
 
 
-def _run_shuffled(level: Level, lanes: tuple[Lane, ...]) -> Run:
+def _run_shuffled(level: Level, divided: Level, lanes: tuple[Lane, ...], task: Task) -> Run:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         handed = Handed(batches, lanes)
         if handed.interval is not None:
-            yield from _walk(level, handed.part, handed.interval, handed.tables)
+            partition = partition_at(divided, handed.part, handed.interval.from_us)
+            yield from _walk(level, partition, task, handed.tables)
 
     return run
 
 
-def run_steps(level: Level, interval: Interval) -> Run:
+def run_steps(level: Level, task: Task) -> Run:
     """The task's function: one bucket's partition over all steps; its last state is a savepoint."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for bucket in _numbers_in(batches):
-            yield from _walk(level, bucket, interval, lambda step: {})
+            partition = partition_at(level, bucket, task.interval.from_us)
+            yield from _walk(level, partition, task, nothing_handed)
 
     return run
 
 
 def _walk(
-    level: Level, bucket: int, interval: Interval, handed: Callable[[int], dict[Lane, pa.Table | None]]
+    level: Level, partition: Partition, task: Task, handed: Callable[[int], dict[Lane, pa.Table | None]]
 ) -> Iterator[pa.RecordBatch]:
+    """Take a partition, of the level or finer, through all steps. Its outputs are those of the level."""
     import pyarrow as pa
 
-    partition = partition_at(level, bucket, interval.from_us)
-    for index, (from_us, end_us) in enumerate(interval.steps):
-        outputs = partition.advance(end_us, interval.spans, handed(index))
-        staged: list[tuple[Any, ...]] = [
-            (index, stream, stage(level, stream, table, from_us, end_us), partition.keys, partition.rows)
-            for stream, table in outputs.items()
-        ]
-        columns = [pa.array(column, kind) for column, kind in zip(zip(*staged, strict=True), _kinds(), strict=True)]
-        yield pa.RecordBatch.from_arrays(columns, names=["interval", "stream", "outputs", "keys", "rows"])
+    answers = iter(enumerate(task.sealed))
+    index, (from_us, through_us) = next(answers)
+    held: dict[str, list[pa.Table]] = {}
+    rows = 0
+    for end_us, outputs in walk(partition, task.interval, handed):
+        rows += partition.rows
+        for stream, table in outputs.items():
+            held.setdefault(stream, []).append(table)
+        if end_us == through_us:
+            staged = [(stream, pa.concat_tables(tables)) for stream, tables in held.items()]
+            yield _batch(
+                [
+                    (index, name, stage(level, name, table, from_us, end_us), partition.keys, rows)
+                    for name, table in staged
+                ]
+            )
+            index, (from_us, through_us) = next(answers, (index, (end_us, end_us)))
+            held, rows = {}, 0
     savepoints.keep(partition)
+
+
+def _batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    kinds = [pa.int32(), pa.string(), pa.binary(), pa.int64(), pa.int64()]
+    columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=["interval", "stream", "outputs", "keys", "rows"])
 
 
 def _numbers_in(batches: Iterator[pa.RecordBatch]) -> list[int]:
     return [number for batch in batches for number in batch.column(0).to_pylist()]
-
-
-def _kinds() -> list[Any]:
-    import pyarrow as pa
-
-    return [pa.int32(), pa.string(), pa.binary(), pa.int64(), pa.int64()]

@@ -15,7 +15,7 @@ from unerring.log import BadEvent, Chain, Quarantine, Reason, Span
 from unerring.model import TIME_MIN, Key, LogError, RuleError, invariant, protect, verified
 from unerring.pipeline.feeding import Feed, feed_of, key_table
 from unerring.pipeline.level import Level
-from unerring.pipeline.spreading import Lane, columns_read, keys_of, owners_of
+from unerring.pipeline.spreading import Lane, columns_read, keys_of, lanes_of, owners_of
 from unerring.rules import Plan
 
 if TYPE_CHECKING:
@@ -96,23 +96,35 @@ class Partition:
         """Everything up to here is as if it had never been: where a query starts."""
         self.through_us = through_us
 
-    def advance(
-        self, through_us: int, spans: dict[str, list[Span]], handed: Mapping[Lane, pa.Table | None] | None = None
-    ) -> dict[str, pa.Table]:
-        """Run `(through, through_us]`; the staged outputs by stream. `handed`: rows that others read for it (None:
-        there are none); all else it reads itself."""
-        invariant(through_us > self.through_us, f"a partition only moves on: {self.through_us} to {through_us}")
+    def advance(self, through_us: int, spans: dict[str, list[Span]]) -> dict[str, pa.Table]:
+        """Read and run `(through, through_us]`; the staged outputs by stream."""
+        return self.run(through_us, self.read(self.through_us, through_us, spans, {}))
+
+    def read(
+        self,
+        from_us: int,
+        through_us: int,
+        spans: dict[str, list[Span]],
+        handed: Mapping[Lane, pa.Table | None],
+    ) -> dict[Lane, pa.Table]:
+        """This partition's rows of `(from, through]`. `handed`: those that others read for it; None: there are none."""
         chains = {schema.name: self.level.chain(schema.name, spans[schema.name]) for schema in self.level.inputs}
-        held: dict[Lane, pa.Table] = {
-            lane: self._nothing(chains[lane[0]]) if rows is None else rows for lane, rows in (handed or {}).items()
-        }
+        held: dict[Lane, pa.Table] = {}
+        for lane in lanes_of(self.level):
+            name, key = lane
+            rows = handed.get(lane)
+            if rows is None:
+                ends = (through_us, through_us) if lane in handed else (from_us, through_us)
+                rows = self._rows(chains[name], key, *ends)
+            held[lane] = rows
+        return held
+
+    def run(self, through_us: int, held: Mapping[Lane, pa.Table]) -> dict[str, pa.Table]:
+        """Run the rules over the rows of `(through, through_us]`; the staged outputs by stream."""
+        invariant(through_us > self.through_us, f"a partition only moves on: {self.through_us} to {through_us}")
         outputs: dict[str, pa.Table] = {}
         for plan, feed in zip(self.level.plans, self._feeds, strict=True):
-            tables: dict[str, pa.Table] = {}
-            for name, key in keys_of(plan).items():
-                if (name, key) not in held:
-                    held[name, key] = self._rows(chains[name], key, through_us)
-                tables[name] = held[name, key]
+            tables = {lane[0]: held[lane] for lane in keys_of(plan).items()}
             outputs.update(feed.feed(tables, through_us))
             self._quarantine(plan.name, feed)
         self.through_us = through_us
@@ -162,20 +174,17 @@ class Partition:
             FORMAT, self.level.version, self.bucket, self.level.buckets, self.through_us, trail, engines
         )
 
-    def _nothing(self, chain: Chain) -> pa.Table:
-        return chain.read(self.through_us, self.through_us, None, self._columns[chain.name])
-
-    def _rows(self, chain: Chain, key: tuple[str, ...], through_us: int) -> pa.Table:
+    def _rows(self, chain: Chain, key: tuple[str, ...], from_us: int, through_us: int) -> pa.Table:
         """This bucket's rows: from its row groups if they are bucketed by this key, else by hashing all."""
         import pyarrow as pa
 
         columns = self._columns[chain.name]
         coded = self._coded
         if not key and self.bucket != 0:
-            return self._nothing(chain)
+            return chain.read(through_us, through_us, None, columns)
         if key and key == chain.schema.key:
-            return chain.read(self.through_us, through_us, self.bucket, columns, coded=coded)
-        table = chain.read(self.through_us, through_us, None, columns, coded=coded)
+            return chain.read(from_us, through_us, self.bucket, columns, coded=coded)
+        table = chain.read(from_us, through_us, None, columns, coded=coded)
         if not key:
             return table
         return table.filter(pa.array(owners_of(table, key, self.level.spread) == self.bucket))

@@ -28,6 +28,8 @@ SETTINGS: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "16"}
 """A row holds many events: few of them are enough for a batch on its way to Python."""
 ROWS_PER_READER_MIN: Final = 50_000
 """Less than this is not worth another task."""
+ROWS_PER_UNIT: Final = 1_000_000
+"""About how many rows are read at a time, times the number of buckets that the stream has."""
 _INTERVAL: Final = -1
 """The step of the row that tells a partition its interval, before all others."""
 
@@ -50,10 +52,12 @@ class Interval(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One bucket of a stream's segments in one step: what a reader reads at a time."""
+    """One bucket of some segments of a stream, in one step: what a reader reads at a time."""
 
     stream: str
     step: int
+    from_us: int
+    through_us: int
     bucket: int
     rows: int
 
@@ -70,12 +74,8 @@ def readings(chains: dict[str, Chain], interval: Interval, lanes: tuple[Lane, ..
     """The units of an interval, divided among tasks in equal shares of rows."""
     units: list[Unit] = []
     for stream in dict.fromkeys(stream for stream, _ in lanes):
-        chain = chains[stream]
-        for step, (from_us, through_us) in enumerate(interval.steps):
-            rows = sum(chain.footer(span).rows for span in chain.spans(from_us, through_us))
-            units += [
-                Unit(stream, step, bucket, rows // chain.buckets) for bucket in range(chain.buckets if rows else 0)
-            ]
+        for step, ends in enumerate(interval.steps):
+            units += _units(chains[stream], step, *ends)
     total = sum(unit.rows for unit in units)
     tasks = max(1, min(tasks_max, len(units), total // ROWS_PER_READER_MIN))
     shares: list[list[Unit]] = [[] for _ in range(tasks)]
@@ -86,16 +86,27 @@ def readings(chains: dict[str, Chain], interval: Interval, lanes: tuple[Lane, ..
     return [Reading(tuple(share), number == 0) for number, share in enumerate(shares)]
 
 
+def _units(chain: Chain, step: int, from_us: int, through_us: int) -> Iterator[Unit]:
+    rows = 0
+    spans = chain.spans(from_us, through_us)
+    for number, span in enumerate(spans):
+        rows += chain.footer(span).rows
+        if rows >= ROWS_PER_UNIT or number == len(spans) - 1:
+            end_us = min(span.through_us, through_us)
+            for bucket in range(chain.buckets if rows else 0):
+                yield Unit(chain.name, step, from_us, end_us, bucket, rows // chain.buckets)
+            from_us, rows = end_us, 0
+
+
 def split(level: Level, interval: Interval, lanes: tuple[Lane, ...], reading: Reading) -> Iterator[pa.RecordBatch]:
     """A task of the first stage: the rows of its units, a batch for each unit."""
     if reading.first:
         described = msgspec.msgpack.encode(interval)
         yield _batch([(part, _INTERVAL, 0, described) for part in range(level.buckets)])
     columns = columns_read(level)
-    steps = interval.steps
     for unit in reading.units:
         chain = level.log.known_chain(unit.stream, interval.spans[unit.stream])
-        table = chain.read(*steps[unit.step], unit.bucket, columns[unit.stream])
+        table = chain.read(unit.from_us, unit.through_us, unit.bucket, columns[unit.stream])
         handed: list[Row] = []
         for number, (stream, key) in enumerate(lanes):
             if stream == unit.stream and len(table):

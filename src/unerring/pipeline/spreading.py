@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from unerring.log import Spread
+from unerring.log import BUCKETS_MAX, Spread
 from unerring.model import StreamSchema
 from unerring.pipeline.feeding import columns_of
 from unerring.pipeline.level import Level
@@ -40,6 +41,15 @@ def shuffled_lanes(level: Level) -> tuple[Lane, ...]:
     """What is read by another key than the stream's own, which its segments are bucketed by."""
     own = {schema.name: schema.key for schema in level.inputs}
     return tuple(lane for lane in lanes_of(level) if level.buckets > 1 and lane[1] and lane[1] != own[lane[0]])
+
+
+def finer(level: Level, tasks: int) -> Level:
+    """The level in as many partitions as there may be tasks, if it has fewer: each of its partitions in several, which
+    are ranges of its range. Rules without a key stay in one."""
+    keyed = any(key for _, key in lanes_of(level))
+    if not level.ranges or not keyed or tasks <= level.buckets:
+        return level
+    return replace(level, buckets=min(-(-tasks // level.buckets) * level.buckets, BUCKETS_MAX))
 
 
 def columns_read(level: Level) -> dict[str, list[str]]:

@@ -23,6 +23,7 @@ from unerring.pipeline.requests import PlannerRequests
 from unerring.pipeline.shuffling import SHUFFLED, Handed, Interval, Reading, readings, split
 from unerring.pipeline.spreading import Lane, shuffled_lanes
 from unerring.pipeline.states import States, partition_at
+from unerring.pipeline.walking import nothing_handed, walk
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,7 +107,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(task.part, Reading):
             yield from split(self._level, task.interval, shuffled_lanes(self._level), task.part)
         else:
-            yield run_partition(self._level, task.part, task.interval, lambda step: {})
+            yield run_partition(self._level, task.part, task.interval, nothing_handed)
 
     def commit(self, end: dict[str, int]) -> None:
         self._commits += 1
@@ -144,8 +145,8 @@ def run_partition(
         partition = partition_at(level, bucket, interval.from_us)
     rows = 0
     parts_of: dict[str, list[pa.Table]] = {}
-    for step, end_us in enumerate(interval.ends_us):
-        for stream, table in partition.advance(end_us, interval.spans, handed(step)).items():
+    for _, found in walk(partition, interval, handed):
+        for stream, table in found.items():
             parts_of.setdefault(stream, []).append(table)
         rows += partition.rows
     States(level).keep(partition)
