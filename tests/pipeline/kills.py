@@ -32,7 +32,11 @@ Window = Callable[[Path, int], bool]
 
 def prepare(data: Path, seed: int, events: int = 2000, rows: int = ROWS) -> Level:
     """A log to be run over, cut so that every micro-batch takes `rows` events: five of them, unless told otherwise."""
-    level = level_in(data)
+    return prepare_level(level_in(data), seed, events, rows)
+
+
+def prepare_level(level: Level, seed: int, events: int = 2000, rows: int = ROWS) -> Level:
+    """The same for a level in any place."""
     drawn = random_events(seed, events, 30)
     chain = level.log.create(level.inputs[0], level.buckets)
     last = drawn[-1].stamp.time
