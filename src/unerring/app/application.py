@@ -15,6 +15,7 @@ from unerring.model import CallerError, ConfigError, StreamSchema, schema_of
 if TYPE_CHECKING:
     from unerring.app.reactions import Reaction, When
     from unerring.app.situations import Situations
+    from unerring.log import Retention
     from unerring.pipeline import Level
     from unerring.processes import Process
     from unerring.rules import Plan
@@ -37,6 +38,7 @@ class App:
         services: Mapping[str, str] | None = None,
         buckets: int | None = None,
         start: str = "latest",
+        retention: Retention | None = None,
         nodes: Mapping[str, Sequence[Any]] | None = None,
         f: Mapping[str, int] | None = None,
     ) -> None:
@@ -53,6 +55,7 @@ class App:
           it later.
         - `start`: where a log begins that has nothing of a channel yet: with the "latest" event, the first it hears
           of, or with the "earliest" that the producer still has.
+        - `retention`: how much of the log a run keeps, by age or size; without it, everything.
         - `nodes`: which rules live replicas host together; a rule that is in none has a node of its own.
         - `f`: for a node, the failures that it survives, where that is not the f of the whole run.
         """
@@ -84,6 +87,7 @@ class App:
         if start not in ("latest", "earliest"):
             raise ConfigError(f"app {name}: start is {start!r}; it can be latest or earliest")
         self.start = start
+        self.retention = retention
         self.buckets = BUCKETS if buckets is None else buckets
         self.nodes: dict[str, tuple[Plan, ...]] = placement(name, self.plans, nodes or {})
         self.f: dict[str, int] = dict(f or {})

@@ -42,13 +42,14 @@ class Run(Generic[E]):
         owner: Part | None = None,
         feeds: Part | None = None,
         reactions: Part | None = None,
+        upkeep: Part | None = None,
         inputs: Inputs | None = None,
     ) -> None:
         self.engine = engine
         self.metrics = metrics
         self._folder = folder
         self._parts = parts
-        self._in_order: list[Part] = [part for part in (owner, feeds, engine, reactions) if part is not None]
+        self._in_order: list[Part] = [part for part in (owner, feeds, engine, reactions, upkeep) if part is not None]
         self._inputs = inputs
 
     def start(self, say: Callable[[str], None]) -> None:
@@ -86,7 +87,7 @@ def run_of(
 ) -> Run[SparkEngine] | Run[LiveEngine]:
     """The run of an app that the options ask for. `say` hears what happens while it lasts."""
     parts, metrics = Parts(place.scratch, say), Metrics()
-    feeds = reactions = inputs = None
+    feeds = reactions = inputs = upkeep = None
     if options.has_log:
         inputs = Inputs(place.log, rules_of(app), LOOK_S if place.is_folder else STORE_LOOK_S)
     if options.has_log and app.channels and not options.once:
@@ -97,13 +98,37 @@ def run_of(
         from unerring.app.acting import Acting
 
         reactions = Acting(address, app, options.tolerated, place, say, options.tls, options.costs, parts)
+    if options.has_log and not options.once:
+        from unerring.app.upkeep import Upkeep
+
+        upkeep = Upkeep(app, place, parts, say)
     if options.supervised:
         from unerring.app.live_engine import LiveEngine
 
         live = LiveEngine(address, app, options, place, say, parts, metrics)
-        return Run(live, place.scratch, parts, metrics, owner=owner, feeds=feeds, reactions=reactions, inputs=inputs)
+        return Run(
+            live,
+            place.scratch,
+            parts,
+            metrics,
+            owner=owner,
+            feeds=feeds,
+            reactions=reactions,
+            upkeep=upkeep,
+            inputs=inputs,
+        )
     spark = _spark_engine(app, options, place, parts, metrics)
-    return Run(spark, place.scratch, parts, metrics, owner=owner, feeds=feeds, reactions=reactions, inputs=inputs)
+    return Run(
+        spark,
+        place.scratch,
+        parts,
+        metrics,
+        owner=owner,
+        feeds=feeds,
+        reactions=reactions,
+        upkeep=upkeep,
+        inputs=inputs,
+    )
 
 
 def _spark_engine(app: App, options: RunOptions, place: Place, parts: Parts, metrics: Metrics) -> SparkEngine:

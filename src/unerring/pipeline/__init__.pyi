@@ -25,7 +25,7 @@ from .reference import (
 )
 from .requests import planner_requests as planner_requests
 from .rescaling import rescale as rescale, successor as successor
-from .retention import retain as retain
+from .retention import retain as retain, retain_here as retain_here
 from .sealing_order import SEALED_LOOK_S as SEALED_LOOK_S, SealingOrder as SealingOrder
 from .session import (
     SparkConfig as SparkConfig,

@@ -1,4 +1,4 @@
-"""Retention: removes old segments, by an explicit call, and leaves what an audit and a new query need to start from.
+"""Retention: removes old segments, by a call or an app's rule, and leaves what an audit and a new query start from.
 
 What is left is a savepoint of every level at the cut, or before it, and the chains from there on. A stream is cut only
 where nobody needs what is before: no level's savepoint, no reader's position, no running query.
@@ -9,14 +9,56 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from unerring.log import cut
-from unerring.model import CallerError
+from unerring.log import Chain, Retention, cut, cut_at
+from unerring.model import TIME_MIN, CallerError
 from unerring.pipeline import savepoints
 from unerring.pipeline.batch import detect_batch
+from unerring.pipeline.intervals import Bounds, next_end, spans_of
 from unerring.pipeline.level import Level
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def retain_here(levels: tuple[Level, ...], retention: Retention, needed_after: Mapping[str, int]) -> dict[str, int]:
+    """Remove what a rule of retention lets go, in this process and without Spark; how many segments went, by stream.
+
+    The states at the cut are computed from the ones of the last cut.
+    """
+    log = levels[0].log
+    streams = {schema.name for level in levels for schema in (*level.inputs, *level.outputs)}
+    chains = {name: log.chain(name) for name in sorted(streams) if log.declaration(name) is not None}
+    # Nothing is let go that a rule has yet to read.
+    sealed_us = min((level.sealed_us() for level in levels), default=TIME_MIN)
+    before_us = min(cut_at(chains, retention), sealed_us)
+    if not any(_holds(chain, before_us) for chain in chains.values()):
+        return {}
+    saved = {level.number: _save(level, before_us) for level in levels}
+    return _cut_all(levels, before_us, saved, needed_after)
+
+
+def _holds(chain: Chain, before_us: int) -> bool:
+    """Whether a whole object of a chain lies before a time."""
+    from_us = chain.base.from_us
+    return from_us < before_us and any(span.through_us <= before_us for span in chain.spans(from_us, before_us))
+
+
+def _save(level: Level, before_us: int) -> int:
+    """A savepoint of every bucket at a time; that time."""
+    chains = level.chains()
+    base_us = max(chain.base.from_us for chain in chains.values())
+    kept_us = savepoints.find(level, before_us)
+    from_us = base_us if kept_us is None else max(kept_us, base_us)
+    partitions = [savepoints.partition_at(level, bucket, from_us) for bucket in range(level.buckets)]
+    while from_us < before_us:
+        end_us = next_end(chains, from_us, before_us, Bounds().rows_at_once)
+        spans = spans_of(chains, from_us, end_us)
+        for partition in partitions:
+            partition.advance(end_us, spans)
+        from_us = end_us
+    for partition in partitions:
+        savepoints.keep(level, before_us, partition.bucket, partition.snapshot())
+    return before_us
 
 
 def retain(
@@ -37,13 +79,19 @@ def retain(
                     "before its inputs are removed"
                 )
         saved[level.number] = detect_batch(spark, level, through_us=before_us)
+    return _cut_all(levels, before_us, saved, needed_after or {})
+
+
+def _cut_all(
+    levels: tuple[Level, ...], before_us: int, saved: Mapping[int, int], others: Mapping[str, int]
+) -> dict[str, int]:
+    """Cut every stream where nobody needs what is before."""
     needed: dict[str, int] = {}
     for level in levels:
         for schema in level.inputs:
             needed[schema.name] = min(needed.get(schema.name, before_us), saved[level.number])
         for schema in level.outputs:
             needed.setdefault(schema.name, before_us)
-    others = needed_after or {}
     log = levels[0].log
     removed = {name: cut(log.chain(name), min(time_us, others.get(name, time_us))) for name, time_us in needed.items()}
     for level in levels:
