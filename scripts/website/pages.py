@@ -78,7 +78,7 @@ GROUPS: dict[str, tuple[str, str, list[str]]] = {
         "Every queue, buffer, retry and message has a bound, and a defined behaviour at the bound.",
         [
             *["ProducerConfig", "ConsumerConfig", "ChannelConfig", "CorrelationConfig", "ProcessesConfig"],
-            *["ClusterBounds", "IngestConfig", "WriterConfig"],
+            *["ClusterBounds", "IngestConfig", "Retention", "WriterConfig"],
         ],
     ),
 }

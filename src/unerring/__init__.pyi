@@ -12,6 +12,7 @@ from .log import (
     EventLog as EventLog,
     IngestConfig as IngestConfig,
     LogWriter as LogWriter,
+    Retention as Retention,
     WriterConfig as WriterConfig,
 )
 from .matching import run_on as run_on
