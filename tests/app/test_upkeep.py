@@ -18,6 +18,7 @@ from unerring.model import CallerError, ConfigError
 from unerring.pipeline import savepoints
 from unerring.pipeline.level import Level
 from unerring.pipeline.partition import Partition
+from unerring.pipeline.states import partition_at
 from unerring.pipeline.versions import enter
 from unerring.rules.workloads import W1, W2, W3, Typed
 
@@ -78,7 +79,7 @@ def test_what_is_older_goes_and_a_state_is_kept_first(place: Place) -> None:
     saved_us = savepoints.find(level)
     assert saved_us is not None
     assert saved_us >= base_us
-    partitions = [savepoints.partition_at(level, bucket, saved_us) for bucket in range(level.buckets)]
+    partitions = [partition_at(level, bucket, saved_us) for bucket in range(level.buckets)]
     again = []
     for partition in partitions:
         again += partition.advance(end_us, {"Typed": level.chains()["Typed"].spans(saved_us, end_us)})["W1"].to_pylist()

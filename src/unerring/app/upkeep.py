@@ -14,7 +14,7 @@ from unerring.app.live_needs import needed_after
 from unerring.app.parts import Parts
 from unerring.app.place import Place
 from unerring.log import CompactionConfig, Compactor
-from unerring.model import CallerError
+from unerring.model import UnerringError
 
 if TYPE_CHECKING:
     from unerring.app.application import App
@@ -63,10 +63,16 @@ class Upkeep:
             self._thread.join()
 
     def _run(self) -> None:
+        said = ""
         while not self._stopping.wait(self._look_s):
-            self.compact()
-            self.retain()
-            self._parts.well(PART)
+            try:
+                self.compact()
+                self.retain()
+                said = ""
+            except UnerringError as error:  # events flow without it, so it ends nothing
+                if said != str(error):
+                    said = str(error)
+                    self._say(f"{PART} failed and is tried again: {said}")
 
     def compact(self) -> None:
         """Merge what there is to merge, of every stream."""
@@ -85,11 +91,7 @@ class Upkeep:
 
         if self._app.retention is None:
             return
-        try:
-            removed = retain_here(self._app.levels(self._place), self._app.retention, needed_after(self._place))
-        except CallerError as error:  # a rule has not got so far yet
-            self._say(f"retention waits: {error}")
-            return
+        removed = retain_here(self._app.levels(self._place), self._app.retention, needed_after(self._place))
         gone = {stream: count for stream, count in removed.items() if count}
         if gone:
             self._say("retention removed " + ", ".join(f"{count:,} segments of {name}" for name, count in gone.items()))

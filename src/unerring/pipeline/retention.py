@@ -15,6 +15,8 @@ from unerring.pipeline import savepoints
 from unerring.pipeline.batch import detect_batch
 from unerring.pipeline.intervals import Bounds, next_end, spans_of
 from unerring.pipeline.level import Level
+from unerring.pipeline.partition import Partition
+from unerring.pipeline.states import States, missing, partition_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,9 +49,11 @@ def _save(level: Level, before_us: int) -> int:
     """A savepoint of every bucket at a time; that time."""
     chains = level.chains()
     base_us = max(chain.base.from_us for chain in chains.values())
-    kept_us = savepoints.find(level, before_us)
-    from_us = base_us if kept_us is None else max(kept_us, base_us)
-    partitions = [savepoints.partition_at(level, bucket, from_us) for bucket in range(level.buckets)]
+    known = [
+        time_us for time_us in (*States(level).times(), *savepoints.times(level)) if base_us <= time_us <= before_us
+    ]
+    from_us = max(known, default=base_us)
+    partitions = [_partition_at(level, bucket, from_us, bool(known)) for bucket in range(level.buckets)]
     while from_us < before_us:
         end_us = next_end(chains, from_us, before_us, Bounds().rows_at_once)
         spans = spans_of(chains, from_us, end_us)
@@ -57,8 +61,18 @@ def _save(level: Level, before_us: int) -> int:
             partition.advance(end_us, spans)
         from_us = end_us
     for partition in partitions:
-        savepoints.keep(level, before_us, partition.bucket, partition.snapshot())
+        savepoints.keep(partition)
     return before_us
+
+
+def _partition_at(level: Level, bucket: int, from_us: int, known: bool) -> Partition:
+    if known:
+        return partition_at(level, bucket, from_us)
+    if from_us > TIME_MIN:  # never with an empty state in the place of one that is missing
+        raise missing(level, from_us, States(level).locate(from_us, bucket))
+    partition = Partition(level, bucket)
+    partition.begin(from_us)
+    return partition
 
 
 def retain(
