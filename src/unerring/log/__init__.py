@@ -5,7 +5,7 @@ from unerring.log.chain import REACHED, Chain, Sealed
 from unerring.log.compaction import CompactionConfig, Compactor, compact, merge, plan
 from unerring.log.eventlog import BUCKETS, EventLog
 from unerring.log.files import guess_schema
-from unerring.log.index import BASE, COMPACTED, INDEX, Base, Entry, Span
+from unerring.log.index import BASE, COMPACTED, INDEX, Base, Entry, Span, entry_of, object_name
 from unerring.log.ingest import IngestConfig, Ingested, ingest
 from unerring.log.objects import SEGMENTS
 from unerring.log.parts import PARTS, part_after, part_columns, write_part
@@ -17,7 +17,17 @@ from unerring.log.retention import Retention, begin_at, cut, cut_at, retain
 from unerring.log.returning import STAYS, Held, Returned, Stayed, bring_back, held
 from unerring.log.rows import time_of
 from unerring.log.sealing import PartRows, agree_on, seal_interval
-from unerring.log.segments import Footer, Part, Segment, arrow_schema, encode_segment, segment_name, with_origin
+from unerring.log.segments import (
+    Footer,
+    Merged,
+    Part,
+    Segment,
+    arrow_schema,
+    encode_buckets,
+    encode_segment,
+    segment_name,
+    with_origin,
+)
 from unerring.log.store import (
     ABSENT,
     Conflict,
@@ -68,6 +78,7 @@ __all__ = [
     "LogWriter",
     "Mark",
     "MemoryStore",
+    "Merged",
     "ObjectStore",
     "Part",
     "PartRows",
@@ -97,7 +108,9 @@ __all__ = [
     "compact",
     "cut",
     "cut_at",
+    "encode_buckets",
     "encode_segment",
+    "entry_of",
     "events_of",
     "guess_schema",
     "held",
@@ -106,6 +119,7 @@ __all__ = [
     "join",
     "local_folder",
     "merge",
+    "object_name",
     "part_after",
     "part_columns",
     "plan",
