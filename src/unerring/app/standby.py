@@ -33,7 +33,7 @@ from unerring.app.run import Run
 from unerring.app.spark_engine import SparkEngine, StandbyDriver
 from unerring.correlation import Replica
 from unerring.model import TIME_MIN, ConfigError, UnerringError
-from unerring.pipeline import SEALED_LOOK_S, Bounds, SealingOrder, SparkConfig, committed_us, jvm
+from unerring.pipeline import RESTARTS_MAX, SEALED_LOOK_S, Bounds, SealingOrder, SparkConfig, committed_us, jvm
 from unerring.runtime import (
     STATUS_S,
     Host,
@@ -55,9 +55,6 @@ CAUGHT_UP_S: Final = 3.0
 SHORTER: Final = 0.7
 BREATH_S: Final = 1.0
 """A driver that was killed leaves the machine to the others for so long, before it starts Spark again."""
-RESTARTS_MAX: Final = 12
-"""Spark gives a Python process ten seconds to start, which on a very busy machine is not enough; a new JVM would take
-more of it than another try does."""
 REFUSED_S: Final = 20.0
 """How long an error of rules, log or disk is shown before the driver checks whether it was corrected."""
 RUNNING: Final = "running"

@@ -40,6 +40,7 @@ from .source import UnerringSource as UnerringSource
 from .sql_tables import SparkTables as SparkTables, match as match
 from .states import size_at as size_at
 from .streaming import (
+    RESTARTS_MAX as RESTARTS_MAX,
     MaySeal as MaySeal,
     Sealed as Sealed,
     detect_available as detect_available,

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-RESTARTS_MAX: Final = 3
-"""How often a query that Spark could not run is started again (a Python worker that took too long to start, say)."""
+RESTARTS_MAX: Final = 12
+"""How often a query that Spark could not run is started again. Spark gives a Python process ten seconds to start, which
+on a very busy machine is not enough; a new JVM would take more of it than another try does."""
 
 
 SETTINGS: Final = {
