@@ -188,9 +188,10 @@ class Chain:
             return []
         return list(self.indexes.entries(self.index, from_us, through_us))
 
-    def tail(self) -> list[Span]:
-        """The segments that the index does not name yet."""
-        return [Span(start, self._tail_end(at)) for at, start in enumerate(self._starts)]
+    def tail(self, first: int = 0, end: int | None = None) -> list[Span]:
+        """The segments that the index does not name yet, or some of them, by their number."""
+        numbers = range(first, len(self._starts) if end is None else end)
+        return [Span(self._starts[at], self._tail_end(at)) for at in numbers]
 
     @property
     def tail_segments(self) -> int:

@@ -73,9 +73,9 @@ class Compactor:
         """Merge once, or delete what is due; whether there may be more to do right now. `everything`: do not leave the
         newest segments alone, and do not wait for more of them."""
         self.chain.refresh()
-        jobs = plan(self.chain, self.config, everything=everything)
-        if jobs:
-            entries = merge(self.chain, jobs[0], self.config)
+        job = next(plan(self.chain, self.config, everything=everything), None)
+        if job is not None:
+            entries = merge(self.chain, job, self.config)
             if not entries:  # somebody else was here
                 self.chain.adopt(self.chain.indexes.newest(self.chain.index.number))
             self.commit(entries)
@@ -111,14 +111,15 @@ def compact(chain: Chain, config: CompactionConfig | None = None) -> None:
         pass
 
 
-def plan(chain: Chain, config: CompactionConfig, *, everything: bool = False) -> list[list[Span]]:
+def plan(chain: Chain, config: CompactionConfig, *, everything: bool = False) -> Iterator[list[Span]]:
     """What to merge next: objects that follow each other, in lists that can be worked on apart from each other."""
-    spare = 0 if everything else config.newest_kept
-    tail = chain.tail()[: max(chain.tail_segments - spare, 0)]
-    if len(tail) >= (1 if everything else config.segments_min):
-        return [tail[at : at + config.segments_max] for at in range(0, len(tail), config.segments_max)]
-    groups = _groups(chain.index.entries, config, everything=everything)
-    return [[entry.span for entry in group] for group in groups]
+    ready = max(chain.tail_segments - (0 if everything else config.newest_kept), 0)
+    if ready >= (1 if everything else config.segments_min):
+        for first in range(0, ready, config.segments_max):
+            yield chain.tail(first, min(first + config.segments_max, ready))
+        return
+    for group in _groups(chain.index.entries, config, everything=everything):
+        yield [entry.span for entry in group]
 
 
 def _groups(entries: Sequence[Entry], config: CompactionConfig, *, everything: bool) -> Iterator[list[Entry]]:
@@ -235,10 +236,18 @@ def merge(chain: Chain, spans: Sequence[Span], config: CompactionConfig, number:
 
 
 def _take(chain: Chain, segment: Segment, names: list[str], held: _Held) -> None:
-    if segment.footer.rows:
-        for bucket, tables in enumerate(held.tables):
-            read = partial(chain.objects.rows, segment)
-            tables.append(rows_of(read, segment.footer.spread, chain.spread, bucket, names, chain.schema))
+    footer = segment.footer
+    if not footer.rows:
+        return
+    if footer.spread == chain.spread and not footer.parts:  # as nearly all are: decode it once
+        table, start = segment.rows(None, names), 0
+        for tables, count in zip(held.tables, segment.counts(), strict=True):
+            tables.append(table.slice(start, count))
+            start += count
+        return
+    for bucket, tables in enumerate(held.tables):
+        read = partial(chain.objects.rows, segment)
+        tables.append(rows_of(read, footer.spread, chain.spread, bucket, names, chain.schema))
 
 
 def _written(chain: Chain, held: _Held, number: int) -> Entry:

@@ -271,6 +271,14 @@ class Segment:
             )
         return table.select(columns)
 
+    def counts(self) -> list[int]:
+        """How many rows of the file each bucket has."""
+        metadata = self._parquet.metadata
+        return [
+            sum(metadata.row_group(group).num_rows for group in range(first, first + count))
+            for first, count in self.footer.groups
+        ]
+
     @property
     def size(self) -> int:
         """How many bytes the file has, with its parts."""
