@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -163,7 +164,8 @@ def test_batch_then_live_goes_on_without_a_seam(spark: SparkSession, tmp_path: P
     write(level.log.chain(TYPED.name), later, [END_US + 50], 2000)
     write(level.log.chain(OTHER.name), [], [], TIME_MAX)
     told.clear()
-    run(spark, level, 1000, told)
+    elsewhere = replace(level, scratch=str(tmp_path / "elsewhere"))
+    run(spark, elsewhere, 1000, told)
     assert sum(one.rows for one in told) == len(later), "only the rest was computed"
     events[TYPED.name] += later
     wanted = perfect(events, 2000)
