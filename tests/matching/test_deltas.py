@@ -16,7 +16,7 @@ import pytest
 from unerring.matching import oracle
 from unerring.matching.interpreter import Interpreter
 from unerring.matching.interpreter.matching import KeyMatching, PatternRules
-from unerring.matching.kernel import Kernel, marks, run_lists, snapshots, why_interpreted
+from unerring.matching.kernel import Kernel, run_lists, snapshots, why_interpreted
 from unerring.matching.kernel.programs import program_of
 from unerring.matching.matcher import Matcher, Router
 from unerring.matching.outputs import Output, Row, output_order
@@ -177,7 +177,6 @@ def compiled(seeds: range, narrow: bool, streams: int = 4) -> dict[str, int]:
 def test_deltas_of_kernels(narrow: bool, low: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if low:
         lower_limits(monkeypatch)
-        monkeypatch.setattr(marks, "TOUCHED_MAX", 2)
     found = compiled(range(40), narrow, 2)
     wanted = ("latest", "absence", "single run") if narrow else ("runs",)
     assert all(found[kernel] > 8 for kernel in wanted), found

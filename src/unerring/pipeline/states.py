@@ -23,7 +23,7 @@ TIMES_KEPT: Final = 8
 """States of so many intervals' ends stay: of the last ones, some may not be sealed yet."""
 DELTAS_MAX: Final = 96
 """After so many deltas a base is written: restoring reads one base and at most so many deltas."""
-SMALL_BYTES: Final = 16 << 10
+SMALL_BYTES: Final = 64 << 10
 """A state below this is always written whole: a delta would save nothing."""
 
 

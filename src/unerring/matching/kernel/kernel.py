@@ -192,8 +192,8 @@ class Kernel:
         key = self._key_numbers(batch)
         self._memory.reserve(self._index.size)
         if self._marks is not None:
-            self._marks.touch(key)
-            self._marks.touch(self._memory.due(through))
+            self._marks.touch(key, self._index.size)
+            self._marks.touch(self._memory.due(through), self._index.size)
         arguments = (reader.codes(batch, self._interner), *reader.arguments(batch, self._interner))
         matches = self._memory.step(self._functions, batch, key, arguments, through, self._rows)
         self._rows += len(batch)

@@ -13,9 +13,6 @@ import numpy as np
 from unerring.matching.kernel.columns import Array
 from unerring.matching.kernel.state import Entries, longer
 
-TOUCHED_MAX: Final = 1 << 20
-"""Notes of touched keys are made one set when there are more."""
-
 _SEEDS: Final = (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03)
 
 
@@ -26,24 +23,17 @@ class Marks:
         self._digests = np.zeros((size, len(_SEEDS)), np.uint64)
         """By key number; 0: unlike any state. A key without state has 0 too, and is not `held`."""
         self._held = np.zeros(size, np.bool_)
-        self._touched: list[Array] = []
-        self._notes = 0
+        self._touched = np.zeros(size, np.bool_)
         self._remember(*digests(entries))
 
-    def touch(self, keys: Array) -> None:
-        """Something may have changed for these."""
-        if len(keys):
-            self._touched.append(keys)
-            self._notes += len(keys)
-            if self._notes > TOUCHED_MAX:
-                self._touched = [self.touched()]
-                self._notes = -len(self._touched[0])
+    def touch(self, keys: Array, size: int) -> None:
+        """Something may have changed for these. `size`: above every key's number."""
+        self._reserve(size)
+        self._touched[keys] = True
 
     def touched(self) -> Array:
-        """All keys that were touched since the mark, each once."""
-        if not self._touched:
-            return np.empty(0, np.int64)
-        return np.unique(np.concatenate([keys.astype(np.int64) for keys in self._touched]))
+        """All keys that were touched since the mark."""
+        return np.flatnonzero(self._touched)
 
     def held(self) -> Array:
         """The keys that had state at the mark."""
@@ -51,7 +41,6 @@ class Marks:
 
     def changed(self, touched: Array, entries: Entries) -> tuple[Array, Array]:
         """Of the touched keys, with all entries that they have now: those with another state, those with none left."""
-        self._reserve(int(touched.max(initial=-1)) + 1)
         keys, now = digests(entries)
         changed = keys[(now != self._digests[keys]).any(axis=1)]
         left = touched[self._held[touched]]
@@ -59,10 +48,9 @@ class Marks:
 
     def move(self, touched: Array, entries: Entries) -> None:
         """The mark is now: these are the touched keys' entries."""
-        self._reserve(int(touched.max(initial=-1)) + 1)
         self._digests[touched], self._held[touched] = 0, False
         self._remember(*digests(entries))
-        self._touched, self._notes = [], 0
+        self._touched[touched] = False
 
     def renumbered(self, moved: Array, size: int, entries: Entries, dirty: Array) -> Marks:
         """The same marks where keys and texts have new numbers. `moved`: old number and new one of every key that is
@@ -72,7 +60,7 @@ class Marks:
         marks._held[:] = False
         was = moved[0] < len(self._held)
         marks._held[moved[1][was]] = self._held[moved[0][was]]
-        marks.touch(dirty)
+        marks.touch(dirty, size)
         return marks
 
     def _remember(self, keys: Array, digest: Array) -> None:
@@ -83,6 +71,7 @@ class Marks:
         if more > 0:
             more = max(more, min(len(self._held), 1 << 20))
             self._digests, self._held = longer(self._digests, more), longer(self._held, more)
+            self._touched = longer(self._touched, more)
 
 
 def digests(entries: Entries) -> tuple[Array, Array]:
