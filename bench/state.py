@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from unerring.matching import Column, Columns, Kernel, Numbers, Texts
-from unerring.pipeline.states import DELTAS_MAX
-from unerring.rules import Plan
-from unerring.rules.workloads import W1, W2, W3
+from unerring.pipeline import DELTAS_MAX
+from unerring.rules import Plan, workloads as rules
 
 KEYS = 1_000_000
 CHANGING = 100
@@ -79,7 +78,9 @@ def _timed(work: Any) -> tuple[Any, float]:
 
 
 def run(quick: bool = False) -> Iterator[dict[str, Any]]:
-    found = {rule.plan.name: measure(rule.plan, 20_000 if quick else KEYS, "A") for rule in (W1, W2, W3)}
+    found = {
+        rule.plan.name: measure(rule.plan, 20_000 if quick else KEYS, "A") for rule in (rules.W1, rules.W2, rules.W3)
+    }
     for name, goal in (("delta_ratio", GOAL), ("written_ratio", GOAL), ("cpu_ratio", None)):
         value = max(one[name] for one in found.values())
         yield _figure(f"state.{name}", value, "x", goal)

@@ -38,7 +38,7 @@ from .session import (
 )
 from .source import UnerringSource as UnerringSource
 from .sql_tables import SparkTables as SparkTables, match as match
-from .states import size_at as size_at
+from .states import DELTAS_MAX as DELTAS_MAX, size_at as size_at
 from .streaming import (
     RESTARTS_MAX as RESTARTS_MAX,
     MaySeal as MaySeal,
