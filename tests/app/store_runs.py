@@ -84,6 +84,23 @@ class StoreRun:
         self.process.wait()
         self._log.close()
 
+    def pids(self) -> list[int]:
+        """The run's own process and all that it started."""
+        try:
+            own = psutil.Process(self.process.pid)
+            return [own.pid, *(one.pid for one in own.children(recursive=True))]
+        except psutil.NoSuchProcess:
+            return []
+
+    def command_lines(self) -> list[str]:
+        """Of the run and all that it started, as a process list shows them."""
+        own = psutil.Process(self.process.pid)
+        lines = []
+        for one in [own, *own.children(recursive=True)]:
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                lines.append(" ".join(one.cmdline()))
+        return lines
+
     def lose_the_host(self) -> None:
         self.kill()
         shutil.rmtree(self.place.scratch)

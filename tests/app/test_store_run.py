@@ -8,6 +8,7 @@ import pytest
 
 from tests.app.store_runs import StoreRun, level_at, sealed_objects, sealed_segments
 from tests.pipeline import kills
+from tests.s3 import OWNER
 from unerring.app.place import place_of
 from unerring.pipeline.versions import enter
 
@@ -34,7 +35,12 @@ def test_the_host_is_lost_in_the_middle_and_another_goes_on(
     before = sealed_objects(first)
     assert 2 <= len([name for name in before if name.startswith("W1/")]) < len(wanted) / 3, "it was killed too late"
     again = StoreRun(second, "--once", "--master", "local[2]")
+    assert again.until(lambda: sealed_segments(first) > 2), again.output
+    assert not [line for line in again.command_lines() if OWNER[1] in line], "process lists are for everybody"
     assert again.end() == 0, again.output
+    written = [path for path in second.scratch.rglob("*") if path.is_file()]
+    assert len(written) > 5
+    assert not [path for path in written if OWNER[1].encode() in path.read_bytes()]
     assert sealed_objects(second) == wanted
     assert {name: wanted[name] for name in before} == before
     assert set(first.store.names("")) <= ON_THE_STORE

@@ -31,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "top": "Show a run in the terminal, while it is running.",
     "quarantine": "Show bad events with their bytes and reasons; replay corrected ones.",
     "retain": "Remove old segments of a run's log.",
+    "compact": "Merge the small segments of a run's log.",
     "rescale": "Divide a run's keys into another number of partitions on Spark.",
     "channel": "Reset a producer of a run's channel whose clock was ahead.",
     "replica": "Add, remove, replace or evict a replica of a live run.",
