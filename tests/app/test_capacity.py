@@ -26,6 +26,7 @@ from unerring.log.writer import WriterConfig
 from unerring.matching.kernel import Kernel
 from unerring.matching.kernel.columns import Columns, Numbers, Texts
 from unerring.model import CallerError, Event, Stamp, schema_of
+from unerring.pipeline import DELTAS_MAX
 from unerring.rules.workloads import W1, Typed
 
 NOON_US = 1_790_000_000_000_000
@@ -163,8 +164,10 @@ def test_what_saturates_first() -> None:
 def test_a_load_that_spark_cannot_carry_falls_behind() -> None:
     assert model.spark(Load(rate=1e9)).batch_s == float("inf")
     slow = model.capacity(Load(keys=10_000_000, f=1))
-    assert slow.spark.batch_s > 2
-    assert any("whole state" in note for note in slow.notes)
+    assert any("writes the whole state" in note for note in slow.notes)
+    assert slow.spark.batch_s < 1, "most micro-batches write what changed"
+    assert model.spark(Load(keys=10_000_000, rate=3e6, f=1)).batch_s > 2
+    assert model.STATE_WHOLE_EVERY == DELTAS_MAX + 1
 
 
 def test_more_hosts_never_make_a_use_larger() -> None:

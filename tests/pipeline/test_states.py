@@ -263,6 +263,18 @@ def test_an_empty_scratch_goes_on_from_the_newest_state_that_is_sealed(tmp_path:
     assert beginning(level) == TIME_MIN, "the log is all there"
 
 
+def test_savepoints_of_an_earlier_release_are_not_taken_for_nothing(tmp_path: Path) -> None:
+    """It kept a folder for each time. Without its state the level must not begin at the cut as if it were new."""
+    level = level_in(str(tmp_path))
+    older = tmp_path / "savepoints" / f"level-1-{level.version}" / f"{200 - TIME_MIN:019d}" / "0"
+    older.parent.mkdir(parents=True)
+    older.write_bytes(b"state")
+    assert beginning(replace(level, number=2)) == TIME_MIN
+    cut(level.log.chain(TYPED.name), 200)
+    with pytest.raises(LogError, match=r"savepoints/level-1-\w+ holds states of level 1 in the form of an earlier"):
+        beginning(level)
+
+
 def test_a_log_without_its_beginning_needs_a_state(tmp_path: Path) -> None:
     level = level_in(str(tmp_path))
     States(level).begin(TIME_MIN)

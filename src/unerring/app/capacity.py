@@ -35,8 +35,10 @@ STORED_RATIO: Final = 0.64
 """Bytes of an event in a segment over those of its payload on the wire (columns, lz4), for W1's events."""
 STATE_SLOT_BYTES: Final = 43
 """W1's kernel: a key's slot in its arrays, which grow by doubling."""
-SNAPSHOT_KEY_BYTES: Final = 40
+SNAPSHOT_KEY_BYTES: Final = 47
 """W1's state as it is written: one key with an open match."""
+STATE_WHOLE_EVERY: Final = 97
+"""Micro-batches from one whole state on the store to the next; the others write what changed."""
 
 # Measured, on two cores: docs/correlation.md, docs/pipeline.md, docs/processes.md.
 
@@ -216,7 +218,7 @@ def _notes(load: Load) -> Iterator[str]:
         yield f"replicas of a node never share a host: f = {load.f} needs {load.f + 1} hosts"
     writing = _state_s(load, SNAPSHOT_KEY_BYTES * load.keys * load.levels)
     if writing > BATCH_S:
-        yield f"a micro-batch writes its whole state, which takes {writing:.2f} s"
+        yield f"one micro-batch in {STATE_WHOLE_EVERY} writes the whole state, which takes {writing:.2f} s"
     if load.instances and 1 < load.hosts < 2 * load.f + 1:
         yield f"a process's nodes need {2 * load.f + 1} hosts"
 
@@ -258,7 +260,9 @@ def spark(load: Load) -> Spark:
     work = sum(load.taken[:-1]) / SPARK_EVENTS_PER_CORE_S
     busy = work / usable
     state = SNAPSHOT_KEY_BYTES * load.keys * load.levels
-    fixed = max(_round_s(load, cores), _state_s(load, state))
+    round_s = _round_s(load, cores)
+    step = _step_bytes(load, state, round_s)
+    fixed = max(round_s, _state_s(load, step))
     batch = fixed / (1 - busy) if busy < 1 else math.inf
     return Spark(
         drivers=drivers,
@@ -267,7 +271,7 @@ def spark(load: Load) -> Spark:
         latency_p50_s=load.seal_ms / 2000 + 1.5 * load.levels * batch,
         latency_worst_s=load.seal_ms / 1000 + 2 * load.levels * batch,
         state_bytes=state,
-        state_bytes_written_per_s=state / batch,
+        state_bytes_written_per_s=drivers * step / batch,
         uses=[
             Use("cores, at most one a bucket", busy),
             Use("the driver, which seals alone", sum(load.taken[1:]) / DRIVER_OUTPUTS_PER_S),
@@ -280,9 +284,15 @@ def _round_s(load: Load, cores: float) -> float:
     return max(BATCH_S, load.levels * BATCH_CPU_S / cores)
 
 
-def _state_s(load: Load, state: int) -> float:
-    """A micro-batch writes the whole state, whatever the rate; each driver its own, on the run's one disk."""
-    return (load.f + 1) * state / (load.disk_mb_per_s * 1e6)
+def _step_bytes(load: Load, state: int, round_s: float) -> float:
+    """What a micro-batch writes: the state of keys that changed, and now and then all of it."""
+    changed = load.rate * round_s / load.keys
+    return state * min(1.0, changed + 1 / STATE_WHOLE_EVERY)
+
+
+def _state_s(load: Load, written: float) -> float:
+    """How long writing states takes: every driver does, on the run's one disk."""
+    return (load.f + 1) * written / (load.disk_mb_per_s * 1e6)
 
 
 def log(load: Load) -> Log:

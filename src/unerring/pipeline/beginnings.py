@@ -10,7 +10,7 @@ from __future__ import annotations
 from unerring.model import TIME_MAX, TIME_MIN, LogError
 from unerring.pipeline import checkpoints, savepoints
 from unerring.pipeline.level import Level
-from unerring.pipeline.states import States
+from unerring.pipeline.states import SAVEPOINTS, States
 
 
 def settle(level: Level, start_us: int = TIME_MIN) -> int:
@@ -31,6 +31,12 @@ def beginning(level: Level, start_us: int = TIME_MIN, at_most_us: int = TIME_MAX
     usable = [time_us for time_us in known if time_us is not None and time_us >= base_us]
     if usable:
         return max(usable)
+    if base_us > TIME_MIN and savepoints.of_older_release(level):
+        raise LogError(
+            f"{States(level, SAVEPOINTS).folder} holds states of level {level.number} in the form of an earlier "
+            f"release, which this one does not read, and retention removed its inputs up to {base_us}; finish this run "
+            "with that release, or let a new --data folder begin with this log"
+        )
     states.begin(max(start_us, base_us))
     began_us = states.began()
     if began_us is None or began_us < base_us:

@@ -40,6 +40,11 @@ def times(level: Level) -> list[int]:
     return States(level, SAVEPOINTS).times()
 
 
+def of_older_release(level: Level) -> bool:
+    """Whether an earlier release made savepoints: it had a folder for each time."""
+    return any(name.isdigit() for name in States(level, SAVEPOINTS).names())
+
+
 def borrow(level: Level, time_us: int, lender: Level) -> None:
     """Take over the state that another run of the same rules kept at a time."""
     for bucket in range(level.buckets):

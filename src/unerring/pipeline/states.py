@@ -50,6 +50,10 @@ class States:
     def folder(self) -> str:
         return self._store.locate("")
 
+    def names(self) -> list[str]:
+        """All that is in the folder."""
+        return self._store.names("")
+
     # --- where the level began ---
 
     def begin(self, from_us: int) -> None:
