@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -9,10 +12,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from unerring.app import App, spark_engine
+from unerring.app.spark_engine import SparkEngine
 from unerring.log import EventLog, Spread
 from unerring.log.eventlog import Declaration
 from unerring.matching.oracle import run as run_rule, run_tree
 from unerring.model import TIME_MAX, TIME_MIN, CallerError, ConfigError, RuleError, protect_json
+from unerring.pipeline import SparkConfig
 from unerring.pipeline.batch import detect_batch
 from unerring.pipeline.intervals import Bounds, next_end
 from unerring.pipeline.level import Level, levels_of
@@ -185,3 +191,40 @@ def test_a_run_on_spark_that_is_rescaled_in_the_middle_seals_what_an_undisturbed
     for plan in PLANS:
         assert len(tables["undisturbed"][plan.name])
         assert tables["undisturbed"][plan.name].equals(tables["rescaled"][plan.name]), plan.name
+
+
+def until(condition: Callable[[], bool], engine: SparkEngine) -> None:
+    """Wait, as a run does: looking after its engine."""
+    end_s = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < end_s, "the run does not get there"
+        engine.check()
+        threading.Event().wait(0.1)
+
+
+def test_a_run_that_is_going_on_changes_its_partitions_at_the_agreed_time(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_engine, "RESCALED_LOOK_S", 0.2)
+    app = App("rescaled", rules=PLANS, streams=[TYPED], buckets=2)
+    events = random_events(4, 200, 9)
+    early_us, agreed_us, last_us = (events[at].stamp.time for at in (50, 90, -1))
+    engine = SparkEngine(app, tmp_path, SparkConfig(master="local[2]"))
+    engine.start(lambda text: None)
+    try:
+        log = app.levels(tmp_path)[0].log
+        write(log.chain(TYPED.name), events[:51], [60], early_us)
+        until(lambda: all(log.chain(plan.name).through_us == early_us for plan in PLANS), engine)
+        assert rescale(app.levels(tmp_path), 5, agreed_us) == {1: agreed_us, 2: agreed_us}
+        assert [view.level.buckets for view in engine.views] == [2, 2]
+        write(log.chain(TYPED.name), events, [agreed_us - 20, agreed_us + 30], last_us)
+        until(lambda: all(log.chain(plan.name).through_us == last_us for plan in PLANS), engine)
+        assert [view.level.buckets for view in engine.views] == [5, 5]
+    finally:
+        engine.stop()
+    wanted = run_tree(PLANS, events, ranks_of(PLANS, (TYPED,)), last_us)
+    for plan in PLANS:
+        assert sealed(tmp_path, plan.name) == [event for event in wanted if event.stream == plan.name]
+        chain = log.chain(plan.name)
+        ends = [span.through_us for span in chain.spans(TIME_MIN, last_us) if chain.footer(span).buckets == 2]
+        assert max(ends) == agreed_us, "up to there in two partitions, and after it in five"
