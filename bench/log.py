@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent))
 
+import scale
 import state
 from tests.s3 import S3Server
 from unerring.log import (
@@ -63,8 +64,9 @@ def run(quick: bool = False) -> Iterator[dict[str, Any]]:
         yield from _measure("", LocalStore(Path(name) / "folder"), quick)
         with _s3(Path(name)) as store:
             yield from _measure("s3.", store, quick)
-    for figure in state.run(quick):
-        yield {**figure, "bench": "log"}
+    for figures in (state.run(quick), scale.run(quick)):
+        for figure in figures:
+            yield {**figure, "bench": "log"}
 
 
 def _measure(prefix: str, store: Store, quick: bool) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """What other packages import of pipeline. This is the list; `__init__.py` loads it when it is used."""
 
-from . import jvm as jvm
+from . import answers as answers, feeding as feeding, jvm as jvm
 from .auditing import (
     Scope as Scope,
     bounds_of as bounds_of,
@@ -45,6 +45,7 @@ from .streaming import (
     Sealed as Sealed,
     detect_available as detect_available,
     detect_stream as detect_stream,
+    output_chains as output_chains,
     seal_at_once as seal_at_once,
 )
 from .versions import agree as agree, as_agreed as as_agreed, ranked_otherwise as ranked_otherwise
