@@ -11,6 +11,7 @@ from tests.log.worlds import BURST, table
 from unerring.app import batches, learned, ledgers, verdicts, verifying
 from unerring.app.folder import remember
 from unerring.app.live import make_cluster
+from unerring.app.place import place_of
 from unerring.app.verifying import KINDS
 from unerring.log import BadEvent, EventLog, LocalStore, Positions, Quarantine, Reason, compact, cut, ingest, write_part
 from unerring.log.quarantine import Returning
@@ -93,7 +94,8 @@ def _keep_states(data: Path) -> None:
 
 def files(data: Path) -> Iterator[tuple[str, verifying.Check, Path]]:
     """Each file with its kind and what checks it."""
-    for kind, check, path, _ in verifying._wanted(data):
+    for kind, check, path, _ in verifying._in_folders(place_of(data)):
+        assert isinstance(path, Path)
         yield KINDS[kind][0], check, path
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from tests.app.small_run import files, flips, make
 from unerring.app.folder import remember
+from unerring.app.place import place_of
 from unerring.app.verifying import KINDS, verify
 from unerring.cli import main
-from unerring.log import EventLog
+from unerring.log import EventLog, store_at
 from unerring.log.segments import segment_name
 from unerring.model import UnerringError
 from unerring.runtime.storage import SqliteStorage
@@ -125,3 +126,25 @@ def test_a_folder_of_an_older_release_is_read_and_said_to_be_unprotected(
 def test_a_folder_that_is_no_run_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(str(tmp_path)) == 2
     assert "is not a run's folder" in capsys.readouterr().err
+
+
+def test_a_run_on_a_store_is_verified_there(s3_bucket: str, tmp_path: Path) -> None:
+    make(tmp_path / "run")
+    store = store_at(f"{s3_bucket}/{tmp_path.name}")
+    for path in sorted((tmp_path / "run").rglob("*")):
+        name = path.relative_to(tmp_path / "run").as_posix()
+        kept = name.partition("/")[0] in ("log", "run.json", "states", "savepoints")
+        if path.is_file() and kept and ".tmp" not in name:
+            store.replace(name, path.read_bytes())
+    place = place_of(store.locate(""), tmp_path / "empty")
+    whole = verify(place)
+    assert not whole.damage
+    counts = {kind.name: kind.files for kind in whole.kinds}
+    assert counts["segments"] > 0
+    assert counts["savepoints"] > 0
+    assert sum(kind.bytes for kind in whole.kinds) > 1000
+    segment = f"log/Burst/segments/{store.names('log/Burst/segments')[-1]}"
+    content = bytearray(store.read(segment) or b"")
+    content[len(content) // 2] ^= 1
+    store.replace(segment, bytes(content))
+    assert [one for one in verify(place).damage if store.locate(segment) in one]
