@@ -6,13 +6,17 @@ import os
 import random
 import stat
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.app.store_app import app
 from tests.app.store_runs import StoreRun, level_at, sealed_objects, sealed_segments
 from tests.pipeline import kills
 from unerring.app.place import Place, place_of
+from unerring.log import EventLog
+from unerring.runtime import processes
 
 EVENTS = 4000
 ROWS = 400
@@ -78,6 +82,54 @@ def test_executors_that_see_nothing_but_the_store(
     assert run.end() == 0, run.output
     assert blind, "no worker of an executor had a world of its own"
     assert sealed_objects(place) == wanted
+
+
+@pytest.mark.parametrize("lost", ["a", "b"])
+def test_hot_standby_on_hosts_that_share_the_store_alone(lost: str, s3_bucket: str, java: Path, tmp_path: Path) -> None:
+    """Two drivers, each on a host of its own; one host is lost for good, whether its driver leads or not."""
+    kills.undisturbed(tmp_path / "undisturbed", 7, EVENTS, ROWS)
+    whole = place_of(tmp_path / "undisturbed").log
+    address = f"{s3_bucket}/{tmp_path.name}"
+    place = place_of(address, tmp_path / "writer")
+    events = whole.chain("Typed")
+    chain = place.log.create(events.schema, 2)
+    spans = events.spans(events.base.from_us, events.through_us)
+    hosts = [option for name, at in (("a", "127.0.0.1"), ("b", "127.0.0.2")) for option in ("--host", f"{name}={at}")]
+    runs = {
+        name: StoreRun(place_of(address, tmp_path / name), "--f", "1", *hosts, "--here", name, "--master", "local[1]")
+        for name in ("a", "b")
+    }
+    try:
+        for number, span in enumerate(spans):
+            chain.seal(span.through_us, events.read(span.from_us, span.through_us))
+            if number == len(spans) // 2:
+                for run in runs.values():
+                    assert run.until(partial(_caught_up, run.place, span.through_us)), run.output
+                runs[lost].lose_the_host()
+        left = next(run for name, run in runs.items() if name != lost)
+        assert left.until(partial(_sealed_through, place, events.through_us)), left.output
+    finally:
+        for run in runs.values():
+            run.kill()
+    for schema in app.outputs:
+        assert _rows(place.log, schema.name) == _rows(whole, schema.name)
+
+
+def _caught_up(place: Place, through_us: int) -> bool:
+    """Whether the driver of a host may be counted on, and the outputs are sealed up to a time."""
+    if not (place.live / "cluster.json").exists():
+        return False
+    states = [one["state"] for one in processes(place.live) if one["name"].startswith("spark/")]
+    return "member" in states and _sealed_through(place, through_us)
+
+
+def _sealed_through(place: Place, through_us: int) -> bool:
+    return all(place.log.chain(schema.name).through_us >= through_us for schema in app.outputs)
+
+
+def _rows(log: EventLog, stream: str) -> list[dict[str, object]]:
+    chain = log.chain(stream)
+    return list(chain.read(chain.base.from_us, chain.refresh()).to_pylist())
 
 
 def _sees(pid: int, path: Path) -> bool:
