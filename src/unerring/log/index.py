@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
@@ -249,7 +250,17 @@ class Indexes:
                 f"{self._where(number)} has index format {index.format}, this version reads {FORMAT}; use the version "
                 "that wrote it"
             )
+        self._check_links(index)
         return index
+
+    def _check_links(self, index: Index) -> None:
+        """What is compacted follows each other, by the digests of the segments at its ends as they were sealed."""
+        for one, other in pairwise(index.entries):
+            if (one.through_us, one.sealed) != (other.from_us, other.before):
+                raise LogError(
+                    f"{self._where(index.number)} names objects that do not follow each other at {one.through_us}; "
+                    "restore it and what it names from a copy"
+                )
 
     def create(self, index: Index) -> bool:
         """Commit; False if somebody else made this number first. Its entries must be in their objects by then."""
