@@ -17,8 +17,10 @@ from unerring.pipeline.checkpoints import committed_us, folder_of
 from unerring.pipeline.intervals import spans_of
 from unerring.pipeline.level import Level, levels_of
 from unerring.pipeline.partition import Partition, PartitionState
+from unerring.pipeline.shuffling import Interval
 from unerring.pipeline.states import TIMES_KEPT, States, partition_at
 from unerring.pipeline.versions import enter
+from unerring.pipeline.work import run_partition
 from unerring.rules.workloads import W3
 
 from .worlds import OTHER, TYPED, advance, missing as absent, pair, random_events, write
@@ -225,6 +227,20 @@ def test_a_step_makes_one_request(tmp_path: Path) -> None:
         assert sum(requests_made().values()) - before == 1
     store = store_at(f"{level.address}/states/level-1-{level.version}")
     assert len(store.names("")) == 19
+
+
+def test_a_task_that_goes_on_makes_a_request_for_its_segment_and_one_for_its_state(tmp_path: Path) -> None:
+    level = level_in(f"memory://{tmp_path.name}")
+    ends = [200, 400, END_US]
+    from_us = settle(replace(level, scratch=str(tmp_path)))
+    for number, end_us in enumerate(ends):
+        interval = Interval(from_us, (end_us,), spans_of(level.chains(), from_us, end_us))
+        before = requests_made()
+        run_partition(level, 0, interval, lambda step: {})
+        made = {kind: count - before.get(kind, 0) for kind, count in requests_made().items()}
+        if number:
+            assert {kind: count for kind, count in made.items() if count} == {"get": 1, "put": 1}
+        from_us = end_us
 
 
 # Where a level begins

@@ -84,6 +84,7 @@ class Partition:
         """What `states` has kept of it last."""
         self._log = level.log
         self._feeds: tuple[Feed, ...] = tuple(feed_of(plan, dict(level.ranks)) for plan in level.plans)
+        self._declared: dict[str, Chain] = {}
         self._columns = columns_read(level)
         self._coded = any(feed.coded for feed in self._feeds)
 
@@ -108,7 +109,7 @@ class Partition:
         handed: Mapping[Lane, pa.Table | None],
     ) -> dict[Lane, pa.Table]:
         """This partition's rows of `(from, through]`. `handed`: those that others read for it; None: there are none."""
-        chains = {schema.name: self.level.chain(schema.name, spans[schema.name]) for schema in self.level.inputs}
+        chains = {schema.name: self._chain(schema.name, spans[schema.name]) for schema in self.level.inputs}
         held: dict[Lane, pa.Table] = {}
         for lane in lanes_of(self.level):
             name, key = lane
@@ -173,6 +174,15 @@ class Partition:
         return PartitionState(
             FORMAT, self.level.version, self.bucket, self.level.buckets, self.through_us, trail, engines
         )
+
+    def _chain(self, stream: str, known: list[Span]) -> Chain:
+        """An input's chain. How a stream was declared is read once: it does not change."""
+        declared = self._declared.get(stream)
+        if declared is None:
+            self._declared[stream] = declared = self.level.chain(stream, known)
+            return declared
+        spread = self.level.spread
+        return Chain(declared.store, declared.folder, declared.schema, spread.buckets, known, ranges=spread.ranges)
 
     def _rows(self, chain: Chain, key: tuple[str, ...], from_us: int, through_us: int) -> pa.Table:
         """This bucket's rows: from its row groups if they are bucketed by this key, else by hashing all."""
