@@ -101,6 +101,25 @@ def test_a_conditional_replacement_is_not_lost_with_its_reply() -> None:
         assert bucket.injected > 0
 
 
+def test_what_was_replaced_does_not_come_back() -> None:
+    # A put that timed out is carried out when newer bytes are there already.
+    for seed in range(SEEDS):
+        bucket = FaultyBucket(Objects(), Random(seed), StoreFaults(late=0.3))
+        store = faulty_store(bucket, seed)
+        for number in range(20):
+            store.replace("position", b"%d" % number)
+            assert store.read("position") == b"%d" % number, f"seed {seed}"
+
+
+def test_two_who_replace_both_come_to_an_end() -> None:
+    for seed in range(50):
+        random, objects = Random(seed), Objects()
+        stores = [faulty_store(FaultyBucket(objects, random, StoreFaults.all(0.15)), seed + i) for i in range(2)]
+        for number in range(20):
+            stores[number % 2].replace("record", b"%d" % number)
+            assert stores[0].read("record") == b"%d" % number
+
+
 def test_what_is_read_is_whole_or_absent() -> None:
     for seed in range(SEEDS):
         bucket = FaultyBucket(Objects(), Random(seed), StoreFaults.all(0.2))

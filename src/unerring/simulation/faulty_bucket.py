@@ -27,7 +27,7 @@ class StoreFaults:
     lost_request: float = 0.0
     """It never arrived: a time-out, or a 503."""
     late: float = 0.0
-    """A conditional put timed out and is carried out later, among other requests."""
+    """A put timed out and is carried out later, among other requests."""
     conflict: float = 0.0
     """A conditional put is refused with 409 although its condition holds, and nothing is written."""
     cut: float = 0.0
@@ -102,12 +102,11 @@ class FaultyBucket:
             self.objects.write(path, made, tag)
 
         self._arrive()
-        if tag is not None:
-            if self._happens(self.faults.late):
-                self.objects.waiting.append(write)
-                raise Unsure("timed out")
-            if self._happens(self.faults.conflict):
-                raise Conflict
+        if self._happens(self.faults.late):
+            self.objects.waiting.append(write)
+            raise Unsure("timed out")
+        if tag is not None and self._happens(self.faults.conflict):
+            raise Conflict
         write()
         self._reply()
         return made.tag

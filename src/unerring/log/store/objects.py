@@ -23,6 +23,7 @@ from unerring.model import DiskError
 
 _T = TypeVar("_T")
 _TOKEN_BYTES: Final = 12
+_TAGS_MAX: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +58,33 @@ class ObjectStore:
         self._patience = patience
         self._pause = pause
         self._fresh_token = fresh_token
+        self._tags: dict[str, str] = {}
+        """Of what was replaced here before."""
 
     def create(self, name: str, data: bytes) -> bool:
         return self.replace_if(name, data, None) is not None
 
     def replace(self, name: str, data: bytes) -> None:
+        # On the condition that nothing has changed: a try that timed out may still be carried out later, when newer
+        # bytes are there, and must not take their place.
         token, path = self._fresh_token(), self._path(name)
-        self._persist("write", name, lambda: self._client.put(path, data, token))
+
+        def put() -> str:
+            known = self._tags.pop(path, None)
+            if known is not None:
+                with suppress(Conflict):
+                    return self._client.put(path, data, token, known)
+            there = self._client.head(path)
+            if there is not None and there.token == token:
+                return there.tag
+            try:
+                return self._client.put(path, data, token, ABSENT if there is None else there.tag)
+            except Conflict:
+                raise Unsure("others write it all the time") from None
+
+        tag = self._persist("write", name, put)
+        if len(self._tags) < _TAGS_MAX:
+            self._tags[path] = tag
 
     def replace_if(self, name: str, data: bytes, tag: str | None) -> str | None:
         token, path, expected = self._fresh_token(), self._path(name), ABSENT if tag is None else tag

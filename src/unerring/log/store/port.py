@@ -22,7 +22,8 @@ class Store(Protocol):
         ...
 
     def replace(self, name: str, data: bytes) -> None:
-        """Old or new bytes are there at any moment, durable once this returns."""
+        """Old or new bytes are there at any moment, durable once this returns. Of two who replace at once, either is
+        last."""
         ...
 
     def replace_if(self, name: str, data: bytes, tag: str | None) -> str | None:
