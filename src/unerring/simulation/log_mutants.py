@@ -21,8 +21,9 @@ from unerring.log import (
     with_origin,
     write_part,
 )
+from unerring.model import TIME_MIN
 from unerring.simulation.faulty_bucket import faulty_store
-from unerring.simulation.log_programs import Programs
+from unerring.simulation.log_programs import Programs, States
 
 _REUSED: Final = "0" * 16
 
@@ -60,6 +61,15 @@ class _Hasty(Compactor):
                 name = f"{COMPACTED}/{span.name}" if span.name else f"{SEGMENTS}/{segment_name(span.from_us)}"
                 self.chain.store.delete(f"{self.chain.folder}/{name}")
         return super().commit(entries)
+
+
+class _Mixing(States):
+    """Puts what changed on the newest whole state, whether it began there or not."""
+
+    def trail(self, pairs: list[Any], through_us: int) -> list[tuple[int, int]] | None:
+        whole = [pair for pair in pairs if pair[1] == TIME_MIN and pair[0] <= through_us]
+        change = [pair for pair in pairs if pair[0] == through_us and pair[1] != TIME_MIN]
+        return [*change[:1], *([max(whole)] if whole else [])]
 
 
 def _write_again(
@@ -102,5 +112,6 @@ def log_mutants() -> dict[str, dict[str, Any]]:
         "exists means lost": {"store": staticmethod(_stores(_Believing))},
         "delete before the index names the new one": {"programs": _programs(compactor=_Hasty)},
         "a part that is reused by a retry": {"programs": _programs(write_part=staticmethod(_write_again))},
+        "a delta on the wrong base": {"programs": _programs(states=_Mixing)},
         "numbering by a stale driver": {"programs": _programs(seal_interval=staticmethod(_seal_stale))},
     }

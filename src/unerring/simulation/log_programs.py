@@ -28,13 +28,14 @@ from unerring.log import (
     seal_interval,
     write_part,
 )
-from unerring.model import BEFORE_ALL, Stamp, schema_of, stream
+from unerring.model import BEFORE_ALL, TIME_MIN, LogError, Stamp, schema_of, stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 BUCKETS: Final = 2
 PRODUCER: Final = "producer"
+STATES: Final = "states"
 RULE: Final = "even"
 COMPACTION: Final = CompactionConfig(
     rows_max=24, fan=2, segments_min=2, segments_max=4, newest_kept=1, period_us=1 << 60
@@ -83,23 +84,22 @@ class Truth:
             later_us = random.choice((0, 0, 1, 3, 10)) if rows else 1
             time_us, ordinal = (time_us + later_us, 0) if later_us else (time_us, ordinal + 1)
             rows.append(Row(time_us, ordinal, f"m{random.randrange(5)}", number))
-        return Truth(rows, _numbered([row for row in rows if _is_found(row)]), time_us + 1)
+        return Truth(rows, found_in(rows, {}), time_us + 1)
 
     def of(self, name: str) -> list[Row]:
         return self.source if name == SOURCE.name else self.found
 
 
-def _is_found(row: Row) -> bool:
-    return row.number % 3 != 1
-
-
-def _numbered(rows: list[Row]) -> list[Row]:
-    """Ordinals by the order of what decided them."""
-    numbered: list[Row] = []
+def found_in(rows: list[Row], counts: dict[str, int]) -> list[Row]:
+    """What the rule finds: two of three events, each with how many were found of its machine so far. `counts` is the
+    state before, and is the one after. Ordinals follow the order of what decided them."""
+    found: list[Row] = []
     for row in rows:
-        same = bool(numbered) and numbered[-1].time == row.time
-        numbered.append(Row(row.time, numbered[-1].ordinal + 1 if same else 0, row.machine, row.number))
-    return numbered
+        if row.number % 3 != 1:
+            counts[row.machine] = counts.get(row.machine, 0) + 1
+            same = bool(found) and found[-1].time == row.time
+            found.append(Row(row.time, found[-1].ordinal + 1 if same else 0, row.machine, counts[row.machine]))
+    return found
 
 
 def rows_of(table: pa.Table) -> list[Row]:
@@ -117,6 +117,48 @@ class Seen:
     rows: list[Row] = field(default_factory=list)
 
 
+class States:
+    """A driver's states on the store: whole ones, and what changed between two times; each created once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def keep(self, from_us: int, through_us: int, before: dict[str, int], counts: dict[str, int], whole: bool) -> None:
+        """The state at a time: all of it, or what differs from an earlier one."""
+        changed = {machine: count for machine, count in counts.items() if before.get(machine) != count}
+        # The first one follows from nothing, and is as good as a whole one.
+        begins_us = TIME_MIN if whole else from_us
+        name = f"{STATES}/{through_us - TIME_MIN:019d}-{begins_us - TIME_MIN:019d}"
+        self._store.create(name, msgspec.json.encode(counts if whole else changed))
+
+    def newest(self, at_most_us: int) -> tuple[int, dict[str, int]]:
+        """The latest time, at or before the given one, with a state that can be put together, and that state."""
+        pairs = [tuple(int(part) + TIME_MIN for part in name.split("-")) for name in self._store.names(STATES)]
+        for through_us in sorted({end_us for end_us, _ in pairs if end_us <= at_most_us}, reverse=True):
+            trail = self.trail(pairs, through_us)
+            if trail is not None:
+                return through_us, self._merged(trail)
+        return TIME_MIN, {}
+
+    def trail(self, pairs: list[Any], through_us: int) -> list[tuple[int, int]] | None:
+        """A whole state and the changes after it, each from where the one before ends; newest first."""
+        trail: list[tuple[int, int]] = []
+        while through_us > TIME_MIN:
+            begins = [begin_us for end_us, begin_us in pairs if end_us == through_us]
+            if not begins:
+                return None
+            trail.append((through_us, min(begins)))
+            through_us = min(begins)
+        return trail
+
+    def _merged(self, trail: list[tuple[int, int]]) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for through_us, begins_us in reversed(trail):
+            name = f"{STATES}/{through_us - TIME_MIN:019d}-{begins_us - TIME_MIN:019d}"
+            counts.update(msgspec.json.decode(self._store.read(name) or b"", type=dict[str, int]))
+        return counts
+
+
 @dataclass
 class Programs:
     """The bodies of all programs, on a store, with their randomness and the clock of the run."""
@@ -127,6 +169,7 @@ class Programs:
     write_part: ClassVar[Callable[..., Any]] = staticmethod(write_part)
     seal_interval: ClassVar[Callable[..., int]] = staticmethod(seal_interval)
     compactor: ClassVar[type[Compactor]] = Compactor
+    states: ClassVar[type[States]] = States
 
     def prepare(self, store: Store, readers: dict[str, str]) -> None:
         """Both streams, and the readers that retention must respect."""
@@ -157,17 +200,31 @@ class Programs:
         writer.seal()
 
     def drive(self, store: Store) -> None:
-        """A driver: it computes what follows from the source, in intervals of its own, and seals it."""
+        """A driver: from the newest state on it computes what follows from the source, in intervals of its own."""
         source, found = self.chain(store, SOURCE.name), self.chain(store, FOUND.name)
-        while found.refresh() < self.truth.end_us:
+        states = self.states(store)
+        from_us, counts = states.newest(found.refresh())
+        while from_us < source.base.from_us:
+            # The listing lagged: retention cuts nothing that the newest state does not have.
+            source.refresh_index()
+            from_us, counts = states.newest(found.refresh())
+        while from_us < self.truth.end_us:
             ready_us = source.refresh()
-            from_us = found.through_us
             if ready_us <= from_us:
                 continue
             through_us = self._end_in(from_us, ready_us)
-            rows = rows_of(source.read(from_us, through_us))
-            outputs = _numbered([row for row in rows if _is_found(row)])
+            before = dict(counts)
+            try:
+                rows = rows_of(source.read(from_us, through_us))
+            except LogError:
+                if source.base.from_us <= from_us:
+                    raise
+                self.drive(store)  # it slept, others went on, and retention followed them
+                return
+            outputs = found_in(rows, counts)
             self._seal(found, outputs, from_us, through_us)
+            states.keep(from_us, through_us, before, counts, whole=self.random.random() < 0.3)
+            from_us = through_us
 
     def _seal(self, found: Chain, outputs: list[Row], from_us: int, through_us: int) -> None:
         if self.random.random() < 0.5:
@@ -205,7 +262,7 @@ class Programs:
         """Retention, which never ends: what the drivers have used and all readers have passed may go."""
         source, found = self.chain(store, SOURCE.name), self.chain(store, FOUND.name)
         while True:
-            used_us = found.refresh()
+            used_us, _ = self.states(store).newest(found.refresh())
             for chain in (source, found):
                 chain.refresh()
                 cut(chain, min(used_us, self._end_in(0, self.truth.end_us)), self.now_us)

@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 
 from unerring.audit import Violation
 from unerring.log import COMPACTED, PARTS, ObjectStore, Store
-from unerring.model import MILLISECOND_US, SECOND_US, TIME_MIN
+from unerring.model import MILLISECOND_US, SECOND_US, TIME_MIN, InvariantBreach, UnerringError
 from unerring.simulation.faults import Fault
 from unerring.simulation.faulty_bucket import FaultyBucket, Objects, StoreFaults, faulty_store
 from unerring.simulation.log_checks import check_seen
@@ -97,14 +97,20 @@ class LogOnStore(Scenario):
     def liveness(self, world: World) -> Iterable[Violation]:
         if self._unfinished:
             yield Violation("everything is sealed and read in the end", tuple(self._unfinished))
-        # Whoever comes afterwards reads the same.
+        try:
+            yield from self._check_the_end(world)
+        except (UnerringError, InvariantBreach) as error:
+            yield Violation("whoever comes afterwards can read the log", (str(error),))
+
+    def _check_the_end(self, world: World) -> list[Violation]:
+        """Whoever comes afterwards reads the same."""
         store = self._open(lambda: None, StoreFaults())
         chains = [self._programs.chain(store, schema.name) for schema in (SOURCE, FOUND)]
         for chain in chains:
             chain.check()
             if chain.base.from_us > TIME_MIN:
                 world.sometimes("the log was cut")
-        yield from check_seen(self._truth, [self._programs.everything(chain) for chain in chains], whole=True)
+        return check_seen(self._truth, [self._programs.everything(chain) for chain in chains], whole=True)
 
     def _note_rare_states(self, world: World) -> None:
         changes = self._objects.changes
