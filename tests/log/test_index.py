@@ -16,6 +16,7 @@ from unerring.log import (
     sweep,
     wall_us,
 )
+from unerring.log.index import Index, successor
 from unerring.model import TIME_MIN, LogError
 
 from .test_compaction import HOUR_US, SMALL, Clock, asleep, fill, names_in, opened, rows_at, times_of
@@ -110,6 +111,16 @@ def test_the_oldest_entries_move_into_pages() -> None:
     store.delete(page)
     with pytest.raises(LogError, match=rf"{page} is missing, but the index names it"):
         times_of(opened(store))
+
+
+def test_a_clock_that_is_behind_makes_nothing_old() -> None:
+    """An index is kept for the grace time after the next one was made, by whichever clock is ahead."""
+    first = successor(Index("Burst"), 10 * HOUR_US)
+    second = successor(first, 1)
+    third = successor(second, 10 * HOUR_US)
+    assert (second.at_us, third.at_us) == (10 * HOUR_US, 10 * HOUR_US)
+    assert [number for number, _ in third.kept] == [1, 2]
+    assert [number for number, _ in successor(third, 11 * HOUR_US + 1).kept] == [3]
 
 
 def compacted() -> tuple[MemoryStore, Chain]:

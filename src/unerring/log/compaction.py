@@ -304,6 +304,7 @@ def _whole(tables: list[pa.Table], columns: Any) -> pa.Table:
 
 def following_index(index: Index, entries: Sequence[Entry], now_us: int) -> Index | None:
     """The index that names merged objects too; None if there is nothing new to name."""
+    now_us = max(now_us, index.at_us)
     known = list(index.entries)
     retired = list(index.retired)
     through_us = index.through_us

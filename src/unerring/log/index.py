@@ -180,6 +180,7 @@ def index_number(name: str) -> int | None:
 
 def successor(index: Index, now_us: int, **changes: Any) -> Index:
     """The next index. Those that lie there longer than the grace time after they were replaced are no longer kept."""
+    now_us = max(now_us, index.at_us)  # another host's clock may be behind: nothing ages by that
     made = [pair for pair in (*index.kept, (index.number, index.at_us)) if pair[0]]
     replaced_us = [*(at_us for _, at_us in made[1:]), now_us]
     kept = [pair for pair, at_us in zip(made, replaced_us, strict=False) if at_us + int(GRACE_S * SECOND_US) > now_us]
