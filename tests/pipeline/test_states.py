@@ -265,9 +265,15 @@ def test_an_empty_scratch_goes_on_from_the_newest_state_that_is_sealed(tmp_path:
         States(level).keep(partition)
     assert beginning(level) == 300, "what nobody sealed is computed again"
     assert beginning(level, at_most_us=250) == 200
-    (folder_of(level) / "offsets").mkdir(parents=True)
+    before = folder_of(level)
+    (before / "offsets").mkdir(parents=True)
     settle(level)
-    assert not folder_of(level).exists(), "what Spark left here has no say in it"
+    assert not before.exists(), "what Spark left here has no say in it"
+    assert folder_of(level) != before, "and who still writes there is in nobody's way"
+    (level.checkpoint / "begun").write_text("files")
+    with pytest.raises(LogError, match="begun is damaged; remove"):
+        folder_of(level)
+    settle(level)
     savepoints.keep(partition_at(level, 0, 200))
     assert savepoints.find(level) is None
     savepoints.take(level, 300)

@@ -4,6 +4,7 @@ and the states, and begins anew with every start of the query."""
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 from pathlib import Path
 from typing import Final
@@ -12,19 +13,23 @@ from unerring.model import DiskError, LogError
 from unerring.pipeline.level import Level
 
 _BEGUN: Final = "begun"
+"""Says in which folder the checkpoint of the last start is, and where its query began."""
 
 
 def folder_of(level: Level) -> Path:
     """Where Spark keeps its checkpoint of a level's query."""
-    return level.checkpoint / "files"
+    begun = _begun(level)
+    return level.checkpoint / ("files" if begun is None else begun[0])
 
 
 def renew(level: Level, from_us: int) -> None:
-    """An empty checkpoint for a query that begins at this time."""
+    """An empty checkpoint for a query that begins at this time. It has a folder of its own: a driver of this host that
+    wakes up late goes on writing to the one it had, and is in nobody's way."""
     try:
-        shutil.rmtree(folder_of(level), ignore_errors=True)
+        for older in level.checkpoint.glob("files*"):
+            shutil.rmtree(older, ignore_errors=True)
         level.checkpoint.mkdir(parents=True, exist_ok=True)
-        (level.checkpoint / _BEGUN).write_text(str(from_us))
+        (level.checkpoint / _BEGUN).write_text(f"files-{secrets.token_hex(4)}\n{from_us}")
     except OSError as error:
         raise DiskError(
             f"cannot write {level.checkpoint}: {error.strerror}; make room, or name another folder with --scratch"
@@ -37,8 +42,20 @@ def committed_us(level: Level) -> int | None:
     batch = max((int(path.name) for path in (folder / "commits").glob("[0-9]*") if path.name.isdigit()), default=None)
     if batch is not None:
         return _offset(folder / "offsets" / str(batch))
-    begun = level.checkpoint / _BEGUN
-    return int(begun.read_text()) if begun.exists() else None
+    begun = _begun(level)
+    return None if begun is None else begun[1]
+
+
+def _begun(level: Level) -> tuple[str, int] | None:
+    """The folder of the last start and where its query began; None before the first one."""
+    path = level.checkpoint / _BEGUN
+    try:
+        folder, from_us = path.read_text().splitlines()
+        return folder, int(from_us)
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        raise LogError(f"{path} is damaged; remove {path.parent}, and the level continues from its states") from None
 
 
 def _offset(path: Path) -> int:

@@ -79,9 +79,9 @@ def detect_stream(
     """Start a level's query. `once`: take what is there now, then end. `on_sealed` hears of every sealed
     interval. `may_seal` waits, before an interval is sealed, until it is this driver's to seal."""
     enter(level)
-    checkpoint = str(folder_of(level))
     bounds = bounds or Bounds()
     bounds = replace(bounds, start_us=settle(level, bounds.start_us))
+    checkpoint = str(folder_of(level))
     with settings(spark, {**SETTINGS, **shuffling.SETTINGS}):
         writer = _staged(spark, level, bounds).writeStream.queryName(f"level {level.number}")
         writer = writer.outputMode("update").option("checkpointLocation", checkpoint)
