@@ -18,7 +18,7 @@ from unerring.app.folder import address_in, remember
 from unerring.audit.page import explained, page
 from unerring.audit.report import PROMISES, Report, RuleVerdict
 from unerring.cli import main
-from unerring.log import BadEvent, EventLog, Positions, Quarantine, Reason
+from unerring.log import BadEvent, EventLog, Positions, Quarantine, Reason, compact, sweep, wall_us
 from unerring.log.chain import REACHED, SEGMENTS
 from unerring.log.segments import arrow_schema, segment_name
 from unerring.model import CallerError, Event, LogError, SchemaError, Stamp, UnerringError, protect, verified
@@ -108,6 +108,19 @@ def test_a_perfect_run_is_found_perfect(spark: SparkSession, perfect_run: Path) 
     assert sum(verdict(report, "Pairs").bins_delivered) == verdict(report, "Pairs").delivered
     assert "Nothing is wrong." in page(report)
     assert list(explained(report)) == ["Nothing is wrong."]
+
+
+def test_a_run_whose_log_was_compacted_is_judged_as_before(spark: SparkSession, data: Path) -> None:
+    log = EventLog(data / "log")
+    for name in log.streams():
+        compact(log.chain(name))
+        sweep(log.chain(name), wall_us() + 2 * 3_600_000_000, whole=True)
+    assert all(span.name for span in log.chain("Typed").spans(log.chain("Typed").base.from_us, END_US)[:1])
+    report = audited(spark, data)
+    assert counts(report) == {}
+    assert report.events == {"Typed": 120}
+    rewrite(data, "Pairs", lambda rows: rows.pop(1))
+    assert counts(audited(spark, data)) == {("Pairs", "false negatives"): 1}
 
 
 def test_removed_added_and_doubled_are_caught_with_what_shows_it(spark: SparkSession, data: Path) -> None:
