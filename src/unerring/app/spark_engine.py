@@ -34,6 +34,8 @@ _INITIALIZING: Final = "Initializing"
 
 RESCALED_LOOK_S: Final = 5.0
 """How often a run looks whether it was rescaled."""
+STORE_RESCALED_LOOK_S: Final = 30.0
+"""The same at a store, where every look is a request."""
 
 
 @dataclass
@@ -167,7 +169,8 @@ class SparkEngine:
         go on."""
         rescaled = time.monotonic() > self._look_s
         if rescaled:
-            self._look_s = time.monotonic() + RESCALED_LOOK_S
+            pause_s = RESCALED_LOOK_S if self.place.is_folder else STORE_RESCALED_LOOK_S
+            self._look_s = time.monotonic() + pause_s
         for number, query in enumerate(self._queries):
             if not query.isActive and query.exception() is not None:
                 self._queries[number] = self._again(self.views[number], query)

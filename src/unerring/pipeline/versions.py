@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from unerring.log import EventLog
+from unerring.log import EventLog, LocalStore
 from unerring.model import TIME_MAX, TIME_MIN, CallerError, ConfigError, protect_json, verified_json
 from unerring.pipeline.level import Level
 
@@ -96,7 +96,9 @@ def agree(level: Level, after_us: int) -> None:
 
 def versions(log: EventLog, level: int) -> list[Version]:
     """The agreed changes of a level, in time order."""
-    names = [f"{folder}/{name}" for folder in (_OLDER, _FOLDER) for name in log.store.names(folder)]
+    # Only folders were written by earlier releases; on a store each listing is a request.
+    folders = (_OLDER, _FOLDER) if isinstance(log.store, LocalStore) else (_FOLDER,)
+    names = [f"{folder}/{name}" for folder in folders for name in log.store.names(folder)]
     agreed = [verified_json(log.store.read(name) or b"", Version, log.store.locate(name)) for name in names]
     return sorted(version for version in agreed if version.level == level)
 
