@@ -19,7 +19,7 @@ from .metrics import serve as serve
 from .new import make_app as make_app
 from .options import RunOptions as RunOptions
 from .owner import Ownership as Ownership
-from .place import Place as Place, Where as Where, place_of as place_of
+from .place import Place as Place, Where as Where, place_of as place_of, shown as shown
 from .process_audit import (
     ProcessVerdict as ProcessVerdict,
     audit_processes as audit_processes,

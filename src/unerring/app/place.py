@@ -64,7 +64,13 @@ class Place:
         return self.scratch / "processes"
 
     def __str__(self) -> str:
-        return self.address
+        return shown(self.address) if self.is_folder else self.address
+
+
+def shown(path: str) -> str:
+    """A path as people would write it here: relative, if it is below the working directory."""
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
 
 
 Where = str | os.PathLike[str] | Place

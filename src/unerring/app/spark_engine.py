@@ -16,7 +16,7 @@ from unerring.app import batches
 from unerring.app.application import App
 from unerring.app.metrics import Metrics
 from unerring.app.parts import Parts
-from unerring.app.place import Where, place_of
+from unerring.app.place import Where, place_of, shown
 from unerring.log import LocalStore
 from unerring.model import NetworkError, WorldError
 from unerring.pipeline import Bounds, SparkConfig, agree, is_started, jvm, own_sentence, sentence_of, start
@@ -145,7 +145,7 @@ class SparkEngine:
 
     def _start_spark(self, say: Callable[[str], None]) -> SparkSession:
         check_master(self.config.master)
-        say(f"starting Spark on {self.config.master} (its log: {self.config.log})")
+        say(f"starting Spark on {self.config.master} (its log: {shown(self.config.log or '')})")
         self._owns_spark = not is_started()
         return start(self.config, f"unerring {self.app.name}")
 

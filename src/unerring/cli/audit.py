@@ -66,7 +66,7 @@ def command(
     import msgspec
     from rich.console import Console
 
-    from unerring.app import PAGE, Audit, address_in, check_run, keep, load
+    from unerring.app import PAGE, Audit, address_in, check_run, keep, load, shown
     from unerring.audit import page
     from unerring.cli._times import time_us
     from unerring.model import TIME_MAX
@@ -89,7 +89,7 @@ def command(
     acted = (
         _judged(place, app or address_in(place), journal or (), also or ()) if addresses_in(place.processes) else None
     )
-    target = html or place.store.locate(PAGE)
+    target = html or shown(place.store.locate(PAGE))
     if html is not None:
         html.write_text(page(report))
     wrong = report.wrong or (not isinstance(acted, str) and acted is not None and acted.wrong)
