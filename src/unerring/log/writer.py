@@ -157,8 +157,9 @@ class LogWriter:
             sealed = self.chain.seal(complete, self._table(ready), producers=self._marks(rest))
             if sealed.won:
                 self._held = rest
-            else:
-                self._yield_to(sealed.footer)
+            if not sealed.won or self.chain.through_us > sealed.footer.through_us:
+                # The chain may have learned of more than the one segment that was in the way.
+                self._yield_to(self.chain.last() or sealed.footer)
         self._waiting_us = self._since_us if self._held else None
         self._since_us = None
         return self._marks(self._held)
