@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from unerring.log.chain import Chain
-from unerring.log.index import COMPACTED, GRACE_S, INDEX, Entry, Index, Retired, index_number, number_in
+from unerring.log.index import COMPACTED, GRACE_S, INDEX, Entry, Gone, Index, Removed, Retired, index_number, number_in
 from unerring.log.objects import SEGMENTS
 from unerring.log.parts import PARTS, part_interval
 from unerring.log.positions import Positions
@@ -147,7 +147,13 @@ class _Due:
     def _is_named(self, name: str, from_us: int, through_us: int) -> bool:
         if any(one.from_us < through_us and one.through_us > from_us for one in self._pending):
             return True  # perhaps; it is looked at again
-        for entry in self._chain.indexes.entries(self._index, max(from_us, self._index.base.from_us), through_us):
-            if not entry.name and any(part.name == name for part in self._chain.footer(entry.span).parts):
-                return True
+        entries = self._chain.indexes.entries(self._index, max(from_us, self._index.base.from_us), through_us)
+        try:
+            for entry in entries:
+                if not entry.name and any(part.name == name for part in self._chain.footer(entry.span).parts):
+                    return True
+        except (Gone, Removed):
+            if self._chain.index.number == self._index.number:
+                raise
+            return True  # somebody committed meanwhile; it is looked at again
         return False
