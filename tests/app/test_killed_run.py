@@ -79,7 +79,7 @@ def test_a_run_after_one_that_was_killed_leaves_nobody_behind(folder: Path, monk
     until(lambda: answers(data), first)
     refused = begin(folder)
     assert refused.wait(600) == 2, "one run is enough"
-    assert "another run is at work" in refused.communicate()[1]
+    assert "belongs to another run: process" in refused.communicate()[1]
     first.kill()
     first.communicate()
     left = processes_of(data)

@@ -24,7 +24,6 @@ HELP: Final = {
     "unerring_batch_seconds": "How long a level's last micro-batch took.",
     "unerring_state_keys": "Keys that have state, by level.",
     "unerring_store_requests_total": "Requests that the run's own process made to its store, by kind.",
-    "unerring_store_requests_per_second": "Requests that it makes to its store a second, over the last half minute.",
     "unerring_driver_up": "Whether a driver is caught up and counted on (1), or starting, joining or silent (0).",
     "unerring_driver_leads": "Whether a driver leads.",
     "unerring_driver_restarts_total": "How often processes of the run were started again.",

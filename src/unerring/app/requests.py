@@ -42,8 +42,5 @@ class Requests:
 
     def measure(self, metrics: Metrics) -> None:
         """Update the metrics; a run in a folder makes no requests."""
-        look = self.look()
-        for kind, count in look["made"].items():
+        for kind, count in self._made().items():
             metrics.set("unerring_store_requests_total", count, kind=kind)
-        if look["made"]:
-            metrics.set("unerring_store_requests_per_second", look["per_s"])

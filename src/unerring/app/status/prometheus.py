@@ -14,7 +14,6 @@ HELP: Final = {
     "unerring_part_up": "Whether a part of the run's own process works (1), or failed and waits for its restart (0).",
     "unerring_part_restarts_total": "How often a part of the run's own process was started again.",
     "unerring_store_requests_total": "Requests that a process made to the run's store, by kind.",
-    "unerring_store_requests_per_second": "Requests that it makes to the store a second, over the last half minute.",
     "unerring_leads": "Whether a replica or driver leads.",
     "unerring_elections_total": "Votes that a replica or driver started.",
     "unerring_queued": "Outgoing events that a process keeps until they are acknowledged.",
@@ -121,8 +120,6 @@ def _parts(run: dict[str, Any]) -> Iterator[Sample]:
 def _requests(process: str, requests: dict[str, Any]) -> Iterator[Sample]:
     for kind, count in requests.get("made", {}).items():
         yield "unerring_store_requests_total", {"process": process, "kind": kind}, count
-    if requests.get("made"):
-        yield "unerring_store_requests_per_second", {"process": process}, requests["per_s"]
 
 
 def _inputs(inputs: dict[str, Any], rules: dict[str, list[str]]) -> Iterator[Sample]:
