@@ -116,8 +116,13 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.fixture
-def s3_bucket(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+def s3_bucket(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """`s3://unerring`, with the environment that its owner's tools would have."""
+    from unerring.log.store import bucket
+
     for name, value in s3.environment().items():
         monkeypatch.setenv(name, value)
-    return "s3://unerring"
+    # A process makes one client for a bucket, with the credentials that it has then.
+    bucket._connect.cache_clear()
+    yield "s3://unerring"
+    bucket._connect.cache_clear()
