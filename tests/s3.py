@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+
+from tests.ports import free_port, is_free
 
 OWNER = ("owner", "the-owners-secret")
 READER = ("reader", "the-readers-secret")
@@ -117,18 +118,9 @@ class S3Server:
 def _free_ports() -> dict[str, int]:
     """A port for each service; that of its remote calls must be 10 000 above."""
     ports: dict[str, int] = {}
-    with ExitStack() as held:
-        for service in ("master", "volume", "filer", "s3", "admin"):
-            while service not in {name.partition(".")[0] for name in ports}:
-                try:
-                    port = _bound(held, 0)
-                    ports |= {f"{service}.port": port, f"{service}.port.grpc": _bound(held, port + 10_000)}
-                except (OSError, OverflowError):
-                    continue
+    for service in ("master", "volume", "filer", "s3", "admin"):
+        port = free_port()
+        while not {port, port + 10_000}.isdisjoint(ports.values()) or not is_free(port + 10_000):
+            port = free_port()
+        ports |= {f"{service}.port": port, f"{service}.port.grpc": port + 10_000}
     return ports
-
-
-def _bound(held: ExitStack, port: int) -> int:
-    one = held.enter_context(socket.socket())
-    one.bind(("127.0.0.1", port))
-    return int(one.getsockname()[1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ import pytest
 
 from tests.app.live_tree import APART_US, LiveRun, complete, feed, read_status, readings, violations
 from tests.app.sum_app import POISON, app
+from tests.ports import free_port
 from unerring.app import live
 from unerring.app.folder import remember
 from unerring.log import EventLog, LogWriter, Quarantine, Reason
@@ -122,12 +122,6 @@ def test_the_folder_of_another_release_is_refused_and_left_as_it_is(tmp_path: Pa
     with pytest.raises(CallerError, match=r"release 9\.0 in format 99"):
         remember(tmp_path, SUMS)
     assert (tmp_path / "run.json").read_bytes() == told
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @pytest.fixture

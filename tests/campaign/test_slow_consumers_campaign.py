@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from tests.runtime.conformance import servers
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "lossy_service.py"
@@ -21,7 +22,7 @@ EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "lossy_service.py"
 def service(scheme: str, folder: Path) -> Iterator[str]:
     if scheme not in servers.PROGRAMS:
         host = "239.255.80.1" if scheme == "multicast" else "127.0.0.1"
-        yield f"{scheme}://{host}:{servers.free_port()}"
+        yield f"{scheme}://{host}:{free_port()}"
         return
     program = shutil.which(servers.PROGRAMS[scheme][0], path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     assert program is not None, f"{servers.PROGRAMS[scheme][0]} is not there; run `make install` as root"

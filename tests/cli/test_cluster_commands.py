@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.processes.cluster import free_ports, pass_time
+from tests.ports import free_ports
+from tests.processes.cluster import pass_time
 from unerring.cli import main
 
 SHOP = """

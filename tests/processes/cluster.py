@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -22,6 +21,7 @@ import msgspec
 import uvicorn
 
 from tests.correlation.network import Network
+from tests.ports import free_ports
 from unerring.audit import Acted, Did, Model, Violation, check_agreement, check_one_copy
 from unerring.processes.build import Process
 from unerring.processes.config import ProcessesConfig
@@ -209,16 +209,6 @@ def _told(replica: Replica) -> dict[str, Any]:
 def pass_time(seconds: float) -> None:
     """A fault lasts a while; a condition is looked at now and then."""
     threading.Event().wait(seconds)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Cluster:

@@ -14,7 +14,8 @@ import socket
 
 import pytest
 
-from tests.runtime.conformance.servers import PROGRAMS, free_port, running
+from tests.ports import free_port
+from tests.runtime.conformance.servers import PROGRAMS, running
 from unerring.model import ConfigError, FrameError
 from unerring.runtime.reports import Reports
 from unerring.runtime.transports import Faults, TransportConfig, lossy_inlet, lossy_outlet, open_inlet, open_outlet

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from tests.runtime.conformance.channel import (
     HARSH,
     Service,
@@ -17,7 +18,7 @@ from tests.runtime.conformance.channel import (
     everything_arrives_once_and_in_order,
     foreign_bytes_are_counted_and_harm_nobody,
 )
-from tests.runtime.conformance.servers import PROGRAMS, free_port, running
+from tests.runtime.conformance.servers import PROGRAMS, running
 from unerring.runtime.transports import Faults
 
 _fresh = itertools.count()

@@ -10,14 +10,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import zmq
+import zmq.asyncio
 
+from tests.ports import free_port
 from tests.runtime.conformance.channel import Reading, collect
-from tests.runtime.conformance.servers import PROGRAMS, Broker, free_port, running
+from tests.runtime.conformance.servers import PROGRAMS, Broker, running
 from unerring import AsyncPublisher, AsyncSubscriber
 from unerring.channels import ConsumerConfig, ProducerConfig, Start
 from unerring.model import ConfigError, HandshakeError, NetworkError
 from unerring.runtime.transports import TransportConfig, open_inlet, open_outlet
 from unerring.runtime.transports.foreign import Envelopes, seal
+from unerring.runtime.transports.zmq import WELCOME
 
 QUICK = ProducerConfig(heartbeat_idle_us=20_000, heartbeat_pause_us_max=50_000)
 PATIENT = ConsumerConfig(start=Start.EARLIEST, nack_pause_us_max=50_000, nack_attempts_max=10_000)
@@ -144,6 +148,26 @@ def test_another_protocol_gets_a_sentence(scheme: str, greeting: bytes) -> None:
             with pytest.raises(HandshakeError, match=f"{port}.* (is not|did not)"):
                 await make(url).open(lambda sender, data: None)
         listening.close()
+
+    asyncio.run(scenario())
+
+
+def test_zeromq_welcomes_a_subscriber_when_its_subscription_is_there() -> None:
+    """libzmq's own welcome comes with the connection: what was pushed between it and the subscription was lost."""
+
+    async def scenario() -> None:
+        url = f"127.0.0.1:{free_port()}"
+        outlet, inlet = open_outlet(f"zmq://{url}"), open_inlet(f"zmq://{url}")
+        await outlet.open(lambda sender, data: None)
+        with zmq.asyncio.Context() as context, context.socket(zmq.XSUB) as late:
+            late.connect(f"tcp://{url}")
+            await inlet.open(lambda sender, data: None)
+            assert not await late.poll(100)
+            await late.send(b"\x01")
+            assert await late.recv() == WELCOME
+            late.close(0)
+        await inlet.close()
+        await outlet.close()
 
     asyncio.run(scenario())
 

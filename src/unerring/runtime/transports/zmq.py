@@ -23,7 +23,13 @@ from unerring.runtime.transports.config import KIB, TransportConfig, TransportUr
 from unerring.runtime.transports.foreign import ENVELOPE_BYTES_MAX, ForeignInlet, ForeignOutlet, Session, Take
 
 WELCOME: Final = b"unerring subscribed"
-"""The first message to a subscriber: its subscription is in force."""
+"""The first message to a subscriber: its subscription is in force. All get it each time; who has had it reads on.
+
+libzmq's own welcome (XPUB_WELCOME_MSG) does not say that: it goes out when the connection is there, before the
+subscription has come.
+"""
+SUBSCRIBED: Final = b"\x01"
+"""How ZeroMQ begins a message that subscribes; another one ends a subscription."""
 LOOK_AGAIN_S: Final = 0.001
 """libzmq does not say when a reader has room again."""
 ALIVE_MS: Final = 2000
@@ -96,7 +102,7 @@ class ZmqService:
         plain.setsockopt(zmq.SNDHWM, self._queued_max)
         plain.setsockopt(zmq.HEARTBEAT_IVL, ALIVE_MS)
         plain.setsockopt(zmq.XPUB_NODROP, 1)
-        plain.setsockopt(zmq.XPUB_WELCOME_MSG, WELCOME)
+        plain.setsockopt(zmq.XPUB_VERBOSE, 1)  # also the second subscriber's subscription comes up to be read
         try:
             plain.bind(f"tcp://{join_host(self._host, self._port)}")
         except zmq.ZMQError as error:
@@ -120,19 +126,31 @@ class _Publishing:
         self._patience_s = patience_us / 1e6
         self._reports = reports
         self._lapsed = False
+        self._unwelcomed = False
+        self._again: asyncio.TimerHandle | None = None
 
         self._fd = socket.getsockopt(zmq.FD)
         asyncio.get_running_loop().add_reader(self._fd, self._hear)
         self._hear()
 
     def _hear(self) -> None:
-        """Read subscriptions: one is in force only once it was read here; what else comes is ignored."""
+        """Read subscriptions and welcome the subscribers: one is in force only once it was read here."""
         with contextlib.suppress(zmq.Again):
             while True:
-                self._socket.recv(zmq.NOBLOCK)
+                self._unwelcomed |= self._socket.recv(zmq.NOBLOCK)[:1] == SUBSCRIBED
+        if self._unwelcomed:
+            self._unwelcomed = not self._offer(WELCOME)
+        if self._unwelcomed and self._again is None:
+            self._again = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._hear_again)
+
+    def _hear_again(self) -> None:
+        self._again = None
+        self._hear()
 
     def close(self) -> None:
         asyncio.get_running_loop().remove_reader(self._fd)
+        if self._again is not None:
+            self._again.cancel()
 
     async def publish(self, messages: list[bytes]) -> None:
         for message in messages:
