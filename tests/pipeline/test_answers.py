@@ -14,7 +14,6 @@ from hypothesis import given, settings, strategies as st
 
 from unerring.log import PartRows, with_origin
 from unerring.log.sealing import agree_on, seal_interval
-from unerring.matching.oracle import run as run_rule
 from unerring.model import TIME_MAX, RuleError
 from unerring.pipeline import answers
 from unerring.pipeline.answers import outputs_of, stage, unstage
@@ -26,13 +25,12 @@ from unerring.pipeline.sealing import numbered, ordinals_of
 from unerring.pipeline.streaming import detect_available, output_chains, seal_outputs
 from unerring.pipeline.versions import enter
 
-from .test_random_rules import RANKS, S, T, rekeyed, texts, write_log
-from .worlds import OTHER, TYPED, generators, missing, pair, random_events, sealed, write
+from .random_rules import cases
+from .worlds import OTHER, TYPED, missing, pair, random_events, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-drawn_pair = generators().pair
 PLANS = (pair("Pairs", TYPED, "A", "B", 40), missing("Misses", OTHER, "A", "B", 15))
 END_US = 400
 
@@ -56,26 +54,16 @@ def advance(level: Level, partitions: list[Partition], end_us: int, random: Rand
 @pytest.mark.parametrize("first", range(0, 120, 40))
 def test_outputs_in_parts_are_the_oracles_events(tmp_path: Path, first: int) -> None:
     spoke = in_parts = 0
-    for seed in range(first, first + 40):
-        drawn, random, data = drawn_pair(seed, events_max=16), Random(seed), tmp_path / str(seed)
-        drawn = rekeyed(drawn) if seed % 2 else drawn
-        try:
-            wanted = run_rule(drawn.plan, drawn.events, RANKS, drawn.through)
-        except RuleError:
-            continue
-        [level] = levels_of((drawn.plan,), (T, S), str(data), random.choice((1, 2, 3)))
-        enter(level)
-        write_log(level, list(drawn.events), random, drawn.through)
+    for case in cases(tmp_path, range(first, first + 40), lambda seed: seed % 2 == 1):
+        level, random = case.level, case.random
         partitions = [Partition(level, bucket) for bucket in range(level.buckets)]
         rows = random.choice((3, 100))
-        while partitions[0].through_us < drawn.through:
-            end_us = next_end(level.chains(), partitions[0].through_us, drawn.through, rows)
+        while partitions[0].through_us < case.through_us:
+            end_us = next_end(level.chains(), partitions[0].through_us, case.through_us, rows)
             outputs = advance(level, partitions, end_us, random)
             in_parts += any(isinstance(found, PartRows) for found in outputs.values())
-        for schema in drawn.plan.outputs:
-            mine = [event for event in wanted if event.stream == schema.name]
-            assert texts(sealed(data, schema.name)) == texts(mine), f"seed {seed}"
-        spoke += bool(wanted)
+        case.check()
+        spoke += bool(case.wanted)
     assert spoke > 10
     assert in_parts > 10
 

@@ -16,56 +16,27 @@ from unerring.pipeline.intervals import Bounds, next_end
 from unerring.pipeline.level import Level, levels_of
 from unerring.pipeline.partition import Partition
 from unerring.pipeline.streaming import detect_available
-from unerring.pipeline.versions import enter
 from unerring.rules import Plan
-from unerring.rules.tree import ranks_of
 
 from .factory_worlds import factory_log
-from .worlds import advance, generators, sealed, write
+from .random_rules import RANKS, S, T, cases, pair, stream_events, texts, write_log
+from .worlds import advance, sealed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_drawn = generators()
-S, T, pair, stream_events = _drawn.S, _drawn.T, _drawn.pair, _drawn.stream_events
-RANKS = ranks_of((), (S, T))
-rekeyed = _drawn.rekeyed
-
-
-def texts(events: list[Event]) -> list[str]:
-    """Comparable: NaN is NaN, -0.0 is not 0.0."""
-    return [repr(event) for event in events]
-
-
-def write_log(level: Level, events: list[Event], random: Random, end_us: int) -> None:
-    for schema in (T, S):
-        own = [event for event in events if event.stream == schema.name and event.stamp.time <= end_us]
-        cuts = [random.randrange(0, max(min(end_us, 1000), 1)) for _ in range(random.randrange(4))]
-        write(level.log.create(schema, random.choice((1, level.buckets))), own, cuts, end_us)
-
 
 @pytest.mark.parametrize("first", range(0, 120, 30))
-def test_shares_of_any_spread_and_cut_agree_with_the_oracle(tmp_path: Path, first: int) -> None:
+def test_partitions_of_any_spread_and_cut_agree_with_the_oracle(tmp_path: Path, first: int) -> None:
     spoke = 0
-    for seed in range(first, first + 30):
-        drawn, random, data = pair(seed, events_max=16), Random(seed), tmp_path / str(seed)
-        if seed % 2:
-            drawn = rekeyed(drawn)
-        try:
-            wanted = run(drawn.plan, drawn.events, RANKS, drawn.through)
-        except RuleError:
-            continue
-        [level] = levels_of((drawn.plan,), (T, S), str(data), random.choice((1, 2, 3)))
-        enter(level)
-        write_log(level, list(drawn.events), random, drawn.through)
+    for case in cases(tmp_path, range(first, first + 30), lambda seed: seed % 2 == 1):
+        level = case.level
         partitions = [Partition(level, bucket) for bucket in range(level.buckets)]
-        rows = random.choice((1, 3, 100))
-        while partitions[0].through_us < drawn.through:
-            advance(level, partitions, next_end(level.chains(), partitions[0].through_us, drawn.through, rows))
-        for schema in drawn.plan.outputs:
-            mine = [event for event in wanted if event.stream == schema.name]
-            assert texts(sealed(data, schema.name)) == texts(mine), f"seed {seed}"
-        spoke += bool(wanted)
+        rows = case.random.choice((1, 3, 100))
+        while partitions[0].through_us < case.through_us:
+            advance(level, partitions, next_end(level.chains(), partitions[0].through_us, case.through_us, rows))
+        case.check()
+        spoke += bool(case.wanted)
     assert spoke > 5
 
 

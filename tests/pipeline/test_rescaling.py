@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,8 +15,8 @@ from unerring.app import App, spark_engine
 from unerring.app.spark_engine import SparkEngine
 from unerring.log import EventLog, Spread
 from unerring.log.eventlog import Declaration
-from unerring.matching.oracle import run as run_rule, run_tree
-from unerring.model import TIME_MAX, TIME_MIN, CallerError, ConfigError, RuleError, protect_json
+from unerring.matching.oracle import run_tree
+from unerring.model import TIME_MAX, TIME_MIN, CallerError, ConfigError, protect_json
 from unerring.pipeline import SparkConfig
 from unerring.pipeline.batch import detect_batch
 from unerring.pipeline.intervals import Bounds, next_end
@@ -29,13 +28,12 @@ from unerring.pipeline.streaming import detect_available
 from unerring.pipeline.versions import as_agreed, end_of, enter, start_of, versions, write as write_version
 from unerring.rules.tree import ranks_of
 
-from .test_random_rules import RANKS, S, T, rekeyed, texts, write_log
-from .worlds import TYPED, advance, generators, missing, pair, random_events, sealed, write
+from .random_rules import cases
+from .worlds import TYPED, advance, missing, pair, random_events, sealed, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-drawn_pair = generators().pair
 LOWER = pair("Pairs", TYPED, "A", "B", 40)
 PLANS = (LOWER, missing("Misses", TYPED, "A", "B", 15), pair("Upper", LOWER.output, "B", "B", 200))
 END_US = 700
@@ -49,25 +47,17 @@ def partitions_of(level: Level, at_us: int) -> list[Partition]:
 def test_random_rules_that_are_rescaled_agree_with_the_oracle(tmp_path: Path, first: int) -> None:
     """At random boundaries to random numbers of partitions, with the states that were kept there."""
     spoke = changed = 0
-    for seed in range(first, first + 40):
-        drawn, random, data = drawn_pair(seed, events_max=16), Random(seed), tmp_path / str(seed)
-        drawn = rekeyed(drawn) if seed % 3 == 0 else drawn
-        try:
-            wanted = run_rule(drawn.plan, drawn.events, RANKS, drawn.through)
-        except RuleError:
-            continue
-        [level] = levels_of((drawn.plan,), (T, S), str(data), random.choice((1, 2, 3)))
-        enter(level)
-        write_log(level, list(drawn.events), random, drawn.through)
+    for case in cases(tmp_path, range(first, first + 40), lambda seed: seed % 3 == 0):
+        level, random = case.level, case.random
         States(level).begin(TIME_MIN)
         partitions = partitions_of(level, TIME_MIN)
-        while partitions[0].through_us < drawn.through:
-            end_us = next_end(level.chains(), partitions[0].through_us, drawn.through, random.choice((1, 3, 9)))
+        while partitions[0].through_us < case.through_us:
+            end_us = next_end(level.chains(), partitions[0].through_us, case.through_us, random.choice((1, 3, 9)))
             advance(level, partitions, end_us)
             for partition in partitions:
                 States(level).keep(partition)
             buckets = random.choice((1, 2, 3, 4, 7))
-            if buckets != level.buckets and random.random() < 0.7 and end_us < drawn.through:
+            if buckets != level.buckets and random.random() < 0.7 and end_us < case.through_us:
                 assert rescale([level], buckets) == {1: end_us}
                 following = successor(level)
                 assert following == as_agreed(level)
@@ -75,10 +65,8 @@ def test_random_rules_that_are_rescaled_agree_with_the_oracle(tmp_path: Path, fi
                 assert following.spread == Spread(buckets)
                 level, changed = following, changed + 1
                 partitions = partitions_of(level, end_us)
-        for schema in drawn.plan.outputs:
-            mine = [event for event in wanted if event.stream == schema.name]
-            assert texts(sealed(data, schema.name)) == texts(mine), f"seed {seed}"
-        spoke += bool(wanted)
+        case.check()
+        spoke += bool(case.wanted)
     assert spoke > 10
     assert changed > 10
 

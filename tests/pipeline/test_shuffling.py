@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from unerring.log import Chain
-from unerring.matching.oracle import run as run_rule, run_tree
-from unerring.model import ColumnType, InvariantBreach, RuleError
+from unerring.matching.oracle import run_tree
+from unerring.model import ColumnType, InvariantBreach
 from unerring.pipeline.batch import detect_batch
 from unerring.pipeline.intervals import Bounds, spans_of, steps_of
 from unerring.pipeline.level import Level, levels_of
@@ -26,14 +25,13 @@ from unerring.rules.expressions import KeyValue
 from unerring.rules.plan import Input, Measure
 from unerring.rules.tree import ranks_of
 
-from .test_random_rules import RANKS, S, T, rekeyed, texts, write_log
-from .worlds import OTHER, TYPED, generators, missing, pair, random_events, sealed, write
+from .random_rules import cases
+from .worlds import OTHER, TYPED, missing, pair, random_events, sealed, write
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-drawn_pair = generators().pair
 BY_TYPE = replace(
     pair("ByType", TYPED, "A", "A", 40),
     inputs=(Input(TYPED, ("type",)),),
@@ -121,22 +119,12 @@ def handed_over(level: Level, through_us: int, rows: int) -> Iterator[int]:
 @pytest.mark.parametrize("first", range(1, 121, 40))
 def test_random_rules_that_are_handed_their_rows_agree_with_the_oracle(tmp_path: Path, first: int) -> None:
     spoke = 0
-    for seed in range(first, first + 40, 2):
-        drawn, random, data = rekeyed(drawn_pair(seed, events_max=16)), Random(seed), tmp_path / str(seed)
-        try:
-            wanted = run_rule(drawn.plan, drawn.events, RANKS, drawn.through)
-        except RuleError:
+    for case in cases(tmp_path, range(first, first + 40, 2), lambda seed: True, (2, 3)):
+        if not shuffled_lanes(case.level):
             continue
-        [level] = levels_of((drawn.plan,), (T, S), str(data), random.choice((2, 3)))
-        if not shuffled_lanes(level):
-            continue
-        enter(level)
-        write_log(level, list(drawn.events), random, drawn.through)
-        assert list(handed_over(level, drawn.through, random.choice((1, 3, 100))))[-1] == drawn.through
-        for schema in drawn.plan.outputs:
-            mine = [event for event in wanted if event.stream == schema.name]
-            assert texts(sealed(data, schema.name)) == texts(mine), f"seed {seed}"
-        spoke += bool(wanted)
+        assert list(handed_over(case.level, case.through_us, case.random.choice((1, 3, 100))))[-1] == case.through_us
+        case.check()
+        spoke += bool(case.wanted)
     assert spoke > 2
 
 

@@ -17,7 +17,7 @@ HELP: Final = {
     "unerring_part_up": "Whether a part of the run's own process works (1), or failed and waits for its restart (0).",
     "unerring_part_restarts_total": "How often a part of the run's own process was started again.",
     "unerring_level_watermark_seconds": "Event time up to which a level has sealed.",
-    "unerring_lag_seconds": "How far a level's progress is behind the log of its inputs, in event time.",
+    "unerring_lag_seconds": "How far a level's watermark is behind the log of its inputs, in event time.",
     "unerring_watermark_seconds": "Event time up to which a stream is known.",
     "unerring_watermark_age_seconds": "Wall time since a stream's watermark last moved.",
     "unerring_input_wait_seconds": "How long a rule has waited for one of its inputs while another is further.",

@@ -84,7 +84,7 @@ def run_of(
     place: Place,
     say: Callable[[str], Any] = lambda text: None,
     owner: Part | None = None,
-) -> Run[SparkEngine] | Run[LiveEngine]:
+) -> Run[SparkEngine | LiveEngine]:
     """The run of an app that the options ask for. `say` hears what happens while it lasts."""
     parts, metrics = Parts(place.scratch, say), Metrics()
     feeds = reactions = inputs = upkeep = None
@@ -102,24 +102,15 @@ def run_of(
         from unerring.app.upkeep import Upkeep
 
         upkeep = Upkeep(app, place, parts, say)
+    engine: SparkEngine | LiveEngine
     if options.supervised:
         from unerring.app.live_engine import LiveEngine
 
-        live = LiveEngine(address, app, options, place, say, parts, metrics)
-        return Run(
-            live,
-            place.scratch,
-            parts,
-            metrics,
-            owner=owner,
-            feeds=feeds,
-            reactions=reactions,
-            upkeep=upkeep,
-            inputs=inputs,
-        )
-    spark = _spark_engine(app, options, place, parts, metrics)
+        engine = LiveEngine(address, app, options, place, say, parts, metrics)
+    else:
+        engine = _spark_engine(app, options, place, parts, metrics)
     return Run(
-        spark,
+        engine,
         place.scratch,
         parts,
         metrics,

@@ -113,7 +113,7 @@ def command(
 
 
 def _run(
-    run: Run[SparkEngine] | Run[LiveEngine],
+    run: Run[SparkEngine | LiveEngine],
     options: RunOptions,
     place: Place,
     metrics_port: int | None,
@@ -206,7 +206,7 @@ def _run_nodes(
         cluster.stop()
 
 
-def _watch(run: Run[SparkEngine] | Run[LiveEngine], console: Console, stopping: threading.Event) -> None:
+def _watch(run: Run[SparkEngine | LiveEngine], console: Console, stopping: threading.Event) -> None:
     from rich.live import Live
 
     from unerring.app import CHECK_S
@@ -222,7 +222,7 @@ def _watch(run: Run[SparkEngine] | Run[LiveEngine], console: Console, stopping: 
 
 
 def _watch_in_lines(
-    run: Run[SparkEngine] | Run[LiveEngine], views: list[LevelView], console: Console, stopping: threading.Event
+    run: Run[SparkEngine | LiveEngine], views: list[LevelView], console: Console, stopping: threading.Event
 ) -> None:
     """Write a line for each level that has moved on, every few seconds, for a log file."""
     from unerring.app import CHECK_S

@@ -1,6 +1,6 @@
 """A segment: the events of one stream in `(from, through]`, as one Parquet file that never changes.
 
-Rows lie bucket after bucket, each bucket in its own row groups and in stamp order, so that a reader takes its share
+Rows lie bucket after bucket, each bucket in its own row groups and in stamp order, so that a reader takes its buckets
 without touching the rest. What the segment is, is written in the file's own footer: there each bucket's bytes have a
 digest, the footer has one of itself, and it names the digest of the segment before. A reader sees only bytes that match
 their digest; together the digests cover every byte of the file.

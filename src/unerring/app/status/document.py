@@ -8,7 +8,7 @@
 | parts | what works in the run's own process (channels, reactions, levels), and what was started again |
 | inputs | each stream's watermark and its age; which rule waits for which stream |
 | spark | drivers, and each level's micro-batches: rate, lag, state |
-| streams | the event log: events, progress, quarantine, readers |
+| streams | the event log: events, watermarks, quarantine, readers |
 | situations | how many, by stream |
 | processes | process nodes, and instances by status |
 | channels | the ledger of every producer's epochs |
