@@ -98,12 +98,11 @@ class App:
 
     def levels(self, data: Where) -> tuple[Level, ...]:
         """The query tree cut into levels, for a run in a place."""
-        from unerring.pipeline import as_agreed, levels_of
+        from unerring.pipeline import agreed_levels
 
         place = place_of(data)
         scratch = "" if str(place.scratch) == place.address else str(place.scratch)
-        levels = levels_of(self.plans, self.streams, place.address, self.buckets, scratch)
-        return tuple(map(as_agreed, levels))
+        return agreed_levels(self.plans, self.streams, place.address, self.buckets, scratch)
 
     @property
     def processes(self) -> dict[str, Process]:

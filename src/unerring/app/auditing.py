@@ -21,12 +21,11 @@ from unerring.pipeline import (
     Level,
     Reference,
     Scope,
-    as_agreed,
+    agreed_levels,
     bounds_of,
     delivered_chain,
     judge_intake,
     judge_stream,
-    levels_of,
     made_by_another,
     plain_errors,
     ranked_otherwise,
@@ -75,8 +74,7 @@ class Audit:
             f"you asked for an audit through {moment(through_us)}, but the log is only known through {moment(reached)}"
             for _ in range(reached < through_us < TIME_MAX)
         ]
-        levels = levels_of(app.plans, app.streams, place.address, self._buckets())
-        self.levels = tuple(map(as_agreed, levels))
+        self.levels = agreed_levels(app.plans, app.streams, place.address, self._buckets())
         ties = any(len({source.schema.name for source in plan.inputs}) > 1 for plan in app.plans)
         if ties and (any(map(ranked_otherwise, self.levels)) or ranked_otherwise_live(place, app.ranks)):
             self.notes.append(
@@ -104,13 +102,13 @@ class Audit:
             spark,
             self.through_us,
             Bounds(rows_per_batch=rows),
-            lambda level, sealed: say(f"the perfect run, level {level.number}: through {sealed.through_us}"),
+            lambda level, sealed: say(f"the perfect run, level {level.label}: through {sealed.through_us}"),
         )
         self._check_versions(reference)
         ends = bounds_of(list(self._primary.values()), self.through_us) or (0, 0)
         verdicts: list[RuleVerdict] = []
         for level in reference.levels:
-            scope = Scope(*ends, min(self.through_us, reached[level.number]))
+            scope = Scope(*ends, min(self.through_us, reached[level.label]))
             for plan in level.plans:
                 for schema in plan.outputs:
                     say(f"comparing {schema.name}")
@@ -159,7 +157,7 @@ class Audit:
         return verdicts
 
     def _own(self, level: Level) -> Level:
-        return self.levels[level.number - 1]
+        return next(own for own in self.levels if own.label == level.label)
 
     def _readers(self) -> list[tuple[str, str, int, int]]:
         positions: list[tuple[str, str, int, int]] = []

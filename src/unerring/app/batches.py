@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -42,6 +42,8 @@ class Batch(msgspec.Struct, frozen=True):
     keys: int
     state_bytes: int | None = None
     """None where Spark's own store keeps the state."""
+    unkeyed: bool = False
+    """Whether the rules are those of the level that have no key, which have a query of their own."""
 
 
 def note(data: Path, batch: Batch) -> None:
@@ -70,15 +72,23 @@ def state_bytes(level: Level, through_us: int) -> int | None:
     return size_at(level, through_us)
 
 
+class Whose(NamedTuple):
+    """A level, by its number and whether its rules have no key, and a driver of it."""
+
+    number: int
+    unkeyed: bool
+    driver: str
+
+
 class Batches:
     """Reads them, and later only what was added. `events` and `count` are of all, whatever is kept."""
 
     def __init__(self, data: Path) -> None:
         self._follower = lines.Follower(data / FILE, Batch)
-        self.kept: dict[tuple[int, str], list[Batch]] = {}
-        """By level and driver, the last ones."""
-        self.events: dict[tuple[int, str], int] = {}
-        self.count: dict[tuple[int, str], int] = {}
+        self.kept: dict[Whose, list[Batch]] = {}
+        """The last ones."""
+        self.events: dict[Whose, int] = {}
+        self.count: dict[Whose, int] = {}
 
     @property
     def damaged(self) -> str:
@@ -87,7 +97,7 @@ class Batches:
 
     def look(self) -> None:
         for batch in self._follower.added():
-            whose = (batch.level, batch.driver)
+            whose = Whose(batch.level, batch.unkeyed, batch.driver)
             kept = self.kept.setdefault(whose, [])
             kept.append(batch)
             del kept[:-KEPT_MAX]

@@ -58,7 +58,7 @@ class LevelView:
     @property
     def part(self) -> str:
         """Its name among the parts of a run."""
-        return f"level {self.level.number}"
+        return f"level {self.level.label}"
 
     def take(self, sealed: Sealed) -> None:
         now_s = time.monotonic()
@@ -115,7 +115,7 @@ class SparkEngine:
             timeline.note_start(self.place.scratch, batches.DRIVER, f"as process {os.getpid()}")
         self._spark = self._start_spark(say)
         for view in self.views:
-            say(f"starting level {view.level.number}: {', '.join(plan.name for plan in view.level.plans)}")
+            say(f"starting level {view.level.label}: {', '.join(plan.name for plan in view.level.plans)}")
             self._queries.append(self._detect(self._spark, view))
 
     @property
@@ -156,7 +156,7 @@ class SparkEngine:
         self._create_log()
         self._spark = self._start_spark(say)
         for view in self.views:
-            say(f"level {view.level.number}: {', '.join(plan.name for plan in view.level.plans)}")
+            say(f"level {view.level.label}: {', '.join(plan.name for plan in view.level.plans)}")
             self.parts.began(view.part)
             on_sealed = self._on_sealed(view)
             detect_available(self._spark, view.level, self.bounds, on_sealed=on_sealed)
@@ -225,21 +225,21 @@ class SparkEngine:
         return detect_stream(spark, view.level, self.bounds, on_sealed=self._on_sealed(view), may_seal=may_seal)
 
     def _on_sealed(self, view: LevelView) -> Callable[[Sealed], None]:
-        number = view.level.number
+        label = view.level.label
         inputs = view.level.chains()
 
         def on_sealed(sealed: Sealed) -> None:
             view.take(sealed)
             self.parts.well(view.part)
-            self.metrics.add("unerring_events_total", sealed.rows, level=number)
+            self.metrics.add("unerring_events_total", sealed.rows, level=label)
             for name, count in sealed.situations.items():
                 self.metrics.add("unerring_situations_total", count, stream=name)
-            self.metrics.set("unerring_level_watermark_seconds", sealed.through_us / 1e6, level=number)
-            self.metrics.set("unerring_batch_seconds", view.batch_s, level=number)
-            self.metrics.set("unerring_state_keys", sealed.keys, level=number)
+            self.metrics.set("unerring_level_watermark_seconds", sealed.through_us / 1e6, level=label)
+            self.metrics.set("unerring_batch_seconds", view.batch_s, level=label)
+            self.metrics.set("unerring_state_keys", sealed.keys, level=label)
             reached = min(batches.reached_us(chain, sealed.through_us) for chain in inputs.values())
             view.lag_us = max(reached - sealed.through_us, 0)
-            self.metrics.set("unerring_lag_seconds", view.lag_us / 1e6, level=number)
+            self.metrics.set("unerring_lag_seconds", view.lag_us / 1e6, level=label)
             batches.note(self.place.scratch, _batch(self.name, view, sealed))
 
         return on_sealed
@@ -250,6 +250,7 @@ def _batch(driver: str, view: LevelView, sealed: Sealed) -> batches.Batch:
         at_us=batches.now_us(),
         driver=driver,
         level=view.level.number,
+        unkeyed=view.level.unkeyed,
         rules=tuple(plan.name for plan in view.level.plans),
         batch=sealed.batch,
         took_s=view.batch_s,

@@ -227,7 +227,7 @@ def _watch_in_lines(
     """Write a line for each level that has moved on, every few seconds, for a log file."""
     from unerring.app import CHECK_S
 
-    shown: dict[int, int | None] = {}
+    shown: dict[str, int | None] = {}
     checks = 0
     while not stopping.wait(CHECK_S):
         run.check()
@@ -235,15 +235,15 @@ def _watch_in_lines(
         if checks % CHECKS_PER_LINE:
             continue
         for view in views:
-            if view.batch is not None and shown.get(view.level.number) != view.batch:
-                shown[view.level.number] = view.batch
+            if view.batch is not None and shown.get(view.level.label) != view.batch:
+                shown[view.level.label] = view.batch
                 console.print(_line(view))
 
 
 def _line(view: LevelView) -> str:
     watermark, behind = _watermark(view)
     situations = ", ".join(f"{count:,} {name}" for name, count in view.situations.items()) or "no situations yet"
-    return f"level {view.level.number}: {view.events:,} events, {situations}; watermark {watermark}, behind {behind}"
+    return f"level {view.level.label}: {view.events:,} events, {situations}; watermark {watermark}, behind {behind}"
 
 
 def _table(views: list[LevelView]) -> Table:
@@ -253,7 +253,7 @@ def _table(views: list[LevelView]) -> Table:
     for view in views:
         watermark, behind = _watermark(view)
         table.add_row(
-            str(view.level.number),
+            view.level.label,
             ", ".join(plan.name for plan in view.level.plans),
             f"{view.events:,}",
             ", ".join(f"{name} {count:,}" for name, count in view.situations.items()) or "–",

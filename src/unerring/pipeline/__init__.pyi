@@ -48,6 +48,6 @@ from .streaming import (
     output_chains as output_chains,
     seal_at_once as seal_at_once,
 )
-from .versions import agree as agree, as_agreed as as_agreed, ranked_otherwise as ranked_otherwise
+from .versions import agree as agree, agreed_levels as agreed_levels, ranked_otherwise as ranked_otherwise
 
 __all__: list[str]

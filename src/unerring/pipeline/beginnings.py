@@ -33,7 +33,7 @@ def beginning(level: Level, start_us: int = TIME_MIN, at_most_us: int = TIME_MAX
         return max(usable)
     if base_us > TIME_MIN and savepoints.of_older_release(level):
         raise LogError(
-            f"{States(level, SAVEPOINTS).folder} holds states of level {level.number} in the form of an earlier "
+            f"{States(level, SAVEPOINTS).folder} holds states of level {level.label} in the form of an earlier "
             f"release, which this one does not read, and retention removed its inputs up to {base_us}; finish this run "
             "with that release, or let a new --data folder begin with this log"
         )
@@ -41,7 +41,7 @@ def beginning(level: Level, start_us: int = TIME_MIN, at_most_us: int = TIME_MAX
     began_us = states.began()
     if began_us is None or began_us < base_us:
         raise LogError(
-            f"{states.folder} has no state of level {level.number} at or after {base_us}, up to where retention "
+            f"{states.folder} has no state of level {level.label} at or after {base_us}, up to where retention "
             "removed its inputs; restore one from a copy, or let a new --data folder begin with this log"
         )
     return began_us

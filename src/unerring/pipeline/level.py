@@ -29,6 +29,14 @@ class Level:
     ranges: bool = True
     """Whether a partition is a range of the key's hash. In folders of earlier releases it is the hash modulo `buckets`,
     until they are rescaled."""
+    unkeyed: bool = False
+    """Whether its rules have no key. They run in one partition, at a pace of their own: a query beside that of the
+    rules of their height that have keys, which do not wait for them."""
+
+    @property
+    def label(self) -> str:
+        """What tells it from the other levels of a run."""
+        return f"{self.number}-unkeyed" if self.unkeyed else str(self.number)
 
     @property
     def inputs(self) -> tuple[StreamSchema, ...]:
@@ -61,7 +69,7 @@ class Level:
     @property
     def name(self) -> str:
         """Its name among levels that are divided otherwise, or have other rules."""
-        return f"level-{self.number}-{self.division}"
+        return f"level-{self.label}-{self.division}"
 
     @property
     def log(self) -> EventLog:
@@ -89,14 +97,42 @@ class Level:
 
 
 def levels_of(
-    plans: tuple[Plan, ...], sources: tuple[StreamSchema, ...], address: str, buckets: int, scratch: str = ""
+    plans: tuple[Plan, ...],
+    sources: tuple[StreamSchema, ...],
+    address: str,
+    buckets: int,
+    scratch: str = "",
+    mixed: frozenset[int] = frozenset(),
 ) -> tuple[Level, ...]:
-    """The query tree, cut into levels: a rule stands one above the highest rule that it reads."""
+    """The query tree, cut into levels: a rule stands one above the highest rule that it reads, and rules without a key
+    beside the others of their height. In folders of earlier releases some levels have both kinds: `mixed`."""
     heights = heights_of(plans, sources)
     ranks = ranks_of(plans, sources)
     levels = []
     for number in range(1, max(heights.values(), default=0) + 1):
-        members = tuple(plan for plan in plans if heights[plan.output.name] == number)
-        read = sorted(part_of("", members).inputs)
-        levels.append(Level(number, address, members, tuple((name, ranks[name]) for name in read), buckets, scratch))
+        own = tuple(plan for plan in plans if heights[plan.output.name] == number)
+        for unkeyed in (False, True):
+            members = tuple(plan for plan in own if (number not in mixed and is_unkeyed(plan)) == unkeyed)
+            read = [(name, ranks[name]) for name in sorted(part_of("", members).inputs)]
+            if members:
+                partitions = 1 if unkeyed else buckets
+                levels.append(Level(number, address, members, tuple(read), partitions, scratch, unkeyed=unkeyed))
     return tuple(levels)
+
+
+def keys_of(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """For each input stream the columns by which its rows are spread over partitions.
+
+    A rule that reads one stream under two keys cannot be spread: each row belongs to two places. It runs in one
+    partition.
+    """
+    keys: dict[str, tuple[str, ...]] = {}
+    for source in plan.inputs:
+        if keys.setdefault(source.schema.name, source.key) != source.key:
+            return {known.schema.name: () for known in plan.inputs}
+    return keys
+
+
+def is_unkeyed(plan: Plan) -> bool:
+    """Whether a rule runs in one partition."""
+    return not any(keys_of(plan).values())

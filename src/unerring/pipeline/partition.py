@@ -14,8 +14,8 @@ import msgspec
 from unerring.log import BadEvent, Chain, Quarantine, Reason, Span
 from unerring.model import TIME_MIN, Key, LogError, RuleError, invariant, protect, verified
 from unerring.pipeline.feeding import Feed, feed_of, key_table
-from unerring.pipeline.level import Level
-from unerring.pipeline.spreading import Lane, columns_read, keys_of, lanes_of, owners_of
+from unerring.pipeline.level import Level, keys_of
+from unerring.pipeline.spreading import Lane, columns_read, lanes_of, owners_of
 from unerring.rules import Plan
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def read_state(data: bytes, level: Level, bucket: int, buckets: int, at_us: int,
         raise LogError(f"{where} is a state of format {state.format}, and this release reads {FORMAT}; {_REMEDY}")
     if (state.version, state.bucket, state.buckets) != (level.version, bucket, buckets):
         raise RuleError(
-            f"{where} is a state of other rules or another number of buckets than level {level.number} has; "
+            f"{where} is a state of other rules or another number of buckets than level {level.label} has; "
             "start with a new --data folder, or let the new rules take over with --take-over"
         )
     if state.through_us != at_us:

@@ -43,18 +43,18 @@ class Reference:
 
     def __init__(self, levels: tuple[Level, ...], address: str, scratch: str = "") -> None:
         self.levels = tuple(replace(level, address=address, scratch=scratch) for level in levels)
-        self._own = dict(zip((level.number for level in levels), levels, strict=True))
+        self._own = dict(zip((level.label for level in levels), levels, strict=True))
         self.judged: dict[str, Judged] = {}
 
     def compute(
         self, spark: SparkSession, through_us: int, bounds: Bounds, on_sealed: Callable[[Level, Sealed], None]
-    ) -> dict[int, int]:
+    ) -> dict[str, int]:
         """Run all levels up to a time, or to where the log ends before it; the time each level reached."""
-        reached: dict[int, int] = {}
+        reached: dict[str, int] = {}
         for level in self.levels:
             self._link_inputs(level)
             self._begin(level)
-            reached[level.number] = self._run(spark, level, through_us, bounds, on_sealed)
+            reached[level.label] = self._run(spark, level, through_us, bounds, on_sealed)
         return reached
 
     def _run(
@@ -78,11 +78,11 @@ class Reference:
         made = {schema.name for one in self.levels for schema in one.outputs}
         for schema in level.inputs:
             if schema.name not in made:
-                level.log.link(schema.name, self._own[level.number].log)
+                level.log.link(schema.name, self._own[level.label].log)
 
     def _begin(self, level: Level) -> None:
         """Where a level can be recomputed from, with which state, and what of its outputs stands before that."""
-        own = self._own[level.number]
+        own = self._own[level.label]
         base_us = max(chain.base.from_us for chain in level.chains().values())
         notes: list[str] = []
         start_us = base_us

@@ -19,7 +19,7 @@ class PlannerRequests:
     """Writes them down, in the driver's folder, every few seconds; what cannot be written is left out."""
 
     def __init__(self, level: Level) -> None:
-        self._name = f"{FOLDER}/level-{level.number}.json"
+        self._name = f"{FOLDER}/level-{level.label}.json"
         self._folder = level.scratch
         self._due_s = 0.0
 

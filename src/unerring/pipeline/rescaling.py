@@ -19,13 +19,16 @@ from unerring.pipeline.versions import Version, version_of, versions, write
 
 def rescale(levels: Sequence[Level], buckets: int, at_us: int | None = None) -> dict[int, int]:
     """Agree that these levels have so many partitions from a time on, by default from what each has sealed; at which
-    time each level changes."""
+    time each level changes. Rules without a key stay in one partition."""
     if not 1 <= buckets <= BUCKETS_MAX:
         raise CallerError(f"{buckets} buckets; choose between 1 and {BUCKETS_MAX}")
+    address, levels = levels[0].address, [level for level in levels if not level.unkeyed]
+    if not levels:
+        raise CallerError(f"no rule of {address} has a key, so each runs in one partition; there is nothing to rescale")
     times = {level.number: _time_for(level, buckets, at_us) for level in levels}
     agreed = {number: time_us for number, time_us in times.items() if time_us is not None}
     if not agreed:
-        raise CallerError(f"{levels[0].address} has {buckets} buckets already; choose another number")
+        raise CallerError(f"{address} has {buckets} buckets already; choose another number")
     for level in levels:
         if level.number in agreed:
             _agree(replace(level, buckets=buckets, ranges=True), agreed[level.number])
@@ -37,7 +40,7 @@ def rescale(levels: Sequence[Level], buckets: int, at_us: int | None = None) -> 
 
 def successor(level: Level) -> Level | None:
     """The same rules with the partitions that follow; None if there are none, or their time has not come."""
-    agreed, own = versions(level.log, level.number), version_of(level)
+    agreed, own = versions(level), version_of(level)
     begun_us = max((known.after_us for known in agreed if known.same_as(own)), default=TIME_MIN)
     later = [known for known in agreed if known.after_us > begun_us]
     if not later or not later[0].made_by(own) or level.sealed_us() < later[0].after_us:
@@ -47,7 +50,7 @@ def successor(level: Level) -> Level | None:
 
 def _time_for(level: Level, buckets: int, at_us: int | None) -> int | None:
     """When a level changes; None if it has this number already."""
-    agreed = versions(level.log, level.number)
+    agreed = versions(level)
     if not agreed:
         raise CallerError(
             f"{level.address} has not begun, so there is nothing to rescale; begin it with App(..., buckets={buckets})"
@@ -89,7 +92,7 @@ def _check_state(level: Level, newest: Version) -> None:
 
 
 def _agree(level: Level, after_us: int) -> None:
-    if not write(level, after_us) and version_of(level, after_us) not in versions(level.log, level.number):
+    if not write(level, after_us) and version_of(level, after_us) not in versions(level):
         raise CallerError(
             f"level {level.number} of {level.address} changes otherwise at {after_us}; choose another time with --at"
         )

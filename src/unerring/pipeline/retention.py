@@ -35,7 +35,7 @@ def retain_here(levels: tuple[Level, ...], retention: Retention, needed_after: M
     before_us = min(cut_at(chains, retention), sealed_us)
     if not any(_holds(chain, before_us) for chain in chains.values()):
         return {}
-    saved = {level.number: _save(level, before_us) for level in levels}
+    saved = {level.label: _save(level, before_us) for level in levels}
     return _cut_all(levels, before_us, saved, needed_after)
 
 
@@ -83,7 +83,7 @@ def retain(
     The levels must have sealed through that time: it is their past that is let go. `needed_after`: streams of which
     somebody else may ask for what comes after a time.
     """
-    saved: dict[int, int] = {}
+    saved: dict[str, int] = {}
     for level in levels:
         for schema in level.outputs:
             reached = level.log.chain(schema.name).through_us
@@ -92,22 +92,22 @@ def retain(
                     f"stream {schema.name} has only been detected through {reached}; let the run get past {before_us} "
                     "before its inputs are removed"
                 )
-        saved[level.number] = detect_batch(spark, level, through_us=before_us)
+        saved[level.label] = detect_batch(spark, level, through_us=before_us)
     return _cut_all(levels, before_us, saved, needed_after or {})
 
 
 def _cut_all(
-    levels: tuple[Level, ...], before_us: int, saved: Mapping[int, int], others: Mapping[str, int]
+    levels: tuple[Level, ...], before_us: int, saved: Mapping[str, int], others: Mapping[str, int]
 ) -> dict[str, int]:
     """Cut every stream where nobody needs what is before."""
     needed: dict[str, int] = {}
     for level in levels:
         for schema in level.inputs:
-            needed[schema.name] = min(needed.get(schema.name, before_us), saved[level.number])
+            needed[schema.name] = min(needed.get(schema.name, before_us), saved[level.label])
         for schema in level.outputs:
             needed.setdefault(schema.name, before_us)
     log = levels[0].log
     removed = {name: cut(log.chain(name), min(time_us, others.get(name, time_us))) for name, time_us in needed.items()}
     for level in levels:
-        savepoints.drop_before(level, saved[level.number])
+        savepoints.drop_before(level, saved[level.label])
     return removed

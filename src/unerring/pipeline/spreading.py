@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from unerring.log import BUCKETS_MAX, Spread
 from unerring.model import StreamSchema
 from unerring.pipeline.feeding import columns_of
-from unerring.pipeline.level import Level
-from unerring.rules import Plan
+from unerring.pipeline.level import Level, keys_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,19 +16,6 @@ if TYPE_CHECKING:
 
 Lane = tuple[str, tuple[str, ...]]
 """A stream, and the columns by which its rows are spread."""
-
-
-def keys_of(plan: Plan) -> dict[str, tuple[str, ...]]:
-    """For each input stream the columns by which its rows are spread over partitions.
-
-    A rule that reads one stream under two keys cannot be spread: each row belongs to two places. It runs in one
-    partition.
-    """
-    keys: dict[str, tuple[str, ...]] = {}
-    for source in plan.inputs:
-        if keys.setdefault(source.schema.name, source.key) != source.key:
-            return {known.schema.name: () for known in plan.inputs}
-    return keys
 
 
 def lanes_of(level: Level) -> tuple[Lane, ...]:
@@ -46,8 +32,7 @@ def shuffled_lanes(level: Level) -> tuple[Lane, ...]:
 def finer(level: Level, tasks: int) -> Level:
     """The level in as many partitions as there may be tasks, if it has fewer: each of its partitions in several, which
     are ranges of its range. Rules without a key stay in one."""
-    keyed = any(key for _, key in lanes_of(level))
-    if not level.ranges or not keyed or tasks <= level.buckets:
+    if not level.ranges or level.unkeyed or tasks <= level.buckets:
         return level
     return replace(level, buckets=min(-(-tasks // level.buckets) * level.buckets, BUCKETS_MAX))
 

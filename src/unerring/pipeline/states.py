@@ -44,7 +44,7 @@ class States:
         self._level = level
         self._followed = folder == STATES
         """Savepoints are dropped by others: nothing rests on them."""
-        self._store: Store = store_at(join(level.address, f"{folder}/level-{level.number}-{level.version}"))
+        self._store: Store = store_at(join(level.address, f"{folder}/level-{level.label}-{level.version}"))
 
     @property
     def folder(self) -> str:
@@ -238,7 +238,7 @@ def _wants_whole(kept: Kept) -> bool:
 
 def missing(level: Level, time_us: int, where: str) -> LogError:
     return LogError(
-        f"{where} is missing: the state of level {level.number} at {time_us}; restore it from a copy, or remove the "
+        f"{where} is missing: the state of level {level.label} at {time_us}; restore it from a copy, or remove the "
         "run's states, and the level begins again with the log"
     )
 

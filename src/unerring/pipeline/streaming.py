@@ -83,7 +83,7 @@ def detect_stream(
     bounds = replace(bounds, start_us=settle(level, bounds.start_us))
     checkpoint = str(folder_of(level))
     with settings(spark, {**SETTINGS, **shuffling.SETTINGS}):
-        writer = _staged(spark, level, bounds).writeStream.queryName(f"level {level.number}")
+        writer = _staged(spark, level, bounds).writeStream.queryName(f"level {level.label}")
         writer = writer.outputMode("update").option("checkpointLocation", checkpoint)
         writer = (
             writer.trigger(availableNow=True)
@@ -94,7 +94,7 @@ def detect_stream(
             return writer.foreachBatch(seal_batch(level, on_sealed, may_seal)).start()
         except Exception as error:  # py4j's: Spark cannot read its own checkpoint, say
             raise WorldError(
-                f"level {level.number} did not start from {checkpoint}: {sentence_of(error)}; if that folder is "
+                f"level {level.label} did not start from {checkpoint}: {sentence_of(error)}; if that folder is "
                 "damaged, remove it, and the level continues from its states on the store"
             ) from error
 
@@ -122,7 +122,7 @@ def detect_available(
             return
         except Exception as error:  # a StreamingQueryException, or py4j's own when the JVM is gone
             if own_sentence(error) is not None or left == 0:
-                raise WorldError(f"level {level.number} stopped: {sentence_of(error)}") from error
+                raise WorldError(f"level {level.label} stopped: {sentence_of(error)}") from error
 
 
 def seal_batch(

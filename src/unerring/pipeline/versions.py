@@ -14,9 +14,10 @@ from typing import Final
 
 import msgspec
 
-from unerring.log import EventLog, LocalStore
-from unerring.model import TIME_MAX, TIME_MIN, CallerError, ConfigError, protect_json, verified_json
-from unerring.pipeline.level import Level
+from unerring.log import EventLog, LocalStore, join
+from unerring.model import TIME_MAX, TIME_MIN, CallerError, ConfigError, StreamSchema, protect_json, verified_json
+from unerring.pipeline.level import Level, is_unkeyed, levels_of
+from unerring.rules import Plan
 
 _FOLDER: Final = "rule-versions"
 """No stream has a name with a hyphen."""
@@ -34,6 +35,7 @@ class Version(msgspec.Struct, frozen=True, order=True):
     rules: tuple[tuple[str, str], ...]
     ranges: bool = False
     """Whether its partitions are ranges of the key's hash; those of earlier releases are not."""
+    unkeyed: bool = False
 
     def made_by(self, other: Version) -> bool:
         """Whether the rules are the same; how keys are divided does not count."""
@@ -49,32 +51,32 @@ class Version(msgspec.Struct, frozen=True, order=True):
 
 def enter(level: Level) -> None:
     """Begin a folder with these rules, or go on with them; others are refused until a stamp is agreed for them."""
-    agreed = versions(level.log, level.number)
+    agreed = versions(level)
     if not agreed:
         write(level, TIME_MIN)
-        agreed = versions(level.log, level.number)
+        agreed = versions(level)
     if not any(known.same_as(version_of(level)) for known in agreed):
         if ranked_otherwise(level):
             raise ConfigError(
-                f"{level.address} was made by these rules, but with other ranks of streams on level {level.number} (an "
+                f"{level.address} was made by these rules, but with other ranks of streams on level {level.label} (an "
                 "older release ranked them as the app lists them); continue with that release, let these take "
                 "over at an "
                 "agreed time, or use a new --data folder"
             )
         if agreed[-1].version == level.version:
             raise ConfigError(
-                f"{level.address} has {agreed[-1].buckets} buckets on level {level.number}, not "
+                f"{level.address} has {agreed[-1].buckets} buckets on level {level.label}, not "
                 f"{level.buckets} buckets; change that with `unerring rescale --buckets {level.buckets}`"
             )
         raise ConfigError(
-            f"{level.address} was made by other rules on level {level.number} ({agreed[-1]}) than these "
+            f"{level.address} was made by other rules on level {level.label} ({agreed[-1]}) than these "
             f"({version_of(level)}); let the new ones take over at an agreed time, or use a new --data folder"
         )
 
 
 def ranked_otherwise(level: Level) -> bool:
     """Whether these very rules made the outputs there are, but with other ranks: another order of equal times."""
-    agreed = versions(level.log, level.number)
+    agreed = versions(level)
     own = version_of(level)
     return bool(agreed) and agreed[-1].version != own.version and agreed[-1].made_by(own)
 
@@ -90,23 +92,41 @@ def agree(level: Level, after_us: int) -> None:
                 f"stream {schema.name} is sealed through {reached} by the rules that run now, so new ones cannot take "
                 f"over at {after_us}; choose a later time"
             )
-    if not write(level, after_us) and version_of(level, after_us) not in versions(level.log, level.number):
-        raise CallerError(f"other rules will take over level {level.number} at {after_us}; choose another time")
+    if not write(level, after_us) and version_of(level, after_us) not in versions(level):
+        raise CallerError(f"other rules will take over level {level.label} at {after_us}; choose another time")
 
 
-def versions(log: EventLog, level: int) -> list[Version]:
+def versions(level: Level) -> list[Version]:
     """The agreed changes of a level, in time order."""
+    own = (level.number, level.unkeyed)
+    return sorted(version for version in _all_versions(level.log) if (version.level, version.unkeyed) == own)
+
+
+def _all_versions(log: EventLog) -> list[Version]:
     # Only folders were written by earlier releases; on a store each listing is a request.
     folders = (_OLDER, _FOLDER) if isinstance(log.store, LocalStore) else (_FOLDER,)
     names = [f"{folder}/{name}" for folder in folders for name in log.store.names(folder)]
-    agreed = [verified_json(log.store.read(name) or b"", Version, log.store.locate(name)) for name in names]
-    return sorted(version for version in agreed if version.level == level)
+    return [verified_json(log.store.read(name) or b"", Version, log.store.locate(name)) for name in names]
+
+
+def agreed_levels(
+    plans: tuple[Plan, ...], sources: tuple[StreamSchema, ...], address: str, buckets: int, scratch: str = ""
+) -> tuple[Level, ...]:
+    """The query tree, cut into levels as the folder has them now. What an app says counts for a new folder."""
+    unkeyed = {plan.name for plan in plans if is_unkeyed(plan)}
+    log = EventLog(join(address, "log"))
+    mixed = {
+        known.level
+        for known in (_all_versions(log) if unkeyed else [])
+        if not known.unkeyed and unkeyed & {name for name, _ in known.rules}
+    }
+    return tuple(map(as_agreed, levels_of(plans, sources, address, buckets, scratch, frozenset(mixed))))
 
 
 def as_agreed(level: Level) -> Level:
-    """The level with the partitions that its folder has now: those that were agreed last, of times that it has sealed.
-    What an app says counts for a new folder."""
-    agreed = versions(level.log, level.number)
+    """The level with the partitions that its folder has now: those that were agreed last, of times that it has
+    sealed."""
+    agreed = versions(level)
     if not agreed:
         return level
     sealed_us = level.sealed_us() if len(agreed) > 1 else TIME_MIN
@@ -116,7 +136,7 @@ def as_agreed(level: Level) -> Level:
 
 def end_of(level: Level) -> int:
     """Up to where this version's rules run with these partitions: the time at which others take over, or for ever."""
-    agreed, own = versions(level.log, level.number), version_of(level)
+    agreed, own = versions(level), version_of(level)
     start_us = max((known.after_us for known in agreed if known.same_as(own)), default=TIME_MIN)
     others = [known.after_us for known in agreed if not known.same_as(own) and known.after_us > start_us]
     return min(others, default=TIME_MAX)
@@ -126,7 +146,7 @@ def start_of(level: Level) -> int:
     """The time after which this version's outputs count, whatever its partitions were."""
     own, start_us = version_of(level), TIME_MIN
     before: Version | None = None
-    for known in versions(level.log, level.number):
+    for known in versions(level):
         if known.made_by(own) and (before is None or not before.made_by(own)):
             start_us = known.after_us
         before = known
@@ -135,10 +155,10 @@ def start_of(level: Level) -> int:
 
 def version_of(level: Level, after_us: int = 0) -> Version:
     rules = tuple((plan.name, plan.version) for plan in level.plans)
-    return Version(after_us, level.number, level.version, level.buckets, rules, level.ranges)
+    return Version(after_us, level.number, level.version, level.buckets, rules, level.ranges, level.unkeyed)
 
 
 def write(level: Level, after_us: int) -> bool:
     """Write down that these rules, with these partitions, go on after a time. False: there is such an agreement."""
-    name = f"{_FOLDER}/{level.number}-{after_us - TIME_MIN:019d}.json"
+    name = f"{_FOLDER}/{level.label}-{after_us - TIME_MIN:019d}.json"
     return level.log.store.create(name, protect_json(version_of(level, after_us)))

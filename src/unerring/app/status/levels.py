@@ -28,7 +28,7 @@ class Levels:
         """`processes`: those of the live engine, whose supervisor several drivers share. `inputs`: up to where the
         inputs of a rule are known by now, which may be further than its last batch found them."""
         self._batches.look()
-        levels = [self._level(level) for level in sorted({level for level, _ in self._batches.kept})]
+        levels = [self._level(*one) for one in sorted({(whose.number, whose.unkeyed) for whose in self._batches.kept})]
         for level in levels:
             known = [inputs[rule] for rule in level["rules"] if rule in inputs]
             if known and level["through_us"] is not None:
@@ -50,14 +50,15 @@ class Levels:
                 drivers[-1] |= {"state": "running", "pid": process.pid}
         return drivers
 
-    def _level(self, number: int) -> dict[str, Any]:
+    def _level(self, number: int, unkeyed: bool) -> dict[str, Any]:
         """The level's section, from the driver that is furthest."""
         batches = self._batches
-        own = {driver: kept[-1] for (level, driver), kept in batches.kept.items() if level == number}
-        whose = number, max(own, key=lambda driver: (own[driver].through_us, own[driver].at_us))
-        last = batches.kept[whose][-1]
+        own = {whose: kept[-1] for whose, kept in batches.kept.items() if whose[:2] == (number, unkeyed)}
+        whose = max(own, key=lambda one: (own[one].through_us, own[one].at_us))
+        last = own[whose]
         return {
             "number": number,
+            "unkeyed": unkeyed,
             "rules": list(last.rules),
             "batches": batches.count[whose],
             "events": batches.events[whose],

@@ -70,7 +70,7 @@ def _samples(document: dict[str, Any]) -> Iterator[Sample]:
         for reason, count in one["quarantined"].items():
             yield "unerring_quarantined_total", {"stream": stream, "reason": reason}, count
     for level in document["spark"]["levels"]:
-        labels: dict[str, object] = {"level": level["number"]}
+        labels: dict[str, object] = {"level": f"{level['number']}{'-unkeyed' if level['unkeyed'] else ''}"}
         yield "unerring_batches_total", labels, level["batches"]
         yield "unerring_batch_seconds", labels, level["took_s"]
         yield "unerring_lag_seconds", labels, level["lag_s"]

@@ -14,7 +14,7 @@ function chart(title, now, points, valueOf, written, tone) {
 
 function level(one) {
   const recent = one.recent, sized = one.state_bytes !== null;
-  return panel(`Level ${one.number}`, h('span', { class: 'soft' }, one.rules.join(', ')),
+  return panel(`Level ${one.number}${one.unkeyed ? ', rules without a key' : ''}`, h('span', { class: 'soft' }, one.rules.join(', ')),
     h('div', { class: 'figures plain', 'data-level': one.number },
       figure('micro-batches', count(one.batches)), figure('events', count(one.events)), figure('since the one before', seconds(one.took_s)),
       figure('sealed through', one.complete ? 'complete' : eventTime(one.through_us)), figure('driver', one.driver)),
