@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,27 @@ class LiveRun:
 
     def feed(self, events: list[Event]) -> None:
         feed(self.writer, events)
+
+    async def play(self, first: int, last: int, end: bool = False) -> None:
+        """Start everything, publish some events, and stop when their situations are sealed and sources know it."""
+        self.supervisor = self.new_supervisor()
+        running = asyncio.create_task(self.supervisor.run())
+        try:
+            for start in range(first, last, 40):
+                self.feed(self.events[start : min(start + 40, last)])
+                await asyncio.sleep(0.3)
+            if end:
+                self.end()
+                await self.until(self.sealed)
+            else:
+                reached_us = self.events[last - 1].stamp.time
+                await self.until(lambda: all(self.log(stream).refresh() >= reached_us for stream in self.streams))
+                await self.until(lambda: self.status("source_Reading/0")["outputs"]["Reading"]["queued"] == 0)
+                empty_s = time.time()  # A source writes once a second where its queue begins.
+                await self.until(lambda: self.status("source_Reading/0")["at"] > empty_s + 2)
+        finally:
+            self.supervisor.stop()
+            await running
 
     def end(self) -> None:
         self.writer.end(0)
@@ -153,13 +175,18 @@ def complete(data: Path, streams: list[str]) -> bool:
     return bool(inputs) and all(inputs[stream]["watermark"] == TIME_MAX for stream in streams)
 
 
-def violations(data: Path, app: Any, events: list[Event]) -> list[Any]:
-    """Against the reference system: the same rules in one process, without failures."""
+def perfect_run(app: Any, events: list[Event]) -> list[Event]:
+    """The reference system: the same rules in one process, without failures."""
     tree = QueryTree(app.plans, app.ranks)
     for event in events:
         tree.push(event)
     tree.advance(schema_of(Reading).name, TIME_MAX)
-    perfect = tree.run()
+    return tree.run()
+
+
+def violations(data: Path, app: Any, events: list[Event]) -> list[Any]:
+    """What differs from the reference system."""
+    perfect = perfect_run(app, events)
     found = []
     for schema in app.outputs:
         wanted = [event for event in perfect if event.stream == schema.name]

@@ -20,6 +20,7 @@ from tests.app.sum_app import POISON, app
 from tests.ports import free_port
 from unerring.app import live
 from unerring.app.folder import remember
+from unerring.app.generations import begin_anew
 from unerring.log import EventLog, LogWriter, Quarantine, Reason
 from unerring.model import CallerError, ConfigError, DiskError, Persist, schema_of
 from unerring.runtime.certificates import make_certificates
@@ -44,7 +45,7 @@ def wait_for(condition: Callable[[], bool], within_s: float = 120, what: object 
 def test_poison_goes_to_quarantine_at_every_replica_alike_and_a_run_without_disks_begins_anew(tmp_path: Path) -> None:
     run = LiveRun(tmp_path, SUMS, readings(60))
     asyncio.run(_first_half(run))
-    run.cluster = live.begin_anew(run.cluster, tmp_path)
+    run.cluster = begin_anew(run.cluster, tmp_path)
     assert run.cluster.generation == 2
     run.supervisor = run.new_supervisor()
     asyncio.run(_second_half(run))

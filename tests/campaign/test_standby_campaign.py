@@ -15,6 +15,10 @@ from typing import Any
 
 import pytest
 
+from unerring.correlation import CorrelationConfig
+from unerring.log import events_of
+from unerring.model import TIME_MAX
+
 ROWS = 100
 PATIENCE_S = 1500.0
 """For a driver to come back; Spark gives up on its own workers when a machine is very busy, and is started again."""
@@ -107,7 +111,7 @@ def test_a_mixed_tree_is_perfect_though_drivers_and_replicas_die(java: Path, tmp
 @pytest.mark.timeout(7200)
 def test_a_mixed_run_that_was_stopped_as_a_whole_goes_on(java: Path, tmp_path: Path) -> None:
     """Drivers go on from their checkpoints; live replicas, which were in memory, begin again with the log."""
-    live = importlib.import_module("unerring.app.live")
+    generations = importlib.import_module("unerring.app.generations")
     live_tree = importlib.import_module("tests.app.live_tree")
     events = live_tree.readings(300)
     run = runs.StandbyRun(tmp_path, "tests.app.tree_app:app", events, ("Rate", "Peaks"), rows=1000)
@@ -125,11 +129,52 @@ def test_a_mixed_run_that_was_stopped_as_a_whole_goes_on(java: Path, tmp_path: P
 
     asyncio.run(run.supervised(play(0, end=False)))
     before = run.cluster.generation
-    run.cluster = live.begin_anew(run.cluster, tmp_path)
+    run.cluster = generations.begin_anew(run.cluster, tmp_path)
     assert run.cluster.generation == before + 1
     run.supervisor = run.new_supervisor()
     asyncio.run(run.supervised(play(150, end=True)))
     assert run.violations() == []
+
+
+@pytest.mark.timeout(7200)
+def test_a_mixed_run_whose_log_was_cut_goes_on_when_it_was_stopped_as_a_whole(java: Path, tmp_path: Path) -> None:
+    """Rate on Spark is handed to Steps, which is in memory and begins again at the cut."""
+    generations = importlib.import_module("unerring.app.generations")
+    needs = importlib.import_module("unerring.app.live_needs")
+    retention = importlib.import_module("unerring.pipeline.retention")
+    live_tree = importlib.import_module("tests.app.live_tree")
+    events = live_tree.readings(300)
+    config = CorrelationConfig(bound_ahead_us=0, durable_snapshot_events=20)
+    run = runs.StandbyRun(tmp_path, "tests.app.tree_app:app", events, ("Rate", "Peaks"), rows=1000, config=config)
+
+    async def play(first: int, end: bool) -> None:
+        await run.until(run.both_stand, PATIENCE_S)
+        for start in range(first, first + 150, 30):
+            run.feed(events[start : start + 30])
+            await asyncio.sleep(1)
+        if end:
+            run.end()
+            await run.until(run.sealed, PATIENCE_S)
+        else:
+            reached_us = events[first + 149].stamp.time
+            await run.until(lambda: all(run.log(name).refresh() >= reached_us for name in run.streams), PATIENCE_S)
+            await run.until(lambda: needs.needs_of(tmp_path).after["Rate"] > events[first].stamp.time, PATIENCE_S)
+
+    asyncio.run(run.supervised(play(0, end=False)))
+    levels = needs.retained_levels(run.app, tmp_path)
+    assert len(levels) == 3
+    before_us = min(run.log(stream).refresh() for stream in run.streams)
+    assert retention.cut_here(levels, before_us, needs.needs_of(tmp_path))["Rate"]
+    run.cluster = generations.begin_anew(run.cluster, tmp_path)
+    assert run.cluster.begins_us == before_us
+    run.supervisor = run.new_supervisor()
+    asyncio.run(run.supervised(play(150, end=True)))
+    perfect = live_tree.perfect_run(run.app, events)
+    for stream in run.streams:
+        chain = run.log(stream)
+        base_us = chain.base.from_us
+        wanted = [event for event in perfect if event.stream == stream and event.stamp.time > base_us]
+        assert list(events_of(chain.read(base_us, TIME_MAX), chain.schema)) == wanted
 
 
 def _sleep(run: Any, victim: str, part: str, for_s: float) -> None:

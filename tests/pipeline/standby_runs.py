@@ -21,10 +21,12 @@ DRIVERS = ("spark/0", "spark/1")
 class StandbyRun(LiveRun):
     """f = 1: two drivers for the rules on Spark, two replicas of every other rule."""
 
-    def __init__(self, data: Path, address: str, events: list[Event], on_spark: tuple[str, ...], rows: int) -> None:
+    def __init__(
+        self, data: Path, address: str, events: list[Event], on_spark: tuple[str, ...], rows: int, **options: Any
+    ) -> None:
         self.options = SparkOptions(master="local[1]", memory="700m", rows=rows)
         self.killed: set[int] = set()
-        super().__init__(data, address, events, on_spark=on_spark)
+        super().__init__(data, address, events, on_spark=on_spark, **options)
 
     def new_supervisor(self) -> LiveSupervisor:
         return LiveSupervisor(self.cluster, self.data / "live", self._command)

@@ -23,7 +23,6 @@ from unerring.app.live import topology_of
 from unerring.app.live_engine import Drivers
 from unerring.app.options import SparkOptions, check_memory
 from unerring.app.place import place_of
-from unerring.app.standby import levels_on_spark
 from unerring.correlation import CorrelationConfig, HandOver, Membership, Replica, Role, Topology
 from unerring.correlation.messages import MEMBERSHIP
 from unerring.log import EventLog
@@ -119,12 +118,9 @@ def test_rules_on_spark_are_one_node_that_takes_no_streams() -> None:
     assert [node.name for node in alone.nodes] == ["spark"]
 
 
-def test_a_driver_has_the_apps_ranks_and_its_own_checkpoint(tmp_path: Path) -> None:
+def test_a_driver_has_the_apps_ranks(tmp_path: Path) -> None:
     whole = tree_app.app.levels(tmp_path)
-    found = levels_on_spark(tree_app.app, tmp_path, ("Rate", "Peaks"), tmp_path / "home")
-    assert found == tuple(replace(level, scratch=str(tmp_path / "home")) for level in (whole[0], whole[2]))
-    assert [level.version for level in found] == [whole[0].version, whole[2].version]
-    assert found[0].checkpoint.is_relative_to(tmp_path / "home")
+    assert tree_app.app.levels(tmp_path, ("Rate", "Peaks")) == (whole[0], whole[2])
 
 
 # Bad input
@@ -265,7 +261,7 @@ def test_a_leading_driver_is_killed_in_a_mixed_tree_and_nothing_is_wrong(java: P
         await run.until(run.sealed)
         await run.until(run.both_stand, PATIENCE_S)  # from its own checkpoint
         homes = [tmp_path / "live" / driver for driver in ("spark.0", "spark.1")]
-        levels = [levels_on_spark(run.app, tmp_path, ("Rate",), home)[0] for home in homes]
+        levels = [replace(run.app.levels(tmp_path, ("Rate",))[0], scratch=str(home)) for home in homes]
         await run.until(lambda: all(committed_us(level) == TIME_MAX for level in levels))
 
     asyncio.run(run.supervised(play()))

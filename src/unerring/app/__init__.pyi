@@ -14,7 +14,7 @@ from .feeds import check_channels as check_channels
 from .folder import address_in as address_in, check_run as check_run, remember as remember
 from .learned import costs_of_run as costs_of_run, kept_in as kept_in, priced as priced
 from .live_engine import LiveEngine as LiveEngine
-from .live_needs import needed_after as needed_after
+from .live_needs import needs_of as needs_of, retained_levels as retained_levels
 from .metrics import serve as serve
 from .new import make_app as make_app
 from .options import RunOptions as RunOptions

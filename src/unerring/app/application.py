@@ -96,13 +96,15 @@ class App:
                 raise ConfigError(f"app {name}: f of {node!r} is {failures}; there are nodes {', '.join(self.nodes)}")
         heights_of(self.plans, self.streams)  # rules that read each other in a circle are refused
 
-    def levels(self, data: Where) -> tuple[Level, ...]:
-        """The query tree cut into levels, for a run in a place."""
+    def levels(self, data: Where, rules: Collection[str] | None = None) -> tuple[Level, ...]:
+        """The query tree cut into levels, for a run in a place; or what is on them of some rules. Ranks are the app's:
+        a stamp does not depend on who runs what."""
         from unerring.pipeline import agreed_levels
 
         place = place_of(data)
         scratch = "" if str(place.scratch) == place.address else str(place.scratch)
-        return agreed_levels(self.plans, self.streams, place.address, self.buckets, scratch)
+        levels = agreed_levels(self.plans, self.streams, place.address, self.buckets, scratch)
+        return levels if rules is None else tuple(part for level in levels if (part := level.only(rules)) is not None)
 
     @property
     def processes(self) -> dict[str, Process]:

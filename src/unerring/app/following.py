@@ -13,7 +13,7 @@ from typing import Any
 
 from unerring.correlation import ENGINE, PRODUCER, Batch, HandOver, Produced, Publish, StreamPosition
 from unerring.log import Chain, EventLog, events_of
-from unerring.model import Address, Event, Stamp
+from unerring.model import TIME_MIN, Address, Event, Stamp
 from unerring.runtime import Driver
 
 PAUSE_S = 0.002
@@ -50,8 +50,17 @@ def to_replica(stream: str, place: Place, events: tuple[Event, ...], through_us:
 class Following:
     """Hands over some streams of a log, as fast as they are taken; `deliver` hears what the machine says."""
 
-    def __init__(self, log: EventLog, streams: Sequence[str], wrap: Wrap, pause_s_max: float = PAUSE_S_MAX) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        streams: Sequence[str],
+        wrap: Wrap,
+        pause_s_max: float = PAUSE_S_MAX,
+        begins_us: int = TIME_MIN,
+    ) -> None:
+        """`begins_us`: what is before is not handed over."""
         self._log = log
+        self._begins_us = begins_us
         self._pause_s = PAUSE_S if pause_s_max <= PAUSE_S_MAX else pause_s_max
         self._pause_s_max = pause_s_max
         self._streams = tuple(streams)
@@ -84,7 +93,7 @@ class Following:
                 pause_s = min(self._pause_s_max, pause_s * 1.5)
                 continue
             pause_s = self._pause_s
-            begin_us = max(place.through_us, chain.base.from_us)
+            begin_us = max(place.through_us, chain.base.from_us, self._begins_us)
             for span in chain.spans(begin_us, reached_us):
                 for events in _pieces(chain, max(begin_us, span.from_us), span.through_us):
                     fresh = tuple(event for event in events if event.stamp > place.last)

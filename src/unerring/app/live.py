@@ -13,6 +13,7 @@ import random
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,15 +51,12 @@ from unerring.model import (
 from unerring.rules import part_of
 from unerring.runtime import (
     EXIT_FINAL,
-    WANTED,
     Cluster,
     Host,
     SqliteStorage,
-    StoreStorage,
     addresses_on,
     cluster as clusters,
     dotted,
-    find,
     free_addresses,
     place,
     process_names,
@@ -97,6 +95,12 @@ def topology_of(app: App, f: int, on_spark: Sequence[str] = ()) -> Topology:
     ranks = app.ranks
     ranked = sorted((*app.streams, *app.outputs), key=lambda schema: ranks[schema.name])
     return Topology((*sources, *nodes), tuple(ranked), rules)
+
+
+def rules_on_spark(app: App, topology: Topology) -> tuple[str, ...]:
+    """The rules of a run's node on Spark, if it has one."""
+    made = [stream for node in topology.nodes if node.name == SPARK for stream in node.outputs]
+    return tuple(plan.name for plan in app.plans if all(schema.name in made for schema in plan.outputs))
 
 
 def make_cluster(
@@ -177,52 +181,6 @@ def _certify(folder: Path, ca: Path, addresses: Mapping[str, str]) -> None:
             make_certificates(folder / dotted(name), [dotted(name), address.rpartition(":")[0]], ca=ca)
 
 
-def begin_anew(cluster: Cluster, where: Where) -> Cluster:
-    """Volatile replicas that are all gone begin again with the log, from its first event; the application drops what
-    it has. Only where nobody of them is left, and the log still holds everything."""
-    run = place_of(where)
-    folder = run.live
-    if cluster.durable or cluster.hosts or not _has_begun(cluster, folder):
-        return cluster
-    if any(find(folder, name) is not None for name in cluster.names):
-        return cluster
-    log = run.log
-    for stream in _read_from_the_log(cluster.topology):
-        if log.chain(stream).base.from_us > TIME_MIN:
-            raise ConfigError(
-                f"the replicas in {folder} were in memory only, and retention has removed what they were made of; "
-                "run with --durable in another folder, which survives a restart of everything"
-            )
-    gone = [
-        folder / "membership.db",
-        folder / WANTED,
-        *(folder / f"{dotted(name)}.db" for name in cluster.names if _begins_with_the_log(name)),
-    ]
-    for path in gone:
-        for file in folder.glob(f"{path.name}*"):
-            file.unlink()
-    renewed = msgspec.structs.replace(cluster, generation=cluster.generation + 1)
-    renewed.write(folder)
-    return renewed
-
-
-def _has_begun(cluster: Cluster, folder: Path) -> bool:
-    """Whether there is a membership record of this generation."""
-    if cluster.record:
-        return bool(StoreStorage(cluster.record, cluster.place).load())
-    return (folder / "membership.db").exists()
-
-
-def _begins_with_the_log(name: str) -> bool:
-    return name.startswith("source_") or node_of(name) == SPARK
-
-
-def _read_from_the_log(topology: Topology) -> list[str]:
-    """The streams that replicas in memory get from the log, by a source or by a driver of Spark."""
-    nodes = [node for node in topology.nodes if node.role is Role.SOURCE or node.name == SPARK]
-    return [stream for node in nodes for stream in node.outputs if topology.takers(stream)]
-
-
 def command(where: Where, name: str) -> list[str]:
     """How a process of the run is started."""
     run = place_of(where)
@@ -243,11 +201,12 @@ async def run_node(run: Place, name: str) -> None:
     machine: Any
     if node.role is Role.CORRELATION:
         plans = [plan for plan in app.nodes[node.name] if plan.outputs[0].name in node.outputs]
-        machine = Replica(name, cluster.topology, cluster.config, lambda: _engine(plans), random.Random(), records)
+        make = partial(_engine, plans, app, run, cluster.begins_us)
+        machine = Replica(name, cluster.topology, cluster.config, make, random.Random(), records)
         deliver = _quarantine(run)
     elif node.role is Role.SOURCE:
         machine = Source(records or {}, name, cluster.topology, cluster.config, follows=True)
-        following = Following(run.log, node.outputs, to_source, run.look_s(PAUSE_S_MAX))
+        following = Following(run.log, node.outputs, to_source, run.look_s(PAUSE_S_MAX), cluster.begins_us)
         deliver = following.deliver
     else:
         machine = Application(records or {}, name, cluster.topology, cluster.config)
@@ -266,11 +225,20 @@ async def run_node(run: Place, name: str) -> None:
     sys.stderr.write(f"{name}: {ASKED}\n")
 
 
-def _engine(plans: Sequence[Plan]) -> Hosting:
+def _engine(plans: Sequence[Plan], app: App, run: Place, begins_us: int) -> Hosting:
+    """The rules of a node as they stand where this generation of replicas began."""
     from unerring.matching import matcher_for
     from unerring.runtime import submit
 
-    return Hosting([matcher_for(plan, submit) for plan in plans])
+    matchers = [matcher_for(plan, submit) for plan in plans]
+    if begins_us > TIME_MIN:
+        from unerring.pipeline import savepoints
+
+        levels = app.levels(run)
+        for matcher in matchers:
+            states = savepoints.states_of(levels, matcher.plan.name, begins_us)
+            matcher.restore_from([[state] for state in states])
+    return Hosting(matchers)
 
 
 def _quarantine(run: Place) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from unerring.app import live
 from unerring.app.application import App
+from unerring.app.generations import begin_anew
 from unerring.app.live import SPARK
 from unerring.app.metrics import Metrics
 from unerring.app.options import RunOptions, check_memory
@@ -66,7 +67,7 @@ class LiveEngine:
             etcd=o.etcd,
             on_spark=self._on_spark,
         )
-        cluster = live.begin_anew(cluster, self._place)
+        cluster = begin_anew(cluster, self._place)
         supervisor = LiveSupervisor(cluster, self._place.live, self._command, o.here, self._say)
         self._supervisor = supervisor
         self._thread = LoopThread("live engine", supervisor.run, self._parts.end)

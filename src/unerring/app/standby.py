@@ -23,7 +23,7 @@ import msgspec
 
 from unerring.app.application import App, load
 from unerring.app.following import PAUSE_S_MAX, Following, to_replica
-from unerring.app.live import SPARK, topology_of
+from unerring.app.live import SPARK, rules_on_spark, topology_of
 from unerring.app.metrics import Metrics
 from unerring.app.options import SparkOptions
 from unerring.app.parts import Parts
@@ -47,7 +47,7 @@ from unerring.runtime import (
 )
 
 if TYPE_CHECKING:
-    from unerring.pipeline import Level
+    pass
 
 LOOK_S: Final = 0.1
 CAUGHT_UP_S: Final = 3.0
@@ -74,18 +74,6 @@ def command(where: Where, name: str, options: SparkOptions) -> list[str]:
     return [sys.executable, "-m", "unerring.app.standby", place.address, str(place.scratch), name, encoded]
 
 
-def levels_on_spark(app: App, where: Where, rules: tuple[str, ...], home: Path) -> tuple[Level, ...]:
-    """The app's levels, as far as they are on Spark. Ranks are the app's: a stamp does not depend on who runs what."""
-    levels = []
-    for level in app.levels(where):
-        plans = tuple(plan for plan in level.plans if plan.name in rules)
-        read = {source.schema.name for plan in plans for source in plan.inputs}
-        ranks = tuple((name, rank) for name, rank in level.ranks if name in read)
-        if plans:
-            levels.append(replace(level, plans=plans, ranks=ranks, scratch=str(home)))
-    return tuple(levels)
-
-
 class Drive:
     """The engine: a session, a query for each level, and what there is to see of them."""
 
@@ -99,7 +87,8 @@ class Drive:
         self._requests = Requests(home)
         self._ending = False
         config = SparkConfig(master=options.master, memory=options.memory, log=str(home / "spark.log"), more=_QUICK)
-        standby = StandbyDriver(levels_on_spark(app, place, rules, home), home, self.order)
+        levels = tuple(replace(level, scratch=str(home)) for level in app.levels(place, rules))
+        standby = StandbyDriver(levels, home, self.order)
         parts, metrics = Parts(config=RestartsConfig(tries_max=RESTARTS_MAX + 1)), Metrics()
         bounds = Bounds(rows_per_batch=options.rows, look_s=place.look_s(0.0))
         self.engine = SparkEngine(app, place, config, bounds, parts=parts, metrics=metrics, standby=standby)
@@ -199,8 +188,7 @@ async def run_driver(place: Place, name: str, options: SparkOptions) -> None:
     cluster = clusters.read(folder)
     app = load(cluster.app)
     home = folder / dotted(name)
-    made = cluster.topology.node(SPARK).outputs
-    rules = tuple(plan.name for plan in app.plans if all(schema.name in made for schema in plan.outputs))
+    rules = rules_on_spark(app, cluster.topology)
     ending = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
@@ -240,7 +228,7 @@ async def _drive(
     try:
         replica = Replica(name, cluster.topology, cluster.config, None, random.Random(), storage.load())
         taken = [stream for stream in cluster.topology.node(SPARK).outputs if cluster.topology.takers(stream)]
-        following = Following(place.log, taken, to_replica, place.look_s(PAUSE_S_MAX))
+        following = Following(place.log, taken, to_replica, place.look_s(PAUSE_S_MAX), cluster.begins_us)
         host = Host(cluster, name, replica, storage, following.deliver)
         host.also = drive.describe
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from unerring.app.live_needs import needed_after
+from unerring.app.live_needs import needs_of, retained_levels
 from unerring.app.parts import Parts
 from unerring.app.place import Place
 from unerring.log import CompactionConfig, Compactor
@@ -47,8 +47,6 @@ class Upkeep:
         self._thread: threading.Thread | None = None
 
     def start(self, say: Callable[[str], None]) -> None:
-        if self._app.retention is not None:
-            needed_after(self._place)  # a sentence, if this run's log cannot be cut
         self._thread = threading.Thread(
             target=self._parts.keep, args=(PART, self._run, self._stopping), name="upkeep", daemon=True
         )
@@ -91,7 +89,8 @@ class Upkeep:
 
         if self._app.retention is None:
             return
-        removed = retain_here(self._app.levels(self._place), self._app.retention, needed_after(self._place))
+        levels = retained_levels(self._app, self._place)
+        removed = retain_here(levels, self._app.retention, needs_of(self._place))
         gone = {stream: count for stream, count in removed.items() if count}
         if gone:
             self._say("retention removed " + ", ".join(f"{count:,} segments of {name}" for name, count in gone.items()))

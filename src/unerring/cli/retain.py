@@ -25,30 +25,32 @@ def command(
 
     A savepoint of every rule's state at that time is made first; an audit and a new query start from it. What a reader
     has not committed stays, whatever the time, and so does what live replicas may still ask for. Live replicas without
-    --durable need the whole log to start again, so their log is not cut.
+    --durable that are all gone begin again with the savepoint.
     """
     from rich.console import Console
 
-    from unerring.app import address_in, check_run, load, needed_after, place_of
+    from unerring.app import address_in, check_run, load, needs_of, place_of, retained_levels
     from unerring.audit import moment
     from unerring.cli._times import time_us
-    from unerring.pipeline import SparkConfig, retain, spark_session
+    from unerring.pipeline import SparkConfig, cut_here, retain, spark_session
 
     place = place_of(run, scratch)
     check_run(place)
-    needed = needed_after(place)
+    needs = needs_of(place)
     loaded = load(app or address_in(place))
     before_us = time_us("--before", before)
     config = SparkConfig(master=master, memory=memory, log=str(place.scratch / "retain.log"))
-    with (
-        Console(stderr=True).status("starting Spark; a savepoint is made first"),
-        spark_session(config, f"retain {loaded.name}") as spark,
-    ):
-        removed = retain(spark, loaded.levels(place), before_us, needed)
+    levels = retained_levels(loaded, place)
+    with Console(stderr=True).status("making a savepoint first"):
+        if len(levels) > len(loaded.levels(place)):  # a query of the whole levels would be refused there
+            removed = cut_here(levels, before_us, needs)
+        else:
+            with spark_session(config, f"retain {loaded.name}") as spark:
+                removed = retain(spark, levels, before_us, needs)
     if as_json:
         typer.echo(msgspec.json.encode(removed).decode())
         return
     for stream, count in removed.items():
-        after_us = needed.get(stream, before_us)
+        after_us = needs.after.get(stream, before_us)
         held = f"; live replicas may ask for what is after {moment(after_us)}" if after_us < before_us else ""
         typer.echo(f"{stream}: {count:,} segment{'' if count == 1 else 's'} removed{held}")

@@ -12,12 +12,13 @@
 | replica, source, application | the machines |
 """
 
-from unerring.correlation.application import Application, committed, numbered, position_of
+from unerring.correlation.application import Application, committed, moved, numbered, position_of
 from unerring.correlation.config import CorrelationConfig
 from unerring.correlation.engine import Engine, Fed, HandOver, Hosting
 from unerring.correlation.incoming import Incoming, Taken, Verdict
 from unerring.correlation.intake import Intake
 from unerring.correlation.join import Join
+from unerring.correlation.journal import STATE_KEY, handed_after
 from unerring.correlation.membership import KEY, Membership
 from unerring.correlation.messages import (
     ENGINE,
@@ -58,6 +59,7 @@ __all__ = [
     "OPERATOR",
     "PRODUCER",
     "SEALER",
+    "STATE_KEY",
     "STORE",
     "Ack",
     "Application",
@@ -100,8 +102,10 @@ __all__ = [
     "Vote",
     "codec",
     "committed",
+    "handed_after",
     "is_keeper",
     "kept_key",
+    "moved",
     "needs_after",
     "node_of",
     "numbered",

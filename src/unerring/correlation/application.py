@@ -7,7 +7,7 @@ a stable id.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -29,7 +29,7 @@ from unerring.correlation.messages import (
     check_keeper,
 )
 from unerring.correlation.topology import Topology
-from unerring.model import Address, Connected, Deliver, Effects, Event, Persist, Send, SetTimer, Stamp
+from unerring.model import BEFORE_ALL, Address, Connected, Deliver, Effects, Event, Persist, Send, SetTimer, Stamp
 
 
 class _Position(msgspec.Struct, frozen=True, array_like=True):
@@ -126,6 +126,23 @@ def position_of(records: Mapping[str, bytes], stream: str) -> int:
     """How many events of a stream an application has committed."""
     data = records.get(f"application/{stream}/position")
     return 0 if data is None else msgspec.msgpack.decode(data, type=_Position).count
+
+
+def moved(records: Mapping[str, bytes], stream: str, sealed: Callable[[Stamp], int], sealed_us: int) -> Persist:
+    """The records of an application whose stream has another beginning now. `sealed`: how many of its events up to a
+    stamp are in the log, where everything up to `sealed_us` is; what comes after, the application keeps itself."""
+    data = records.get(f"application/{stream}/position")
+    kept = list(numbered(records, stream))
+    deletes = tuple(_key(stream, number) for number, _ in kept)
+    if data is None:
+        return Persist((), deletes)
+    last = msgspec.msgpack.decode(data, type=_Position).last
+    left = [event for _, event in kept if event.stamp.time > sealed_us]
+    first = sealed(last)
+    position = _Position(last if first or left else BEFORE_ALL, first + len(left))
+    puts = [(f"application/{stream}/position", msgspec.msgpack.encode(position))]
+    puts += [(_key(stream, first + at), msgspec.msgpack.encode(event)) for at, event in enumerate(left)]
+    return Persist(tuple(puts), deletes)
 
 
 def numbered(records: Mapping[str, bytes], stream: str) -> Iterator[tuple[int, Event]]:

@@ -12,9 +12,10 @@ import msgspec
 
 from unerring.correlation import snapshot
 from unerring.correlation.messages import Batch
-from unerring.model import Effects, Persist
+from unerring.model import TIME_MIN, Effects, Persist
 
-_STATE = "correlation/state"
+STATE_KEY = "correlation/state"
+"""Under which key a replica keeps its snapshot."""
 _LOG = "correlation/log/"
 _TOKEN = "correlation/token"
 
@@ -24,6 +25,15 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     first: int
     """The first batch that counts on top of the snapshot."""
     snapshot: snapshot.Snapshot
+
+
+def handed_after(kept: bytes | None, stream: str) -> int:
+    """The time after which a replica may need an output stream again that its engine hands over, by its record."""
+    if kept is None:
+        return TIME_MIN
+    outputs = msgspec.msgpack.decode(kept, type=_Kept).snapshot.outputs
+    # More of the mark's own time may follow it.
+    return next((output.mark.time - 1 for output in outputs if output.stream == stream and output.mark_count), TIME_MIN)
 
 
 class Journal:
@@ -40,7 +50,7 @@ class Journal:
         self.token = records.get(_TOKEN, b"").decode()
         """Under which this replica has asked to enter. One that died before it held a state asks again as the same: it
         has acknowledged nothing, and all replicas of a node may die so at once."""
-        kept = records.get(_STATE)
+        kept = records.get(STATE_KEY)
         if kept is None:
             return
         state = msgspec.msgpack.decode(kept, type=_Kept)
@@ -80,7 +90,7 @@ class Journal:
         self._first = self._next
         self._events = 0
         data = msgspec.msgpack.encode(_Kept(incarnation, self._first, whole))
-        return [Persist(((_STATE, data),), deletes)]
+        return [Persist(((STATE_KEY, data),), deletes)]
 
     def forget(self) -> None:
         """The incarnation is gone; the state on disk is replaced when the next one has its own."""

@@ -1,6 +1,6 @@
 """What other packages import of pipeline. This is the list; `__init__.py` loads it when it is used."""
 
-from . import answers as answers, feeding as feeding, jvm as jvm
+from . import answers as answers, feeding as feeding, jvm as jvm, savepoints as savepoints
 from .auditing import (
     Scope as Scope,
     bounds_of as bounds_of,
@@ -25,7 +25,7 @@ from .reference import (
 )
 from .requests import planner_requests as planner_requests
 from .rescaling import rescale as rescale, successor as successor
-from .retention import retain as retain, retain_here as retain_here
+from .retention import Needs as Needs, cut_here as cut_here, retain as retain, retain_here as retain_here
 from .sealing_order import SEALED_LOOK_S as SEALED_LOOK_S, SealingOrder as SealingOrder
 from .session import (
     SparkConfig as SparkConfig,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unerring.log import Chain, EventLog, Span, Spread, join
@@ -70,6 +71,13 @@ class Level:
     def name(self) -> str:
         """Its name among levels that are divided otherwise, or have other rules."""
         return f"level-{self.label}-{self.division}"
+
+    def only(self, rules: Collection[str]) -> Level | None:
+        """The level with some of its rules; None if it has none of them."""
+        plans = tuple(plan for plan in self.plans if plan.name in rules)
+        read = {source.schema.name for plan in plans for source in plan.inputs}
+        ranks = tuple((name, rank) for name, rank in self.ranks if name in read)
+        return replace(self, plans=plans, ranks=ranks) if plans else None
 
     @property
     def log(self) -> EventLog:

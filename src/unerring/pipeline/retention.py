@@ -7,7 +7,7 @@ where nobody needs what is before: no level's savepoint, no reader's position, n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from unerring.log import Chain, Retention, cut, cut_at
 from unerring.model import TIME_MIN, CallerError
@@ -22,11 +22,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def retain_here(levels: tuple[Level, ...], retention: Retention, needed_after: Mapping[str, int]) -> dict[str, int]:
-    """Remove what a rule of retention lets go, in this process and without Spark; how many segments went, by stream.
+class Needs(NamedTuple):
+    """Who else may ask for the past of a run, besides its rules and readers."""
 
-    The states at the cut are computed from the ones of the last cut.
-    """
+    after: Mapping[str, int] = {}
+    """Streams of which somebody may ask for what comes after a time."""
+    state_us: int = TIME_MIN
+    """The time of a savepoint from which somebody may begin again."""
+
+
+_NOBODY: Final = Needs()
+
+
+def retain_here(levels: tuple[Level, ...], retention: Retention, needs: Needs) -> dict[str, int]:
+    """Remove what a rule of retention lets go, in this process and without Spark; how many segments went, by stream."""
     log = levels[0].log
     streams = {schema.name for level in levels for schema in (*level.inputs, *level.outputs)}
     chains = {name: log.chain(name) for name in sorted(streams) if log.declaration(name) is not None}
@@ -35,8 +44,16 @@ def retain_here(levels: tuple[Level, ...], retention: Retention, needed_after: M
     before_us = min(cut_at(chains, retention), sealed_us)
     if not any(_holds(chain, before_us) for chain in chains.values()):
         return {}
-    saved = {level.label: _save(level, before_us) for level in levels}
-    return _cut_all(levels, before_us, saved, needed_after)
+    return cut_here(levels, before_us, needs)
+
+
+def cut_here(levels: tuple[Level, ...], before_us: int, needs: Needs) -> dict[str, int]:
+    """Remove what lies before a time, as `retain` does, in this process and without Spark. The states at the cut are
+    computed from the ones of the last cut."""
+    for level in levels:
+        _check_reached(level, before_us)
+    saved = {level.name: _save(level, before_us) for level in levels}
+    return _cut_all(levels, before_us, saved, needs)
 
 
 def _holds(chain: Chain, before_us: int) -> bool:
@@ -75,39 +92,37 @@ def _partition_at(level: Level, bucket: int, from_us: int, known: bool) -> Parti
     return partition
 
 
-def retain(
-    spark: SparkSession, levels: tuple[Level, ...], before_us: int, needed_after: Mapping[str, int] | None = None
-) -> dict[str, int]:
-    """Remove what lies before a time; how many segments went, by stream.
-
-    The levels must have sealed through that time: it is their past that is let go. `needed_after`: streams of which
-    somebody else may ask for what comes after a time.
-    """
+def retain(spark: SparkSession, levels: tuple[Level, ...], before_us: int, needs: Needs = _NOBODY) -> dict[str, int]:
+    """Remove what lies before a time; how many segments went, by stream. The levels must have sealed through that time:
+    it is their past that is let go."""
     saved: dict[str, int] = {}
     for level in levels:
-        for schema in level.outputs:
-            reached = level.log.chain(schema.name).through_us
-            if reached < before_us:
-                raise CallerError(
-                    f"stream {schema.name} has only been detected through {reached}; let the run get past {before_us} "
-                    "before its inputs are removed"
-                )
-        saved[level.label] = detect_batch(spark, level, through_us=before_us)
-    return _cut_all(levels, before_us, saved, needed_after or {})
+        _check_reached(level, before_us)
+        saved[level.name] = detect_batch(spark, level, through_us=before_us)
+    return _cut_all(levels, before_us, saved, needs)
 
 
-def _cut_all(
-    levels: tuple[Level, ...], before_us: int, saved: Mapping[str, int], others: Mapping[str, int]
-) -> dict[str, int]:
+def _check_reached(level: Level, before_us: int) -> None:
+    for schema in level.outputs:
+        reached = level.log.chain(schema.name).through_us
+        if reached < before_us:
+            raise CallerError(
+                f"stream {schema.name} has only been detected through {reached}; let the run get past {before_us} "
+                "before its inputs are removed"
+            )
+
+
+def _cut_all(levels: tuple[Level, ...], before_us: int, saved: Mapping[str, int], needs: Needs) -> dict[str, int]:
     """Cut every stream where nobody needs what is before."""
     needed: dict[str, int] = {}
     for level in levels:
         for schema in level.inputs:
-            needed[schema.name] = min(needed.get(schema.name, before_us), saved[level.label])
+            needed[schema.name] = min(needed.get(schema.name, before_us), saved[level.name])
         for schema in level.outputs:
             needed.setdefault(schema.name, before_us)
     log = levels[0].log
-    removed = {name: cut(log.chain(name), min(time_us, others.get(name, time_us))) for name, time_us in needed.items()}
+    after = needs.after
+    removed = {name: cut(log.chain(name), min(time_us, after.get(name, time_us))) for name, time_us in needed.items()}
     for level in levels:
-        savepoints.drop_before(level, saved[level.label])
+        savepoints.drop_before(level, saved[level.name], needs.state_us)
     return removed

@@ -7,6 +7,8 @@ removes the segments that led to it, so that an audit still has where to start f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from unerring.model import TIME_MAX
 from unerring.pipeline.level import Level
 from unerring.pipeline.partition import Partition
@@ -30,14 +32,22 @@ def find(level: Level, at_most_us: int = TIME_MAX) -> int | None:
     return max((time_us for time_us in times(level) if time_us <= at_most_us), default=None)
 
 
-def drop_before(level: Level, time_us: int) -> None:
-    """Remove older savepoints: nothing starts from them any more."""
-    States(level, SAVEPOINTS).drop_all_before(time_us)
+def drop_before(level: Level, time_us: int, but_us: int | None = None) -> None:
+    """Remove older savepoints, but for one: nothing else starts from them any more."""
+    States(level, SAVEPOINTS).drop_all_before(time_us, but_us)
 
 
 def times(level: Level) -> list[int]:
     """All times for which every partition's state is there, in order."""
     return States(level, SAVEPOINTS).times()
+
+
+def states_of(levels: Sequence[Level], rule: str, time_us: int) -> list[bytes]:
+    """The states of a rule at a time for which there is a savepoint, one of each partition."""
+    level, number = next(
+        (level, number) for level in levels for number, plan in enumerate(level.plans) if plan.name == rule
+    )
+    return [state.engines[number] for state in States(level, SAVEPOINTS).all_at(time_us)]
 
 
 def of_older_release(level: Level) -> bool:

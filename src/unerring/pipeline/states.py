@@ -148,6 +148,13 @@ class States:
         partition.restore([self._trail(state) for state in others], from_us)
         return partition
 
+    def all_at(self, time_us: int) -> list[PartitionState]:
+        """The states of all partitions at a time. For savepoints, which are all whole."""
+        counts = [count for at_us, count in self._whole() if at_us == time_us]
+        if not counts:
+            raise missing(self._level, time_us, self.locate(time_us, 0))
+        return [self._there(time_us, bucket, counts[0]) for bucket in range(counts[0])]
+
     def _parts(self, bucket: int, at_us: int) -> list[tuple[int, int]]:
         """Partitions of another number of them that had some of this one's keys and have a state at a time."""
         own = self._level.buckets
@@ -203,10 +210,11 @@ class States:
             if time_us < needed_us.get((bucket, count), oldest_us):
                 self._store.delete(name)
 
-    def drop_all_before(self, time_us: int) -> None:
-        """Remove all states of earlier times. For savepoints, which are all whole."""
+    def drop_all_before(self, time_us: int, but_us: int | None = None) -> None:
+        """Remove all states of earlier times, but for one of them. For savepoints, which are all whole."""
         for name in self._store.names(""):
-            if (_parsed(name) or (time_us, 0, 0))[0] < time_us:
+            at_us = (_parsed(name) or (time_us, 0, 0))[0]
+            if at_us < time_us and at_us != but_us:
                 self._store.delete(name)
 
     def _name(self, partition: Partition) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from unerring.correlation import MEMBERSHIP, CorrelationConfig, Role, Topology, is_keeper, node_of
-from unerring.model import ConfigError, protect, verified_json
+from unerring.model import TIME_MIN, ConfigError, protect, verified_json
 
 FILE = "cluster.json"
 
@@ -37,6 +37,8 @@ class Cluster(msgspec.Struct, frozen=True):
     generation: int = 1
     """Rises when volatile replicas, all of which were gone, begin anew from the log: who is left of an older generation
     is refused at the handshake."""
+    begins_us: int = TIME_MIN
+    """The time after which this generation reads the log: its beginning, or where it was cut."""
 
     @property
     def founding(self) -> list[str]:

@@ -1,0 +1,124 @@
+"""A new generation of live replicas: all of them were in memory and are gone, so they are made again from the log.
+
+They begin with its first event. Where retention has cut the log, they begin at the cut, with the states that it kept of
+every rule. The application keeps what it has and drops what it gets again, so its position is counted from there, too.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from unerring.app.application import load
+from unerring.app.live import SPARK
+from unerring.app.place import Place, Where, place_of
+from unerring.correlation import Role, Topology, moved, node_of
+from unerring.log import Chain
+from unerring.model import TIME_MIN, ConfigError, Stamp
+from unerring.runtime import WANTED, Cluster, SqliteStorage, StoreStorage, dotted, find
+
+if TYPE_CHECKING:
+    from unerring.pipeline import Level
+
+
+def begin_anew(cluster: Cluster, where: Where) -> Cluster:
+    """The cluster to go on with: another generation, if the replicas were in memory and nobody of them is left."""
+    run = place_of(where)
+    folder = run.live
+    if cluster.durable or cluster.hosts or not _has_begun(cluster, folder):
+        return cluster
+    if any(find(folder, name) is not None for name in cluster.names):
+        return cluster
+    begins_us = _beginning(cluster, run)
+    if begins_us > TIME_MIN:
+        _move_application(cluster, run, begins_us)
+    # Whoever fails in between finds a generation that has begun, and does all of this again.
+    for name in cluster.names:
+        if _begins_with_the_log(name):
+            _remove(folder / f"{dotted(name)}.db")
+    renewed = msgspec.structs.replace(cluster, generation=cluster.generation + 1, begins_us=begins_us)
+    renewed.write(folder)
+    _remove(folder / WANTED)
+    _remove(folder / "membership.db")
+    return renewed
+
+
+def _has_begun(cluster: Cluster, folder: Path) -> bool:
+    """Whether there is a membership record of this generation."""
+    if cluster.record:
+        return bool(StoreStorage(cluster.record, cluster.place).load())
+    return (folder / "membership.db").exists()
+
+
+def _begins_with_the_log(name: str) -> bool:
+    return name.startswith("source_") or node_of(name) == SPARK
+
+
+def _remove(path: Path) -> None:
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+
+
+def _beginning(cluster: Cluster, run: Place) -> int:
+    """The time after which replicas read the log: its beginning, or the last one of which every rule's state was kept,
+    if some of it was removed."""
+    log = run.log
+    base_us = max((log.chain(stream).base.from_us for stream in _read_from_the_log(cluster.topology)), default=TIME_MIN)
+    if base_us == TIME_MIN:
+        return TIME_MIN
+    kept = _kept_times(load(cluster.app).levels(run))
+    if not kept or max(kept) < base_us:
+        raise ConfigError(
+            f"the replicas in {run.live} were in memory only, and the log they were made of was cut at {base_us} "
+            f"without states of their rules (in {run.address}/savepoints); run with --durable in another folder, which "
+            "survives a restart of everything"
+        )
+    return max(kept)
+
+
+def _kept_times(levels: tuple[Level, ...]) -> set[int]:
+    """The times at which the states of all rules were kept."""
+    from unerring.pipeline import savepoints
+
+    return set.intersection(*(set(savepoints.times(level)) for level in levels))
+
+
+def _read_from_the_log(topology: Topology) -> list[str]:
+    """The streams that replicas in memory get from the log, by a source or by a driver of Spark."""
+    nodes = [node for node in topology.nodes if node.role is Role.SOURCE or node.name == SPARK]
+    return [stream for node in nodes for stream in node.outputs if topology.takers(stream)]
+
+
+def _move_application(cluster: Cluster, run: Place, begins_us: int) -> None:
+    """Count the positions of applications from the new beginning."""
+    for node in cluster.topology.nodes:
+        if node.role is not Role.APPLICATION:
+            continue
+        for name in node.replicas:
+            storage = SqliteStorage(run.live / f"{dotted(name)}.db")
+            try:
+                records = storage.load()
+                chains = [run.log.chain(stream) for stream in node.inputs]
+                counts = [partial(_count, chain, begins_us) for chain in chains]
+                storage.write(
+                    moved(records, chain.name, count, chain.through_us)
+                    for chain, count in zip(chains, counts, strict=True)
+                )
+            finally:
+                storage.close()
+
+
+def _count(chain: Chain, after_us: int, last: Stamp) -> int:
+    """How many events of a stream come after a time, up to a stamp."""
+    count = 0
+    for span in chain.spans(after_us, min(last.time, chain.through_us)) if last.time > after_us else ():
+        table = chain.read(max(after_us, span.from_us), min(span.through_us, last.time), None, [])
+        beyond = sum(
+            event.time == last.time and event.ordinal > last.ordinal
+            for event in map(Stamp, table.column("time").to_pylist(), table.column("ordinal").to_pylist())
+        )
+        count += len(table) - beyond
+    return count
