@@ -13,7 +13,7 @@ from tests.matching.conformance import check
 from tests.matching.expression_pairs import expressions_of
 from tests.matching.kernel_pairs import GroupMaker, NarrowMaker, PairMaker, StoppedGroupMaker, StoppedMaker, plan_of
 from tests.matching.test_kernel import hold_expressions, hold_to_the_oracle, lower_limits, plain
-from tests.matching.test_machine_code import expressions, hold_rule, pattern
+from tests.matching.test_machine_code import RULES, expressions, hold_rule, pattern
 from unerring.matching.interpreter import Interpreter
 from unerring.matching.kernel import programs, why_interpreted
 from unerring.model import RuleError
@@ -112,6 +112,13 @@ def test_generated_source_of_loops_with_stops(
                 rows = maker.rows(maker.random.randrange(16))
                 with _named(seed, stream), contextlib.suppress(RuleError):  # more ways than oracle or kernel follow
                     hold_to_the_oracle(plan, rows, maker.through(rows), Random(seed + stream))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_machine_code_on_many_streams(name: str) -> None:
+    """Twelve rules, 20 400 pairs."""
+    plan, draw = RULES[name]
+    assert hold_rule(plan, draw, 1700, 10_000) > 17
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))

@@ -1,7 +1,7 @@
-"""20 400 random pairs: oracle = interpreter = machine code, cut and restored anywhere.
+"""4 800 random pairs: oracle = interpreter = machine code, cut and restored anywhere.
 
 Numba takes seconds for a rule, so few rules meet many streams here; the generated source as Python meets many rules in
-`test_kernel.py`, and the campaign compiles hundreds.
+`test_kernel.py`, and the campaign compiles hundreds and has more streams.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .expression_pairs import expressions_of
 from .kernel_pairs import LEFT, GroupMaker, PairMaker, column, last, plan_of, splits
 from .test_kernel import texts
 
-STREAMS = 1700
-"""For each rule; twelve rules make 20 400 pairs."""
+STREAMS = 400
+"""For each of twelve rules."""
 
 Draw = Callable[[Random], tuple[list[Row], int]]
 """Random rows for a rule, and how far time is complete."""
