@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from unerring.correlation import CorrelationConfig
-from unerring.log import events_of
-from unerring.model import TIME_MAX
+from unerring.log import Chain, EventLog, events_of
+from unerring.model import TIME_MAX, TIME_MIN
 
 ROWS = 100
 PATIENCE_S = 1500.0
@@ -82,6 +82,40 @@ def test_the_sealed_bytes_are_those_of_an_undisturbed_run(java: Path, tmp_path: 
 
     asyncio.run(run.supervised(play()))
     assert kills.sealed_bytes(level) == wanted
+
+
+@pytest.mark.timeout(7200)
+def test_both_drivers_change_their_partitions_at_the_agreed_time(java: Path, tmp_path: Path) -> None:
+    """Rescaled while they run, and the leader is killed right after."""
+    rescaling = importlib.import_module("unerring.pipeline.rescaling")
+    events = ROWS * 12
+    kills.undisturbed(tmp_path / "perfect", 5, events, ROWS)
+    kills.prepare(tmp_path / "prepared", 5, events, ROWS)
+    run = runs.StandbyRun(tmp_path / "run", "tests.pipeline.standby_app:app", [], ("W1", "W2", "W3"), ROWS)
+    ends = [chain_of(tmp_path / "prepared", "Typed").through_us]
+
+    async def play() -> None:
+        for number, _ in enumerate(_pieces(tmp_path / "prepared", run.data, 4)):
+            await run.until(run.both_stand, PATIENCE_S)
+            if number == 2:
+                await run.until(lambda: run.log("W1").refresh() > TIME_MIN, PATIENCE_S)
+                sealed_us = max(run.log(name).refresh() for name in run.streams)
+                rescaling.rescale(run.app.levels(run.data), 5, sealed_us + 1)
+                run.kill(run.leader())
+        await run.until(lambda: all(run.log(name).refresh() == ends[0] for name in run.streams), PATIENCE_S)
+
+    asyncio.run(run.supervised(play()))
+    assert [level.buckets for level in run.app.levels(run.data)] == [5]
+    for name in run.streams:
+        rows = [chain_of(data, name).read(TIME_MIN, ends[0]) for data in (tmp_path / "perfect", run.data)]
+        assert len(rows[0])
+        assert rows[0].equals(rows[1]), name
+
+
+def chain_of(data: Path, stream: str) -> Chain:
+    chain = EventLog(data / "log").chain(stream)
+    chain.refresh()
+    return chain
 
 
 @pytest.mark.timeout(7200)

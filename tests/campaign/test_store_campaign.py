@@ -16,6 +16,7 @@ from tests.app.store_runs import StoreRun, level_at, sealed_objects, sealed_segm
 from tests.pipeline import kills
 from unerring.app.place import Place, place_of
 from unerring.log import EventLog
+from unerring.pipeline.rescaling import rescale
 from unerring.runtime import processes
 
 EVENTS = 4000
@@ -134,3 +135,24 @@ def _rows(log: EventLog, stream: str) -> list[dict[str, object]]:
 
 def _sees(pid: int, path: Path) -> bool:
     return os.path.exists(f"/proc/{pid}/root{path}")
+
+
+def test_a_run_on_a_store_is_rescaled(s3_bucket: str, java: Path, tmp_path: Path) -> None:
+    """In the middle, between two hosts."""
+    kills.undisturbed(tmp_path / "undisturbed", 7, EVENTS, ROWS)
+    whole = place_of(tmp_path / "undisturbed").log
+    place = place_of(f"{s3_bucket}/{tmp_path.name}", tmp_path / "writer")
+    events = whole.chain("Typed")
+    chain = place.log.create(events.schema, 2)
+    spans = events.spans(events.base.from_us, events.through_us)
+    half = len(spans) // 2
+    for number, part in enumerate((spans[:half], spans[half:])):
+        for span in part:
+            chain.seal(span.through_us, events.read(span.from_us, span.through_us))
+        run = StoreRun(place_of(place.address, tmp_path / f"host-{number}"), "--once", "--master", "local[2]")
+        assert run.end() == 0, run.output
+        if number == 0:
+            assert rescale([level_at(place)], 5) == {1: spans[half - 1].through_us}
+    assert level_at(place).buckets == 5
+    for schema in app.outputs:
+        assert _rows(place.log, schema.name) == _rows(whole, schema.name)

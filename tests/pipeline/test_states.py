@@ -77,6 +77,17 @@ def test_a_partition_is_restored_from_a_base_and_few_deltas(tmp_path: Path, monk
     assert max(map(len, "".join("b" if one else "d" for one in whole).split("b"))) == 5, "deltas in a row"
 
 
+def test_a_delta_on_the_wrong_base_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """States broken on purpose: what changed is put on the whole state, without the changes between."""
+    monkeypatch.setattr(
+        States,
+        "_trail",
+        lambda states, state: [*(states._there(at, state.bucket, state.buckets) for at in state.trail[:1]), state],
+    )
+    with pytest.raises(RuleError, match="what changed since 20 cannot follow the state at 10"):
+        test_a_partition_is_restored_from_a_base_and_few_deltas(tmp_path, monkeypatch)
+
+
 def test_a_small_state_is_always_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(states_module, "SMALL_BYTES", 1 << 20)
     level = level_in(str(tmp_path))
