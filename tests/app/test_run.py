@@ -102,6 +102,13 @@ def test_a_part_that_fails_does_not_keep_the_others_from_stopping(tmp_path: Path
             CallerError,
             "--master does not go with --engine live: it runs without",
         ),
+        ({"engine": "live", "resident": True}, CallerError, "--resident does not go with --engine live"),
+        ({"resident": True, "once": True}, CallerError, "--resident does not go with --once: such tasks follow"),
+        (
+            {"resident": True, "master": "spark://h:7077"},
+            CallerError,
+            "--resident does not go with --master spark://h:7077: tasks and driver speak without encryption",
+        ),
         ({"engine": "live", "take_over": 0}, CallerError, "--take-over does not go with --engine live"),
         (
             {"f": 1, "once": True},

@@ -191,14 +191,15 @@ def until(condition: Callable[[], bool], engine: SparkEngine) -> None:
         threading.Event().wait(0.1)
 
 
+@pytest.mark.parametrize("resident", [False, True], ids=["micro-batches", "resident"])
 def test_a_run_that_is_going_on_changes_its_partitions_at_the_agreed_time(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resident: bool
 ) -> None:
     monkeypatch.setattr(spark_engine, "RESCALED_LOOK_S", 0.2)
     app = App("rescaled", rules=PLANS, streams=[TYPED], buckets=2)
     events = random_events(4, 200, 9)
     early_us, agreed_us, last_us = (events[at].stamp.time for at in (50, 90, -1))
-    engine = SparkEngine(app, tmp_path, SparkConfig(master="local[2]"))
+    engine = SparkEngine(app, tmp_path, SparkConfig(master="local[2]"), resident=resident)
     engine.start(lambda text: None)
     try:
         log = app.levels(tmp_path)[0].log

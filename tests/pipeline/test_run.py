@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from unerring.app import App
 from unerring.app.options import RunOptions
 from unerring.app.place import place_of
@@ -26,8 +28,8 @@ ROUNDS = 200
 
 
 @contextmanager
-def running(app: App, data: Path) -> Iterator[Run[SparkEngine]]:
-    run: Run[Any] = run_of("tests:none", app, RunOptions(master="local[2]"), place_of(data))
+def running(app: App, data: Path, resident: bool) -> Iterator[Run[SparkEngine]]:
+    run: Run[Any] = run_of("tests:none", app, RunOptions(master="local[2]", resident=resident), place_of(data))
     try:
         run.start(lambda text: None)
         yield run
@@ -45,11 +47,12 @@ def wait(condition: Callable[[], bool], run: Run[SparkEngine], timeout_s: float 
     raise AssertionError(f"it did not come to that: {[view.through_us for view in run.engine.views]}")
 
 
-def test_a_live_run_goes_on_where_it_was_stopped(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("resident", [False, True], ids=["micro-batches", "resident"])
+def test_a_live_run_goes_on_where_it_was_stopped(spark: SparkSession, tmp_path: Path, resident: bool) -> None:
     with Publisher("tcp://127.0.0.1:0", Typed) as out:
         app = App("line", rules=[W1, W3], channels={Typed: out.address}, buckets=2)
         at = 0
-        with running(app, tmp_path) as run:
+        with running(app, tmp_path, resident) as run:
 
             def heard() -> bool:
                 # A consumer starts with what is published after it came: publish until the first event is there.
@@ -64,7 +67,7 @@ def test_a_live_run_goes_on_where_it_was_stopped(spark: SparkSession, tmp_path: 
             # The view is updated first; a later check writes the metrics down.
             wait(lambda: "unerring_events_total" in (tmp_path / METRICS_FILE).read_text(), run)
         publish(out, ROUNDS + 1, 2 * ROUNDS)  # while nobody listens: the producer keeps it for the registered log
-        with running(app, tmp_path) as run:
+        with running(app, tmp_path, resident) as run:
             out.watermark(3 * ROUNDS * SECOND_US)
             wait(lambda: (run.engine.views[0].through_us or 0) >= 3 * ROUNDS * SECOND_US, run)
     pairs = sealed(tmp_path, "W1")

@@ -17,6 +17,7 @@ BESIDE_MB: Final = 700
 
 _NOT_LIVE: Final = {
     "master": "it runs without Spark",
+    "resident": "it runs without Spark",
     "once": "it runs until it is stopped; to process what the log holds and end, use --engine spark",
     "live": "all rules of it run live; --live chooses some of a run with --engine spark",
     "take_over": "rules are changed with --engine spark; run the new rules live in a new --data folder",
@@ -36,6 +37,7 @@ class SparkOptions(msgspec.Struct, frozen=True):
     master: str = "local[1]"
     memory: str = "1g"
     rows: int = 8_000_000
+    resident: bool = False
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +51,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     master: str = ""
     memory: str = ""
     rows: int = 8_000_000
+    resident: bool = False
+    """Whether rules on Spark are run by tasks that stay, not in micro-batches."""
     once: bool = False
     take_over: int | None = None
     durable: bool = False
@@ -68,6 +72,13 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         elif self.supervised:
             apart = ("hosts",) if self.on_store else ()
             self._refuse("several drivers", {name: why for name, why in _NOT_SEVERAL.items() if name not in apart})
+        if self.resident and self.once:
+            raise CallerError("--resident does not go with --once: such tasks follow the log until they are stopped")
+        if self.resident and self.master and not self.master.startswith("local"):
+            raise CallerError(
+                f"--resident does not go with --master {self.master}: tasks and driver speak without encryption, so "
+                "far on one machine only; leave it out for micro-batches"
+            )
         if self.hosts and self.here not in self.hosts:
             raise ConfigError(f"--here is {self.here!r}; name one of the hosts {', '.join(self.hosts)}")
         if self.here and not self.hosts:
@@ -104,7 +115,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     def driver(self) -> SparkOptions:
         """The options of one of several drivers; an empty master or memory is chosen so that all share this machine."""
         master = self.master or f"local[{max(1, (os.cpu_count() or 1) // self.drivers)}]"
-        return SparkOptions(master, self.memory or "1g", self.rows)
+        return SparkOptions(master, self.memory or "1g", self.rows, self.resident)
 
 
 def check_memory(drivers: int, memory: str, free_mb: int | None = None) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,21 +18,19 @@ from unerring.app.application import App
 from unerring.app.metrics import Metrics
 from unerring.app.parts import Parts
 from unerring.app.place import Where, place_of, shown
+from unerring.app.spark_levels import Duties, MicroBatches, ResidentTasks, RunningLevels
 from unerring.log import LocalStore
-from unerring.model import NetworkError, WorldError
-from unerring.pipeline import Bounds, SparkConfig, agree, is_started, jvm, own_sentence, sentence_of, start
-from unerring.runtime import GivenUp, What, own_number, timeline
+from unerring.model import NetworkError
+from unerring.pipeline import Bounds, SparkConfig, agree, is_started, jvm, start
+from unerring.runtime import What, own_number, timeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
     from unerring.pipeline import Level, MaySeal, Sealed
 
-_INITIALIZING: Final = "Initializing"
-"""Spark's status of a query that has not begun."""
-
-
+NOTE_S: Final = 0.25
+"""How often a level's progress is written down at the most."""
 RESCALED_LOOK_S: Final = 5.0
 """How often a run looks whether it was rescaled."""
 STORE_RESCALED_LOOK_S: Final = 30.0
@@ -53,12 +52,28 @@ class LevelView:
     """How far the log of its inputs was ahead of it when it last sealed, in event time."""
     again_s: float | None = None
     """When its query is started again, after Spark could not run it; by a monotonic clock."""
+    unnoted: list[Sealed] = field(default_factory=list)
+    """Sealed, and not written down yet."""
+    noting: threading.Lock = field(default_factory=threading.Lock)
     _last_s: float = field(default_factory=time.monotonic)
+    _noted_s: float = field(default_factory=time.monotonic)
 
     @property
     def part(self) -> str:
         """Its name among the parts of a run."""
         return f"level {self.level.label}"
+
+    def to_note(self, at_once: bool) -> tuple[list[Sealed], float]:
+        """What was sealed since this was asked last, if that is a while ago, and how long."""
+        now_s = time.monotonic()
+        if now_s - self._noted_s < NOTE_S and not at_once:
+            return [], 0.0
+        with self.noting:
+            sealed, self.unnoted = self.unnoted, []
+        if not sealed:
+            return [], 0.0
+        before_s, self._noted_s = self._noted_s, now_s
+        return sealed, now_s - before_s
 
     def take(self, sealed: Sealed) -> None:
         now_s = time.monotonic()
@@ -91,8 +106,10 @@ class SparkEngine:
         parts: Parts | None = None,
         metrics: Metrics | None = None,
         standby: StandbyDriver | None = None,
+        resident: bool = False,
     ) -> None:
-        """`standby`: this is one of several drivers, which somebody else supervises."""
+        """`standby`: this is one of several drivers, which somebody else supervises. `resident`: levels are run by
+        tasks that stay, not in micro-batches."""
         self.app = app
         self.place = place = place_of(where)
         self.config = config
@@ -100,8 +117,9 @@ class SparkEngine:
         self.parts = parts or Parts()
         self.metrics = metrics or Metrics()
         self.standby = standby
+        self.resident = resident
         self.views = [LevelView(level) for level in (standby.levels if standby else app.levels(place))]
-        self._queries: list[StreamingQuery] = []
+        self._running: RunningLevels | None = None
         self._look_s = 0.0
         """When it looks next whether the run was rescaled; by a monotonic clock."""
         self._spark: SparkSession | None = None
@@ -116,7 +134,8 @@ class SparkEngine:
         self._spark = self._start_spark(say)
         for view in self.views:
             say(f"starting level {view.level.label}: {', '.join(plan.name for plan in view.level.plans)}")
-            self._queries.append(self._detect(self._spark, view))
+        self._running = self._levels()
+        self._running.start(self._spark)
 
     @property
     def name(self) -> str:
@@ -130,8 +149,12 @@ class SparkEngine:
 
     @property
     def under_way(self) -> bool:
-        """Whether every query has its sources up, which takes Spark a while."""
-        return all(query.isActive and not query.status["message"].startswith(_INITIALIZING) for query in self._queries)
+        """Whether every level runs, which takes Spark a while."""
+        return self._running is not None and self._running.under_way
+
+    def committed_us(self, number: int) -> int | None:
+        """Up to where this driver is done with one of its levels; None before it has begun."""
+        return None if self._running is None else self._running.committed_us(number)
 
     def __str__(self) -> str:
         return f"{self.app.name} runs in {self.place}"
@@ -165,37 +188,25 @@ class SparkEngine:
                 detect_available(self._spark, view.level, self.bounds, on_sealed=on_sealed)
 
     def check(self) -> None:
-        """Start a query again that Spark could not run, or whose level goes on with other partitions; raise what cannot
-        go on."""
+        """Start levels again that Spark could not run, or that go on with other partitions; raise what cannot go on."""
         rescaled = time.monotonic() > self._look_s
         if rescaled:
             pause_s = RESCALED_LOOK_S if self.place.is_folder else STORE_RESCALED_LOOK_S
             self._look_s = time.monotonic() + pause_s
-        for number, query in enumerate(self._queries):
-            if not query.isActive and query.exception() is not None:
-                self._queries[number] = self._again(self.views[number], query)
-            elif rescaled and query.isActive:
-                self._queries[number] = self._rescaled(self.views[number], query)
-
-    def _rescaled(self, view: LevelView, query: StreamingQuery) -> StreamingQuery:
-        """The query of a level's new partitions, if it has reached the time that was agreed for them."""
-        from unerring.pipeline import successor
-
-        following = successor(view.level)
-        if self._spark is None or following is None:
-            return query
-        query.stop()
-        view.level = following
-        return self._detect(self._spark, view)
+        if self._running is not None:
+            self._running.check(rescaled)
+        for view in self.views:
+            self._note(view)
 
     def stop(self) -> None:
         """No more batches. What is sealed stays; a new run goes on from there."""
-        if self._spark is not None and jvm.is_alive(self._spark):
-            for query in self._queries:
-                query.stop()
+        if self._running is not None:
+            self._running.stop()
+        for view in self.views:
+            self._note(view, at_once=True)
         if self._owns_spark:
             jvm.end(self._spark)
-        if self._queries and self.standby is None:
+        if self._running is not None and self.standby is None:
             timeline.note(self.place.scratch, batches.DRIVER, What.ENDED, "with the run")
 
     def take_over(self, after_us: int) -> None:
@@ -203,26 +214,19 @@ class SparkEngine:
         for view in self.views:
             agree(view.level, after_us)
 
-    def _again(self, view: LevelView, query: StreamingQuery) -> StreamingQuery:
-        """Start a level again that Spark could not run, after a pause; what is wrong with rules, log or disk is not
-        tried twice."""
-        error = query.exception()
-        if view.again_s is None:
-            stopped = f"{query.name} stopped: {sentence_of(error)}"
-            final = own_sentence(error) is not None
-            pause_s = self.parts.failed(view.part, GivenUp(stopped) if final else WorldError(stopped))
-            view.again_s = time.monotonic() + pause_s
-        if self._spark is None or time.monotonic() < view.again_s:
-            return query
-        view.again_s = None
-        return self._detect(self._spark, view)
-
-    def _detect(self, spark: SparkSession, view: LevelView) -> StreamingQuery:
-        from unerring.pipeline import detect_stream, seal_at_once
+    def _levels(self) -> RunningLevels:
+        from unerring.pipeline import seal_at_once
 
         may_seal = self.standby.may_seal if self.standby else seal_at_once
-        self.parts.began(view.part)
-        return detect_stream(spark, view.level, self.bounds, on_sealed=self._on_sealed(view), may_seal=may_seal)
+        name = f"unerring {self.app.name}"
+        duties = Duties(name, self.views, self.bounds, self.parts, self._on_sealed, may_seal)
+        return ResidentTasks(duties) if self.resident else MicroBatches(duties)
+
+    def _note(self, view: LevelView, at_once: bool = False) -> None:
+        """Write a line for what was sealed, now and then: resident tasks seal many times a second."""
+        sealed, took_s = view.to_note(at_once)
+        if sealed:
+            batches.note(self.place.scratch, _batch(self.name, view, sealed, took_s))
 
     def _on_sealed(self, view: LevelView) -> Callable[[Sealed], None]:
         label = view.level.label
@@ -240,26 +244,33 @@ class SparkEngine:
             reached = min(batches.reached_us(chain, sealed.through_us) for chain in inputs.values())
             view.lag_us = max(reached - sealed.through_us, 0)
             self.metrics.set("unerring_lag_seconds", view.lag_us / 1e6, level=label)
-            batches.note(self.place.scratch, _batch(self.name, view, sealed))
+            with view.noting:
+                view.unnoted.append(sealed)
+            self._note(view, not self.resident)
 
         return on_sealed
 
 
-def _batch(driver: str, view: LevelView, sealed: Sealed) -> batches.Batch:
+def _batch(driver: str, view: LevelView, sealed: Sequence[Sealed], took_s: float) -> batches.Batch:
+    last = sealed[-1]
+    situations: dict[str, int] = {}
+    for one in sealed:
+        for name, count in one.situations.items():
+            situations[name] = situations.get(name, 0) + count
     return batches.Batch(
         at_us=batches.now_us(),
         driver=driver,
         level=view.level.number,
         unkeyed=view.level.unkeyed,
         rules=tuple(plan.name for plan in view.level.plans),
-        batch=sealed.batch,
-        took_s=view.batch_s,
-        events=sealed.rows,
-        situations=sealed.situations,
-        through_us=sealed.through_us,
+        batch=last.batch,
+        took_s=took_s,
+        events=sum(one.rows for one in sealed),
+        situations=situations,
+        through_us=last.through_us,
         lag_s=view.lag_us / 1e6,
-        keys=sealed.keys,
-        state_bytes=batches.state_bytes(view.level, sealed.through_us),
+        keys=last.keys,
+        state_bytes=batches.state_bytes(view.level, last.through_us),
     )
 
 

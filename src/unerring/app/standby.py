@@ -33,7 +33,7 @@ from unerring.app.run import Run
 from unerring.app.spark_engine import SparkEngine, StandbyDriver
 from unerring.correlation import Replica
 from unerring.model import TIME_MIN, ConfigError, UnerringError
-from unerring.pipeline import RESTARTS_MAX, SEALED_LOOK_S, Bounds, SealingOrder, SparkConfig, committed_us, jvm
+from unerring.pipeline import RESTARTS_MAX, SEALED_LOOK_S, Bounds, SealingOrder, SparkConfig, jvm
 from unerring.runtime import (
     STATUS_S,
     Host,
@@ -91,7 +91,9 @@ class Drive:
         standby = StandbyDriver(levels, home, self.order)
         parts, metrics = Parts(config=RestartsConfig(tries_max=RESTARTS_MAX + 1)), Metrics()
         bounds = Bounds(rows_per_batch=options.rows, look_s=place.look_s(0.0))
-        self.engine = SparkEngine(app, place, config, bounds, parts=parts, metrics=metrics, standby=standby)
+        self.engine = SparkEngine(
+            app, place, config, bounds, parts=parts, metrics=metrics, standby=standby, resident=options.resident
+        )
         self.run = Run(self.engine, home, parts, metrics)
 
     def leads(self) -> bool:
@@ -137,9 +139,9 @@ class Drive:
         self.run.check()
         if not self.engine.under_way:
             return False
-        for view, target_us in zip(self.engine.views, wanted, strict=True):
+        for number, target_us in enumerate(wanted):
             if target_us > TIME_MIN:
-                done_us = committed_us(view.level)
+                done_us = self.engine.committed_us(number)
                 if done_us is None or done_us < target_us:
                     return False
         return True

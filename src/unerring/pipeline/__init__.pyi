@@ -25,6 +25,7 @@ from .reference import (
 )
 from .requests import planner_requests as planner_requests
 from .rescaling import rescale as rescale, successor as successor
+from .resident.pool import Pool as Pool
 from .retention import Needs as Needs, cut_here as cut_here, retain as retain, retain_here as retain_here
 from .sealing_order import SEALED_LOOK_S as SEALED_LOOK_S, SealingOrder as SealingOrder
 from .session import (

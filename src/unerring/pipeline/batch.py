@@ -65,7 +65,8 @@ def detect_batch(
     rows = _answers(spark, level, chains, Task(interval, tuple(steps)))
     for index, (from_us, end_us) in enumerate(steps):
         answers = [row for row in rows if row.interval == index]
-        added = seal_outputs(level, outputs, numbered_by_stream(outputs, answers, from_us, end_us), end_us)
+        found = [(row.stream, bytes(row.outputs)) for row in answers]
+        added = seal_outputs(level, outputs, numbered_by_stream(outputs, found, from_us, end_us), end_us)
         sizes = [(row.keys, row.rows) for row in answers if row.stream == level.outputs[0].name]
         keys, events = (sum(column) for column in zip(*sizes, strict=True))
         on_sealed(Sealed(index, end_us, added, keys, events))

@@ -30,12 +30,18 @@ class ColumnFeed:
     def keys(self) -> int:
         return self._kernel.keys
 
-    def feed(self, tables: dict[str, pa.Table], through_us: int) -> dict[str, pa.Table]:
+    def warm(self, tables: dict[str, pa.Table]) -> None:
+        self._kernel.warm(self._columns_of(tables))
+
+    def _columns_of(self, tables: dict[str, pa.Table]) -> Columns:
         parts = [
             as_columns(tables[name], schema, self._ranks[name], number, self.columns[name])
             for number, (name, schema) in enumerate(self._schemas.items())
         ]
-        outputs = self._kernel.feed_columns(parts[0] if len(parts) == 1 else merged(parts), through_us)
+        return parts[0] if len(parts) == 1 else merged(parts)
+
+    def feed(self, tables: dict[str, pa.Table], through_us: int) -> dict[str, pa.Table]:
+        outputs = self._kernel.feed_columns(self._columns_of(tables), through_us)
         return {
             schema.name: as_staged(outputs, staged_schema(self._kernel.plan, schema))
             if schema.name == outputs.stream

@@ -31,6 +31,10 @@ class Feed(Protocol):
         """The rows of whole times, by stream, each in stamp order; the staged outputs, by stream."""
         ...
 
+    def warm(self, tables: dict[str, pa.Table]) -> None:
+        """Be quick from the first row on. The tables have no rows."""
+        ...
+
     def snapshot(self) -> bytes: ...
 
     def mark(self) -> None: ...
@@ -94,6 +98,9 @@ class RowFeed:
         lanes = [self._rows(name, table) for name, table in tables.items()]
         outputs = self._matcher.feed(list(merge(*lanes, key=merge_order)), through_us)
         return staged(self._matcher.plan, outputs)
+
+    def warm(self, tables: dict[str, pa.Table]) -> None:
+        """There is nothing to compile."""
 
     def snapshot(self) -> bytes:
         return self._matcher.snapshot()

@@ -132,6 +132,13 @@ class Partition:
         self.rows = sum(len(table) for table in held.values())
         return outputs
 
+    def warm(self) -> None:
+        """Have the rules compiled, so that they are quick from the first row on."""
+        spans: dict[str, list[Span]] = {schema.name: [] for schema in self.level.inputs}
+        held = self.read(self.through_us, self.through_us, spans, {})
+        for plan, feed in zip(self.level.plans, self._feeds, strict=True):
+            feed.warm({lane[0]: held[lane] for lane in keys_of(plan).items()})
+
     # --- state ---
 
     def state(self) -> PartitionState:

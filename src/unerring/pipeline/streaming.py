@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from unerring.log import Chain, PartRows, agree_on, seal_interval
 from unerring.model import RuleError, WorldError
@@ -140,12 +140,8 @@ def seal_batch(
             return
         answers = sorted({(row.bucket, row.from_us, row.through_us) for row in rows})
         from_us, through_us = check_whole(answers, level.buckets, batch)
-        ours = may_seal(chains, through_us)
-        tables = numbered_by_stream(chains, rows, from_us, through_us)
-        if not ours:
-            for name, chain in chains.items():
-                agree_on(chain, max(from_us, start_of(level)), through_us, tables[name])
-        added = seal_outputs(level, chains, tables, through_us)
+        found = [(row.stream, bytes(row.outputs)) for row in rows]
+        added = seal_answers(level, chains, found, from_us, through_us, may_seal)
         sizes = {row.bucket: (row.keys, row.rows) for row in rows}
         keys, events = (sum(column) for column in zip(*sizes.values(), strict=True))
         on_sealed(Sealed(batch, through_us, added, keys, events))
@@ -153,13 +149,30 @@ def seal_batch(
     return seal
 
 
+def seal_answers(
+    level: Level,
+    chains: dict[str, Chain],
+    found: Iterable[tuple[str, bytes]],
+    from_us: int,
+    through_us: int,
+    may_seal: MaySeal,
+) -> dict[str, int]:
+    """Number and seal what all partitions answered for an interval; how many events that added to each stream."""
+    ours = may_seal(chains, through_us)
+    tables = numbered_by_stream(chains, found, from_us, through_us)
+    if not ours:
+        for name, chain in chains.items():
+            agree_on(chain, max(from_us, start_of(level)), through_us, tables[name])
+    return seal_outputs(level, chains, tables, through_us)
+
+
 def numbered_by_stream(
-    chains: dict[str, Chain], rows: Iterable[Any], from_us: int, through_us: int
+    chains: dict[str, Chain], found: Iterable[tuple[str, bytes]], from_us: int, through_us: int
 ) -> dict[str, pa.Table | PartRows | None]:
-    """The answers for one interval as numbered outputs of each stream; None: no event."""
+    """The answers for one interval, each with its stream, as numbered outputs of each stream; None: no event."""
     answers: dict[str, list[bytes]] = {name: [] for name in chains}
-    for row in rows:
-        answers[row.stream].append(bytes(row.outputs))
+    for stream, outputs in found:
+        answers[stream].append(outputs)
     return {name: outputs_of(chain, answers[name], from_us, through_us) for name, chain in chains.items()}
 
 

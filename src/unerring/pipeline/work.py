@@ -138,18 +138,25 @@ def run_partition(
 ) -> pa.RecordBatch:
     """Take the bucket's partition, advance it through the interval, keep its state, stage its outputs. `handed`: the
     rows of a step that others read for it."""
-    import pyarrow as pa
-
     partition = _KEPT.pop((level.address, level.name, bucket), None)
     if partition is None or partition.through_us != interval.from_us:
         partition = partition_at(level, bucket, interval.from_us)
-    rows = 0
-    parts_of: dict[str, list[pa.Table]] = {}
-    for _, found in walk(partition, interval, handed):
-        for stream, table in found.items():
-            parts_of.setdefault(stream, []).append(table)
-        rows += partition.rows
+    outputs, rows = advanced(partition, interval, handed)
     States(level).keep(partition)
     _KEPT[level.address, level.name, bucket] = partition
-    outputs = {stream: pa.concat_tables(parts) for stream, parts in parts_of.items()}
     return answered(level, bucket, interval.from_us, partition.through_us, outputs, partition.keys, rows)
+
+
+def advanced(
+    partition: Partition, interval: Interval, handed: Callable[[int], dict[Lane, pa.Table | None]]
+) -> tuple[dict[str, pa.Table], int]:
+    """Advance a partition through an interval; its outputs by stream, and how many rows it read."""
+    import pyarrow as pa
+
+    rows = 0
+    parts_of: dict[str, list[pa.Table]] = {}
+    for _, outputs in walk(partition, interval, handed):
+        for stream, table in outputs.items():
+            parts_of.setdefault(stream, []).append(table)
+        rows += partition.rows
+    return {stream: pa.concat_tables(parts) for stream, parts in parts_of.items()}, rows

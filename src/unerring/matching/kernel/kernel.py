@@ -125,6 +125,13 @@ class Kernel:
         if self._cache is not None:
             compilation.note_fault(self._program.source, self._cache, self.compilation_fault)
 
+    def warm(self, like: Columns) -> None:
+        """Have machine code from the first row on. `like`: no rows, of the types that will come."""
+        if self._compile_after is not None:
+            self._compile_after = None
+            self._compile(like)
+        self._change_to_machine_code(like)
+
     def _change_to_machine_code(self, batch: Columns) -> None:
         """Between two batches: ask for machine code when it is due, take it when it is there."""
         if self._compile_after is not None and self._rows + len(batch) >= self._compile_after:

@@ -1,0 +1,79 @@
+"""The Spark jobs that a pool's tasks belong to: one for each task, so that one that fails does not end the others.
+
+Spark places, starts and retries the tasks; which partitions they hold is the hub's to say. A job that Spark gives up is
+submitted again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from unerring.model import WorldError
+from unerring.pipeline.resident.hub import Hub
+from unerring.pipeline.resident.task import serve
+from unerring.pipeline.session import sentence_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TRIES_MAX: Final = 12
+"""How often a task is submitted again that ends before it has been there for a while."""
+GOOD_S: Final = 60.0
+PAUSE_S: Final = 0.2
+
+
+class Jobs:
+    """The tasks of a hub."""
+
+    def __init__(self, spark: SparkSession, hub: Hub, name: str, count: int = 0) -> None:
+        """`count`: how many tasks; by default as many as run at once, but no more than there are partitions."""
+        self._spark = spark
+        self._hub = hub
+        self._name = name
+        partitions = sum(line.level.buckets for line in hub.lines)
+        self.count = count or max(1, min(partitions, spark.sparkContext.defaultParallelism))
+        self._ending = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        from pyspark import InheritableThread
+
+        for number in range(self.count):
+            thread = InheritableThread(target=self._run, args=(number,), session=self._spark)
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self) -> None:
+        """After the hub has ended: the tasks end by themselves."""
+        self._ending.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, number: int) -> None:
+        tries = 0
+        while not self._ending.is_set() and self._hub.error is None:
+            began_s = time.monotonic()
+            error = self._once(number)
+            if self._ending.is_set():
+                return
+            tries = 1 if time.monotonic() - began_s > GOOD_S else tries + 1
+            if tries > TRIES_MAX:
+                why = "it ended by itself" if error is None else sentence_of(error)
+                self._hub.fail(WorldError(f"task {number + 1} of {self.count} cannot be kept running: {why}"))
+                return
+            self._ending.wait(PAUSE_S * tries)
+
+    def _once(self, number: int) -> Exception | None:
+        """One job with one task, until it ends."""
+        hub, context = self._hub, self._spark.sparkContext
+        levels = tuple(line.level for line in hub.lines)
+        description = f"{self._name}: task {number + 1} of {self.count}"
+        context.setJobGroup(description, description)
+        try:
+            frame = self._spark.range(0, 1, 1, 1)
+            frame.mapInArrow(serve(levels, hub.address, hub.token), "nothing int").collect()
+        except Exception as error:  # Spark's and py4j's: a worker that died, an executor that is gone
+            return error
+        return None

@@ -1,0 +1,49 @@
+"""A pool of resident tasks for the levels of a run: its hub and its jobs, started and stopped together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from unerring.pipeline.intervals import Bounds
+from unerring.pipeline.level import Level
+from unerring.pipeline.resident.hub import KEEP_S, Hub, OnSealed
+from unerring.pipeline.resident.job import Jobs
+from unerring.pipeline.streaming import MaySeal, seal_at_once
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Pool:
+    """Runs levels until it is stopped."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        levels: Sequence[Level],
+        bounds: Bounds | None = None,
+        *,
+        name: str = "unerring",
+        on_sealed: OnSealed = lambda level, sealed: None,
+        may_seal: MaySeal = seal_at_once,
+        tasks: int = 0,
+        copies: int = 1,
+        keep_s: float = KEEP_S,
+    ) -> None:
+        self.hub = Hub(levels, bounds, on_sealed=on_sealed, may_seal=may_seal, copies=copies, keep_s=keep_s)
+        self.jobs = Jobs(spark, self.hub, name, tasks)
+
+    def start(self) -> None:
+        self.hub.start()
+        self.jobs.start()
+
+    def check(self) -> None:
+        """Raise what ended it."""
+        if self.hub.error is not None:
+            raise self.hub.error
+
+    def stop(self) -> None:
+        """No more intervals. What is sealed stays; a new pool goes on from there."""
+        self.hub.stop()
+        self.jobs.stop()

@@ -1,0 +1,95 @@
+"""A task of the pool, in a Python worker of an executor: it holds partitions, and advances them when it is told to."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from unerring.model import UnerringError, invariant
+from unerring.pipeline.answers import stage
+from unerring.pipeline.level import Level
+from unerring.pipeline.partition import Partition
+from unerring.pipeline.resident.wire import Advance, Answered, Drop, End, Failed, Greet, Kept, Take, ToHub, ToTask, Wire
+from unerring.pipeline.states import States, partition_at
+from unerring.pipeline.walking import nothing_handed
+from unerring.pipeline.work import advanced
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+WARM_S: Final = 20.0
+"""How long a task compiles before it greets."""
+
+
+class Holder:
+    """The partitions of a task."""
+
+    def __init__(self, levels: tuple[Level, ...]) -> None:
+        self._levels = levels
+        self._states = [States(level) for level in levels]
+        self._partitions: dict[tuple[int, int], Partition] = {}
+        self._tenures: dict[tuple[int, int], int] = {}
+
+    def warm(self) -> None:
+        """Have all rules compiled, so that a partition is soon taken over; as many as there is time for."""
+        until_s = time.monotonic() + WARM_S
+        for level in self._levels:
+            if time.monotonic() < until_s:
+                Partition(level, 0).warm()
+
+    def handle(self, message: ToTask) -> Iterator[ToHub]:
+        """Do what was asked for; what to say of it, as it is known."""
+        match message:
+            case Take(line, bucket, at_us, tenure):
+                partition = partition_at(self._levels[line], bucket, at_us)
+                partition.warm()
+                self._partitions[line, bucket] = partition
+                self._tenures[line, bucket] = tenure
+            case Advance(line, bucket, interval, keep):
+                partition = self._partitions[line, bucket]
+                invariant(partition.through_us == interval.from_us, "a partition is advanced from where it stands")
+                outputs, rows = advanced(partition, interval, nothing_handed)
+                level, ends = self._levels[line], (interval.from_us, partition.through_us)
+                staged = {stream: stage(level, stream, table, *ends) for stream, table in outputs.items()}
+                yield Answered(line, bucket, self._tenures[line, bucket], *ends, staged, partition.keys, rows)
+                if keep:
+                    self._states[line].keep(partition)
+                    yield Kept(line, bucket, partition.through_us)
+            case Drop(line, bucket):
+                self._partitions.pop((line, bucket), None)
+
+
+def serve(
+    levels: tuple[Level, ...], address: tuple[str, int], token: bytes
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function of the job: one task of the pool, until the hub ends it or is gone."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pass
+        holder = Holder(levels)
+        holder.warm()
+        wire = Wire(socket.create_connection(address))
+        try:
+            _serve(wire, holder, Greet(token, f"{socket.gethostname()}/{os.getpid()}"))
+        finally:
+            wire.close()
+        yield from ()
+
+    return run
+
+
+def _serve(wire: Wire, holder: Holder, greeting: Greet) -> None:
+    wire.send(greeting)
+    while (message := wire.to_task()) is not None and not isinstance(message, End):
+        try:
+            for reply in holder.handle(message):
+                wire.send(reply)
+        except UnerringError as error:
+            line, bucket = message.line, message.bucket
+            wire.send(Failed(line, bucket, str(error)))
+        except OSError:  # the hub is gone
+            return

@@ -1,0 +1,167 @@
+"""Pools on Spark: whatever happens to their tasks, what is sealed is what the oracle finds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from unerring.matching.oracle import run_tree
+from unerring.model import Event
+from unerring.pipeline.level import Level, levels_of
+from unerring.pipeline.resident.pool import Pool
+from unerring.rules.tree import ranks_of
+
+from ..worlds import TYPED, as_table, missing, pair, random_events, sealed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOWER = pair("Pairs", TYPED, "A", "B", 40)
+PLANS = (LOWER, missing("Misses", TYPED, "A", "B", 15), pair("Upper", LOWER.output, "B", "B", 200))
+EVENTS = random_events(4, 400, 9)
+END_US = EVENTS[-1].stamp.time
+PATIENCE_S = 600.0
+
+
+def levels_in(data: Path) -> tuple[Level, ...]:
+    levels = levels_of(PLANS, (TYPED,), str(data), 2)
+    levels[0].log.create(TYPED, 2)
+    return levels
+
+
+def feed(levels: tuple[Level, ...], events: list[Event], each: int = 10) -> None:
+    chain = levels[0].log.chain(TYPED.name)
+    for at in range(0, len(events), each):
+        part = [event for event in events[at : at + each] if event.stamp.time > chain.through_us]
+        if part:
+            chain.seal(part[-1].stamp.time, as_table(part, TYPED))
+
+
+@contextmanager
+def running(spark: SparkSession, levels: tuple[Level, ...], **options: Any) -> Iterator[Pool]:
+    pool = Pool(spark, levels, **options)
+    pool.start()
+    try:
+        yield pool
+    finally:
+        pool.stop()
+
+
+def until(condition: Callable[[], bool], pool: Pool) -> None:
+    end_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end_s, [pool.hub.sealed_us(n) for n in range(len(pool.hub.lines))]
+        pool.check()
+        threading.Event().wait(0.02)
+
+
+def reached(pool: Pool, time_us: int) -> Callable[[], bool]:
+    return lambda: all(pool.hub.sealed_us(number) >= time_us for number in range(len(pool.hub.lines)))
+
+
+def greeted(pool: Pool) -> Callable[[], bool]:
+    return lambda: len(pool.hub.tasks) == pool.jobs.count
+
+
+def pid_of(task: str) -> int:
+    return int(task.rpartition("/")[2])
+
+
+def check(data: Path) -> None:
+    wanted = run_tree(PLANS, EVENTS, ranks_of(PLANS, (TYPED,)), END_US)
+    for plan in PLANS:
+        mine = [event for event in wanted if event.stream == plan.name]
+        assert mine
+        assert sealed(data, plan.name) == mine
+
+
+@pytest.mark.timeout(900)
+def test_a_tree_is_found_though_a_task_is_killed_and_another_sleeps(spark: SparkSession, tmp_path: Path) -> None:
+    levels = levels_in(tmp_path)
+    slept = []
+    with running(spark, levels, keep_s=0.05) as pool:
+        until(greeted(pool), pool)
+        feed(levels, EVENTS[:100])
+        until(reached(pool, EVENTS[99].stamp.time), pool)
+        first, second = pool.hub.tasks
+        os.kill(pid_of(first), signal.SIGKILL)
+        feed(levels, EVENTS[:200])
+        until(reached(pool, EVENTS[199].stamp.time), pool)
+        until(lambda: greeted(pool)() and first not in pool.hub.tasks, pool)
+        slept.append(pid_of(second))
+        os.kill(slept[0], signal.SIGSTOP)
+        try:
+            feed(levels, EVENTS[:300])
+            until(reached(pool, EVENTS[299].stamp.time), pool)
+        finally:
+            os.kill(slept[0], signal.SIGCONT)
+        feed(levels, EVENTS)
+        until(reached(pool, END_US), pool)
+    check(tmp_path)
+
+
+def test_a_pool_goes_on_where_another_one_stopped(spark: SparkSession, tmp_path: Path) -> None:
+    """Each interval's state is kept, so that the second one reads only what is new."""
+    levels = levels_in(tmp_path)
+    rows: list[int] = []
+    for last in (200, 400):
+        rows.clear()
+        with running(spark, levels, keep_s=0.0, on_sealed=lambda level, one: rows.append(one.rows)) as pool:
+            feed(levels, EVENTS[:last])
+            until(reached(pool, EVENTS[last - 1].stamp.time), pool)
+            until(lambda: all(line.state_us == line.end_us for line in pool.hub.lines), pool)
+    check(tmp_path)
+    found = sum(event.stream == "Pairs" for event in sealed(tmp_path, "Pairs"))
+    assert 200 <= sum(rows) <= 200 + found
+
+
+def test_what_is_wrong_with_the_log_ends_it_with_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    levels = levels_in(tmp_path)
+    feed(levels, EVENTS[:100])
+    segment = sorted((tmp_path / "log" / TYPED.name / "segments").glob("*.parquet"))[3]
+    data = bytearray(segment.read_bytes())
+    data[40] ^= 1
+    segment.write_bytes(bytes(data))
+    with running(spark, levels) as pool:
+        until_failed(pool)
+        assert pool.hub.final
+        assert pool.hub.failed == "1"
+        assert segment.name in str(pool.hub.error)
+
+
+def until_failed(pool: Pool) -> None:
+    end_s = time.monotonic() + PATIENCE_S
+    while pool.hub.error is None:
+        assert time.monotonic() < end_s
+        threading.Event().wait(0.02)
+
+
+def test_strangers_get_nothing(tmp_path: Path) -> None:
+    import socket
+
+    from unerring.pipeline.resident.hub import Hub
+    from unerring.pipeline.resident.wire import Greet, Wire
+
+    hub = Hub(levels_in(tmp_path))
+    hub.start()
+    try:
+        for first in (b"GET / HTTP/1.1\r\n\r\n", b"\xff\xff\xff\xff", b"\0\0\0\1\0"):
+            with socket.create_connection(hub.address) as stranger:
+                stranger.sendall(first)
+                assert stranger.recv(1) == b""
+        wire = Wire(socket.create_connection(hub.address))
+        wire.send(Greet(b"guessed", "stranger"))
+        assert wire.to_task() is None
+        wire.close()
+        assert hub.tasks == []
+        assert hub.error is None
+    finally:
+        hub.stop()
