@@ -106,6 +106,8 @@ class ConsumerConfig(ProcessConfig, frozen=True):
     """After this many requests without an answer the gap is declared lost."""
     nack_ranges_max: int = 64
     """Ranges in one request; neighbouring ranges are merged."""
+    answer_bytes_max: int = 1024 * 1024
+    """What a frame of an answer may weigh. A subscriber lowers it to what its transport takes."""
     peer_bytes_max: int = 16 * 1024 * 1024
     """Signed batches kept for other consumers, if they can reach this one; the oldest go."""
     peer_answer_bytes_max: int = 1024 * 1024
@@ -130,6 +132,7 @@ class ConsumerConfig(ProcessConfig, frozen=True):
         check(self, "nack_pause_us_max", MILLISECOND_US, 3600 * SECOND_US)
         check(self, "nack_attempts_max", 1, 1_000_000)
         check(self, "nack_ranges_max", 1, 10_000)
+        check(self, "answer_bytes_max", 1024, 1 << 30)
         check(self, "peer_bytes_max", 0, 1 << 40)
         check(self, "peer_answer_bytes_max", 1024, 1 << 30)
         check(self, "peer_attempts_max", 1, 1_000_000)

@@ -335,7 +335,8 @@ class Consumer:
             ranges = feed.missing(1 if self._full(feed) else self._config.nack_ranges_max, self._room(feed))
             if ranges:
                 feed.attempts += 1
-                effects.append(Send(feed.address, Nack(feed.producer, feed.epoch, tuple(ranges))))
+                bytes_max = self._config.answer_bytes_max
+                effects.append(Send(feed.address, Nack(feed.producer, feed.epoch, tuple(ranges), bytes_max=bytes_max)))
                 if feed.attempts > _PEERS_AFTER:
                     effects.extend(self.peers.ask(feed, feed.account.known_last, self._room(feed)))
         self._watch(feed, now, effects)

@@ -164,6 +164,8 @@ class Nack(Message, frozen=True, gc=False):
     ranges: Ranges
     signed: bool = False
     """Asked of a peer: only whole batches with their producer's signature are of use."""
+    bytes_max: Annotated[int, Meta(ge=0)] = 0
+    """What one frame of the answer may weigh; 0: not said. A single event is sent whatever it weighs."""
 
     def __post_init__(self) -> None:
         _check_ranges(self.ranges)

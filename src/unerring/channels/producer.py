@@ -307,11 +307,25 @@ class Producer:
                 continue
             how = self._merged.ask(missing, sender, now)
             if how != "done":
-                budget = self._replay(None if how == "all" else sender, *missing, budget, effects)
+                budget = self._answer(None if how == "all" else sender, missing, budget, nack.bytes_max, effects)
         return effects
 
-    def _replay(self, to: Address | None, first: int, last: int, budget: int, effects: Effects) -> int:
-        """Answer one range, many small frames merged into one, until the budget is spent. None: to all."""
+    def _answer(
+        self, to: Address | None, missing: tuple[int, int], budget: int, bytes_max: int, effects: Effects
+    ) -> int:
+        """Answer a range until the budget is spent, in frames that whoever asks takes; what is left of the budget."""
+        at, last = missing
+        whole = False
+        while not whole and at <= last and budget > 0:
+            whole = not 0 < bytes_max < budget
+            count, weight = self._replay(to, at, last, budget if whole else bytes_max, effects)
+            at += count
+            budget -= weight
+        return budget
+
+    def _replay(self, to: Address | None, first: int, last: int, bytes_max: int, effects: Effects) -> tuple[int, int]:
+        """Answer the beginning of a range in one frame, many small ones merged into it. None: to all. How many events
+        that were, and their weight."""
         times: list[int] = []
         ordinals: list[int] = []
         payloads: list[bytes] = []
@@ -319,7 +333,7 @@ class Producer:
         more = True
         for frames in self._buffer.between(first, last):
             for at, payload in enumerate(frames.payloads):
-                if payloads and weight + len(payload) + EVENT_BYTES > budget:
+                if payloads and weight + len(payload) + EVENT_BYTES > bytes_max:
                     break
                 size += len(payload)
                 weight += len(payload) + EVENT_BYTES
@@ -337,7 +351,7 @@ class Producer:
             effects.append(Broadcast(answer) if to is None else Send(to, answer))
             effects.append(Report("channel.replayed", count=len(payloads)))
             self._pace.spend(weight)
-        return budget - max(weight, 1)
+        return max(len(payloads), 1), max(weight, 1)
 
     def _on_ack(self, sender: Address, ack: Ack) -> Effects:
         """The first one registers: from then on nothing behind it is evicted."""

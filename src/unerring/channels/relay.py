@@ -237,6 +237,7 @@ class _Passed:
         """Answer from the cache; declare what is gone; ask upstream for what is below the cache."""
         lowest = self._buffer.lowest or self.last + 1
         budget = self._pace.budget(self._config.replay_bytes_max, now)
+        budget = min(budget, nack.bytes_max or budget)
         effects: Effects = []
         below: list[Range] = []
         gone: list[Range] = []

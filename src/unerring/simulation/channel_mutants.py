@@ -98,15 +98,15 @@ class NoHeartbeat(Producer):
 class NumbersReplayWrongly(Producer):
     """Answers a NACK with the right frames under the wrong numbers."""
 
-    def _replay(self, to: str | None, first: int, last: int, budget: int, effects: Effects) -> int:
+    def _replay(self, to: str | None, first: int, last: int, bytes_max: int, effects: Effects) -> tuple[int, int]:
         before = len(effects)
-        budget = super()._replay(to, first, last, budget, effects)
+        sent = super()._replay(to, first, last, bytes_max, effects)
         for at in range(before, len(effects)):
             message = getattr(effects[at], "message", None)
             if isinstance(message, Frames) and message.first > 1:
                 shifted = msgspec.structs.replace(message, first=message.first - 1)
                 effects[at] = msgspec.structs.replace(effects[at], message=shifted)
-        return budget
+        return sent
 
 
 class SendsBeforeDisk(Producer):

@@ -152,6 +152,22 @@ def test_another_protocol_gets_a_sentence(scheme: str, greeting: bytes) -> None:
     asyncio.run(scenario())
 
 
+def test_a_subscriber_that_takes_smaller_frames_than_its_producer_sends_gets_everything() -> None:
+    """An answer of a megabyte was cut off, asked for again, and cut off again, until it was declared lost."""
+
+    async def scenario() -> None:
+        url = f"zmq://127.0.0.1:{free_port()}"
+        small = TransportConfig(frame_bytes_max=30_000)
+        async with AsyncPublisher(url, Reading, name="press", config=QUICK) as out:
+            await out.publish_many(readings(0, 3000))
+            await out.publish_many(readings(3000, 6000))
+            async with AsyncSubscriber(url, Reading, config=PATIENT, transport=small) as events:
+                assert await collect(events, 6000) == list(range(6000))
+                assert "tcp.bad_frame" not in events.reports.counts
+
+    asyncio.run(scenario())
+
+
 def test_zeromq_welcomes_a_subscriber_when_its_subscription_is_there() -> None:
     """libzmq's own welcome comes with the connection: what was pushed between it and the subscription was lost."""
 

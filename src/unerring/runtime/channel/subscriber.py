@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from enum import StrEnum
 from typing import Any, Final, Generic, Self, TypeVar
 
+import msgspec
+
 from unerring.channels import (
     ChannelCodec,
     ChannelConfig,
@@ -37,6 +39,8 @@ from unerring.runtime.transports import TransportConfig, open_inlet, open_outlet
 
 V = TypeVar("V")
 
+_ROOM_BYTES: Final = 1024
+"""What a frame has besides its events."""
 _QUARANTINE_MAX: Final = 256
 
 
@@ -105,6 +109,9 @@ class AsyncSubscriber(Generic[V]):
         self._config = config or ConsumerConfig()
         self._inlet = open_inlet(where, transport, self.reports) if isinstance(where, str) else where
         self._peer_way = open_outlet(f"tcp://{serve}", transport, self.reports) if serve else None
+        takes = getattr(self._inlet, "config", TransportConfig()).frame_bytes_max - _ROOM_BYTES
+        if takes < self._config.answer_bytes_max:
+            self._config = msgspec.structs.replace(self._config, answer_bytes_max=max(1024, takes))
         self._machine = Consumer(random.Random(seed), self._config, positions, present_epoch)
         codec = ChannelCodec(channel or ChannelConfig())
         self._driver = ChannelDriver(
