@@ -245,6 +245,7 @@ def _publish(writer: LogWriter, rate: int, seconds: int, published: dict[int, fl
         published[event_us] = now
         if writer.due(int(now * 1e6)):
             writer.seal()
+    writer.advance(event_us, int(now * 1e6))  # or the last time might go on
     writer.seal()
 
 
