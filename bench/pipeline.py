@@ -80,7 +80,7 @@ def _against(peer: str, quick: bool) -> Iterator[dict[str, Any]]:
     yield from module.race(quick)
 
 
-def write_events(log: Path, count: int) -> None:
+def write_events(log: Path | str, count: int) -> None:
     """The events of the workloads, drawn column by column, as sealed segments."""
     rng = np.random.default_rng(7)
     ts = np.cumsum(rng.integers(1, 5, count)) * 1000
