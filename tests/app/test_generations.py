@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import msgspec
@@ -50,6 +51,26 @@ def test_they_begin_again_at_the_cut_with_the_states_that_it_kept(tmp_path: Path
         wanted = [event for event in perfect if event.stream == stream and event.stamp.time > base_us]
         assert wanted[-1].stamp.time > cut_us
         assert list(events_of(chain.read(base_us, TIME_MAX), chain.schema)) == wanted
+
+
+def test_where_nothing_comes_after_the_cut_everybody_stays_responsive(tmp_path: Path) -> None:
+    """A source that had nothing to hand over after the beginning did not let its process do anything else."""
+    run = LiveRun(tmp_path, TREE, readings(80), f=0)
+    asyncio.run(run.play(0, 80))
+    cut(run)
+    run.cluster = begin_anew(run.cluster, tmp_path)
+    run.supervisor = run.new_supervisor()
+
+    async def look() -> None:
+        running = asyncio.create_task(run.supervisor.run())
+        try:
+            began_s = time.time()
+            await run.until(lambda: run.status("source_Reading/0").get("at", 0) > began_s + 3)
+        finally:
+            run.supervisor.stop()
+            await running
+
+    asyncio.run(look())
 
 
 def test_without_the_states_they_are_refused(tmp_path: Path) -> None:

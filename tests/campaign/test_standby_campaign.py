@@ -98,7 +98,7 @@ def test_both_drivers_change_their_partitions_at_the_agreed_time(java: Path, tmp
         for number, _ in enumerate(_pieces(tmp_path / "prepared", run.data, 4)):
             await run.until(run.both_stand, PATIENCE_S)
             if number == 2:
-                await run.until(lambda: run.log("W1").refresh() > TIME_MIN, PATIENCE_S)
+                await run.until(lambda: all(run.log(name).refresh() > TIME_MIN for name in run.streams), PATIENCE_S)
                 sealed_us = max(run.log(name).refresh() for name in run.streams)
                 rescaling.rescale(run.app.levels(run.data), 5, sealed_us + 1)
                 run.kill(run.leader())
@@ -185,16 +185,14 @@ def test_a_mixed_run_whose_log_was_cut_goes_on_when_it_was_stopped_as_a_whole(ja
         await run.until(run.both_stand, PATIENCE_S)
         for start in range(first, first + 150, 30):
             run.feed(events[start : start + 30])
-            await asyncio.sleep(1)
+            reached_us = events[start + 29].stamp.time
+            await run.until(lambda: all(run.log(name).refresh() >= reached_us for name in run.streams), PATIENCE_S)  # noqa: B023
         if end:
             run.end()
             await run.until(run.sealed, PATIENCE_S)
-        else:
-            reached_us = events[first + 149].stamp.time
-            await run.until(lambda: all(run.log(name).refresh() >= reached_us for name in run.streams), PATIENCE_S)
-            await run.until(lambda: needs.needs_of(tmp_path).after["Rate"] > events[first].stamp.time, PATIENCE_S)
 
     asyncio.run(run.supervised(play(0, end=False)))
+    assert needs.needs_of(tmp_path).after["Rate"] > events[0].stamp.time, "the drivers have let go of what Steps has"
     levels = needs.retained_levels(run.app, tmp_path)
     assert len(levels) == 3
     before_us = min(run.log(stream).refresh() for stream in run.streams)

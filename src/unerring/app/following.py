@@ -88,12 +88,12 @@ class Following:
         while True:
             place = self._places[stream]
             reached_us = chain.refresh()
-            if reached_us <= place.through_us:
+            begin_us = max(place.through_us, chain.base.from_us, self._begins_us)
+            if reached_us <= begin_us:
                 await asyncio.sleep(pause_s)
                 pause_s = min(self._pause_s_max, pause_s * 1.5)
                 continue
             pause_s = self._pause_s
-            begin_us = max(place.through_us, chain.base.from_us, self._begins_us)
             for span in chain.spans(begin_us, reached_us):
                 for events in _pieces(chain, max(begin_us, span.from_us), span.through_us):
                     fresh = tuple(event for event in events if event.stamp > place.last)
