@@ -1,4 +1,4 @@
-"""4 800 random pairs: oracle = interpreter = machine code, cut and restored anywhere.
+"""2 400 random pairs: oracle = interpreter = machine code, cut and restored anywhere.
 
 Numba takes seconds for a rule, so few rules meet many streams here; the generated source as Python meets many rules in
 `test_kernel.py`, and the campaign compiles hundreds and has more streams.
@@ -26,7 +26,7 @@ from .expression_pairs import expressions_of
 from .kernel_pairs import LEFT, GroupMaker, PairMaker, column, last, plan_of, splits
 from .test_kernel import texts
 
-STREAMS = 400
+STREAMS = 200
 """For each of twelve rules."""
 
 Draw = Callable[[Random], tuple[list[Row], int]]

@@ -16,7 +16,7 @@ from .kills import prepare, sealed_bytes, storm, undisturbed
 
 
 def test_kills_in_several_windows_leave_what_an_undisturbed_run_does(java: Path, tmp_path: Path) -> None:
-    batches = 8
+    batches = 5
     wanted = undisturbed(tmp_path / "perfect", 1, batches * ROWS)
     assert len(wanted) == 3 * batches
     blows = [

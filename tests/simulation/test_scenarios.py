@@ -24,7 +24,7 @@ from unerring.simulation.faults import (
 from unerring.simulation.scenarios.processes import Processes
 from unerring.simulation.sweep import catch
 
-SEEDS = 8
+SEEDS = 5
 QUICKLY_CAUGHT = ("channels", "processes")
 """The other scenarios' mutants take minutes: `make campaign` holds all of them, tests/correlation a few."""
 

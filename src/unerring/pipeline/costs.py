@@ -12,7 +12,7 @@ from unerring.model import CallerError
 from unerring.processes import STREAM, Cost
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 HALF_LIFE_S: Final = 6 * 3600.0
 
@@ -30,32 +30,37 @@ def learn(spark: SparkSession, address: str, half_life_s: float = HALF_LIFE_S) -
         raise CallerError(f"{address} has no histories of processes; run `unerring process export` first")
     spark.dataSource.register(UnerringSource)
     actions = spark.read.format("unerring").option("stream", STREAM).load(address)
-    newest = F.max("ended_us").over(_all())
-    weighed = actions.withColumn("weight", F.pow(F.lit(0.5), (newest - F.col("ended_us")) / (half_life_s * 1e6)))
-    counts = weighed.groupBy("process", "action").agg(F.count("*").alias("seen"), F.count("undo_us").alias("undone"))
-    costs = counts
-    for column, of, q in (("p50_us", "took_us", 0.5), ("p95_us", "took_us", 0.95), ("undo_p50_us", "undo_us", 0.5)):
-        costs = costs.join(_quantile(weighed, of, q, column), ["process", "action"], "left")
+    newest_us = actions.agg(F.max("ended_us")).collect()[0][0]
+    age = (F.lit(newest_us) - F.col("ended_us")) / (half_life_s * 1e6)
+    weighed = _ranked(actions.withColumn("weight", F.pow(F.lit(0.5), age)))
+    costs = weighed.groupBy("process", "action").agg(
+        F.count("*").alias("seen"),
+        F.count("undo_us").alias("undone"),
+        _quantile("took_us", 0.5).alias("p50_us"),
+        _quantile("took_us", 0.95).alias("p95_us"),
+        _quantile("undo_us", 0.5).alias("undo_p50_us"),
+    )
     rows = costs.orderBy("process", "action").collect()
     return [Cost(**{name: _whole(row[name]) for name in Cost.__struct_fields__}) for row in rows]
 
 
-def _all() -> Any:
-    from pyspark.sql import Window
-
-    return Window.partitionBy()
-
-
-def _quantile(weighed: DataFrame, of: str, q: float, called: str) -> DataFrame:
-    """The least value that has at least a share q of the weight at or below it."""
+def _ranked(weighed: DataFrame) -> DataFrame:
+    """With the share of its action's weight that is at or below each row's time, where the time is known."""
     from pyspark.sql import Window, functions as F
 
     action = Window.partitionBy("process", "action")
-    upto = action.orderBy(of, "iid").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    known = weighed.where(F.col(of).isNotNull())
-    partitions = known.withColumn("below", F.sum("weight").over(upto)).withColumn("total", F.sum("weight").over(action))
-    reached = partitions.where(F.col("below") >= F.col("total") * q * (1 - 1e-9))
-    return reached.groupBy("process", "action").agg(F.min(of).alias(called))
+    for of in ("took_us", "undo_us"):
+        upto = action.orderBy(of, "iid").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+        weight = F.when(F.col(of).isNotNull(), F.col("weight"))
+        weighed = weighed.withColumn(f"{of}_share", F.sum(weight).over(upto) / F.sum(weight).over(action))
+    return weighed
+
+
+def _quantile(of: str, q: float) -> Column:
+    """The least time that has at least a share q of the weight at or below it."""
+    from pyspark.sql import functions as F
+
+    return F.min(F.when(F.col(f"{of}_share") >= q * (1 - 1e-9), F.col(of)))
 
 
 def _whole(value: Any) -> Any:
