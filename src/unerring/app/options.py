@@ -37,7 +37,7 @@ class SparkOptions(msgspec.Struct, frozen=True):
     master: str = "local[1]"
     memory: str = "1g"
     rows: int = 8_000_000
-    resident: bool = False
+    resident: bool = True
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +51,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     master: str = ""
     memory: str = ""
     rows: int = 8_000_000
-    resident: bool = False
-    """Whether rules on Spark are run by tasks that stay, not in micro-batches."""
+    resident: bool | None = None
+    """Whether rules on Spark are run by tasks that stay, not in micro-batches. None: they are, unless the run ends."""
     once: bool = False
     take_over: int | None = None
     durable: bool = False
@@ -74,11 +74,6 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             self._refuse("several drivers", {name: why for name, why in _NOT_SEVERAL.items() if name not in apart})
         if self.resident and self.once:
             raise CallerError("--resident does not go with --once: such tasks follow the log until they are stopped")
-        if self.resident and self.master and not self.master.startswith("local"):
-            raise CallerError(
-                f"--resident does not go with --master {self.master}: tasks and driver speak without encryption, so "
-                "far on one machine only; leave it out for micro-batches"
-            )
         if self.hosts and self.here not in self.hosts:
             raise ConfigError(f"--here is {self.here!r}; name one of the hosts {', '.join(self.hosts)}")
         if self.here and not self.hosts:
@@ -90,6 +85,11 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             if given is not None and given is not False and given not in ("", (), {}):  # 0 is a time
                 option = "host" if field == "hosts" else field.replace("_", "-")
                 raise CallerError(f"--{option} does not go with {what}: {reason}")
+
+    @property
+    def stays(self) -> bool:
+        """Whether rules on Spark are run by resident tasks."""
+        return not self.once if self.resident is None else self.resident
 
     @property
     def supervised(self) -> bool:
@@ -115,7 +115,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     def driver(self) -> SparkOptions:
         """The options of one of several drivers; an empty master or memory is chosen so that all share this machine."""
         master = self.master or f"local[{max(1, (os.cpu_count() or 1) // self.drivers)}]"
-        return SparkOptions(master, self.memory or "1g", self.rows, self.resident)
+        return SparkOptions(master, self.memory or "1g", self.rows, self.stays)
 
 
 def check_memory(drivers: int, memory: str, free_mb: int | None = None) -> None:

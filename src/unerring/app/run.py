@@ -129,7 +129,7 @@ def _spark_engine(app: App, options: RunOptions, place: Place, parts: Parts, met
     master, memory = options.master or "local[*]", options.memory or "2g"
     config = SparkConfig(master=master, memory=memory, log=str(place.scratch / "spark.log"))
     bounds = Bounds(rows_per_batch=options.rows, look_s=place.look_s(0.0))
-    engine = SparkEngine(app, place, config, bounds, parts=parts, metrics=metrics, resident=options.resident)
+    engine = SparkEngine(app, place, config, bounds, parts=parts, metrics=metrics, resident=options.stays)
     if options.take_over is not None:
         engine.take_over(options.take_over)
     return engine

@@ -33,8 +33,13 @@ def command(
     memory: Annotated[str, typer.Option(help="Memory of Spark's driver: 2g, or 1g for each of several.")] = "",
     rows: Annotated[int, typer.Option(help="About the largest number of events of a micro-batch.")] = 8_000_000,
     resident: Annotated[
-        bool, typer.Option("--resident", help="Spark: tasks that stay instead of micro-batches: tens of milliseconds.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--resident/--micro-batches",
+            help="Spark: tasks that stay (tens of milliseconds), or micro-batches (with --once always).",
+            show_default=False,
+        ),
+    ] = None,
     metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port of loopback.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Process what the log holds now, then end.")] = False,
     f: Annotated[

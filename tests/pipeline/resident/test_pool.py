@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +18,9 @@ import pytest
 from unerring.matching.oracle import run_tree
 from unerring.model import Event
 from unerring.pipeline.level import Level, levels_of
+from unerring.pipeline.resident.hub import GREETING_MAX, Hub
 from unerring.pipeline.resident.pool import Pool
+from unerring.pipeline.resident.wire import Greet, Kept, Wire
 from unerring.rules.tree import ranks_of
 
 from ..worlds import TYPED, as_table, missing, pair, random_events, sealed
@@ -144,24 +148,93 @@ def until_failed(pool: Pool) -> None:
         threading.Event().wait(0.02)
 
 
-def test_strangers_get_nothing(tmp_path: Path) -> None:
-    import socket
+class Talk:
+    """What a stranger may try."""
 
-    from unerring.pipeline.resident.hub import Hub
-    from unerring.pipeline.resident.wire import Greet, Wire
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
 
+    def raw(self, data: bytes) -> bytes:
+        """Say something of its own after what both draw; what comes back."""
+        with socket.create_connection(self._hub.address) as stranger:
+            stranger.sendall(os.urandom(16) + data)
+            got = b""
+            with contextlib.suppress(ConnectionResetError):
+                while piece := stranger.recv(100):
+                    got += piece
+            return got[16:]
+
+    def wire(self, secret: bytes) -> Wire:
+        return Wire(socket.create_connection(self._hub.address), secret, dialled=True)
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Hub]:
     hub = Hub(levels_in(tmp_path))
     hub.start()
+    yield hub
+    hub.stop()
+
+
+def test_strangers_get_nothing(hub: Hub) -> None:
+    talk = Talk(hub)
+    for first in (b"GET / HTTP/1.1\r\n\r\n", b"\xff\xff\xff\xff", b"\0\0\0\1\0", b"\0\0\x10\x01" + bytes(9)):
+        assert talk.raw(first) == b""
+    guessed = talk.wire(b"guessed")
+    guessed.send(Greet("stranger"))
+    assert guessed.to_task() is None
+    guessed.close()
+    assert hub.tasks == []
+    assert hub.error is None
+
+
+def test_a_frame_that_is_repeated_costs_its_connection(hub: Hub) -> None:
+    """Somebody who hears a task cannot say the same again."""
+    heard: list[bytes] = []
+
+    class Overheard(socket.socket):
+        def sendall(self, data: Any, flags: int = 0) -> None:
+            heard.append(bytes(data))
+            super().sendall(data, flags)
+
+    connection = Overheard()
+    connection.connect(hub.address)
+    wire = Wire(connection, hub.secret, dialled=True)
+    wire.send(Greet("task/1"))
+    until_true(lambda: hub.tasks == ["task/1"])
+    wire.send(Kept(0, 0, 5))
+    connection.sendall(heard[-1])
+    until_true(lambda: hub.tasks == [])
+    assert Talk(hub).raw(heard[0] + heard[1]) == b""
+    assert hub.tasks == []
+    wire.close()
+
+
+def test_those_who_only_connect_are_so_many_and_no_more(hub: Hub) -> None:
+    idle = [socket.create_connection(hub.address) for _ in range(GREETING_MAX)]
+    for one in idle:
+        assert len(one.recv(16)) == 16, "it draws for those that it waits for"
+    with socket.create_connection(hub.address) as one_more:
+        assert one_more.recv(1) == b""
+    idle.pop().close()
+    until_true(lambda: _greets(hub))
+    for one in idle:
+        one.close()
+
+
+def _greets(hub: Hub) -> bool:
     try:
-        for first in (b"GET / HTTP/1.1\r\n\r\n", b"\xff\xff\xff\xff", b"\0\0\0\1\0"):
-            with socket.create_connection(hub.address) as stranger:
-                stranger.sendall(first)
-                assert stranger.recv(1) == b""
-        wire = Wire(socket.create_connection(hub.address))
-        wire.send(Greet(b"guessed", "stranger"))
-        assert wire.to_task() is None
-        wire.close()
-        assert hub.tasks == []
-        assert hub.error is None
-    finally:
-        hub.stop()
+        wire = Talk(hub).wire(hub.secret)
+        wire.send(Greet("task/2"))
+    except OSError:
+        return False
+    until_true(lambda: hub.tasks == ["task/2"])
+    wire.close()
+    return True
+
+
+def until_true(condition: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end_s
+        threading.Event().wait(0.01)

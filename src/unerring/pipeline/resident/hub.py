@@ -7,13 +7,12 @@ another task begins with the last state that was kept and runs the intervals sin
 from __future__ import annotations
 
 import contextlib
-import hmac
 import secrets
 import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from unerring.log import Chain
@@ -22,7 +21,7 @@ from unerring.pipeline.beginnings import beginning
 from unerring.pipeline.intervals import Bounds, Front, spans_of, steps_of
 from unerring.pipeline.level import Level
 from unerring.pipeline.resident.line import Line
-from unerring.pipeline.resident.wire import Answered, End, Failed, Greet, Kept, ToTask, Wire
+from unerring.pipeline.resident.wire import FRAME_BYTES_MAX, Answered, End, Failed, Greet, Kept, ToTask, Wire
 from unerring.pipeline.shuffling import Interval
 from unerring.pipeline.states import States
 from unerring.pipeline.streaming import MaySeal, Sealed, output_chains, seal_answers, seal_at_once
@@ -37,12 +36,26 @@ PAUSE_S: Final = 0.002
 PAUSE_S_MAX: Final = 0.016
 """How often a level looks for something new: less often when nothing comes."""
 GREET_S: Final = 10.0
+GREETING_MAX: Final = 64
+"""Connections that have not greeted yet; more are closed at once, and a task tries again."""
 END_S: Final = 3.0
 """How long tasks have to end by themselves."""
 ROWS_PER_STEP: Final = 250_000
 """A backlog is worked off in intervals of about so many events, so that a task that takes over is soon done."""
 
 OnSealed = Callable[[Level, Sealed], None]
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a hub listens, and under which name its tasks find it. Port 0: any that is free."""
+
+    host: str
+    port: int
+    known_as: str
+
+
+LOOPBACK: Final = Address("127.0.0.1", 0, "127.0.0.1")
 
 
 class Task:
@@ -69,13 +82,13 @@ class Hub:
         *,
         on_sealed: OnSealed = lambda level, sealed: None,
         may_seal: MaySeal = seal_at_once,
-        host: str = "127.0.0.1",
+        address: Address = LOOPBACK,
         copies: int = 1,
         keep_s: float = KEEP_S,
     ) -> None:
         bounds = bounds or Bounds()
         self.bounds = replace(bounds, rows_per_batch=min(bounds.rows_per_batch, ROWS_PER_STEP))
-        self.token = secrets.token_bytes(32)
+        self.secret = secrets.token_bytes(32)
         self.error: UnerringError | None = None
         """What ended it."""
         self.final = False
@@ -92,12 +105,14 @@ class Hub:
         self._outputs = [output_chains(level) for level in levels]  # before levels above look for them
         self.lines = [Line(n, level, self._beginning(level), copies) for n, level in enumerate(levels)]
         self._sealed_us = [line.end_us for line in self.lines]
-        self._listening = socket.create_server((host, 0))
+        self._known_as = address.known_as
+        self._listening = socket.create_server((address.host, address.port))
+        self._greeting = threading.Semaphore(GREETING_MAX)
 
     @property
     def address(self) -> tuple[str, int]:
-        host, port = self._listening.getsockname()[:2]
-        return host, port
+        """Where tasks find it."""
+        return self._known_as, self._listening.getsockname()[1]
 
     @property
     def tasks(self) -> list[str]:
@@ -152,23 +167,38 @@ class Hub:
 
     def _serve(self, connection: socket.socket) -> None:
         """One connection, from its greeting to its end."""
-        connection.settimeout(GREET_S)
-        wire = Wire(connection)
+        task = self._greeted(connection)
+        if task is None:
+            connection.close()
+            return
         try:
-            greeting = wire.to_hub()
-            if not isinstance(greeting, Greet) or not hmac.compare_digest(greeting.token, self.token):
-                return
-            connection.settimeout(None)
-            task = Task(greeting.name, wire)
             self._join(task)
             try:
                 self._hear(task)
             finally:
                 self._leave(task)
-        except (FrameError, ProtocolError, OSError):  # no task of ours, or one that is broken: it costs its connection
+        except (FrameError, ProtocolError, OSError):  # a task that is broken costs its connection
             return
         finally:
-            wire.close()
+            task.wire.close()
+
+    def _greeted(self, connection: socket.socket) -> Task | None:
+        """The task at the other end; None: no task of ours, or there are too many at once."""
+        if not self._greeting.acquire(blocking=False):
+            return None
+        try:
+            connection.settimeout(GREET_S)
+            wire = Wire(connection, self.secret, dialled=False)
+            greeting = wire.to_hub()
+            if not isinstance(greeting, Greet):
+                return None
+            connection.settimeout(None)
+            wire.bytes_max = FRAME_BYTES_MAX
+            return Task(greeting.name, wire)
+        except (FrameError, OSError):
+            return None
+        finally:
+            self._greeting.release()
 
     def _hear(self, task: Task) -> None:
         while (message := task.wire.to_hub()) is not None:

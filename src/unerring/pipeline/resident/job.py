@@ -73,7 +73,7 @@ class Jobs:
         context.setJobGroup(description, description)
         try:
             frame = self._spark.range(0, 1, 1, 1)
-            frame.mapInArrow(serve(levels, hub.address, hub.token), "nothing int").collect()
+            frame.mapInArrow(serve(levels, hub.address, hub.secret), "nothing int").collect()
         except Exception as error:  # Spark's and py4j's: a worker that died, an executor that is gone
             return error
         return None

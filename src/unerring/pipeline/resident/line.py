@@ -20,8 +20,9 @@ from unerring.pipeline.shuffling import Interval
 
 WINDOW: Final = 8
 """How many intervals are on their way to one holder of a partition: so few fit into any buffer."""
-UNSEALED_MAX: Final = 64
-"""How far intervals may be planned ahead of what is sealed."""
+UNSEALED_MAX: Final = 2
+"""How many intervals are on their way to their seal. So few, and what comes meanwhile is one interval: when the machine
+is busy intervals become longer, not more."""
 STALL_S: Final = 0.75
 """Whoever owes an answer for longer is not waited for, and another task gets the partition, too."""
 ROW_S: Final = 20e-6
@@ -76,10 +77,11 @@ class Holding:
 class Line:
     """A level."""
 
-    def __init__(self, number: int, level: Level, from_us: int, copies: int = 1) -> None:
+    def __init__(self, number: int, level: Level, from_us: int, copies: int = 1, ahead: int = UNSEALED_MAX) -> None:
         self.number = number
         self.level = level
         self.copies = copies
+        self._ahead = ahead
         self.end_us = from_us
         """Up to where intervals are planned."""
         self.sealed = 0
@@ -106,7 +108,7 @@ class Line:
 
     @property
     def has_room(self) -> bool:
-        return self.planned - self.sealed < UNSEALED_MAX
+        return self.planned - self.sealed < self._ahead
 
     @property
     def since_state(self) -> int:

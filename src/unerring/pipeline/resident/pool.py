@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level
-from unerring.pipeline.resident.hub import KEEP_S, Hub, OnSealed
+from unerring.pipeline.resident.hub import KEEP_S, LOOPBACK, Address, Hub, OnSealed
 from unerring.pipeline.resident.job import Jobs
 from unerring.pipeline.streaming import MaySeal, seal_at_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+HUB_PORT: Final = "spark.unerring.hub.port"
+"""The setting for a port that a firewall lets through; without it any that is free."""
 
 
 class Pool:
@@ -31,7 +35,10 @@ class Pool:
         copies: int = 1,
         keep_s: float = KEEP_S,
     ) -> None:
-        self.hub = Hub(levels, bounds, on_sealed=on_sealed, may_seal=may_seal, copies=copies, keep_s=keep_s)
+        address = _address(spark)
+        self.hub = Hub(
+            levels, bounds, on_sealed=on_sealed, may_seal=may_seal, address=address, copies=copies, keep_s=keep_s
+        )
         self.jobs = Jobs(spark, self.hub, name, tasks)
 
     def start(self) -> None:
@@ -47,3 +54,13 @@ class Pool:
         """No more intervals. What is sealed stays; a new pool goes on from there."""
         self.hub.stop()
         self.jobs.stop()
+
+
+def _address(spark: SparkSession) -> Address:
+    """The hub is where Spark's own driver is found by its executors."""
+    settings = spark.sparkContext.getConf()
+    known_as = settings.get("spark.driver.host")
+    if known_as is None or (settings.get("spark.master") or "").startswith("local"):
+        return LOOPBACK
+    host = settings.get("spark.driver.bindAddress") or known_as
+    return Address(host, int(settings.get(HUB_PORT) or 0), known_as)

@@ -63,7 +63,7 @@ class Holder:
 
 
 def serve(
-    levels: tuple[Level, ...], address: tuple[str, int], token: bytes
+    levels: tuple[Level, ...], address: tuple[str, int], secret: bytes
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function of the job: one task of the pool, until the hub ends it or is gone."""
 
@@ -72,9 +72,9 @@ def serve(
             pass
         holder = Holder(levels)
         holder.warm()
-        wire = Wire(socket.create_connection(address))
+        wire = Wire(socket.create_connection(address), secret, dialled=True)
         try:
-            _serve(wire, holder, Greet(token, f"{socket.gethostname()}/{os.getpid()}"))
+            _serve(wire, holder, Greet(f"{socket.gethostname()}/{os.getpid()}"))
         finally:
             wire.close()
         yield from ()

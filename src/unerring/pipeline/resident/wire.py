@@ -1,28 +1,40 @@
-"""What the hub in the driver and the tasks of its pool say to each other: frames over TCP, a length and MessagePack."""
+"""What the hub in the driver and the tasks of its pool say to each other: sealed frames over TCP.
+
+A frame is a length and MessagePack, encrypted by AES-GCM with a key for each direction. The keys follow from the pool's
+secret, which the tasks get from Spark, and from what both ends draw for the connection: whoever does not know the
+secret cannot say or read anything, and no frame can be repeated, left out or moved.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
 import threading
 from typing import Final
 
 import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from unerring.model import FrameError
 from unerring.pipeline.shuffling import Interval
 
 FRAME_BYTES_MAX: Final = 256 << 20
+GREETING_BYTES_MAX: Final = 4096
 SEND_S: Final = 5.0
 """Whoever reads nothing for so long is taken for dead: a frame is small, and few are on their way."""
 _LENGTH: Final = struct.Struct(">I")
+_DRAWN_BYTES: Final = 16
+_KEY_BYTES: Final = 32
 
 
 class Greet(msgspec.Struct, frozen=True, tag=True):
-    """A task's first frame. The token shows that it is one of this pool's."""
+    """A task's first frame."""
 
-    token: bytes
     name: str
 
 
@@ -95,18 +107,40 @@ _TO_HUB: Final = msgspec.msgpack.Decoder(ToHub)
 class Wire:
     """One end of a connection. Any thread may send; one receives."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, secret: bytes, *, dialled: bool) -> None:
+        """`dialled`: this is the task's end. OSError: nobody is there."""
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         timeout = struct.pack("ll", int(SEND_S), 0)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
         self._connection = connection
         self._sending = threading.Lock()
+        self.bytes_max = FRAME_BYTES_MAX if dialled else GREETING_BYTES_MAX
+        """What a frame may weigh that comes in; a hub raises it for those who have greeted."""
+        own = os.urandom(_DRAWN_BYTES)
+        other = self._exchanged(own)
+        drawn = own + other if dialled else other + own
+        ours, theirs = (b"to hub", b"to task") if dialled else (b"to task", b"to hub")
+        self._sealing = _Sealing(secret, drawn, ours)
+        self._opening = _Sealing(secret, drawn, theirs)
+
+    def _exchanged(self, own: bytes) -> bytes:
+        """What the other end has drawn."""
+        try:
+            self._connection.sendall(own)
+            other = self._exactly(_DRAWN_BYTES)
+            if other is None:
+                raise ConnectionError("the connection ended before both had drawn")
+        except OSError:
+            self._connection.close()
+            raise
+        return other
 
     def send(self, message: ToTask | ToHub) -> None:
         """OSError: nobody is there, or nobody reads."""
         data = _ENCODER.encode(message)
         with self._sending:
-            self._connection.sendall(_LENGTH.pack(len(data)) + data)
+            frame = self._sealing.sealed(data)
+            self._connection.sendall(_LENGTH.pack(len(frame)) + frame)
 
     def to_task(self) -> ToTask | None:
         """The next frame for a task; None: the connection is over."""
@@ -126,9 +160,10 @@ class Wire:
         if head is None:
             return None
         (length,) = _LENGTH.unpack(head)
-        if length > FRAME_BYTES_MAX:
-            raise FrameError(f"a frame of {length} bytes exceeds the limit of {FRAME_BYTES_MAX} bytes")
-        return self._exactly(length)
+        if length > self.bytes_max:
+            raise FrameError(f"a frame of {length} bytes exceeds the limit of {self.bytes_max} bytes")
+        frame = self._exactly(length)
+        return None if frame is None else self._opening.opened(frame)
 
     def _exactly(self, count: int) -> bytes | None:
         data = bytearray()
@@ -146,3 +181,24 @@ class Wire:
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
+
+
+class _Sealing:
+    """One direction of a connection: its key, and the number of the next frame."""
+
+    def __init__(self, secret: bytes, drawn: bytes, direction: bytes) -> None:
+        self._cipher = AESGCM(HKDF(SHA256(), _KEY_BYTES, salt=drawn, info=direction).derive(secret))
+        self._number = 0
+
+    def sealed(self, data: bytes) -> bytes:
+        return self._cipher.encrypt(self._nonce(), data, None)
+
+    def opened(self, frame: bytes) -> bytes:
+        try:
+            return self._cipher.decrypt(self._nonce(), frame, None)
+        except InvalidTag:
+            raise FrameError("a frame that was not sealed with this pool's secret, or not in its turn") from None
+
+    def _nonce(self) -> bytes:
+        self._number += 1
+        return self._number.to_bytes(12, "big")
