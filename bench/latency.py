@@ -3,6 +3,7 @@
 A writer seals what it has held for 20 ms. `spark.resident` is one level (W1), `spark.tree` the highest of three levels;
 what a situation waits for is its event's segment, the partition that runs it, and the seals up to its own level. The
 same events go to micro-batches afterwards. `failover` is the longest time without a seal after kill -9 of a worker.
+`cluster` is the first one again with executors in processes of their own (`local-cluster`), which are killed then.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +32,28 @@ RATE = 5_000
 BUCKETS = 2
 AGE_US = 20_000
 SCHEMA = schema_of(Typed)
+MORE = (("spark.deploy.maxExecutorRetries", "-1"),)
+"""Executors are killed often here."""
 
 
 def run(quick: bool = False) -> Iterator[dict[str, Any]]:
     seconds, kills = (3, 1) if quick else (20, 9)
+    with _session("local[2]") as (spark, folder):
+        yield from _resident(spark, folder, seconds, kills)
+        yield from _tree(spark, folder, seconds)
+        yield from _micro_batches(spark, folder, seconds)
+    with _session("local-cluster[2,1,1024]") as (spark, folder):
+        yield from _cluster(spark, folder, seconds, kills)
+
+
+@contextmanager
+def _session(master: str) -> Iterator[tuple[Any, Path]]:
     folder = Path(tempfile.mkdtemp(prefix="unerring-bench-"))
+    spark = start(SparkConfig(master=master, memory="1g", log=str(folder / "spark.log"), more=MORE), "bench")
     try:
-        spark = start(SparkConfig(master="local[2]", memory="1g", log=str(folder / "spark.log")), "bench")
-        try:
-            yield from _resident(spark, folder, seconds, kills)
-            yield from _tree(spark, folder, seconds)
-            yield from _micro_batches(spark, folder, seconds)
-        finally:
-            spark.stop()
+        yield spark, folder
     finally:
+        spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -108,9 +118,28 @@ def _resident(spark: Any, folder: Path, seconds: int, kills: int) -> Iterator[di
         yield _figure("spark.resident.p50_ms", float(np.percentile(waits, 50)), "ms", 30)
         yield _figure("spark.resident.p99_ms", float(np.percentile(waits, 99)), "ms", 100)
         yield _figure("spark.resident.idle_cpu", _idle_cpu(3 if seconds < 5 else 15), "cores", 0.05)
-        gaps = [_gap_after_a_kill(published, pool, number) for number in range(kills)]
+        gaps = [_gap_after_a_kill(published, pool, _worker) for _ in range(kills)]
         yield _figure("failover.worker.p50_s", float(np.median(gaps)), "s", 0.5)
         yield _figure("failover.worker.max_s", max(gaps), "s")
+    finally:
+        pool.stop()
+
+
+def _cluster(spark: Any, folder: Path, seconds: int, kills: int) -> Iterator[dict[str, Any]]:
+    [level] = levels_of((W1.plan,), (SCHEMA,), str(folder / "cluster"), BUCKETS)
+    published = Published(level)
+    pool = Pool(spark, [level], on_sealed=published.hear)
+    pool.start()
+    try:
+        warm_us = _warm(published, pool, [level])
+        end_us = published.publish(seconds)
+        _wait(lambda: published.reached("1", end_us), pool)
+        waits = published.waits_ms(level, "W1", warm_us)
+        yield _figure("cluster.resident.p50_ms", float(np.percentile(waits, 50)), "ms", 30)
+        yield _figure("cluster.resident.p99_ms", float(np.percentile(waits, 99)), "ms", 100)
+        gaps = [_gap_after_a_kill(published, pool, _executor) for _ in range(kills)]
+        yield _figure("failover.executor.p50_s", float(np.median(gaps)), "s", 0.5)
+        yield _figure("failover.executor.max_s", max(gaps), "s")
     finally:
         pool.stop()
 
@@ -171,14 +200,24 @@ def _warm(published: Published, pool: Pool, levels: Any) -> int:
     return warm_us
 
 
-def _gap_after_a_kill(published: Published, pool: Pool, number: int) -> float:
-    """The longest time without a seal when a worker is killed while events come."""
+def _worker(task: str) -> int:
+    return int(task.rpartition("/")[2])
+
+
+def _executor(task: str) -> int:
+    """The JVM above a task's worker and the daemon that forked it."""
+    above = psutil.Process(_worker(task)).parents()
+    return next(process.pid for process in above if "java" in process.name())
+
+
+def _gap_after_a_kill(published: Published, pool: Pool, victim: Callable[[str], int]) -> float:
+    """The longest time without a seal when a task's worker or executor is killed while events come."""
     _wait(lambda: len(pool.hub.tasks) == pool.jobs.count, pool)
     publishing = threading.Thread(target=published.publish, args=(2.0,))
     publishing.start()
     threading.Event().wait(1.0)
     before = len(published.sealed["1"])
-    os.kill(int(pool.hub.tasks[number % 2].rpartition("/")[2]), signal.SIGKILL)
+    os.kill(victim(pool.hub.tasks[0]), signal.SIGKILL)
     publishing.join()
     _wait(lambda: published.reached("1", max(published.at_s)), pool)
     moments = [moment for _, moment in published.sealed["1"][before - 1 :]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import random
 import signal
 import sys
 from pathlib import Path
@@ -75,4 +76,45 @@ def test_a_zombie_driver_that_wakes_later_changes_nothing(java: Path, tmp_path: 
         assert kills.sealed_bytes(level) == wanted
         assert zombie.kill_at(lambda data, batch: True, 1, "driver's JVM", signal.SIGCONT)
         zombie.wait()
+    assert kills.sealed_bytes(level) == wanted
+
+
+RESIDENT_BLOWS = [
+    *["Python workers", "executor", "Python workers", "asleep", "driver's JVM"] * 4,
+    *["executor", "asleep", "Python workers", "driver's Python"] * 3,
+    *["Python workers", "executor"] * 8,
+]
+"""48 in one folder, each some intervals after the one before."""
+APART = 12
+"""Intervals between two blows, at the least."""
+
+
+@pytest.mark.timeout(7200)
+def test_resident_tasks_executors_and_drivers_are_killed_and_nothing_changes(java: Path, tmp_path: Path) -> None:
+    intervals = 3 * APART * len(RESIDENT_BLOWS)
+    rows, draw = 20, random.Random(12)
+    wanted = kills.undisturbed(tmp_path / "perfect", 12, rows * intervals, rows)
+    level = kills.prepare(tmp_path / "killed", 12, rows * intervals, rows)
+    data, left, sealed, asleep = Path(level.address), list(RESIDENT_BLOWS), 0, []
+    while left:
+        with kills.Driver(data, CLUSTER, rows, resident=True) as driver:
+            while left:
+                sealed = max(sealed, kills.count_sealed(data)) + draw.randrange(APART, 2 * APART)
+                victim = left[0]
+                if victim == "asleep":
+                    struck = driver.stop_at(kills.sealed_count, sealed, "Python workers")
+                    asleep = [*asleep, struck]
+                else:
+                    struck = driver.kill_at(kills.sealed_count, sealed, victim)
+                assert struck, f"the log came to its end before {len(left)} of the blows"
+                left.pop(0)
+                if victim.startswith("driver's"):
+                    break
+                for one in asleep[:-1]:  # the last one sleeps on until the next blow
+                    kills.wake(one)
+            else:
+                for one in asleep:
+                    kills.wake(one)
+                if driver.wait(1800) != 0:
+                    kills.run_to_the_end(data, CLUSTER, rows=rows, resident=True)
     assert kills.sealed_bytes(level) == wanted

@@ -48,3 +48,9 @@ def test_wrong_calls_get_a_sentence(tmp_path: Path) -> None:
     assert "not a process" in unerring(tmp_path, "node", "shop:State").stderr
     wrong = unerring(tmp_path, "node", "shop:double", "--start", "double=d1", "--given", "[1]")
     assert "--given must be a JSON object" in wrong.stderr
+
+
+def test_the_version_is_the_packages(tmp_path: Path) -> None:
+    from importlib.metadata import version
+
+    assert unerring(tmp_path, "--version").stdout == f"unerring {version('unerring')}\n"

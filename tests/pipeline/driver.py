@@ -1,16 +1,25 @@
-"""A driver in a process of its own, to be killed: runs one level over what its log holds, then ends."""
+"""A driver in a process of its own, to be killed: runs one level over what its log holds, then ends.
+
+In micro-batches, or, with a fourth argument `resident`, by resident tasks that keep their states often.
+"""
 
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from unerring.model import schema_of
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level, levels_of
+from unerring.pipeline.resident.pool import Pool
 from unerring.pipeline.session import SparkConfig, start
 from unerring.pipeline.streaming import detect_available
 from unerring.rules.workloads import W1, W2, W3, Typed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 BUCKETS = 2
 ROWS = 400
@@ -21,7 +30,7 @@ def level_in(data: Path) -> Level:
     return level
 
 
-def main(data: Path, master: str, rows: int = ROWS) -> None:
+def main(data: Path, master: str, rows: int, resident: bool) -> None:
     quick = (
         ("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss8m"),
         ("spark.sql.codegen.wholeStage", "false"),
@@ -34,9 +43,25 @@ def main(data: Path, master: str, rows: int = ROWS) -> None:
         ("spark.network.timeoutInterval", "5s"),
     )
     spark = start(SparkConfig(master=master, memory="700m", log=str(data / "spark.log"), more=quick), "killed")
-    detect_available(spark, level_in(data), Bounds(rows_per_batch=rows), restarts_max=100)
+    if resident:
+        stay(spark, level_in(data), Bounds(rows_per_batch=rows))
+    else:
+        detect_available(spark, level_in(data), Bounds(rows_per_batch=rows), restarts_max=100)
     spark.stop()
 
 
+def stay(spark: SparkSession, level: Level, bounds: Bounds) -> None:
+    """Resident tasks, until what the log holds is sealed."""
+    end_us = level.chains()[level.inputs[0].name].through_us
+    pool = Pool(spark, [level], bounds, keep_s=0.3)
+    pool.start()
+    try:
+        while pool.hub.sealed_us(0) < end_us:
+            pool.check()
+            threading.Event().wait(0.01)
+    finally:
+        pool.stop()
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), "resident" in sys.argv[4:])

@@ -94,6 +94,15 @@ def committed(data: Path, batch: int) -> bool:
     return any(data.glob(f"checkpoints/*/*/commits/{batch}"))
 
 
+def sealed_count(data: Path, count: int) -> bool:
+    """Whether so many intervals are sealed: a window for drivers without micro-batches."""
+    return count_sealed(data) >= count
+
+
+def count_sealed(data: Path) -> int:
+    return sum(1 for _ in (data / "log" / "W3" / "segments").glob("*.parquet"))
+
+
 WINDOWS: dict[str, Window] = {
     "after the offset log": offset_logged,
     "after the state": state_written,
@@ -159,10 +168,18 @@ VICTIMS: dict[str, Callable[[psutil.Process], psutil.Process | None]] = {
 class Driver:
     """A driver process and everything below it; ended for good at the end of a `with`."""
 
-    def __init__(self, data: Path, master: str, rows: int = ROWS) -> None:
+    def __init__(self, data: Path, master: str, rows: int = ROWS, resident: bool = False) -> None:
         self.data = data
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
-        command = [sys.executable, "-m", "pipeline.driver", str(data), master, str(rows)]
+        command = [
+            sys.executable,
+            "-m",
+            "pipeline.driver",
+            str(data),
+            master,
+            str(rows),
+            *(["resident"] if resident else []),
+        ]
         with (data / "driver.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
         self.tree = psutil.Process(self.process.pid)
@@ -246,10 +263,15 @@ def _signal(process: psutil.Process, number: int) -> None:
         return
 
 
-def run_to_the_end(data: Path, master: str, tries: int = 4, rows: int = ROWS) -> None:
+def wake(process: psutil.Process) -> None:
+    """One that was put to sleep, if it is still there."""
+    _signal(process, signal.SIGCONT)
+
+
+def run_to_the_end(data: Path, master: str, tries: int = 4, rows: int = ROWS, resident: bool = False) -> None:
     """Start drivers until one comes to the end."""
     for _ in range(tries):
-        with Driver(data, master, rows) as driver:
+        with Driver(data, master, rows, resident) as driver:
             if driver.wait() == 0:
                 return
     raise AssertionError((data / "driver.log").read_text()[-4000:])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 import typer.core
 import typer.main
 
+from unerring import __version__
 from unerring.model import UnerringError
 
 __all__ = ["COMMANDS", "RENAMED", "main"]
@@ -116,5 +117,15 @@ def _with_new_names(arguments: list[str]) -> list[str]:
     return given
 
 
-def _describe() -> None:
+def _print_version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"unerring {__version__}\n")
+        raise typer.Exit
+
+
+def _describe(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
     """Events in, situations out, actions taken: each exactly once, whatever fails."""
