@@ -102,7 +102,7 @@ def start(config: SparkConfig, name: str = "unerring") -> SparkSession:
         with _stderr_to(config.log), jvm.starting():
             return builder.getOrCreate()
     except Exception as error:  # py4j and Spark raise many kinds; all mean that there is no session
-        if "secret key must be specified" in str(error):
+        if "secret key must be specified" in text_of(error):
             raise ConfigError(
                 f"{config.master}: a program that reaches a driver can run code in it, so master, workers and "
                 "driver need a secret; set spark.authenticate and spark.authenticate.secret in the "
@@ -216,15 +216,23 @@ class _stderr_to:
             os.close(self._kept)
 
 
+def text_of(error: BaseException | None) -> str:
+    """What an error says. Py4J asks the JVM for that, which may be what has ended."""
+    try:
+        return str(error)
+    except Exception:
+        return f"{type(error).__name__}: the JVM ended before it could say why"
+
+
 def own_sentence(error: BaseException | None) -> str | None:
     """Our own sentence if one of our errors ended a query, wherever it was raised; None if Spark is to blame."""
-    ours = re.findall(r"unerring\.model\.errors\.\w+: (.+)", str(error))
+    ours = re.findall(r"unerring\.model\.errors\.\w+: (.+)", text_of(error))
     return str(ours[-1]) if ours else None
 
 
 def sentence_of(error: BaseException | None) -> str:
     """Why a query ended: our own sentence if an error of ours ended it, else Spark's most telling line."""
-    text = str(error)
+    text = text_of(error)
     ours = own_sentence(error)
     if ours is not None:
         return ours
@@ -254,7 +262,7 @@ def plain_errors(what: str) -> Iterator[None]:
 
 def _cause(error: BaseException) -> str:
     """The most telling line of a long Java error text."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in text_of(error).splitlines() if line.strip()]
     matches = [re.match(r"(?:Caused by: |: )?([\w.$]+(?:Exception|Error): .+)", line) for line in lines]
     telling = [match[1] for match in matches if match]
     return telling[-1] if telling else (lines or [type(error).__name__])[0]

@@ -1,0 +1,23 @@
+"""What is said when Spark does not start, or ends."""
+
+from __future__ import annotations
+
+from unerring.pipeline.session import own_sentence, sentence_of
+
+
+class OfADeadJvm(Exception):
+    """As Py4J's errors are: their text is in the JVM."""
+
+    def __str__(self) -> str:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+def test_an_error_whose_jvm_is_gone_has_a_sentence_all_the_same() -> None:
+    assert own_sentence(OfADeadJvm()) is None
+    assert sentence_of(OfADeadJvm()) == "OfADeadJvm: the JVM ended before it could say why"
+
+
+def test_the_most_telling_line_is_said() -> None:
+    java = "An error occurred.\n: org.apache.spark.SparkException: no\nCaused by: java.io.IOException: full"
+    assert sentence_of(Exception(java)) == "java.io.IOException: full"
+    assert sentence_of(Exception("x unerring.model.errors.LogError: it is damaged\n at y")) == "it is damaged"
