@@ -7,8 +7,9 @@ rounds, since other work on the machine only ever makes a round slower.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -34,6 +35,8 @@ from unerring.pipeline import (
 )
 from unerring.rules import W1, W2, W3, Typed
 
+sys.path.insert(0, str(Path(__file__).parent / "peers"))
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -42,6 +45,8 @@ PER_SEGMENT = 1_000_000
 BUCKETS = 2
 SCHEMA = schema_of(Typed)
 RULES = {"W1": (W1, ["key", "type", "v"]), "W2": (W2, ["key", "type", "v"]), "W3": (W3, ["key", "type", "v"])}
+PEERS = {"flink": "flink_sql"}
+"""Modules of bench/peers; each has `race(peer, quick)`."""
 COUNTS = {EVENTS: {"W1": 2_163_773, "W2": 658_889, "W3": 3_032_563}}
 
 
@@ -70,14 +75,10 @@ def run(quick: bool = False, against: str = "") -> Iterator[dict[str, Any]]:
 
 def _against(peer: str, quick: bool) -> Iterator[dict[str, Any]]:
     """The same workloads on somebody else's engine and on ours, in one run (bench/peers)."""
-    if peer != "flink":
-        raise CallerError(f"there is no peer {peer!r} to race against; there is flink")
-    spec = importlib.util.spec_from_file_location("bench_race", Path(__file__).parent / "peers" / "race.py")
-    if spec is None or spec.loader is None:
-        raise CallerError("bench/peers/race.py cannot be loaded; is this a whole clone?")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield from module.race(quick)
+    if peer not in PEERS:
+        raise CallerError(f"there is no peer {peer!r} to race against; there are {', '.join(PEERS)}")
+    module = importlib.import_module(PEERS[peer])
+    yield from module.race(peer, quick)
 
 
 def write_events(log: Path | str, count: int) -> None:

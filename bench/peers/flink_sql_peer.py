@@ -1,6 +1,6 @@
 """W1, W2 and W3 on Apache Flink's MATCH_RECOGNIZE. Runs in Flink's own environment (`make peers`), one call a workload:
 
-    python flink_race.py WORKLOAD EVENTS SMALL RESULTS
+    python flink_sql_peer.py WORKLOAD EVENTS SMALL RESULTS
 
 EVENTS and SMALL are folders of CSV files (time in ms, key, type, v), each file in the order of time; RESULTS is a
 folder for the matches. The small input runs first, in the same process: what it takes is Flink's start-up. Prints one
