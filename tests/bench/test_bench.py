@@ -14,7 +14,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
-@pytest.mark.parametrize("name", ["channels", "dashboard"])
+@pytest.mark.parametrize("name", ["channels", "dashboard", "rules"])
 def test_a_benchmark_gives_one_json_object_a_figure(name: str) -> None:
     ran = bench(name, "--quick", "--json")
     assert ran.returncode == 0, ran.stderr
@@ -28,6 +28,10 @@ def test_a_benchmark_gives_one_json_object_a_figure(name: str) -> None:
         said = {figure["figure"]: figure["value"] for figure in figures}
         assert said["added_messages_per_event"] == 0
         assert said["header_bytes"] <= 32
+    if name == "rules":
+        said = {figure["figure"]: figure for figure in figures}
+        assert {one for one in said if said[one]["goal"]} >= {"start.cold_s", "start.warm_s", "throughput.ratio"}
+        assert said["start.cold_outputs"]["value"] == said["start.warm_outputs"]["value"] > 0
 
 
 def test_a_channel_is_measured_over_another_transport() -> None:
