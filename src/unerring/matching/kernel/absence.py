@@ -14,6 +14,7 @@ import numpy as np
 
 from unerring.matching.kernel.columns import Array, Columns
 from unerring.matching.kernel.compilation import Functions
+from unerring.matching.kernel.constants import marked
 from unerring.matching.kernel.lists import LONG
 from unerring.matching.kernel.lowering import STRICT, Final, Net, Wait
 from unerring.matching.kernel.outputs import Matches, constant
@@ -45,11 +46,11 @@ class AbsenceSource:
     def _write(self, lines: Lines) -> None:
         columns = ", ".join(self.reader.fetches)
         lines("")
-        with lines.block(f"def scan(n, through, NB, OR, key, K, {columns}):"):
+        with lines.block(f"def scan(n, through, NB, OR, key, K, Q, {columns}):"):
             self._write_scan(lines)
         lines("")
         lines("")
-        with lines.block(f"def capture(n, OR, I, F, N, K, {columns}):"):
+        with lines.block(f"def capture(n, OR, I, F, N, K, Q, {columns}):"):
             with lines.block("for j in range(n):"):
                 lines("i = OR[j]")
                 view = View(self.bank, "j", 0)
@@ -79,7 +80,7 @@ class AbsenceSource:
                 conditions.append(" and ".join(part for part in parts if part != "True") or "True")
             lines(f"b = -int({conditions[1]})")
             lines("x = NB[k]")
-            lines(f"d = t + {self.within}")
+            lines(f"d = t + {marked(self.within)}")
             lines(f"held = int(({conditions[0]}) & (x > d))")
             lines("OR[m - 1] = i")
             lines("m -= held")

@@ -5,6 +5,7 @@ Where both inputs are one stream, a row may be on both sides: it meets the earli
 
 from __future__ import annotations
 
+from unerring.matching.kernel.constants import marked
 from unerring.matching.kernel.lists import BASE, COUNT, DEADLINE, LONG, NEVER, OUT, STATE, ListSource
 from unerring.matching.kernel.reading import RowReader, settled
 from unerring.matching.kernel.registers import Bank, Register, View, declare, fold, leaf_in_condition
@@ -48,7 +49,7 @@ class JoinSource(ListSource):
                 self._write_fire()
             lines("")
             lines("")
-        with lines.block(f"def step(n, first_row, through, row_base, {STATE}, {OUT}, key, K, {columns}):"):
+        with lines.block(f"def step(n, first_row, through, row_base, {STATE}, {OUT}, key, K, Q, {columns}):"):
             with lines.block("for i in range(first_row, n):"):
                 self._write_row()
             if self.plan.unmatched:
@@ -134,7 +135,7 @@ class JoinSource(ListSource):
         self._allocate("s", "0")
         lines(f"I[s, 0] = {number + 1}")
         lines(f"I[s, {COUNT}] = joined{number}")
-        lines(f"I[s, {DEADLINE}] = t + {self.within}")
+        lines(f"I[s, {DEADLINE}] = t + {marked(self.within)}")
         self._fold("s", number)
         self._append("s")
 

@@ -201,10 +201,11 @@ class Kernel:
         if self._marks is not None:
             self._marks.touch(key, self._index.size)
             self._marks.touch(self._memory.due(through), self._index.size)
-        arguments = (reader.codes(batch, self._interner), *reader.arguments(batch, self._interner))
+        constants = self._program.constants(batch, self._interner)
+        arguments = (*constants, *reader.arguments(batch, self._interner))
         matches = self._memory.step(self._functions, batch, key, arguments, through, self._rows)
         self._rows += len(batch)
-        return self._outputs(matches, batch)
+        return self._outputs(matches, batch, constants)
 
     def _key_numbers(self, batch: Columns) -> Array:
         names = {source.schema.name: source.key for source in self._plan.inputs}
@@ -228,14 +229,14 @@ class Kernel:
             key[rows] = self._index.numbers(share, columns)
         return key
 
-    def _outputs(self, matches: Matches, batch: Columns) -> OutputColumns:
+    def _outputs(self, matches: Matches, batch: Columns, constants: tuple[Array, Array]) -> OutputColumns:
         rank, ordinal = places(matches, batch)
-        computed = self._computed(matches)
+        computed = self._computed(matches, constants)
         keys = tuple(self._index.column(matches.key, number) for number in range(len(key_types(self._plan))))
         columns = {m.measure.name: self._column(m, matches, keys, computed) for m in self._program.measures}
         return OutputColumns(self._plan.name, matches.time, rank, ordinal, keys, matches.index, columns)
 
-    def _computed(self, matches: Matches) -> list[Column]:
+    def _computed(self, matches: Matches, constants: tuple[Array, Array]) -> list[Column]:
         count = len(matches.time)
         columns: list[tuple[Array, Array]] = []
         for source in self._program.measures:
@@ -244,7 +245,7 @@ class Kernel:
                 columns.append((np.empty(count, DTYPES[kind]), np.empty(count, np.bool_)))
         if columns:
             arrays = [array for pair in columns for array in pair]
-            self._functions["measure"](count, matches.integers, matches.floats, matches.states, *arrays)
+            self._functions["measure"](count, *constants, matches.integers, matches.floats, matches.states, *arrays)
         return [Numbers(values, null) for values, null in columns]
 
     def _column(

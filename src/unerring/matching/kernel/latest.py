@@ -13,6 +13,7 @@ import numpy as np
 
 from unerring.matching.kernel.columns import Array, Columns
 from unerring.matching.kernel.compilation import Functions
+from unerring.matching.kernel.constants import marked
 from unerring.matching.kernel.lists import LONG, NEVER
 from unerring.matching.kernel.lowering import STRICT, Final, Net, Wait
 from unerring.matching.kernel.outputs import Matches, constant
@@ -52,22 +53,22 @@ class LatestSource:
     def _write(self, lines: Lines) -> None:
         columns = ", ".join(self.reader.fetches)
         lines("")
-        with lines.block(f"def scan(n, D, OR, OA, key, K, {columns}):"):
+        with lines.block(f"def scan(n, D, OR, OA, key, K, Q, {columns}):"):
             lines("m = np.uint64(0)")
             with lines.block("for i in range(n):"):
                 self._write_row(lines)
             lines("return m")
         lines("")
         lines("")
-        with lines.block(f"def scan_many(n, D, OR, OA, key, K, {columns}):"):
+        with lines.block(f"def scan_many(n, D, OR, OA, key, K, Q, {columns}):"):
             self._write_scan_many(lines)
         lines("")
         lines("")
-        with lines.block(f"def capture(n, OR, OA, OK, OT, OI, OF, ON, I0, F0, N0, key, K, {columns}):"):
+        with lines.block(f"def capture(n, OR, OA, OK, OT, OI, OF, ON, I0, F0, N0, key, K, Q, {columns}):"):
             self._write_capture(lines)
         lines("")
         lines("")
-        with lines.block(f"def carry(n, through, D, I, F, N, key, K, {columns}):"):
+        with lines.block(f"def carry(n, through, D, I, F, N, key, K, Q, {columns}):"):
             self._write_carry(lines)
 
     def _write_scan_many(self, lines: Lines) -> None:
@@ -110,7 +111,7 @@ class LatestSource:
         lines("OR[m] = i")
         lines("OA[m] = r")
         lines("m += np.uint64(hit)")
-        deadline = str(TIME_MAX) if self.within is None else f"(t + {self.within})"
+        deadline = str(TIME_MAX) if self.within is None else f"(t + {marked(self.within)})"
         lines(f"d = (d & ~a) | ({deadline} & a)")
         lines(f"D[k, 0] = (d & ~-hit) | ({NONE} & -hit)")
         lines("D[k, 1] = (r & ~a) | (i & a)")

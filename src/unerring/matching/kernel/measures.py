@@ -94,7 +94,7 @@ def _over_numbers(expr: ex.Expr) -> bool:
 
 
 def measure_function(measures: tuple[MeasureSource, ...], bank: Bank) -> str:
-    """Source of `measure(n, I, F, N, …)`, which fills two arrays for each computed column."""
+    """Source of `measure(n, K, Q, I, F, N, …)`, which fills two arrays for each computed column."""
     computed = [source for source in measures if source.computed is not None]
     if not computed:
         return ""
@@ -111,7 +111,7 @@ def measure_function(measures: tuple[MeasureSource, ...], bank: Bank) -> str:
         return view.read(register)
 
     names = ", ".join(f"m{source.computed}, z{source.computed}" for source in computed)
-    with lines.block(f"def measure(n, I, F, N, {names}):"):
+    with lines.block(f"def measure(n, K, Q, I, F, N, {names}):"):
         with lines.block("for i in range(n):"):
             for source in computed:
                 operand = emit(source.measure.expr, lines, leaf)

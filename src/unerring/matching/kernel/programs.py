@@ -8,9 +8,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
+import numpy as np
+
 from unerring.matching.kernel import lists, single, windows
 from unerring.matching.kernel.absence import AbsenceMemory, AbsenceSource
+from unerring.matching.kernel.columns import Array, Columns
+from unerring.matching.kernel.constants import lifted
 from unerring.matching.kernel.joins import JoinSource
+from unerring.matching.kernel.keys import Interner
 from unerring.matching.kernel.latest import LatestMemory, LatestSource
 from unerring.matching.kernel.lowering import Final, Net, check_plan, net_of
 from unerring.matching.kernel.measures import MeasureSource, measure_function, measure_sources
@@ -29,12 +34,20 @@ NESTING_MAX = 180
 """Parentheses in each other: Python reads 200."""
 
 
+PROGRAMS_MAX = 4096
+"""Plans whose programs are kept at hand."""
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """Everything that a matcher needs to run a plan."""
 
     kernel: str
     source: str
+    """Plans that differ in constants alone have the same."""
+    integers: tuple[int, ...]
+    """The plan's own constants."""
+    floats: tuple[float, ...]
     reader: RowReader
     bank: Bank
     measures: tuple[MeasureSource, ...]
@@ -46,8 +59,13 @@ class Program:
     row_columns: tuple[tuple[int, int | None], ...]
     """Among them, those that hold a row's number; and the state that says whether there is one (None: always)."""
 
+    def constants(self, batch: Columns, interner: Interner) -> tuple[Array, Array]:
+        """The values of `K` and `Q` for one batch."""
+        integers = [*self.reader.codes(batch, interner), *self.integers]
+        return np.array(integers, np.int64), np.array(self.floats, np.float64)
 
-@lru_cache(maxsize=256)
+
+@lru_cache(maxsize=PROGRAMS_MAX)
 def program_of(plan: Plan) -> Program:
     """The program; raises Uncompiled. Programs hold no state: matchers of one plan share one."""
     _check_keys(plan)
@@ -159,14 +177,16 @@ class _Draft:
         self, kernel: str, writer: _Writer, memory: Callable[[], Memory], base: int, rows: tuple[int, ...] = ()
     ) -> Program:
         """`base`: integers of an entry before its registers; `rows`: those of them that hold a row's number."""
-        source = writer.write(self._registers) + measure_function(self._measures, self.bank)
+        written = writer.write(self._registers) + measure_function(self._measures, self.bank)
+        source, given_integers, given_floats = lifted(written, len(self.reader.constants.texts))
         if _nesting(source) > NESTING_MAX:
             raise Uncompiled("an expression of it is nested too deep")
         integers, floats, states = self.bank.widths()
         widths, texts = (base + integers, floats, states), tuple(base + column for column in self.bank.texts())
         registers = [self.bank.place(register) for register in self.bank.registers if register.of_row_number]
         numbers = (*((row, None) for row in rows), *((base + column, state) for _, column, state in registers))
-        return Program(kernel, source, self.reader, self.bank, self._measures, memory, widths, texts, numbers)
+        read = (self.reader, self.bank, self._measures)
+        return Program(kernel, source, given_integers, given_floats, *read, memory, widths, texts, numbers)
 
 
 def _nesting(source: str) -> int:

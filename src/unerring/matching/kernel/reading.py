@@ -55,8 +55,8 @@ class RowReader:
         """The values of the column arguments for one batch."""
         return [fetch(batch, interner) for fetch in self.fetches.values()]
 
-    def codes(self, batch: Columns, interner: Interner) -> Array:
-        """The values of `K` for one batch: -2 where a text is not in the batch's dictionary."""
+    def codes(self, batch: Columns, interner: Interner) -> list[int]:
+        """The texts that the rule names, as codes of one batch: -2 where a text is not in its dictionary."""
         codes = []
         for column, text in self.constants.texts:
             if not column:
@@ -64,7 +64,7 @@ class RowReader:
                 continue
             values = _texts(batch, column).values
             codes.append(values.index(text) if text in values else -2)
-        return np.array(codes or [0], np.int64)
+        return codes
 
     def leaf(self, expr: ex.Expr) -> Operand | None:
         """The operand of an expression on the row at hand; None where `emit` must descend into it."""

@@ -10,6 +10,7 @@ and calls again.
 
 from __future__ import annotations
 
+from unerring.matching.kernel.constants import marked
 from unerring.matching.kernel.lists import (
     BASE,
     COUNT,
@@ -125,7 +126,7 @@ class RunsSource(ListSource):
         self._write_fire()
         lines("")
         lines("")
-        with lines.block(f"def step(n, first_row, through, row_base, {STATE}, {OUT}, key, K, {columns}):"):
+        with lines.block(f"def step(n, first_row, through, row_base, {STATE}, {OUT}, key, K, Q, {columns}):"):
             self._write_step()
 
     # --- a row ---
@@ -333,9 +334,9 @@ class RunsSource(ListSource):
             self._append(slot)
 
     def _deadline(self, slot: str, within_us: int | None, since: str) -> str:
-        ends = [] if self.within is None else [f"I[{slot}, {START_TIME}] + {self.within}"]
+        ends = [] if self.within is None else [f"I[{slot}, {START_TIME}] + {marked(self.within)}"]
         if within_us is not None:
-            ends.append(f"{since} + {min(within_us, LONG)}")
+            ends.append(f"{since} + {marked(min(within_us, LONG))}")
         return f"min({', '.join((*ends, str(TIME_MAX)))})" if ends else str(TIME_MAX)
 
     def _write_known(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from unerring.matching.kernel.constants import marked
 from unerring.model import ColumnType
 from unerring.rules import expressions as ex
 
@@ -157,12 +158,9 @@ def _literal(expr: ex.Literal) -> Operand:
         return NULL
     if expr.type in CODED:
         raise Uncompiled(f"{expr} stands outside of a comparison with a column")
-    if expr.type is FLOAT:
-        value = float(expr.value)
-        if value != value or value in (float("inf"), float("-inf")):
-            return Operand({"nan": "NAN", "inf": "INF", "-inf": "-INF"}[repr(value)])
-        return Operand(repr(value))
-    return Operand(f"({expr.value!r})")
+    if expr.type is BOOL:
+        return Operand(f"({expr.value!r})")
+    return Operand(marked(float(expr.value) if expr.type is FLOAT else int(expr.value)))
 
 
 def _refuse_coded(expr: ex.Expr, parts: tuple[ex.Expr, ...], equality: bool) -> None:

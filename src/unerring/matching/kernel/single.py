@@ -13,6 +13,7 @@ import numpy as np
 
 from unerring.matching.kernel.columns import Array, Columns
 from unerring.matching.kernel.compilation import Functions
+from unerring.matching.kernel.constants import marked
 from unerring.matching.kernel.lists import LONG
 from unerring.matching.kernel.lowering import STRICT, Final, Net, Wait
 from unerring.matching.kernel.outputs import OUTPUTS_MIN, Matches, constant, joined
@@ -45,7 +46,7 @@ class SingleSource:
         self.lines = lines
         columns = ", ".join(self.reader.fetches)
         lines("")
-        with lines.block(f"def step(n, first_row, I, F, N, OR, OK, OI, OF, ON, M, key, K, {columns}):"):
+        with lines.block(f"def step(n, first_row, I, F, N, OR, OK, OI, OF, ON, M, key, K, Q, {columns}):"):
             lines("m = 0")
             lines("room = len(OR)")
             with lines.block("for i in range(first_row, n):"):
@@ -117,7 +118,7 @@ class SingleSource:
             self._write_blank()
         with lines.block(f"if {self._accepts(first)}:"):
             within = self.plan.within_us
-            deadline = TIME_MAX if within is None else f"min(t + {min(within, LONG)}, {TIME_MAX})"
+            deadline = TIME_MAX if within is None else f"min(t + {marked(min(within, LONG))}, {TIME_MAX})"
             lines("I[k, 0] = 1")
             lines(f"I[k, {COUNT}] = 1")
             lines(f"I[k, {DEADLINE}] = {deadline}")

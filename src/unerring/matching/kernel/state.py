@@ -91,7 +91,7 @@ class Memory(Protocol):
     def step(
         self, functions: Functions, batch: Columns, key: Array, arguments: Sequence[Any], through: int, rows_before: int
     ) -> Matches:
-        """Feed a batch; `arguments` are K and the columns that the source reads."""
+        """Feed a batch; `arguments` are K, Q and the columns that the source reads."""
         ...
 
     def reserve(self, keys: int) -> None:

@@ -6,6 +6,7 @@ fold in row order means: taking a row out of a sum of floats would give other di
 
 from __future__ import annotations
 
+from unerring.matching.kernel.constants import marked
 from unerring.matching.kernel.lists import BASE, DEADLINE, LONG, NEVER, START_TIME
 from unerring.matching.kernel.reading import RowReader
 from unerring.matching.kernel.registers import Bank, Register, View, declare, fold, stored
@@ -30,7 +31,7 @@ class TrailingSource(WindowSource):
         self._allocate("s", "0")
         lines(f"I[s, 0] = {OPEN}")
         lines(f"I[s, {START_TIME}] = t")
-        lines(f"I[s, {DEADLINE}] = t + {self.size}")
+        lines(f"I[s, {DEADLINE}] = t + {marked(self.size)}")
         lines("following[s] = -1")
         self._write_kept()
         lines("count[k] += 1")
@@ -71,7 +72,7 @@ class TrailingSource(WindowSource):
                 self._write_link("fresh")
                 lines("r = fresh")
                 lines("fresh = -1")
-            with lines.block(f"if I[r, {START_TIME}] > now - {self.size}:"):
+            with lines.block(f"if I[r, {START_TIME}] > now - {marked(self.size)}:"):
                 lines("pass")
                 view = View(self.bank, "b", BASE)
                 for register in list(self.bank.registers):
@@ -79,7 +80,7 @@ class TrailingSource(WindowSource):
                         fold(register, view, lines, self._kept)
             lines("last = r")
             lines("r = following[r]")
-        self._write_look("b", f"now - {self.size} + 1", "now + 1", "now", position)
+        self._write_look("b", f"now - {marked(self.size)} + 1", "now + 1", "now", position)
         self._free("b")
 
     # --- what is kept of a row ---

@@ -7,6 +7,7 @@ overlap. A window that is still open is one slot, however many rows it has seen.
 from __future__ import annotations
 
 from unerring.matching.kernel.changes import GIVEN, Changes, window_leaf
+from unerring.matching.kernel.constants import marked
 from unerring.matching.kernel.lists import (
     BASE,
     COUNT,
@@ -70,16 +71,16 @@ class WindowSource(ListSource):
             self._write_heap()
             lines("")
             lines("")
-            with lines.block(f"def fire({STATE}, {OUT}):"):
+            with lines.block(f"def fire({STATE}, {OUT}, K, Q):"):
                 self._write_fire()
             lines("")
             lines("")
-        with lines.block(f"def step(n, first_row, through, row_base, {STATE}, {OUT}, key, K, {columns}):"):
+        with lines.block(f"def step(n, first_row, through, row_base, {STATE}, {OUT}, key, K, Q, {columns}):"):
             with lines.block("for i in range(first_row, n):"):
                 self._write_row(timed)
             if timed:
                 with lines.block("while M[1] > 0 and HT[0] <= through:"):
-                    with lines.block(f"if not fire({STATE}, {OUT}):"):
+                    with lines.block(f"if not fire({STATE}, {OUT}, K, Q):"):
                         lines("return n")
             lines("return n + 1")
 
@@ -88,7 +89,7 @@ class WindowSource(ListSource):
         lines("t = T[i]")
         if timed:
             with lines.block("while M[1] > 0 and HT[0] < t:"):
-                with lines.block(f"if not fire({STATE}, {OUT}):"):
+                with lines.block(f"if not fire({STATE}, {OUT}, K, Q):"):
                     lines("return i")
         admitted = self.reader.admitted(lines)
         if admitted != "True":
@@ -113,12 +114,12 @@ class WindowSource(ListSource):
 
     def _write_aligned(self) -> None:
         lines = self.lines
-        size, slide, offset = self.aligned
+        size, slide, offset = map(marked, self.aligned)
         lines(f"number = (t - {offset} - {size}) // {slide} + 1")
         lines(f"newest = (t - {offset}) // {slide}")
         self._write_walk(f"number = I[s, {START_ROW}] + 1")
         with lines.block("while number <= newest:"):
-            self._open(f"number * {slide} + {offset}", f"number * {slide} + {offset + size - 1}")
+            self._open(f"number * {slide} + {offset}", f"number * {slide} + {offset} + {size} - 1")
             lines(f"I[s, {START_ROW}] = number")
             self._fold()
             lines("number += 1")
@@ -131,8 +132,8 @@ class WindowSource(ListSource):
         self._write_oldest("s")
         with lines.block("if s == -1:"):
             lines("last = head[k]")
-            self._open("t", f"t + {gap}")
-        lines(f"I[s, {DEADLINE}] = t + {gap}")
+            self._open("t", f"t + {marked(gap)}")
+        lines(f"I[s, {DEADLINE}] = t + {marked(gap)}")
         self._fold()
         # A timer that is already set comes too early and is then set anew: cheaper than one for each row.
         with lines.block(f"if due[k] == {NEVER}:"):
@@ -240,7 +241,7 @@ class WindowSource(ListSource):
     def _write_successor(self) -> None:
         """After a window that held something the next one is looked at, though it may stay empty."""
         lines = self.lines
-        slide = self.aligned[1]
+        slide = marked(self.aligned[1])
         follows = f"beyond == -1 or I[beyond, {START_ROW}] != I[s, {START_ROW}] + 1"
         with lines.block(f"if I[s, {COUNT}] > 0 and ({follows}):"):
             self._allocate("e", "0")
