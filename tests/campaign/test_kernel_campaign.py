@@ -14,6 +14,8 @@ from tests.matching.expression_pairs import expressions_of
 from tests.matching.kernel_pairs import GroupMaker, NarrowMaker, PairMaker, StoppedGroupMaker, StoppedMaker, plan_of
 from tests.matching.test_kernel import hold_expressions, hold_to_the_oracle, lower_limits, plain
 from tests.matching.test_machine_code import RULES, expressions, hold_rule, pattern
+from tests.matching.test_trailing import hold_plans
+from tests.matching.trailing_pairs import EVERYTHING, draw as draw_readings
 from unerring.matching.interpreter import Interpreter
 from unerring.matching.kernel import programs, why_interpreted
 from unerring.model import RuleError
@@ -64,6 +66,17 @@ def test_expressions_of_every_type(chunk: int) -> None:
             rows = maker.rows(maker.random.randrange(12))
             with _named(seed, stream):
                 hold_expressions(plan, rows, maker.through(rows), Random(seed + stream))
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_trailing_windows(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if chunk % 2:
+        lower_limits(monkeypatch)
+    hold_plans(range(FIRST + chunk, FIRST + PLANS // 4, CHUNKS))
+
+
+def test_machine_code_of_all_aggregates_of_a_trailing_window() -> None:
+    assert hold_rule(EVERYTHING, draw_readings, 2000) > 20_000
 
 
 @pytest.mark.parametrize("low", [False, True])

@@ -227,7 +227,6 @@ MUTANTS = [
     ("a single run, at its deadline", "if t <= I[k, 2]:", "if t < I[k, 2]:", NarrowMaker),
     ("what a run before has left", f"N[k, 0] = {UNBOUND}", "pass", NarrowMaker),
     ("what was given is forgotten", "is_empty = False", "pass", None),
-    ("a row counts that has left", "> now - ", ">= now - ", None),
     ("a window that has become empty is passed over", "if I[s, 1] > 0 and", "if False and", None),
 ]
 """None: windows."""

@@ -25,6 +25,7 @@ from .conformance import check_stamps
 from .expression_pairs import expressions_of
 from .kernel_pairs import LEFT, GroupMaker, PairMaker, column, last, plan_of, splits
 from .test_kernel import texts
+from .trailing_pairs import SOME, draw as draw_readings
 
 STREAMS = 200
 """For each of twelve rules."""
@@ -133,7 +134,7 @@ RULES: dict[str, tuple[Plan, Draw]] = {
     "remainder": pattern(8),
     "groups": pattern(10, GroupMaker),
     "windows": other("w", 0),
-    "trailing on change": other("w", 26),
+    "trailing on change": (SOME, draw_readings),
     "join": other("j", 37),
     "join with itself": other("j", 29),
 }

@@ -5,7 +5,7 @@
 - NULL is None. Comparisons and arithmetic with NULL are NULL; AND, OR and NOT are three-valued; a condition holds
   only if it is true.
 - INT is 64 bits, signed. A result that does not fit is NULL, and so is `div` or `%` by zero. A sum is a left fold in
-  row order; once it has left 64 bits it is NULL.
+  row order; once it has left 64 bits it is NULL. Over a trailing window sums and averages are exact (`exact_sums`).
 - FLOAT is IEEE 754 binary64: `/` by zero gives an infinity or NaN, NaN is unequal to everything, -0.0 = 0.0. Beside a
   FLOAT an INT is first converted to the nearest FLOAT, in comparisons too.
 - TEXT compares by code points (the same as by UTF-8 bytes), BYTES by unsigned bytes, false < true.
@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
+from unerring.matching.exact_sums import EXACT
 from unerring.matching.outputs import canonical_key
 from unerring.model import ColumnType, Event, Key, RuleError, SchemaError, Value, to_datetime, to_time_us
 from unerring.rules import AGGREGATES, FUNCTIONS, INT_MAX, INT_MIN, expressions as ex, fit
@@ -39,6 +40,11 @@ class Scope(Protocol):
 
     @property
     def window(self) -> tuple[int, int] | None: ...
+
+    @property
+    def exact_sums(self) -> bool:
+        """Whether it is a window that rows leave one by one (see `exact_sums`)."""
+        ...
 
     def here(self) -> Event | None:
         """The row at hand."""
@@ -429,10 +435,12 @@ def _call(expr: ex.Call) -> Prepared:
 
 
 def _aggregate(expr: ex.Aggregate) -> Prepared:
-    function, variables, final = AGGREGATES[expr.name], expr.variables, expr.final
+    in_row_order, variables, final = AGGREGATES[expr.name], expr.variables, expr.final
+    exact = EXACT.get(expr.name, in_row_order)
     arguments, distinct = tuple(map(prepare, expr.arguments)), expr.distinct
 
     def aggregate(scope: Scope) -> Any:
+        function = exact if scope.exact_sums else in_row_order
         state, seen = function.start(), set()
         for row in scope.rows(variables, final):
             values = tuple(argument(row) for argument in arguments)

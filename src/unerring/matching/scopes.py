@@ -19,6 +19,7 @@ class RowScope:
 
     match_number: int | None = None
     window: tuple[int, int] | None = None
+    exact_sums = False
 
     def __init__(self, row: Event, key: Key = ()) -> None:
         self._row = row
@@ -48,6 +49,7 @@ class MatchScope:
     __slots__ = ("_bound", "_ended", "_here", "_rows", "key", "match_number")
 
     window: tuple[int, int] | None = None
+    exact_sums = False
 
     def __init__(
         self,
@@ -106,13 +108,14 @@ class MatchScope:
 class WindowScope:
     """The rows of a window; no row is at hand."""
 
-    __slots__ = ("_rows", "key", "window")
+    __slots__ = ("_rows", "exact_sums", "key", "window")
 
     match_number: int | None = None
 
-    def __init__(self, rows: Sequence[Event], key: Key, window: tuple[int, int]) -> None:
+    def __init__(self, rows: Sequence[Event], key: Key, window: tuple[int, int], exact_sums: bool) -> None:
         self._rows = rows
         self.key = key
+        self.exact_sums = exact_sums
         self.window: tuple[int, int] | None = window
 
     def here(self) -> Event | None:
@@ -135,6 +138,7 @@ class JoinScope:
 
     match_number: int | None = None
     window: tuple[int, int] | None = None
+    exact_sums = False
 
     def __init__(self, events: dict[str, Event | None], key: Key) -> None:
         self._events = events

@@ -21,8 +21,9 @@ from enum import Enum, StrEnum
 import msgspec
 
 from unerring.model import Column, ColumnType, RuleError, StreamSchema
-from unerring.rules.expressions import Expr, KeyValue, field_names
+from unerring.rules.expressions import Aggregate, Expr, KeyValue, field_names
 from unerring.rules.patterns import Pattern, Quantified
+from unerring.rules.reading import walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,10 +373,17 @@ def canonical(value: object) -> str:
         inner = ", ".join(f"{name}={canonical(getattr(value, name))}" for name in field_names(type(value)))
         if isinstance(value, Quantified) and value.until is not None:
             inner += ", until=2"  # it means more than it did: a state from before does not fit
+        if isinstance(value, WindowPlan) and isinstance(value.window, Trailing) and _has_sums(value):
+            inner += ", sums=exact"  # they were folds in row order: results from before may differ in the last digit
         return f"{type(value).__name__}({inner})"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {canonical(value[key])}" for key in sorted(value)) + "}"
     raise RuleError(f"{value!r} cannot be part of a rule")
+
+
+def _has_sums(plan: WindowPlan) -> bool:
+    exprs = [*(measure.expr for measure in plan.measures), *([] if plan.having is None else [plan.having])]
+    return any(isinstance(node, Aggregate) and node.name in ("sum", "avg") for expr in exprs for node in walk(expr))
 
 
 def digest(plan: Plan) -> str:

@@ -133,6 +133,7 @@ class RegisterScope:
     __slots__ = ("_file", "_key", "_label", "_row", "_rows", "_slots", "final", "held", "match_number")
 
     window: tuple[int, int] | None = None
+    exact_sums = False
 
     def __init__(self, rows: Rows, key: Key, file: RegisterFile) -> None:
         self._rows = rows

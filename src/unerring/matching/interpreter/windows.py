@@ -39,6 +39,7 @@ class WindowRules:
         self.columns = tuple(
             tuple(column.name for column in source.schema.columns if column.name in read) for source in plan.inputs
         )
+        self.exact_sums = isinstance(plan.window, Trailing)
         self.aligned: tuple[int, int, int] | None = None
         if isinstance(plan.window, Tumbling):
             self.aligned = plan.window.size_us, plan.window.size_us, plan.window.offset_us
@@ -136,7 +137,7 @@ class KeyWindows:
             self.number = max(number + 1, self._numbers(self.rows[0].stamp.time)[0]) if self.rows else None
 
     def _look(self, place: tuple[int, int, int], rows: list[Event], bounds: tuple[int, int]) -> None:
-        scope = WindowScope(rows, self.key, bounds)
+        scope = WindowScope(rows, self.key, bounds, self._rules.exact_sums)
         if self._rules.plan.emit is Emit.CHANGE:
             now = tuple(value(scope) for value in self._rules.watched)
             unchanged = all(map(same, now, self.last))
@@ -150,7 +151,7 @@ class KeyWindows:
     def _watch(self, rows: tuple[Event, ...]) -> tuple[Any, ...]:
         if self._rules.plan.emit is not Emit.CHANGE:
             return ()
-        scope = WindowScope(rows, self.key, (0, 0))
+        scope = WindowScope(rows, self.key, (0, 0), self._rules.exact_sums)
         return tuple(value(scope) for value in self._rules.watched)
 
     # --- state ---

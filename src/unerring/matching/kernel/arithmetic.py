@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from unerring.matching.kernel import totals
+
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
 
@@ -124,6 +126,7 @@ PLAIN: Final[dict[str, Any]] = {
     "divide": divide,
     "remainder": remainder,
     "truncate": truncate,
+    **totals.FUNCTIONS,
 }
 """The names that generated source uses, for Python."""
 
@@ -139,5 +142,6 @@ def compiled_names(jit: Callable[..., Any]) -> dict[str, Any]:
         "divide": divide,
         "remainder": remainder,
         "truncate": truncate,
+        **totals.FUNCTIONS,
     }
     return {"NAN": math.nan, "INF": math.inf, **{name: jit(function) for name, function in machine.items()}}

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from unerring.matching.kernel import arithmetic
+from unerring.matching.kernel import arithmetic, totals
 
 Functions = dict[str, Callable[..., Any]]
 
@@ -53,9 +53,8 @@ def _own(value: object) -> bool:
 
 def source_name(source: str) -> str:
     """The name under which machine code of this source is kept."""
-    inside = "\n".join(
-        (importlib.metadata.version("numba"), sys.version, Path(arithmetic.__file__).read_text(), source)
-    )
+    called = [Path(module.__file__ or "").read_text() for module in (arithmetic, totals)]
+    inside = "\n".join((importlib.metadata.version("numba"), sys.version, *called, source))
     return "kernel_" + hashlib.blake2b(inside.encode(), digest_size=12).hexdigest()
 
 

@@ -27,6 +27,7 @@ from unerring.matching.kernel.scalar import Uncompiled
 from unerring.matching.kernel.single import SingleMemory, SingleSource
 from unerring.matching.kernel.state import Memory
 from unerring.matching.kernel.trailing import TrailingSource
+from unerring.matching.kernel.trailing_lists import TrailingLists
 from unerring.matching.kernel.windows import WindowSource
 from unerring.rules import JoinPlan, PatternPlan, Plan, SkipKind, Trailing, WindowPlan
 
@@ -145,13 +146,26 @@ def wrong_skip(plan: PatternPlan) -> dict[int, str]:
 def _window(plan: WindowPlan) -> Program:
     if len({source.schema.name for source in plan.inputs}) < len(plan.inputs):
         raise Uncompiled("it reads one stream twice")
-    draft, trails = _Draft(plan), isinstance(plan.window, Trailing)
-    writer = (TrailingSource if trails else WindowSource)(plan, draft.reader, draft.bank)
+    if isinstance(plan.window, Trailing):
+        return _trailing(plan)
+    draft = _Draft(plan)
+    writer = WindowSource(plan, draft.reader, draft.bank)
 
     def memory() -> Memory:
         return RunLists(draft.bank, [windows.OPEN], fan=writer.slots, by_length=False)
 
-    return draft.program("trailing windows" if trails else "windows", writer, memory, lists.BASE)
+    return draft.program("windows", writer, memory, lists.BASE)
+
+
+def _trailing(plan: WindowPlan) -> Program:
+    draft = _Draft(plan)
+    writer = TrailingSource(plan, draft.reader, draft.bank)
+
+    def memory() -> Memory:
+        sizes = {"pending": [windows.OPEN], "fan": writer.slots, "by_length": False}
+        return TrailingLists(draft.bank, writer.parted, writer.totals.words, **sizes)
+
+    return draft.program("trailing windows", writer, memory, lists.BASE)
 
 
 def _join(plan: JoinPlan) -> Program:

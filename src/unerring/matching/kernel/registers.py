@@ -185,6 +185,12 @@ def fold(register: Register, view: View, lines: Lines, leaf: Leaf) -> None:
             _fold_value(register, operand, value, state, lines)
 
 
+def combine(register: Register, view: View, lines: Lines, later: View) -> None:
+    """Statements that take into an aggregate of some rows what it is over the rows after them."""
+    with lines.block(f"if {later.state(register)} == {VALUE}:"):
+        _fold_value(register, Operand(later.value(register)), view.value(register), view.state(register), lines)
+
+
 def _keep(lines: Lines, value: str, state: str, text: str, null: str) -> None:
     lines(f"{value} = {text}")
     lines(f"{state} = {'0' if null == 'False' else f'1 if {null} else 0'}")

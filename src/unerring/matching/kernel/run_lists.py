@@ -80,6 +80,11 @@ class RunLists(RegisterRows):
             self.head, self.count_of = longer(self.head, more, -1), longer(self.count_of, more)
             self.due_at = longer(self.due_at, more, NEVER)
 
+    def arrays(self) -> tuple[Array, ...]:
+        """The arguments that generated source calls `STATE`."""
+        lists = (self.M, self.head, self.count_of, self.due_at, self.following, self.free)
+        return (*lists, *self.registers, self.HT, self.HK)
+
     def step(
         self, functions: Functions, batch: Columns, key: Array, arguments: Sequence[Any], through: int, rows_before: int
     ) -> Matches:
@@ -89,9 +94,7 @@ class RunLists(RegisterRows):
         while row <= len(batch):
             out = self._out(room)
             self.M[FOUND] = 0
-            lists = (self.M, self.head, self.count_of, self.due_at, self.following, self.free)
-            pool = (*self.registers, self.HT, self.HK)
-            row = int(run(len(batch), row, through, rows_before, *lists, *pool, *out, key, *arguments))
+            row = int(run(len(batch), row, through, rows_before, *self.arrays(), *out, key, *arguments))
             if self.M[WRONG]:
                 raise RuleError(self.wrong_skip[int(self.M[WRONG])])
             matched = int(self.M[FOUND])

@@ -39,6 +39,7 @@ class WindowSource(ListSource):
     def __init__(self, plan: WindowPlan, reader: RowReader, bank: Bank) -> None:
         self.plan, self.reader, self.bank = plan, reader, bank
         self.lines = Lines()
+        self.state = STATE
         self.changes = Changes(plan, bank) if plan.emit is Emit.CHANGE else None
         window = plan.window
         if isinstance(window, Tumbling):
@@ -71,16 +72,16 @@ class WindowSource(ListSource):
             self._write_heap()
             lines("")
             lines("")
-            with lines.block(f"def fire({STATE}, {OUT}, K, Q):"):
+            with lines.block(f"def fire({self.state}, {OUT}, K, Q):"):
                 self._write_fire()
             lines("")
             lines("")
-        with lines.block(f"def step(n, first_row, through, row_base, {STATE}, {OUT}, key, K, Q, {columns}):"):
+        with lines.block(f"def step(n, first_row, through, row_base, {self.state}, {OUT}, key, K, Q, {columns}):"):
             with lines.block("for i in range(first_row, n):"):
                 self._write_row(timed)
             if timed:
                 with lines.block("while M[1] > 0 and HT[0] <= through:"):
-                    with lines.block(f"if not fire({STATE}, {OUT}, K, Q):"):
+                    with lines.block(f"if not fire({self.state}, {OUT}, K, Q):"):
                         lines("return n")
             lines("return n + 1")
 
@@ -89,7 +90,7 @@ class WindowSource(ListSource):
         lines("t = T[i]")
         if timed:
             with lines.block("while M[1] > 0 and HT[0] < t:"):
-                with lines.block(f"if not fire({STATE}, {OUT}, K, Q):"):
+                with lines.block(f"if not fire({self.state}, {OUT}, K, Q):"):
                     lines("return i")
         admitted = self.reader.admitted(lines)
         if admitted != "True":

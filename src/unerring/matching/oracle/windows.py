@@ -41,7 +41,7 @@ def window_outputs(plan: WindowPlan, key: Key, rows: Sequence[Row], through: int
     names = watched(plan)
     last: dict[str, object] = {}
     for content in [Content((0, 0, 0), (), (0, 0)), *contents]:
-        scope = WindowScope(content.rows, key, content.bounds)
+        scope = _scope(plan, key, content)
         payload = {measure.name: prepared(measure.expr)(scope) for measure in plan.measures}
         first = not last and plan.emit is Emit.CHANGE
         differs = changed(names, last, payload) if not first else False
@@ -61,10 +61,14 @@ def window_of(
     """The content of the window that gave this payload at this time; None if none of these rows' windows did."""
     for content in _contents(plan, rows):
         if content.place[0] == time:
-            scope = WindowScope(content.rows, key, content.bounds)
+            scope = _scope(plan, key, content)
             if {measure.name: prepared(measure.expr)(scope) for measure in plan.measures} == payload:
                 return content.rows
     return None
+
+
+def _scope(plan: WindowPlan, key: Key, content: Content) -> WindowScope:
+    return WindowScope(content.rows, key, content.bounds, exact_sums=isinstance(plan.window, Trailing))
 
 
 def _contents(plan: WindowPlan, rows: Sequence[Row]) -> Iterator[Content]:
