@@ -63,11 +63,13 @@ def race(_peer: str, quick: bool = False) -> Iterator[dict[str, Any]]:
         write_binary(folder / "binary", drawn, flink_events)
         write_binary(folder / "binary-few", drawn, FEW)
         classes = compiled(folder / "classes", jars)
-        with session(folder) as spark:
-            for workload in RULES:
-                theirs = _on_flink(folder, classes, workload, flink_events, 0)
-                safe = _on_flink(folder, classes, workload, flink_events, CHECKPOINT_MS)
-                yield from _against(spark, folder, workload, drawn, (theirs, safe), events)
+        peers = {
+            workload: tuple(_on_flink(folder, classes, workload, flink_events, every) for every in (0, CHECKPOINT_MS))
+            for workload in RULES
+        }
+        with session(folder) as spark:  # only now: an idle JVM, too, takes memory and time
+            for workload, theirs in peers.items():
+                yield from _against(spark, folder, workload, drawn, theirs, events)
 
 
 def _jars() -> Path:
@@ -105,7 +107,7 @@ def _results(folder: Path, workload: str, checkpoint_ms: int) -> Path:
 
 
 def _against(
-    spark: SparkSession, folder: Path, workload: str, drawn: Drawn, theirs: tuple[Cost, Cost], events: int
+    spark: SparkSession, folder: Path, workload: str, drawn: Drawn, theirs: tuple[Cost, ...], events: int
 ) -> Iterator[dict[str, Any]]:
     rule_, (fastest, safe) = RULES[workload], theirs
     few, full = partial(level_of, folder, "few", rule_), partial(level_of, folder, "all", rule_)

@@ -41,9 +41,9 @@ def race(engine: str, quick: bool = False) -> Iterator[dict[str, Any]]:
         drawn = draw(events)
         write_log(folder / "all" / "log", drawn, events)
         write_log(folder / "few" / "log", drawn, FEW)
-        with session(folder, "1g" if quick else "4g") as spark:
-            for workload in RULES:
-                theirs = _on_peer(folder, engine, workload, events, rounds)
+        peers = {workload: _on_peer(folder, engine, workload, events, rounds) for workload in RULES}
+        with session(folder, "1g" if quick else "4g") as spark:  # only now: an idle JVM, too, takes memory and time
+            for workload, theirs in peers.items():
                 yield from _against(spark, folder, engine, workload, theirs, rounds)
 
 
