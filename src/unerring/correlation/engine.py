@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from unerring.matching import Row, matcher as rules, number
+from unerring.matching import Output, Row, fed_together, matcher as rules, number
 from unerring.model import Event, Stamp, StreamSchema
 
 
@@ -56,16 +56,33 @@ class Hosting:
         self._schemas: dict[str, StreamSchema] = {}
         for engine in self.engines:
             self._schemas.update(rules.schemas_of(engine.plan))
+        self._shared = fed_together(self.engines)
 
     def feed(self, rows: Sequence[Row], through: int) -> Fed:
         outputs: dict[str, list[Event]] = {}
         quarantined: list[rules.Quarantined] = []
-        for engine, inputs in zip(self.engines, self._inputs, strict=True):
-            taken = rows if len(self.engines) == 1 else [row for row in rows if row.event.stream in inputs]
-            for event in number(engine.feed(taken, through), self._schemas):
-                outputs.setdefault(event.stream, []).append(event)
+        together = self._together(rows, through)
+        for place, (engine, inputs) in enumerate(zip(self.engines, self._inputs, strict=True)):
+            if place in together:
+                found = together[place]
+            elif len(self.engines) == 1:
+                found = engine.feed(rows, through)
+            else:
+                found = engine.feed([row for row in rows if row.event.stream in inputs], through)
+            if found:
+                for event in number(found, self._schemas):
+                    outputs.setdefault(event.stream, []).append(event)
             quarantined += engine.take_quarantined()
         return Fed(outputs, quarantined)
+
+    def _together(self, rows: Sequence[Row], through: int) -> dict[int, list[Output]]:
+        """What the compiled rules that read one stream find, by their place: they are fed together."""
+        found: dict[int, list[Output]] = {}
+        for stream, places, shared in self._shared:
+            outputs = shared.feed_rows([row for row in rows if row.event.stream == stream], through)
+            if outputs is not None:
+                found.update({place: outputs.get(at, []) for at, place in enumerate(places)})
+        return found
 
     def snapshot(self) -> bytes:
         return msgspec.msgpack.encode([engine.snapshot() for engine in self.engines])

@@ -6,11 +6,19 @@ needed: it brings NumPy and a compiler with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from unerring.matching.interpreter import Interpreter
 from unerring.matching.matcher import Matcher
 from unerring.rules import OperatorPlan, Plan
+
+if TYPE_CHECKING:
+    from unerring.matching.kernel.together import Together
+
+
+TOGETHER_MIN: Final = 8
+"""Fewer rules are fed one by one: finding the rows that matter to each costs about as much as a rule does."""
 
 
 def why_interpreted(plan: Plan) -> str | None:
@@ -42,3 +50,20 @@ def matcher_for(
     from unerring.matching import kernel
 
     return kernel.Kernel(plan, cache=kernel.code_folder(), submit=submit)
+
+
+def fed_together(matchers: Sequence[Matcher]) -> list[tuple[str, list[int], Together]]:
+    """The compiled rules that read one stream alone, where there are many: the stream, their places, and all of them
+    together."""
+    if len(matchers) < TOGETHER_MIN:
+        return []
+    from unerring.matching.kernel.kernel import Kernel
+    from unerring.matching.kernel.together import Together
+
+    members: dict[str, dict[int, Kernel]] = {}
+    for place, matcher in enumerate(matchers):
+        streams = {source.schema.name for source in matcher.plan.inputs}
+        if isinstance(matcher, Kernel) and len(streams) == 1:
+            members.setdefault(streams.pop(), {})[place] = matcher
+    many = {stream: some for stream, some in members.items() if len(some) >= TOGETHER_MIN}
+    return [(stream, list(some), Together(list(some.values()))) for stream, some in many.items()]

@@ -25,6 +25,12 @@ class ColumnFeed:
         self._ranks = ranks
         self._schemas = {source.schema.name: source.schema for source in kernel.plan.inputs}
         self.columns = columns_of(kernel.plan)
+        self._staged = {schema.name: staged_schema(kernel.plan, schema) for schema in kernel.plan.outputs}
+        self._nothing = {name: wanted.empty_table() for name, wanted in self._staged.items()}
+
+    @property
+    def kernel(self) -> Kernel:
+        return self._kernel
 
     @property
     def keys(self) -> int:
@@ -41,13 +47,13 @@ class ColumnFeed:
         return parts[0] if len(parts) == 1 else merged(parts)
 
     def feed(self, tables: dict[str, pa.Table], through_us: int) -> dict[str, pa.Table]:
-        outputs = self._kernel.feed_columns(self._columns_of(tables), through_us)
-        return {
-            schema.name: as_staged(outputs, staged_schema(self._kernel.plan, schema))
-            if schema.name == outputs.stream
-            else staged_schema(self._kernel.plan, schema).empty_table()
-            for schema in self._kernel.plan.outputs
-        }
+        return self.staged(self._kernel.feed_columns(self._columns_of(tables), through_us))
+
+    def staged(self, outputs: OutputColumns | None) -> dict[str, pa.Table]:
+        """What the kernel found, by stream; None: nothing."""
+        if outputs is None:
+            return dict(self._nothing)
+        return {**self._nothing, outputs.stream: as_staged(outputs, self._staged[outputs.stream])}
 
     def snapshot(self) -> bytes:
         return self._kernel.snapshot()

@@ -21,6 +21,8 @@ from unerring.rules import Plan
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from unerring.pipeline.shared import SharedLane
+
 FORMAT: Final = 2
 _REMEDY: Final = "restore it from a copy, or remove the run's states, and the level begins again with the log"
 
@@ -87,6 +89,8 @@ class Partition:
         self._declared: dict[str, Chain] = {}
         self._columns = columns_read(level)
         self._coded = any(feed.coded for feed in self._feeds)
+        self._shared = self._shared_lanes() if self._coded else []
+        """The compiled rules that read one lane."""
 
     @property
     def keys(self) -> int:
@@ -124,13 +128,23 @@ class Partition:
         """Run the rules over the rows of `(through, through_us]`; the staged outputs by stream."""
         invariant(through_us > self.through_us, f"a partition only moves on: {self.through_us} to {through_us}")
         outputs: dict[str, pa.Table] = {}
-        for plan, feed in zip(self.level.plans, self._feeds, strict=True):
-            tables = {lane[0]: held[lane] for lane in keys_of(plan).items()}
-            outputs.update(feed.feed(tables, through_us))
+        fed_together: dict[int, dict[str, pa.Table]] = {}
+        for shared in self._shared:
+            fed_together.update(shared.feed(held[shared.lane], through_us))
+        for place, (plan, feed) in enumerate(zip(self.level.plans, self._feeds, strict=True)):
+            if place in fed_together:
+                outputs.update(fed_together[place])
+            else:
+                outputs.update(feed.feed({lane[0]: held[lane] for lane in keys_of(plan).items()}, through_us))
             self._quarantine(plan.name, feed)
         self.through_us = through_us
         self.rows = sum(len(table) for table in held.values())
         return outputs
+
+    def _shared_lanes(self) -> list[SharedLane]:
+        from unerring.pipeline.shared import shared_lanes
+
+        return shared_lanes(self.level, self._feeds)
 
     def warm(self) -> None:
         """Have the rules compiled, so that they are quick from the first row on."""

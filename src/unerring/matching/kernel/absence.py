@@ -202,6 +202,9 @@ class AbsenceMemory(RegisterRows):
             array[self.last : self.last + count] = new
         self.last += count
 
+    def is_quiet(self, through: int) -> bool:
+        return self.first == self.last or bool(self.QD[self.first] > through)
+
     def due(self, through: int) -> Array:
         return self.QK[self.first : self.first + np.searchsorted(self.QD[self.first : self.last], through, "right")]
 

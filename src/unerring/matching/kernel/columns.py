@@ -5,8 +5,8 @@ Numbers are arrays; texts are codes into a dictionary of the batch. NULL is a fl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,14 @@ class Texts:
 
     codes: Array
     values: tuple[str | bytes, ...]
+    places: dict[str | bytes, int] = field(default_factory=dict, repr=False, compare=False)
+    """The code of each text, once somebody asked."""
+
+    def code(self, text: str | bytes) -> int:
+        """The code of a text; -2 where it is not among the values."""
+        if not self.places and self.values:
+            self.places.update(zip(self.values, range(len(self.values)), strict=True))
+        return self.places.get(text, -2)
 
 
 Column = Numbers | Texts
@@ -59,6 +67,25 @@ class Columns:
     def __len__(self) -> int:
         return len(self.time)
 
+    def taken(self, rows: Array, names: Iterable[str]) -> Columns:
+        """Some rows, and some columns of them. Who compiles for these arrays has compiled for the whole ones: a copy of
+        what cannot be written cannot be written either."""
+
+        def take(array: Array) -> Array:
+            some = array[rows]
+            some.flags.writeable = array.flags.writeable
+            return some
+
+        columns: dict[str, Column] = {}
+        for name in names:
+            column = self.columns[name]
+            if isinstance(column, Texts):
+                columns[name] = Texts(take(column.codes), column.values, column.places)
+            else:
+                columns[name] = Numbers(take(column.values), None if column.null is None else take(column.null))
+        rest = (array if isinstance(array, int) else take(array) for array in (self.rank, self.ordinal, self.source))
+        return Columns(take(self.time), columns, *rest)
+
     def part(self, first: int, end: int) -> Columns:
         """Some rows in between, without a copy."""
 
@@ -68,7 +95,7 @@ class Columns:
         columns: dict[str, Column] = {}
         for name, column in self.columns.items():
             if isinstance(column, Texts):
-                columns[name] = Texts(cut(column.codes), column.values)
+                columns[name] = Texts(cut(column.codes), column.values, column.places)
             else:
                 columns[name] = Numbers(cut(column.values), None if column.null is None else cut(column.null))
         rest = (array if isinstance(array, int) else cut(array) for array in (self.rank, self.ordinal, self.source))

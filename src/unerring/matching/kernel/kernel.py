@@ -20,6 +20,7 @@ from unerring.matching.kernel.marks import Marks
 from unerring.matching.kernel.measures import MeasureSource, python_column, register_column
 from unerring.matching.kernel.outputs import Matches, OutputColumns, places
 from unerring.matching.kernel.programs import Program, program_of
+from unerring.matching.kernel.relevance import Wanted
 from unerring.matching.kernel.scalar import Uncompiled
 from unerring.matching.kernel.snapshots import Form, gather
 from unerring.matching.kernel.state import NO_KEYS, Entries
@@ -170,11 +171,35 @@ class Kernel:
     def take_quarantined(self) -> list[Quarantined]:
         return [] if self._router is None else self._router.take_refused()
 
+    @property
+    def wanted(self) -> Wanted | None:
+        """The rows that can matter to the rule: others need not be fed. None: all."""
+        return self._program.wanted
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it reads."""
+        keys = (name for source in self._plan.inputs for name in source.key)
+        return tuple(dict.fromkeys([*keys, *self._program.reader.columns]))
+
+    def pass_time(self, through: int) -> bool:
+        """No row up to `through` matters: go there at once, if that changes nothing. Otherwise the rule must be fed."""
+        invariant(through >= self._through, "merged time goes forward")
+        if self._memory.is_quiet(through):
+            self._through = through
+            return True
+        return False
+
     def feed(self, rows: Sequence[Row], through: int) -> list[Output]:
         """Rows as objects."""
+        streams = self._program.reader.streams
+        wanted = [row for row in rows if row.event.stream in streams and self._has_key(row.event)]
+        return self.feed_columns(self.columns_of(wanted), through).outputs()
+
+    def columns_of(self, rows: Sequence[Row]) -> Columns:
+        """Rows of the streams that it reads, as columns."""
         reader = self._program.reader
-        wanted = [row for row in rows if row.event.stream in reader.streams and self._has_key(row.event)]
-        return self.feed_columns(from_rows(wanted, reader.types, reader.streams), through).outputs()
+        return from_rows(rows, reader.types, reader.streams)
 
     def _has_key(self, event: Event) -> bool:
         """Keys that compile are never NULL, says the schema: an event that has one all the same is refused."""

@@ -195,10 +195,13 @@ class Interner:
 
     def numbers(self, column: Texts) -> Array:
         """The number of each row's text, -1 for NULL."""
-        table = np.fromiter((self.number(text) for text in (*column.values,)), np.int64, len(column.values))
-        if not len(table):
-            return np.full(len(column.codes), -1, np.int64)
-        return np.where(column.codes < 0, -1, table[column.codes])
+        if len(column.codes) < len(column.values):  # some rows of a large batch: not all its texts are theirs
+            used, codes = np.unique(column.codes, return_inverse=True)
+            return self._given(used.tolist(), column)[codes]
+        return self._given([*range(len(column.values)), -1], column)[column.codes]
+
+    def _given(self, codes: Iterable[int], column: Texts) -> Array:
+        return np.array([-1 if code < 0 else self.number(column.values[code]) for code in codes], np.int64)
 
     def keep(self, held: Iterable[int]) -> Array:
         """Forget all but these; the new number of each old one."""

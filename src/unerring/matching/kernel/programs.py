@@ -21,6 +21,7 @@ from unerring.matching.kernel.lowering import Final, Net, check_plan, net_of
 from unerring.matching.kernel.measures import MeasureSource, measure_function, measure_sources
 from unerring.matching.kernel.reading import RowReader
 from unerring.matching.kernel.registers import Bank, Register
+from unerring.matching.kernel.relevance import Wanted, wanted_rows
 from unerring.matching.kernel.run_lists import MERGED_RUNS_MAX, RUNS_MAX, RunLists
 from unerring.matching.kernel.runs import RunsSource
 from unerring.matching.kernel.scalar import Uncompiled
@@ -49,6 +50,8 @@ class Program:
     integers: tuple[int, ...]
     """The plan's own constants."""
     floats: tuple[float, ...]
+    wanted: Wanted | None
+    """The rows that can matter to it; None: all."""
     reader: RowReader
     bank: Bank
     measures: tuple[MeasureSource, ...]
@@ -104,13 +107,13 @@ def _pattern_program(plan: PatternPlan) -> Program:
 def _latest(plan: PatternPlan, net: Net) -> Program:
     draft = _Draft(plan)
     writer = LatestSource(plan, net, draft.reader, draft.bank)
-    return draft.program("latest", writer, lambda: LatestMemory(draft.bank), 1)
+    return draft.program("latest", writer, lambda: LatestMemory(draft.bank), 1, passes_over=True)
 
 
 def _absence(plan: PatternPlan, net: Net) -> Program:
     draft = _Draft(plan)
     writer = AbsenceSource(plan, net, draft.reader, draft.bank)
-    return draft.program("absence", writer, lambda: AbsenceMemory(draft.bank, writer.within), 2, (1,))
+    return draft.program("absence", writer, lambda: AbsenceMemory(draft.bank, writer.within), 2, (1,), True)
 
 
 def _single(plan: PatternPlan, net: Net) -> Program:
@@ -128,9 +131,11 @@ def _runs(plan: PatternPlan, net: Net) -> Program:
         runs_max = MERGED_RUNS_MAX if writer.merges else RUNS_MAX
         made = RunLists(draft.bank, pending, runs_max, writer.fan * len(writer.starts))
         made.wrong_skip = wrong_skip(plan)
+        made.keeps_fresh = writer.fresh
         return made
 
-    return draft.program("runs", writer, memory, lists.BASE, (lists.START_ROW, lists.LAST_ROW))
+    rows = (lists.START_ROW, lists.LAST_ROW)
+    return draft.program("runs", writer, memory, lists.BASE, rows, writer.passes_over)
 
 
 def wrong_skip(plan: PatternPlan) -> dict[int, str]:
@@ -184,13 +189,21 @@ class _Draft:
     """The parts that the kernels of a plan have in common, before one of them is chosen."""
 
     def __init__(self, plan: PatternPlan | WindowPlan | JoinPlan) -> None:
+        self._plan = plan
         self.reader, self.bank = RowReader(plan.inputs), Bank([])
         self._measures, self._registers = measure_sources(plan.measures)
 
     def program(
-        self, kernel: str, writer: _Writer, memory: Callable[[], Memory], base: int, rows: tuple[int, ...] = ()
+        self,
+        kernel: str,
+        writer: _Writer,
+        memory: Callable[[], Memory],
+        base: int,
+        rows: tuple[int, ...] = (),
+        passes_over: bool = False,
     ) -> Program:
-        """`base`: integers of an entry before its registers; `rows`: those of them that hold a row's number."""
+        """`base`: integers of an entry before its registers; `rows`: those of them that hold a row's number.
+        `passes_over`: see `wanted_rows`."""
         written = writer.write(self._registers) + measure_function(self._measures, self.bank)
         source, given_integers, given_floats = lifted(written, len(self.reader.constants.texts))
         if _nesting(source) > NESTING_MAX:
@@ -199,8 +212,9 @@ class _Draft:
         widths, texts = (base + integers, floats, states), tuple(base + column for column in self.bank.texts())
         registers = [self.bank.place(register) for register in self.bank.registers if register.of_row_number]
         numbers = (*((row, None) for row in rows), *((base + column, state) for _, column, state in registers))
+        wanted = wanted_rows(self._plan, passes_over)
         read = (self.reader, self.bank, self._measures)
-        return Program(kernel, source, given_integers, given_floats, *read, memory, widths, texts, numbers)
+        return Program(kernel, source, given_integers, given_floats, wanted, *read, memory, widths, texts, numbers)
 
 
 def _nesting(source: str) -> int:

@@ -45,6 +45,8 @@ class RowReader:
         self.constants = Constants()
         self.fetches: dict[str, Fetch] = {"T": lambda batch, _: batch.time}
         """The kernel's column arguments, in order."""
+        self.columns: dict[str, None] = {}
+        """The columns that are read, in order."""
         self._derived: list[ex.Expr] = []
 
     @property
@@ -62,8 +64,7 @@ class RowReader:
             if not column:
                 codes.append(interner.number(text))
                 continue
-            values = _texts(batch, column).values
-            codes.append(values.index(text) if text in values else -2)
+            codes.append(_texts(batch, column).code(text))
         return codes
 
     def leaf(self, expr: ex.Expr) -> Operand | None:
@@ -122,6 +123,7 @@ class RowReader:
         name = expr.name
         if expr.at != ex.HERE:
             raise Uncompiled(f"{expr} reads another row")
+        self.columns[name] = None
         if expr.type in CODED:
             value = self._argument(f"t_{name}", lambda batch, interner: interner.numbers(_texts(batch, name)))
             return Operand(value, f"({value} < 0)")
@@ -154,6 +156,7 @@ class RowReader:
         if len(texts) < len(options) or None in texts:
             return None
         name = operand.name
+        self.columns[name] = None
         code = self._argument(f"k_{name}", lambda batch, _: _texts(batch, name).codes)
         sign = "!=" if isinstance(expr, ex.Comparison) and expr.op == "<>" else "=="
         word = " and " if sign == "!=" else " or "
@@ -187,6 +190,7 @@ class RowReader:
             self._derived.append(expr)
         number = self._derived.index(expr)
         make = _Derived(expr)
+        self.columns.update(dict.fromkeys(make.names))
         value = self._argument(f"d{number}", lambda batch, _: make(batch).values)
         null = self._argument(f"e{number}", lambda batch, _: _flags(make(batch), len(batch)))
         return Operand(value, null)
@@ -230,8 +234,8 @@ class _Derived:
         self._evaluate = prepare(expr)
         self._kind = expr.type or ColumnType.BOOL
         leaves = [node for node in walk(expr) if isinstance(node, ex.Attribute | ex.EventTime | ex.EventOrdinal)]
-        self._names = tuple(dict.fromkeys(leaf.name for leaf in leaves if isinstance(leaf, ex.Attribute)))
-        self._by_text = len(self._names) == 1 and all(isinstance(leaf, ex.Attribute) for leaf in leaves)
+        self.names = tuple(dict.fromkeys(leaf.name for leaf in leaves if isinstance(leaf, ex.Attribute)))
+        self._by_text = len(self.names) == 1 and all(isinstance(leaf, ex.Attribute) for leaf in leaves)
         self._last: tuple[Columns, Numbers] | None = None
 
     def __call__(self, batch: Columns) -> Numbers:
@@ -241,11 +245,11 @@ class _Derived:
         return last[1]
 
     def _column(self, batch: Columns) -> Numbers:
-        only = batch.columns[self._names[0]] if self._by_text else None
+        only = batch.columns[self.names[0]] if self._by_text else None
         if isinstance(only, Texts):
-            values = self._values([{self._names[0]: text} for text in (*only.values, None)], None)
+            values = self._values([{self.names[0]: text} for text in (*only.values, None)], None)
             return Numbers(values.values[only.codes], None if values.null is None else values.null[only.codes])
-        return self._values(_payloads(batch, self._names), batch)
+        return self._values(_payloads(batch, self.names), batch)
 
     def _values(self, payloads: list[dict[str, Any]], batch: Columns | None) -> Numbers:
         stamps = [Stamp(0, 0)] * len(payloads) if batch is None else _stamps(batch)

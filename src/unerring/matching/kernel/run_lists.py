@@ -9,7 +9,7 @@ import numpy as np
 
 from unerring.matching.kernel.columns import Array, Columns
 from unerring.matching.kernel.compilation import Functions
-from unerring.matching.kernel.lists import BASE, DEADLINE, NEVER
+from unerring.matching.kernel.lists import BASE, DEADLINE, FRESH, NEVER
 from unerring.matching.kernel.outputs import OUTPUTS_MIN, Matches, joined
 from unerring.matching.kernel.registers import Bank
 from unerring.matching.kernel.state import Entries, RegisterRows, keys_more, longer
@@ -46,6 +46,8 @@ class RunLists(RegisterRows):
         self._by_length = by_length
         self.wrong_skip: dict[int, str] = {}
         """The error message of a skip that leads nowhere."""
+        self.keeps_fresh = True
+        """Whether it matters that a run has just bound a row. States of earlier releases say so all the same."""
         super().__init__(bank, BASE, 1)
         self._pending = tuple(pending)
         """PCs that time alone turns into a match."""
@@ -125,6 +127,9 @@ class RunLists(RegisterRows):
             self.HK = np.concatenate([self.HK, np.empty_like(self.HK)])
         return wanted
 
+    def is_quiet(self, through: int) -> bool:
+        return not self.M[TIMERS] or bool(self.HT[0] > through)
+
     def due(self, through: int) -> Array:
         times, keys = self.HT[: self.M[TIMERS]], self.HK[: self.M[TIMERS]]
         early = np.flatnonzero(times <= through)
@@ -158,6 +163,8 @@ class RunLists(RegisterRows):
             np.concatenate([blank, held])
             for blank, held in zip(self.blank, (entries.integers, entries.floats, entries.states), strict=True)
         )
+        if not self.keeps_fresh:
+            self.I[:, FRESH] = 0
         self.M[:LIMIT] = 0
         self.head, self.count_of, self.due_at = (np.empty(0, np.int64) for _ in range(3))
         self.reserve(keys)

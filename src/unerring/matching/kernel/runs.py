@@ -62,6 +62,12 @@ class RunsSource(ListSource):
         """Whether runs of one start that have become equal are made one, lest they double with every row."""
         self._explore()
         self.timers = plan.selection is Selection.PREFERRED or any(isinstance(p, Final) for p in self.points)
+        nexts = [p for p in self.points if any(a.kind is pt.AbsenceKind.NEXT for a in p.absences)]
+        waits = [p for p in self.points if isinstance(p, Wait)]
+        self.fresh = any(isinstance(p, Wait) for p in nexts)
+        """Whether a condition asks if the row before was bound."""
+        self.passes_over = not nexts and all(p.gap.contiguity is not pt.Contiguity.STRICT for p in waits)
+        """Whether a row that no variable accepts, and that no stop condition holds on, leaves all runs as they are."""
         followers = [len(self._options(place)) for place in range(len(self.net.elements))]
         self.fan = max(followers) + 1
         if self.fan > OPTIONS_MAX:
@@ -234,11 +240,16 @@ class RunsSource(ListSource):
             with lines.block(f"if {' or '.join(conditions)}:"):
                 self._free("s")
             with lines.block("else:"):
-                lines(f"I[s, {FRESH}] = 0")
+                self._write_fresh("s", 0)
                 self._append("s")
         else:
-            lines(f"I[s, {FRESH}] = 0")
+            self._write_fresh("s", 0)
             self._append("s")
+
+    def _write_fresh(self, slot: str, fresh: int) -> None:
+        """Only where it is asked for: else equal runs have equal bytes, whatever rows they passed over."""
+        if self.fresh:
+            self.lines(f"I[{slot}, {FRESH}] = {fresh}")
 
     def _write_forbidden(self, absence: pt.Absence, strict: bool, fresh: bool) -> None:
         lines = self.lines
@@ -287,7 +298,7 @@ class RunsSource(ListSource):
         lines = self.lines
         lines(f"c = I[{slot}, {COUNT}] + 1" if wait.again else "c = 1")
         lines(f"I[{slot}, {COUNT}] = c")
-        lines(f"I[{slot}, {FRESH}] = 1")
+        self._write_fresh(slot, 1)
         lines(f"I[{slot}, {LAST_ROW}] = q")
         lines(f"I[{slot}, {LAST_TIME}] = t")
         view = View(self.bank, slot, BASE)

@@ -234,6 +234,9 @@ class SingleMemory(RegisterRows):
             parts.append(Matches(batch.time[rows], rows, keys[:count], constant(0, count), *registers))
         return parts[0] if len(parts) == 1 else joined(parts, [0] * len(parts))
 
+    def is_quiet(self, through: int) -> bool:
+        return True
+
     def due(self, through: int) -> Array:
         return NO_KEYS
 

@@ -98,6 +98,10 @@ class Memory(Protocol):
         """Make room for key numbers below this."""
         ...
 
+    def is_quiet(self, through: int) -> bool:
+        """Whether time alone changes nothing up to this one: a step without rows would find nothing to do."""
+        ...
+
     def due(self, through: int) -> Array:
         """The keys, by number, whose state changes at a time up to this one if no row comes before."""
         ...
