@@ -100,6 +100,8 @@ public final class FlinkCep {
         config.setString("pipeline.object-reuse", "true");
         config.setString("pipeline.generic-types", "false"); // fails if anything falls back to Kryo
         config.setString("state.backend.type", "hashmap");
+        config.setString("pekko.ask.timeout", "10 min"); // a busy machine is not a dead one
+        config.setString("heartbeat.timeout", "600000");
         if (checkpointMs > 0) {
             config.setString("execution.checkpointing.interval", checkpointMs + " ms");
             config.setString("execution.checkpointing.mode", "EXACTLY_ONCE");
