@@ -11,6 +11,7 @@ import pytest
 from tests.processes.table import one_write
 from unerring.model import FrameError, Persist, ProtocolError, Report, Send
 from unerring.processes.config import ClusterBounds
+from unerring.processes.grouping import Grouping
 from unerring.processes.messages import (
     AGAIN,
     CHILD,
@@ -39,6 +40,7 @@ from unerring.processes.messages import (
 )
 from unerring.processes.node import ProcessNode
 from unerring.processes.plausible import VIEW_STEP_MAX
+from unerring.processes.recovery import sweep
 
 NODES = ("a", "b", "c")
 PROCESS = one_write()
@@ -190,6 +192,7 @@ def test_who_has_no_right_to_say_something_is_not_heard() -> None:
         Post("", Mail("w", "c", 1)),
         RequestView("a|b", 1),
         Vote("i", 1, 0, msgspec.structs.replace(FIRST, instance="j"), (), 0),
+        Vote("i", 1, 2, FIRST, (), 0),
     ],
 )
 def test_messages_that_nobody_can_mean_are_refused(message: object) -> None:
@@ -203,3 +206,13 @@ def test_messages_that_nobody_can_mean_are_refused(message: object) -> None:
 def test_a_reply_that_no_service_gives_is_refused(answer: str, mode: str) -> None:
     with pytest.raises(ProtocolError, match="invalid reply"):
         a_node().handle("service:bank", Reply("i", "i/w/0", mode, answer), 1)
+
+
+@pytest.mark.parametrize(("again", "decided_in"), [(0, 1 << 33), ((1 << 31) - 1, 2)])
+def test_survivors_do_not_cancel_for_views_and_repetitions_without_end(again: int, decided_in: int) -> None:
+    """It ate all memory of its machine. `tests/campaign/test_hostile_campaign.py` came to it with seed 78."""
+    state = msgspec.structs.replace(FIRST, again=again)
+    steps, blocked = sweep(GRAPH, Grouping(), state, decided_in)
+    assert (steps, blocked) == ([], ["w"])
+    steps, blocked = sweep(GRAPH, Grouping(), FIRST, 3)
+    assert (len(steps) >= 3, blocked) == (True, [])

@@ -81,6 +81,8 @@ def check_message(message: Any, processes: Mapping[str, Process], before: State 
     if isinstance(message, Replicate | Name | Decided):
         check_state(message.state, processes, before, children_max, getattr(message, "base", -1))
     elif isinstance(message, Vote):
+        if message.accepted_in > message.view:
+            raise ProtocolError(f"a vote in view {message.view} of what was accepted in view {message.accepted_in}")
         if message.state is not None:
             if message.state.instance != message.instance:
                 raise ProtocolError(f"a vote for {message.instance} with a state of {message.state.instance}")

@@ -25,6 +25,9 @@ from unerring.processes.messages import Clean, GroupLog, Reply, State, Status, i
 from unerring.processes.undo import Undo, UndoStep, steps_of_log
 
 UNDOES_TOLD_MAX: Final = 10
+SWEPT_MAX: Final = 100_000
+"""Interactions that survivors cancel for masters that do not return. Above, these masters have to do it themselves: no
+run comes to so many views or repetitions, but a message may say so."""
 """How many undone interactions of an abandoned group are reported by name."""
 
 
@@ -44,7 +47,7 @@ def cut_before(graph: Graph, state: State, group: int) -> Cut:
 
 def sweep(graph: Graph, grouping: Grouping, state: State, decided_in: int) -> tuple[list[UndoStep], list[str]]:
     """What survivors cancel for masters that do not return, and the actions that keep them from it: those of services
-    that cannot cancel. Later groups first, each in reverse order."""
+    that cannot cancel, or that may have been tried too often. Later groups first, each in reverse order."""
     steps: list[UndoStep] = []
     writes: dict[int, list[Vertex]] = {}
     highest = list(accumulate(state.views, max))
@@ -62,7 +65,10 @@ def sweep(graph: Graph, grouping: Grouping, state: State, decided_in: int) -> tu
             if blocked:
                 return [], blocked
         for vertex in writes[group]:
-            for occurrence in reversed(range((state.again + 1) * vertex.retry.occurrences_max)):
+            occurrences = (state.again + 1) * vertex.retry.occurrences_max
+            if len(steps) + occurrences > SWEPT_MAX:
+                return [], [vertex.name]
+            for occurrence in reversed(range(occurrences)):
                 iid = iid_of(state.instance, vertex.name, occurrence, view)
                 steps.append(UndoStep(state.instance, vertex.name, iid, None, None, group, basis[: group - 1], True))
     return steps, []
