@@ -33,13 +33,15 @@ import workloads
 from unerring.app import live, live_situations
 from unerring.log import EventLog, with_origin
 from unerring.matching import Columns, Kernel, Numbers, Texts, code_folder
-from unerring.model import TIME_MAX, LogError, Persist, schema_of, verified_json
+from unerring.model import TIME_MAX, LogError, Persist, WorldError, schema_of, verified_json
 from unerring.rules import W1, Typed
-from unerring.runtime import LiveSupervisor, SqliteStorage, dotted
+from unerring.runtime import LiveSupervisor, RestartsConfig, SqliteStorage, dotted
 
 SEGMENT_EVENTS = 100_000
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PATIENCE_S = 240.0
+KILLED_OFTEN = RestartsConfig(tries_max=1000, pause_s_max=0.05)
+"""A supervisor gives up who ends twenty times in a row; here that is our doing."""
 KILL_PAUSE_S = 0.3
 """Between a replica's return and the next kill."""
 
@@ -100,7 +102,7 @@ class _Run:
         self.data = data
         self.f = f
         cluster = live.make_cluster("live_w1:app", f, data)
-        self.supervisor = LiveSupervisor(cluster, data / "live", command)
+        self.supervisor = LiveSupervisor(cluster, data / "live", command, config=KILLED_OFTEN)
         self.replicas = cluster.topology.node("W1").replicas
         self._killed: set[int] = set()
 
@@ -143,6 +145,9 @@ class _Run:
     async def until(self, condition: Callable[[], bool], pause_s: float = 0.02) -> None:
         deadline_s = time.monotonic() + PATIENCE_S
         while not condition():
+            if self._running.done():
+                self._running.result()  # raises what ended it
+                raise WorldError("the run ended by itself")
             if time.monotonic() > deadline_s:
                 raise TimeoutError({name: self.told(name) for name in self.supervisor.processes})
             await asyncio.sleep(pause_s)
