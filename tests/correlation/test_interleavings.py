@@ -13,6 +13,7 @@ from unerring.correlation.messages import (
     MEMBERSHIP,
     Ack,
     AskAcks,
+    AskConfirmation,
     Batch,
     Confirmation,
     Gossip,
@@ -284,6 +285,18 @@ def test_an_eviction_that_counts_a_dead_member_as_remaining_is_not_written() -> 
     assert table.record().members["N1/0"].standing == "caught_up"
     late = Confirmation("a round of long ago", "N1/0", 1)
     table.perform(MEMBERSHIP, table.machines[MEMBERSHIP].handle("N1/1", late, table.now))
+    assert table.record().members["N1/0"].standing == "caught_up"
+
+
+def test_a_replica_of_another_node_cannot_confirm_an_eviction() -> None:
+    """It remains in its own node; of the one that loses a replica nobody may be left."""
+    table = started(levels=2)
+    table.crash("N1/1")
+    membership = table.machines[MEMBERSHIP]
+    table.call(MEMBERSHIP, "evict", "N1/0")
+    round = membership.rounds["N1/0"].number
+    assert table.machines["N2/0"].handle(MEMBERSHIP, AskConfirmation(round, "N1/0"), table.now) == []
+    table.perform(MEMBERSHIP, membership.handle("N2/0", Confirmation(round, "N1/0", 1), table.now))
     assert table.record().members["N1/0"].standing == "caught_up"
 
 

@@ -20,3 +20,8 @@ def test_old_messages_that_come_again_change_nothing(name: str) -> None:
     fell = rain(name, 3, 300, repeated=True)
     assert fell.findings == []
     assert fell.taken == fell.sent > 0
+
+
+def test_seeds_of_repeated_messages_that_once_failed() -> None:
+    """39: a request to confirm an eviction reached another node, which confirmed it; both replicas were gone."""
+    assert rain("correlation", 39, repeated=True).findings == []

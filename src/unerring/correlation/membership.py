@@ -152,8 +152,10 @@ class Membership:
         waiting = self.rounds.get(message.replica)
         if waiting is None or waiting.number != message.round:
             return []
-        # Somebody who is to be evicted too cannot be the one who remains.
-        if sender in self.rounds or not self.record.caught_up(sender, message.incarnation):
+        # Who remains is of the same node, and is not to be evicted as well.
+        if node_of(sender) != node_of(message.replica) or sender in self.rounds:
+            return []
+        if not self.record.caught_up(sender, message.incarnation):
             return []
         del self.rounds[message.replica]
         member = self.record.members[message.replica]

@@ -559,8 +559,8 @@ class Replica:
         return self._read_record() if message.version > self.record.version else []
 
     def _confirm(self, sender: Address, ask: AskConfirmation, now: int) -> Effects:
-        """Only one that is caught up may say that it remains."""
-        if self.phase is not Phase.MEMBER or ask.replica == self.name:
+        """Only a caught-up one of the same node may say that it remains."""
+        if self.phase is not Phase.MEMBER or ask.replica == self.name or node_of(ask.replica) != self.node:
             return []
         return [Send(sender, Confirmation(ask.round, ask.replica, self.incarnation))]
 
