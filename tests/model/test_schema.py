@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from unerring.model import Column, ColumnType, SchemaError, StreamSchema, schema_of, stream
+from unerring.model import Column, ColumnType, SchemaError, StreamSchema, schema_of, stream, to_duration_us
 from unerring.model.schema import RESERVED
 
 
@@ -93,6 +93,22 @@ def declare(**options: object) -> None:
     stream(**options)(type("Wrong", (), {"__annotations__": columns}))  # type: ignore[arg-type]
 
 
+def test_how_late_events_and_silent_producers_may_be_is_declared_with_the_stream() -> None:
+    @stream(lateness="30s", idle_after=timedelta(seconds=10))
+    class Gauge:
+        bar: float
+
+    assert (schema_of(Gauge).lateness_us, schema_of(Gauge).idle_after_us) == (30_000_000, 10_000_000)
+    assert (schema_of(Reading).lateness_us, schema_of(Reading).idle_after_us) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "us"), [("7us", 7), ("500ms", 500_000), ("1.5s", 1_500_000), ("2m", 120_000_000), (" 1 h ", 3_600_000_000)]
+)
+def test_a_duration_may_be_a_text(text: str, us: int) -> None:
+    assert to_duration_us(text) == us
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -112,6 +128,10 @@ def declare(**options: object) -> None:
         ({"columns": {"x": None}}, "use bool, int, float, str, bytes or datetime"),
         ({"max_ahead": -1}, "max_ahead is -1 us; it must not be negative"),
         ({"max_ahead": timedelta(seconds=-1)}, "must not be negative"),
+        ({"lateness": -1}, "lateness is -1 us; it must be between 0 and"),
+        ({"lateness": "400d"}, "it must be between 0 and"),
+        ({"lateness": "soon"}, "'soon' is not a duration; write a number and us, ms, s, m, h or d, such as 10s"),
+        ({"idle_after": 0}, "idle_after is 0 us; it must be above 0, or None for never"),
     ],
 )
 def test_a_wrong_declaration_is_answered_by_a_sentence(options: dict[str, object], sentence: str) -> None:

@@ -9,6 +9,7 @@ import threading
 import urllib.request
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from unerring.app import App, load
@@ -16,6 +17,7 @@ from unerring.app.feeds import Feeds
 from unerring.app.metrics import Metrics, serve
 from unerring.app.spark_engine import SparkEngine
 from unerring.cli import main
+from unerring.correlation import NodeSpec, Role, Topology
 from unerring.log import EventLog, Quarantine
 from unerring.model import CallerError, ConfigError, NetworkError, RuleError, WorldError
 from unerring.pipeline.session import SparkConfig, sentence_of, start
@@ -71,8 +73,20 @@ def test_apps_that_cannot_be_are_refused() -> None:
         App("twins", rules=[pair("Pairs", TYPED, "A", "B", 1), pair("Pairs", OTHER, "A", "B", 1)])
     with pytest.raises(ConfigError, match="which no rule reads"):
         App("deaf", rules=[pair("Pairs", TYPED, "A", "B", 1)], channels={OTHER: "tcp://127.0.0.1:1"})
+    with pytest.raises(ConfigError, match="app late: lateness of Other, which no rule reads"):
+        App("late", rules=[pair("Pairs", TYPED, "A", "B", 1)], lateness={OTHER: "1s"})
     with pytest.raises(CallerError, match="no situation 'W2'; it has W1, W3"):
         App("known", rules=[W1, W3]).situations("W2")
+
+
+def test_an_app_says_how_late_events_of_a_stream_may_be_without_a_new_version_of_its_rules() -> None:
+    app = App("late", rules=[W1], lateness={Typed: "30s"})
+    (typed,) = (schema for schema in app.streams if schema.name == "Typed")
+    assert typed.lateness_us == 30_000_000
+    late = msgspec.structs.replace(TYPED, lateness_us=1, idle_after_us=1)
+    assert pair("Pairs", late, "A", "B", 1).version == pair("Pairs", TYPED, "A", "B", 1).version
+    nodes = (NodeSpec("source", Role.SOURCE, outputs=("Typed",)),)
+    assert Topology(nodes, (late,)).fingerprint() == Topology(nodes, (TYPED,)).fingerprint()
 
 
 def test_a_file_comes_in_by_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,11 +6,14 @@ app = App("factory", rules=[overheating, storage], channels={Reading: "tcp://127
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from unerring.app.address import find
 from unerring.app.place import Where, place_of
-from unerring.model import CallerError, ConfigError, StreamSchema, schema_of
+from unerring.model import CallerError, ConfigError, StreamSchema, schema_of, to_duration_us
 
 if TYPE_CHECKING:
     from unerring.app.reactions import Reaction, When
@@ -38,6 +41,7 @@ class App:
         services: Mapping[str, str] | None = None,
         buckets: int | None = None,
         start: str = "latest",
+        lateness: Mapping[Any, timedelta | int | str] | None = None,
         retention: Retention | None = None,
         nodes: Mapping[str, Sequence[Any]] | None = None,
         f: Mapping[str, int] | None = None,
@@ -55,6 +59,8 @@ class App:
           it later.
         - `start`: where a log begins that has nothing of a channel yet: with the "latest" event, the first it hears
           of, or with the "earliest" that the producer still has.
+        - `lateness`: for a stream, how much each of its producers may publish out of order ("30s"), where that is not
+          what its class declares.
         - `retention`: how much of the log a run keeps, by age or size; without it, everything.
         - `nodes`: which rules live replicas host together; a rule that is in none has a node of its own.
         - `f`: for a node, the failures that it survives, where that is not the f of the whole run.
@@ -69,6 +75,11 @@ class App:
             raise ConfigError(f"app {name} has no rules; give it at least one")
         for schema in sources_of(self.plans):
             schemas.setdefault(schema.name, schema)
+        for declared, allowed in (lateness or {}).items():
+            late = declared if isinstance(declared, str) else schema_of(declared).name
+            if late not in schemas:
+                raise ConfigError(f"app {name}: lateness of {late}, which no rule reads; add it to streams")
+            schemas[late] = msgspec.structs.replace(schemas[late], lateness_us=to_duration_us(allowed))
         self.streams: tuple[StreamSchema, ...] = tuple(schemas.values())
         self.channels: dict[str, str] = {schema_of(declared).name: url for declared, url in (channels or {}).items()}
         for stream, url in self.channels.items():

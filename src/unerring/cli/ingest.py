@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from unerring.cli._place import HERE, Data
 from unerring.log import share_text
-from unerring.model import CallerError
+from unerring.model import CallerError, to_duration_us
 
 if TYPE_CHECKING:
     from unerring.log import EventLog, Times
     from unerring.model import StreamSchema
-
-_UNITS_US: Final = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 
 
 def command(
@@ -57,7 +54,7 @@ def command(
     place.check()
     log = place.log
     schema, buckets = _declared(log, stream, app, file, key, no_key, times)
-    config = IngestConfig(lateness_us=_duration_us(lateness))
+    config = IngestConfig(lateness_us=to_duration_us(lateness))
     with Console(stderr=True).status(f"reading {file}") as status:
         result = ingest(
             log,
@@ -116,10 +113,3 @@ def _declared(
     if columns and no_key:
         raise CallerError(f"--key {key} and --no-key contradict each other; give one of them")
     return guess_schema(file, stream, columns, times), BUCKETS
-
-
-def _duration_us(text: str) -> int:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h)", text.strip())
-    if match is None:
-        raise CallerError(f"{text!r} is not a duration; write a number and us, ms, s, m or h, such as 10s")
-    return round(float(match[1]) * _UNITS_US[match[2]])

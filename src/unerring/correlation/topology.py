@@ -7,7 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from unerring.correlation.record import Member, Record, Standing
-from unerring.model import ClusterConfig, ConfigError, RuleError, StreamSchema
+from unerring.model import ClusterConfig, ConfigError, RuleError, StreamSchema, fingerprint_of
 from unerring.rules import levels_of
 
 
@@ -63,6 +63,13 @@ class Topology(ClusterConfig, frozen=True, forbid_unknown_fields=True):
             levels_of(self.nodes)
         except RuleError as error:
             raise ConfigError(str(error)) from None
+
+    def fingerprint(self) -> str:
+        """Of all but how events come into the log: replicas read what is sealed there."""
+        named = msgspec.to_builtins(self)
+        for schema in named["streams"]:
+            del schema["lateness_us"], schema["idle_after_us"]
+        return fingerprint_of(type(self).__name__, named)
 
     def node(self, name: str) -> NodeSpec:
         for node in self.nodes:

@@ -11,7 +11,7 @@ from unerring.log.buckets import BUCKETS_MAX, Spread
 from unerring.log.chain import Chain
 from unerring.log.index import Span
 from unerring.log.store import Store, store_at
-from unerring.model import ConfigError, LogError, SchemaError, StreamSchema, protect_json, verified_json
+from unerring.model import ARRIVAL, ConfigError, LogError, SchemaError, StreamSchema, protect_json, verified_json
 
 BUCKETS: Final = 4
 """Enough for eight cores with two streams' tasks each; more buckets cost a state store each, even when idle."""
@@ -80,8 +80,8 @@ class EventLog:
                 f"stream {schema.name} in {self.store.locate(schema.name)} was declared with other columns or "
                 f"another key ({_sketch(known.schema)}) than now ({_sketch(schema)}); give the new one a new name"
             )
-        # Whether times may be equal is a writer's affair, and may change: the chain says itself what is complete.
-        declared = msgspec.structs.replace(known.schema, strict=schema.strict)
+        # When events are all there is a writer's affair, and may change: the chain says itself what is complete.
+        declared = msgspec.structs.replace(known.schema, **{name: getattr(schema, name) for name in sorted(ARRIVAL)})
         return self._chain(msgspec.structs.replace(known, schema=declared), spread=spread)
 
     def chain(self, name: str) -> Chain:

@@ -12,7 +12,7 @@ from unerring.model.checked import (
     verified_line,
     was_protected,
 )
-from unerring.model.config import ClusterConfig, ProcessConfig, check
+from unerring.model.config import ClusterConfig, ProcessConfig, check, fingerprint_of
 from unerring.model.effects import (
     Address,
     Broadcast,
@@ -52,7 +52,17 @@ from unerring.model.errors import (
 from unerring.model.events import Event, Key, Value
 from unerring.model.ports import Entropy, Inlet, Machine, Outlet, Receive, StableStorage
 from unerring.model.renamed import renamed, renamed_keywords
-from unerring.model.schema import RESERVED, Column, ColumnType, StreamSchema, event_of, refer_with, schema_of, stream
+from unerring.model.schema import (
+    ARRIVAL,
+    RESERVED,
+    Column,
+    ColumnType,
+    StreamSchema,
+    event_of,
+    refer_with,
+    schema_of,
+    stream,
+)
 from unerring.model.stamps import (
     BEFORE_ALL,
     MILLISECOND_US,
@@ -67,6 +77,7 @@ from unerring.model.stamps import (
 from unerring.model.wire import Codec, Connected, Disconnected, Message
 
 __all__ = [
+    "ARRIVAL",
     "BEFORE_ALL",
     "DIGEST_HEX",
     "MILLISECOND_US",
@@ -127,6 +138,7 @@ __all__ = [
     "check",
     "digest_of",
     "event_of",
+    "fingerprint_of",
     "invariant",
     "is_protected",
     "protect",

@@ -8,6 +8,7 @@ structs from these.
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import msgspec
 
@@ -19,9 +20,13 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def fingerprint(self) -> str:
         """A short digest of all values; two members whose digests differ must not work together."""
-        named = {"type": type(self).__name__, **msgspec.to_builtins(self)}
-        canonical = msgspec.json.encode(named, order="deterministic")
-        return hashlib.blake2b(canonical, digest_size=8).hexdigest()
+        return fingerprint_of(type(self).__name__, msgspec.to_builtins(self))
+
+
+def fingerprint_of(kind: str, values: dict[str, Any]) -> str:
+    """A short digest of a kind of configuration and its values."""
+    canonical = msgspec.json.encode({"type": kind, **values}, order="deterministic")
+    return hashlib.blake2b(canonical, digest_size=8).hexdigest()
 
 
 class ProcessConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

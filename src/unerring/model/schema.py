@@ -21,7 +21,7 @@ import msgspec
 
 from unerring.model.errors import SchemaError
 from unerring.model.events import Event
-from unerring.model.stamps import Stamp, to_duration_us, to_time_us
+from unerring.model.stamps import SECOND_US, Stamp, to_duration_us, to_time_us
 
 if typing.TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +30,13 @@ T = TypeVar("T")
 
 RESERVED: Final = frozenset({"time", "ordinal", "stamp"})
 """Names that every event has besides its payload; a column may not take them."""
+
+LATENESS_US_MAX: Final = 366 * 86_400 * SECOND_US
+"""A year. What may come so late is better brought in as a file."""
+
+ARRIVAL: Final = frozenset({"strict", "lateness_us", "idle_after_us"})
+"""Fields of a schema that say when events are known to be all there, not what a rule makes of them: they may change
+from run to run."""
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 
@@ -64,7 +71,12 @@ class StreamSchema(msgspec.Struct, frozen=True):
     """Times strictly increase, so that an event at t is itself a watermark of t. Otherwise several events may carry one
     time, their ordinals tell them apart, and an event at t is a watermark of t - 1."""
     max_ahead_us: int | None = None
-    """A stamp further ahead of the producer's clock than this is refused at the source."""
+    """A stamp further ahead of the producer's clock than this is refused at the source, and goes to quarantine at a log
+    that gets it all the same."""
+    lateness_us: int = 0
+    """How much a producer may publish out of order: its watermark is its newest time less this."""
+    idle_after_us: int | None = None
+    """A producer from which nothing came for so long does not hold the stream back any more; None: it does."""
 
     def __post_init__(self) -> None:
         if not _NAME.match(self.name):
@@ -90,6 +102,14 @@ class StreamSchema(msgspec.Struct, frozen=True):
             raise SchemaError(f"stream {self.name}: the key ({', '.join(self.key)}) names a column twice")
         if self.max_ahead_us is not None and self.max_ahead_us < 0:
             raise SchemaError(f"stream {self.name}: max_ahead is {self.max_ahead_us} us; it must not be negative")
+        if not 0 <= self.lateness_us <= LATENESS_US_MAX:
+            raise SchemaError(
+                f"stream {self.name}: lateness is {self.lateness_us} us; it must be between 0 and {LATENESS_US_MAX}"
+            )
+        if self.idle_after_us is not None and self.idle_after_us <= 0:
+            raise SchemaError(
+                f"stream {self.name}: idle_after is {self.idle_after_us} us; it must be above 0, or None for never"
+            )
 
     def column(self, name: str) -> Column:
         """The column of that name."""
@@ -133,7 +153,9 @@ def stream(
     name: str | None = None,
     strict: bool = False,
     ordinals: bool | None = None,
-    max_ahead: timedelta | int | None = None,
+    max_ahead: timedelta | int | str | None = None,
+    lateness: timedelta | int | str = 0,
+    idle_after: timedelta | int | str | None = None,
 ) -> Callable[[type[T]], type[T]]:
     """Declare a stream: the decorated class becomes a frozen, typed record, and `schema_of(cls)` its schema.
 
@@ -142,6 +164,10 @@ def stream(
     - `strict`: whether times strictly increase. Otherwise several events may have one time, in the producer's order.
     - `ordinals`: deprecated; True is the default now, and False is `strict=True`.
     - `max_ahead`: how far a stamp may lie ahead of the producer's clock; beyond that it is refused at the source.
+    - `lateness`: how much each producer may publish out of order, such as "30s". Later events go to quarantine.
+    - `idle_after`: after how long a producer that is silent no longer holds the stream back; by default never.
+
+    Durations are a timedelta, microseconds, or a text such as "500ms", "30s" or "2h".
     """
 
     if ordinals is not None:
@@ -160,6 +186,8 @@ def stream(
             key=(key,) if isinstance(key, str) else tuple(key),
             strict=strict,
             max_ahead_us=None if max_ahead is None else to_duration_us(max_ahead),
+            lateness_us=to_duration_us(lateness),
+            idle_after_us=None if idle_after is None else to_duration_us(idle_after),
         )
         own = {column.name for column in columns}
         # The class's methods and properties stay; what Python keeps about the undecorated class goes.

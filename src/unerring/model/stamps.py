@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, NamedTuple
 
@@ -48,6 +49,24 @@ def to_datetime(time_us: int) -> datetime:
         raise SchemaError(f"event time {time_us} us is outside the years 1 to 9999 that a datetime can hold") from None
 
 
-def to_duration_us(duration: timedelta | int) -> int:
-    """A length of time in microseconds; a plain int is taken as microseconds already."""
-    return duration if isinstance(duration, int) else duration // timedelta(microseconds=1)
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d)")
+_UNITS_US: Final = {
+    "us": 1,
+    "ms": MILLISECOND_US,
+    "s": SECOND_US,
+    "m": 60 * SECOND_US,
+    "h": 3_600 * SECOND_US,
+    "d": 86_400 * SECOND_US,
+}
+
+
+def to_duration_us(duration: timedelta | int | str) -> int:
+    """A length of time in microseconds. A plain int is taken as microseconds already; a text is like 500ms or 30s."""
+    if isinstance(duration, int):
+        return duration
+    if isinstance(duration, timedelta):
+        return duration // timedelta(microseconds=1)
+    match = _DURATION.fullmatch(duration.strip())
+    if match is None:
+        raise SchemaError(f"{duration!r} is not a duration; write a number and us, ms, s, m, h or d, such as 10s")
+    return round(float(match[1]) * _UNITS_US[match[2]])
