@@ -200,14 +200,21 @@ def test_rows_are_chosen_by_text_and_by_range() -> None:
         ((Within("n", -(2**63), some, False), Within("n", some, some, False)), n <= some),
         ((Within("n", 2.0**61, math.inf, True),), n.astype(float) >= 2.0**61),
     ]
-    chosen = Sieve([wanted for wanted, _ in asked]).rows(batch)
+    names = ("kind", "v", "n")
+    fed = Sieve([wanted for wanted, _ in asked], [names] * len(asked)).fed(batch)
     for place, (wanted, expected) in enumerate(asked):
-        rows = chosen.get(place, np.empty(0, np.int64))
-        if rows is None:
+        rows = fed.get(place, batch.part(0, 0))
+        if rows is batch:
             assert expected.sum() > 200 or len(wanted or ()) > 1, wanted
-        else:
-            assert rows.tolist() == np.flatnonzero(expected).tolist(), wanted
-    assert 6 not in chosen  # nothing lies in it
-    assert Sieve([None]).rows(batch) == {0: None}
-    many = Sieve([tuple(Is("kind", kind) for kind in "ABCD")]).rows(batch)
-    assert many == {0: None}  # most rows: all are cheaper
+            continue
+        chosen = np.flatnonzero(expected)
+        assert rows.time.tolist() == chosen.tolist(), wanted
+        kinds, numbers = rows.columns["kind"], rows.columns["n"]
+        assert isinstance(kinds, Texts)
+        assert kinds.codes.tolist() == codes[chosen].tolist()
+        assert isinstance(numbers, Numbers)
+        assert numbers.values.tolist() == n[chosen].tolist()
+    assert 6 not in fed  # nothing lies in it
+    assert Sieve([None], [names]).fed(batch) == {0: batch}
+    many = Sieve([tuple(Is("kind", kind) for kind in "ABCD")], [names]).fed(batch)
+    assert many[0] is batch  # most rows: all are cheaper

@@ -90,6 +90,10 @@ class Kernel:
         self._router: Router | None = None
         """Made for the first event that is refused."""
         self._key_columns = {source.schema.name: source.key for source in plan.inputs}
+        self._one_key = len(set(self._key_columns.values())) == 1
+        """Whether the key is in the same columns of all streams."""
+        self._nothing: OutputColumns | None = None
+        """Its outputs when there are none; made once, since most rules find nothing in most batches."""
         self._cache = cache
         self._submit = submit
         self._compile_after = compile_after
@@ -230,12 +234,16 @@ class Kernel:
         arguments = (*constants, *reader.arguments(batch, self._interner))
         matches = self._memory.step(self._functions, batch, key, arguments, through, self._rows)
         self._rows += len(batch)
-        return self._outputs(matches, batch, constants)
+        if len(matches.time):
+            return self._outputs(matches, batch, constants)
+        if self._nothing is None:
+            self._nothing = self._outputs(matches, batch, constants)
+        return self._nothing
 
     def _key_numbers(self, batch: Columns) -> Array:
-        names = {source.schema.name: source.key for source in self._plan.inputs}
+        names = self._key_columns
         streams = self._program.reader.streams
-        if len(set(names.values())) == 1 or isinstance(batch.source, int):
+        if self._one_key or isinstance(batch.source, int):
             shares: list[tuple[Any, Columns, tuple[str, ...]]] = [
                 (slice(None), batch, names[streams[batch.source if isinstance(batch.source, int) else 0]])
             ]

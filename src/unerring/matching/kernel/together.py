@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
-
-import numpy as np
 
 from unerring.matching.choice import TOGETHER_MIN
-from unerring.matching.kernel.columns import Array, Columns
+from unerring.matching.kernel.columns import Columns
 from unerring.matching.kernel.kernel import Kernel
 from unerring.matching.kernel.outputs import OutputColumns
 from unerring.matching.kernel.sieve import Sieve
 from unerring.matching.outputs import Output, Row
-
-NO_ROWS: Final = np.empty(0, np.int64)
 
 
 class Together:
@@ -22,20 +17,22 @@ class Together:
 
     def __init__(self, kernels: Sequence[Kernel], at_least: int = TOGETHER_MIN) -> None:
         self._kernels = tuple(kernels)
-        self._columns = [kernel.columns for kernel in self._kernels]
         self._keys = sorted({name for one in self._kernels for source in one.plan.inputs for name in source.key})
-        self._sieve = Sieve([kernel.wanted for kernel in self._kernels]) if len(self._kernels) >= at_least else None
+        self._sieve: Sieve | None = None
+        if len(self._kernels) >= at_least:
+            self._sieve = Sieve([one.wanted for one in self._kernels], [one.columns for one in self._kernels])
 
     def feed(self, batch: Columns, through: int) -> dict[int, OutputColumns]:
         """What the rules find, by their place; those that find nothing are left out."""
-        every = dict.fromkeys(range(len(self._kernels)))
-        chosen: dict[int, Array | None] = every if self._sieve is None else self._sieve.rows(batch)
+        every = dict.fromkeys(range(len(self._kernels)), batch)
+        fed = every if self._sieve is None else self._sieve.fed(batch)
         found: dict[int, OutputColumns] = {}
+        nothing = batch.part(0, 0)
         for place, kernel in enumerate(self._kernels):
-            rows = chosen.get(place, NO_ROWS)
-            if rows is NO_ROWS and kernel.pass_time(through):
+            rows = fed.get(place)
+            if rows is None and kernel.pass_time(through):
                 continue
-            outputs = kernel.feed_columns(batch if rows is None else batch.taken(rows, self._columns[place]), through)
+            outputs = kernel.feed_columns(nothing if rows is None else rows, through)
             if len(outputs):
                 found[place] = outputs
         return found
