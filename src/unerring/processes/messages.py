@@ -215,6 +215,8 @@ class Name(Message, frozen=True):
 
     view: View
     state: State
+    master: Id
+    """Whom it names: in one view nobody else may take up that group."""
 
 
 class Named(Message, frozen=True):

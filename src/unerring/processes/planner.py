@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from unerring.model import Address
+from unerring.model import Address, ProtocolError
 from unerring.processes.acceptor import Acceptor
 from unerring.processes.build import Process
 from unerring.processes.context import Context
@@ -245,7 +245,7 @@ class Planner:
         if self.handing is not None:
             master, state = self.handing
             self._renames_us = now + self._context.config.resend_us
-            self._context.out.send(master, Name(self._acceptor.view, state))
+            self._context.out.send(master, Name(self._acceptor.view, state, master))
 
     def name_again(self, now: int) -> None:
         """Name the master again, as long as it does not show that it leads."""
@@ -255,6 +255,10 @@ class Planner:
     def on_name(self, sender: Address, message: Name, now: int) -> None:
         """Named master by the planner of that view; the state is decided (Fig. 5, III)."""
         acceptor, group = self._acceptor, message.state.group
+        if message.master != self._context.me:
+            raise ProtocolError(
+                f"{message.master} was named master of {self._context.instance}, not {self._context.me}"
+            )
         if message.view < acceptor.view:
             return
         acceptor.raise_view(message.view)
