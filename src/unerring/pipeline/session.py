@@ -98,17 +98,21 @@ def start(config: SparkConfig, name: str = "unerring") -> SparkSession:
         )
     for key, value in options.items():
         builder = builder.config(key, value)
-    try:
-        with _stderr_to(config.log), jvm.starting():
+    with _stderr_to(config.log), jvm.starting():
+        try:
             return builder.getOrCreate()
-    except Exception as error:  # py4j and Spark raise many kinds; all mean that there is no session
-        if "secret key must be specified" in text_of(error):
-            raise ConfigError(
-                f"{config.master}: a program that reaches a driver can run code in it, so master, workers and "
-                "driver need a secret; set spark.authenticate and spark.authenticate.secret in the "
-                "spark-defaults.conf of all of them"
-            ) from None
-        raise WorldError(f"Spark did not start on {config.master}: {_cause(error)}{_see(config.log)}") from error
+        except Exception as error:  # py4j and Spark raise many kinds; all mean that there is no session
+            raise _not_started(config, error) from error  # asked here: outside, the JVM has ended
+
+
+def _not_started(config: SparkConfig, error: Exception) -> ConfigError | WorldError:
+    if "secret key must be specified" in text_of(error):
+        return ConfigError(
+            f"{config.master}: a program that reaches a driver can run code in it, so master, workers and "
+            "driver need a secret; set spark.authenticate and spark.authenticate.secret in the "
+            "spark-defaults.conf of all of them"
+        )
+    return WorldError(f"Spark did not start on {config.master}: {_cause(error)}{_see(config.log)}")
 
 
 @contextmanager
