@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from heapq import merge
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from unerring.log import events_of
 from unerring.matching import Keep, Matcher, Output, Row, merge_order
@@ -14,6 +15,9 @@ from unerring.rules import Attribute, OperatorPlan, Plan, key_types
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+PLANS_MAX: Final = 1024
+"""Plans whose columns are kept at hand."""
 
 
 class Feed(Protocol):
@@ -57,8 +61,9 @@ def feed_of(plan: Plan, ranks: dict[str, int]) -> Feed:
     return ColumnFeed(matcher, ranks) if isinstance(matcher, Kernel) else RowFeed(matcher, ranks)
 
 
+@lru_cache(maxsize=PLANS_MAX)
 def columns_of(plan: Plan) -> dict[str, tuple[str, ...]]:
-    """For each input stream, the columns that a plan can read. A user's operator may read all."""
+    """For each input stream, the columns that a plan can read. A user's operator may read all. Not to be changed."""
     named = {node.name for node in _attributes(plan)}
     columns: dict[str, tuple[str, ...]] = {}
     for source in plan.inputs:
