@@ -14,6 +14,7 @@ import socket
 
 import pytest
 
+from tests.kafka import MockCluster
 from tests.ports import free_port
 from tests.runtime.conformance.servers import PROGRAMS, running
 from unerring.model import ConfigError, FrameError
@@ -31,6 +32,7 @@ FOREIGN = {
     "udp": lambda: f"udp://127.0.0.1:{free_port(socket.SOCK_DGRAM)}",
     "multicast": lambda: f"multicast://239.255.78.{1 + next(_NAMES) % 250}:{free_port(socket.SOCK_DGRAM)}",
     "zmq": lambda: f"zmq://127.0.0.1:{free_port()}",
+    "kafka": lambda: BROKERS["kafka"].url(f"conformance-{next(_NAMES)}"),
     "nats-tls": lambda: f"nats://127.0.0.1:{BROKERS['nats'].port}/conformance-{next(_NAMES)}",
     **{
         name: lambda name=name: f"{name}://127.0.0.1:{BROKERS[name].port}/conformance-{next(_NAMES)}"
@@ -92,6 +94,8 @@ def broker(server, tmp_path_factory):
     with contextlib.ExitStack() as stopping:
 
         def start(scheme):
+            if scheme == "kafka" and scheme not in BROKERS:
+                BROKERS[scheme] = stopping.enter_context(MockCluster())
             # CORBA's may end when a consumer leaves while it is pushed to: no test inherits it from the one before.
             if scheme in PROGRAMS and (scheme not in BROKERS or scheme.startswith("corba")):
                 program = server(PROGRAMS[scheme][0])

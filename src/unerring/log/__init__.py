@@ -46,7 +46,7 @@ from unerring.log.store import (
 )
 from unerring.log.sweeping import sweep, wall_us
 from unerring.log.tables import events_of, table_of
-from unerring.log.times import Times
+from unerring.log.times import Times, zoned
 from unerring.log.writer import LogWriter, WriterConfig
 
 __all__ = [
@@ -135,4 +135,5 @@ __all__ = [
     "wall_us",
     "with_origin",
     "write_part",
+    "zoned",
 ]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kafka import MockCluster
 from tests.ports import free_port
 from tests.runtime.conformance.channel import (
     HARSH,
@@ -37,7 +38,7 @@ OWN = {
 }
 
 
-@pytest.fixture(params=[*OWN, *PROGRAMS])
+@pytest.fixture(params=[*OWN, "kafka", *PROGRAMS])
 def service(
     request: pytest.FixtureRequest, server: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> object:
@@ -45,6 +46,10 @@ def service(
     scheme = request.param
     if scheme in OWN:
         yield OWN[scheme]
+        return
+    if scheme == "kafka":
+        with MockCluster(2) as cluster:
+            yield lambda: fixed(cluster.url(f"conformance{next(_fresh)}"))
         return
     with running(scheme, server(PROGRAMS[scheme][0]), tmp_path_factory.mktemp(scheme)) as broker:
         yield lambda: fixed(f"{scheme}://127.0.0.1:{broker.port}/conformance{next(_fresh)}")

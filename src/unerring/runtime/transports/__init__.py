@@ -35,6 +35,7 @@ SCHEMES: Final[dict[str, str]] = {
     "nats": "unerring.runtime.transports.nats",
     "redis": "unerring.runtime.transports.redis",
     "mqtt": "unerring.runtime.transports.mqtt",
+    "kafka": "unerring.runtime.transports.kafka",
     "corba": "unerring.runtime.transports.corba",
     "corba-pull": "unerring.runtime.transports.corba",
 }
@@ -79,4 +80,7 @@ def _resolve(url: str, config: TransportConfig | None) -> tuple[Any, TransportUr
     module_name = SCHEMES.get(where.scheme)
     if module_name is None:
         raise ConfigError(f"{url!r}: there is no transport {where.scheme!r}; use one of {', '.join(SCHEMES)}")
-    return importlib.import_module(module_name), where, configured(config or TransportConfig(), where.options, url)
+    module = importlib.import_module(module_name)
+    own: frozenset[str] = getattr(module, "OPTIONS", frozenset())
+    options = {name: value for name, value in where.options.items() if name not in own}
+    return module, where, configured(config or TransportConfig(), options, url)
