@@ -216,6 +216,30 @@ def test_frames_of_every_size_arrive_whole(ends, wait):
     wait.run(scenario())
 
 
+def test_large_frames_that_the_kernel_takes_in_parts_arrive_whole(ends, wait):
+    """A reader that paused leaves no room: a write ends inside a frame, and the rest of it waits in the outbox."""
+
+    async def scenario():
+        async with ends(outbox_bytes_max=256 << 20) as service:
+            outlet = await service.produce()
+            consumers = [await service.consume() for _ in range(2)]
+            consumers[0][0].pause_reading()
+            sent = [bytes([n]) * (n % 3 * 70_000 + 40_000) for n in range(200)]
+            for data in sent[:150]:
+                outlet.push(data)
+                await asyncio.sleep(0)
+            assert len(consumers[0][1]) < 150
+            consumers[0][0].resume_reading()
+            for data in sent[150:]:
+                outlet.push(data)
+                await asyncio.sleep(0)
+            for _, received in consumers:
+                await wait.until(lambda received=received: len(received) == len(sent))
+                assert bodies(received) == sent
+
+    wait.run(scenario())
+
+
 def test_a_frame_over_the_limit_is_refused_at_the_sender(any_ends, wait):
     async def scenario():
         async with any_ends(frame_bytes_max=2_000) as service:

@@ -6,8 +6,9 @@ Work is done per buffer and per frame, never per byte; what a peer may make us h
 from __future__ import annotations
 
 import asyncio
+import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from unerring.model import FrameError, NetworkError, invariant
@@ -54,6 +55,8 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._end = 0
         self._paused = False
         self._secure = False
+        self._file = -1
+        """The socket's, where bytes go through it as they are."""
         self._pending: list[bytes] = []
         self._pending_bytes = 0
 
@@ -92,6 +95,19 @@ class FramedConnection(asyncio.BufferedProtocol):
         if waiting_bytes and waiting_bytes + len(framed_bytes) > self.outbox_bytes_max:
             return False
         self._transport.write(framed_bytes)
+        return True
+
+    def write_parts(self, parts: Sequence[bytes], size: int) -> bool:
+        """The same, of bytes in few large parts: the kernel takes them as they are, and only what it has no room for is
+        joined. A copy of that size would cost more than the write, since its memory is new each time."""
+        if self._file < 0 or self.outbox_bytes or not self.open:
+            return self.write(b"".join(parts))
+        try:
+            taken = os.writev(self._file, parts)
+        except OSError:
+            taken = 0  # no room, or the connection is gone: the transport finds out which
+        if taken < size and self._transport is not None:
+            self._transport.write(memoryview(b"".join(parts))[taken:])
         return True
 
     def send(self, data: bytes) -> bool:
@@ -211,6 +227,8 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._transport = transport  # type: ignore[assignment]
         self._replace_buffer(READ_BYTES)  # not before: a dialler has many connections that never are made
         self._secure = transport.get_extra_info("ssl_object") is not None
+        if not self._secure:
+            self._file = transport.get_extra_info("socket").fileno()
         # Congested at half the bound: who waits for `resume_writing` then never loses a frame to the bound.
         self._transport.set_write_buffer_limits(high=self.outbox_bytes_max // 2)  # type: ignore[union-attr]
 
@@ -220,7 +238,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        self._transport, self._file = None, -1
         if self.lost.done():
             return
         if self.congested:

@@ -9,7 +9,7 @@ import asyncio
 from typing import Final
 
 from unerring.model import Address, FrameError, HandshakeError, Receive, invariant
-from unerring.runtime.frames import HEADER, FramedConnection
+from unerring.runtime.frames import HEADER, HEADER_BYTES, FramedConnection
 from unerring.runtime.halt import guard_loop
 from unerring.runtime.reports import Reports
 from unerring.runtime.sockets import Listener, join_host, listen, split_host
@@ -18,6 +18,8 @@ from unerring.runtime.transports.hello import GREETINGS, HELLO_BYTES_MAX, VERSIO
 from unerring.runtime.transports.patience import Patience
 from unerring.runtime.transports.tcp_inlet import TcpInlet
 
+LARGE_BYTES: Final = 16 * 1024
+"""Frames that are so large on average are written as they are: a copy costs more than the system call's parts."""
 YIELD_BYTES: Final = 256 * 1024
 YIELD_FRAMES: Final = 64
 """After this much, `ready` lets the event loop read: requests must not wait behind an eager producer."""
@@ -172,17 +174,22 @@ class TcpOutlet:
         self._flush()
 
     def _flush(self) -> None:
-        """Join once, for all subscribers."""
+        """Join small frames once, for all subscribers; large ones need not be joined."""
         if not self._pending:
             return
-        frames = len(self._pending) // 2
-        joined = b"".join(self._pending)
-        self._since_yield_bytes += len(joined)
+        parts, self._pending = self._pending, []
+        frames = len(parts) // 2
+        size = self._pending_bytes + HEADER_BYTES * frames
+        if size < LARGE_BYTES * frames:
+            parts = [b"".join(parts)]
+        self._since_yield_bytes += size
         self._since_yield_frames += frames
-        self._pending.clear()
         self._pending_bytes = 0
         for consumer in self._subscribers:
-            if consumer in self._patience.lapsed or not consumer.connection.write(joined):
+            connection = consumer.connection
+            if consumer in self._patience.lapsed or not (
+                connection.write(parts[0]) if len(parts) == 1 else connection.write_parts(parts, size)
+            ):
                 consumer.dropped += frames
                 self.reports.count("tcp.dropped", frames)
 
