@@ -19,6 +19,7 @@ from unerring.channels import (
     Nack,
     Stale,
 )
+from unerring.channels.codec import encode_frames
 from unerring.model import FrameError
 
 CODEC = ChannelCodec(ChannelConfig(frame_bytes_max=1 << 16, payload_bytes_max=1 << 12))
@@ -69,6 +70,9 @@ def test_payloads_that_were_weighed_are_encoded_the_same(payloads: list[bytes]) 
     frames = Frames(1, 1, 1, range(7, 7 + len(payloads)), payloads)
     others = Frames(1, 1, 1, range(7, 7 + len(payloads)), [payload + b"!" for payload in payloads])
     plain, plain_others = CODEC.encode(frames), CODEC.encode(others)
+    assert (plain, plain_others) == (encode_frames(frames), encode_frames(others)), (
+        "one format, put together in two ways"
+    )
     CODEC.weigh(payloads)
     assert CODEC.encode(others) == plain_others, "what was weighed were others"
     assert CODEC.weigh(payloads) < len(CODEC.encode(frames))
