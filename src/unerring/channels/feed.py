@@ -95,13 +95,13 @@ class Feed:
             return False
         count = len(frames.payloads)
         last = frames.first + count - 1
-        account = self.account
-        if last < account.known_last or not self._has_room(count, in_hand_max):
+        account, in_hand_count = self.account, self.in_hand_count + count
+        if last < account.known_last or (in_hand_count > in_hand_max and not self._has_room(count, in_hand_max)):
             return False
         self.next = last + 1
         account.known_last = last
         self.in_hand.append(frames)
-        self.in_hand_count += count
+        self.in_hand_count = in_hand_count
         return True
 
     def take(self, frames: Frames) -> None:

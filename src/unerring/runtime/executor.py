@@ -15,7 +15,7 @@ import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, Protocol, TypeVarTuple
+from typing import Any, Final, NoReturn, Protocol, TypeVarTuple
 
 from unerring.model import (
     Address,
@@ -113,11 +113,17 @@ class Executor:
         try:
             return step(*args)
         except InvariantBreach as error:
-            self._on_breach(error)
-            raise
+            self.break_off(error)
+
+    def break_off(self, error: InvariantBreach) -> NoReturn:
+        """What `call` does when a step breaks an invariant, for those who call the machine themselves."""
+        self._on_breach(error)
+        raise error
 
     def take(self, effects: Effects) -> None:
         """Carry these out after all that were taken before. Raises what fails in this turn."""
+        if not effects:
+            return  # most acceptances ask for nothing
         for effect in effects:
             if self.stopping is not None:
                 break  # nothing comes after a Stop

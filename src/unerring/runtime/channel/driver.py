@@ -6,7 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 from unerring.channels import Ack, ChannelCodec, Nack, Newcomer, Peer, Stale
-from unerring.model import Address, FrameError, Inlet, Machine, Outlet, PeerError, StableStorage, breach
+from unerring.model import (
+    Address,
+    FrameError,
+    Inlet,
+    InvariantBreach,
+    Machine,
+    Outlet,
+    PeerError,
+    StableStorage,
+    breach,
+)
 from unerring.runtime.executor import Executor
 from unerring.runtime.reports import Reports
 from unerring.runtime.timers import monotonic_us
@@ -67,9 +77,11 @@ class ChannelDriver:
             self.reports.note("channel.unexpected", f"{type(message).__name__} from {sender} is not for here")
             return
         try:
-            effects = self.executor.call(self.machine.handle, sender, message, monotonic_us())
+            effects = self.machine.handle(sender, message, monotonic_us())
         except PeerError as error:
             self.reports.note("channel.protocol_error", f"{sender}: {error}")
+        except InvariantBreach as error:
+            self.executor.break_off(error)
         else:
             self.executor.take(effects)
 

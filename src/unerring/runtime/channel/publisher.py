@@ -147,9 +147,11 @@ class AsyncPublisher(Generic[V]):
         Events of one time are numbered as they come; `ordinal` is a number of your own, higher than those before.
         """
         payload = self._records.encode(value)
-        self._check_ordinal(at, ordinal)
+        ordinals = None
+        if ordinal is not None:
+            self._check_ordinal(at, ordinal)
+            ordinals = [ordinal]
         async with self._turn:
-            ordinals = None if ordinal is None else [ordinal]
             return await self._publish([payload], [self._stamp(at)], ordinals, len(payload), self._more(at))
 
     async def publish_many(self, values: Iterable[V], *, at: Sequence[datetime | int] | None = None) -> int:
@@ -237,7 +239,8 @@ class AsyncPublisher(Generic[V]):
                 self._last_time = times[-1]
                 last = machine.last
                 self._driver.take(effects)
-                await self._settled()
+                if not self._driver.executor.idle:
+                    await self._settled()
                 return last
             self.reports.count("channel.publish_waited")
             self._room.clear()
@@ -277,9 +280,7 @@ class AsyncPublisher(Generic[V]):
     def _strict(self) -> bool:
         return self._records.schema is not None and self._records.schema.strict
 
-    def _check_ordinal(self, at: object, ordinal: int | None) -> None:
-        if ordinal is None:
-            return
+    def _check_ordinal(self, at: object, ordinal: int) -> None:
         if self._strict:
             raise SchemaError(
                 f"stream {self._name} is strict: no two of its events have one time, so none has an ordinal; leave it "
@@ -344,7 +345,7 @@ class AsyncPublisher(Generic[V]):
         self._room.set()
 
     def _running(self) -> Producer:
-        if self._failure is not None:
+        if self._driver.executor.stopping is not None and self._failure is not None:
             raise self._failure
         if self._machine is None:
             raise CallerError("this publisher is not open yet; use it in a with block, or call open() first")
@@ -358,8 +359,6 @@ class AsyncPublisher(Generic[V]):
 
     async def _settled(self) -> None:
         """Wait until everything asked for so far is on disk and sent."""
-        if self._driver.executor.idle:
-            return
         await self._driver.executor.settled()
         if self._failure is not None:
             raise self._failure

@@ -125,8 +125,8 @@ class AsyncSubscriber(Generic[V]):
         """Frames that came while the application waits: each is opened when it is asked for, so that the events of one
         batch are let go before those of the next are made."""
         self._opening_due = False
-        self._waiting = 0
-        self._arrived = asyncio.Event()
+        self._waiting: list[asyncio.Future[None]] = []
+        """The applications' tasks that wait for something to come."""
         self._paused = False
         self._closed = False
         self._current: Frames | Loss | None = None  # with the application; accepted when it asks for more
@@ -147,7 +147,7 @@ class AsyncSubscriber(Generic[V]):
     async def close(self) -> None:
         """Unsubscribe. The last event stays unaccepted unless `accept` was called."""
         self._closed = True
-        self._arrived.set()
+        self._wake()
         await self._driver.close()
         await self._inlet.close()
         if self._peer_way is not None:
@@ -172,7 +172,7 @@ class AsyncSubscriber(Generic[V]):
 
     def take_ready(self) -> Received[V] | None:
         """The next event of the present batch, without waiting; None when the batch is used up."""
-        if self._events is None or self._next_event >= len(self._events):
+        if self._events is None or self._next_event >= len(self._events.values):
             return None
         event = self._events[self._next_event]
         self._next_event += 1
@@ -275,8 +275,10 @@ class AsyncSubscriber(Generic[V]):
             return
         through = segment.first if segment.last is None else segment.last
         effects = self._machine.accepted(segment.producer, segment.epoch, through, monotonic_us())
-        self._driver.take(effects)
-        self._go_on_reading()
+        if effects:
+            self._driver.take(effects)
+        if self._paused:
+            self._go_on_reading()
 
     def _go_on_reading(self) -> None:
         if self._paused and self._queued <= self._config.in_hand_max // 4:
@@ -317,20 +319,25 @@ class AsyncSubscriber(Generic[V]):
 
     async def _arrival(self) -> None:
         """Wait until something came."""
-        self._arrived.clear()
-        self._waiting += 1
+        arrival = asyncio.get_running_loop().create_future()
+        self._waiting.append(arrival)
         try:
-            await self._arrived.wait()
+            await arrival
         except BaseException:
             self._open_soon()
             raise
         finally:
-            self._waiting -= 1
+            self._waiting.remove(arrival)
+
+    def _wake(self) -> None:
+        for arrival in self._waiting:
+            if not arrival.done():
+                arrival.set_result(None)
 
     def _receive(self, sender: Address, data: bytes) -> None:
         if self._waiting:
             self._inbox.append((sender, data))
-            self._arrived.set()
+            self._wake()
             return
         self._open_inbox()
         self._driver.receive(sender, data)
@@ -350,7 +357,8 @@ class AsyncSubscriber(Generic[V]):
         self._queue.append(segment)
         if not isinstance(segment, Watermark):
             self._queued += 1 if isinstance(segment, Loss) else len(segment.payloads)
-        self._arrived.set()
+        if self._waiting:
+            self._wake()
         if not self._paused and self._queued > self._config.in_hand_max // 2:
             # The application is slow. Answers could not be taken in either, so nothing is asked for meanwhile.
             self._paused = True
