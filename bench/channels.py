@@ -6,6 +6,10 @@ slower.
 With `--transport` the service is another one, its real server started for the run; bare is then the service's client
 alone, told to publish and to listen as the channel tells it: as many batches at once. Both sides put the same batches
 together and take them apart into the same list of payloads; bare neither numbers, keeps, orders nor acknowledges.
+
+Where others use the machine, processor time says more than rates: `cpu_ratio` is bare to reliable, of all processes
+together, and `consumer.*` are the parts of a consumer's time for an event. `bytes` is bare without taking frames apart,
+so transport = bytes, decode = bare - bytes, channel = reliable - bare.
 """
 
 from __future__ import annotations
@@ -42,21 +46,21 @@ def run(quick: bool = False, transport: str = "") -> Iterator[dict[str, Any]]:
     if transport and transport != "tcp":
         yield from _over(quick, transport)
         return
-    count, rounds = (50_000, 1) if quick else (400_000, 10)
+    count, rounds = (50_000, 1) if quick else (1_000_000, 6)
     for subscribers in (1, 3):
         size = count // (2 if subscribers == 3 else 1)
-        best: dict[str, float] = {}
+        best: dict[str, Best] = {}
         for _ in range(rounds):
-            for kind in ("bare", "reliable"):
-                rate = _play(kind, size, subscribers)["rate"]
-                best[kind] = max(best.get(kind, 0.0), rate)
+            for kind in ("bytes", "bare", "reliable"):
+                best.setdefault(kind, Best(subscribers)).note(_play(kind, size, subscribers))
         name = f"1to{subscribers}"
         if subscribers == 1:
-            yield figure_of("tcp.rate.1to1", best["reliable"], "messages/s", 300_000, at_least=True)
+            yield figure_of("tcp.rate.1to1", best["reliable"].rate, "messages/s", 300_000, at_least=True)
         else:
-            yield figure_of(f"tcp.rate.{name}", best["reliable"], "messages/s")
-        yield figure_of(f"tcp.bare_rate.{name}", best["bare"], "messages/s")
-        yield figure_of(f"tcp.ratio.{name}", best["reliable"] / best["bare"], "ratio", 0.8, at_least=True)
+            yield figure_of(f"tcp.rate.{name}", best["reliable"].rate, "messages/s")
+        yield figure_of(f"tcp.bare_rate.{name}", best["bare"].rate, "messages/s")
+        yield figure_of(f"tcp.ratio.{name}", best["reliable"].rate / best["bare"].rate, "ratio", 0.8, at_least=True)
+        yield from _costs("tcp", f".{name}", best)
     long = _play("reliable", 200_000 if quick else 5_000_000, 1)
     yield figure_of("memory_growth_mib", long["growth_mib"], "MiB", 20)
     yield figure_of("added_messages_per_event", long["added"], "messages", 0)
@@ -65,25 +69,57 @@ def run(quick: bool = False, transport: str = "") -> Iterator[dict[str, Any]]:
     single = _play("paced", 5_000 if quick else 100_000, 1)
     yield figure_of("latency.p50_ms", single["p50_ms"], "ms")
     yield figure_of("latency.p99_ms", single["p99_ms"], "ms")
+    yield figure_of("latency.cpu", single["publisher_us"] + single["consumer_us"], "µs/event")
+
+
+class Best:
+    """The best of several rounds: the highest rate, the least processor time."""
+
+    def __init__(self, subscribers: int) -> None:
+        self.rate = 0.0
+        self.publisher_us = self.consumer_us = float("inf")
+        self._subscribers = subscribers
+
+    def note(self, played: dict[str, float]) -> None:
+        self.rate = max(self.rate, played["rate"])
+        self.publisher_us = min(self.publisher_us, played["publisher_us"])
+        self.consumer_us = min(self.consumer_us, played["consumer_us"])
+
+    @property
+    def cpu_us(self) -> float:
+        return self.publisher_us + self._subscribers * self.consumer_us
+
+
+def _costs(scheme: str, which: str, best: dict[str, Best]) -> Iterator[dict[str, Any]]:
+    bare, reliable = best["bare"], best["reliable"]
+    yield figure_of(f"{scheme}.cpu_ratio{which}", bare.cpu_us / reliable.cpu_us, "ratio")
+    yield figure_of(f"{scheme}.publisher.bare{which}", bare.publisher_us, "µs/event")
+    yield figure_of(f"{scheme}.publisher.channel{which}", reliable.publisher_us - bare.publisher_us, "µs/event")
+    transport_us = best["bytes"].consumer_us
+    yield figure_of(f"{scheme}.consumer.transport{which}", transport_us, "µs/event")
+    yield figure_of(f"{scheme}.consumer.decode{which}", bare.consumer_us - transport_us, "µs/event")
+    yield figure_of(f"{scheme}.consumer.channel{which}", reliable.consumer_us - bare.consumer_us, "µs/event")
 
 
 def _over(quick: bool, scheme: str) -> Iterator[dict[str, Any]]:
     """One subscriber over a service that others wrote, or over datagrams."""
     # No more than the replay buffer holds: a service may drop early what a reader had no room for.
     count, rounds = (10_000, 1) if quick else (300_000, 8)
-    best: dict[str, float] = {}
-    kinds = ["service-bare", "reliable"] + (["lossy"] if scheme == "udp" else [])
+    best: dict[str, Best] = {}
+    kinds = {"bytes": "service-bytes", "bare": "service-bare", "reliable": "reliable"}
+    kinds |= {"lossy": "reliable"} if scheme == "udp" else {}
     with _service(scheme) as url:
         for _ in range(rounds):
-            for kind in kinds:
-                played = _play("reliable" if kind == "lossy" else kind, count, 1, url, 0.01 if kind == "lossy" else 0.0)
-                best[kind] = max(best.get(kind, 0.0), played["rate"])
-    yield figure_of(f"{scheme}.rate", best["reliable"], "messages/s")
-    yield figure_of(f"{scheme}.bare_rate", best["service-bare"], "messages/s")
-    yield figure_of(f"{scheme}.ratio", best["reliable"] / best["service-bare"], "ratio", 0.8, at_least=True)
+            for kind, role in kinds.items():
+                played = _play(role, count, 1, url, 0.01 if kind == "lossy" else 0.0)
+                best.setdefault(kind, Best(1)).note(played)
+    yield figure_of(f"{scheme}.rate", best["reliable"].rate, "messages/s")
+    yield figure_of(f"{scheme}.bare_rate", best["bare"].rate, "messages/s")
+    yield figure_of(f"{scheme}.ratio", best["reliable"].rate / best["bare"].rate, "ratio", 0.8, at_least=True)
+    yield from _costs(scheme, "", best)
     if scheme == "udp":
-        yield figure_of("udp.rate.loss1pct", best["lossy"], "messages/s")
-        yield figure_of("udp.ratio.loss1pct", best["lossy"] / best["service-bare"], "ratio", 0.6, at_least=True)
+        yield figure_of("udp.rate.loss1pct", best["lossy"].rate, "messages/s")
+        yield figure_of("udp.ratio.loss1pct", best["lossy"].rate / best["bare"].rate, "ratio", 0.6, at_least=True)
 
 
 @contextlib.contextmanager
@@ -122,7 +158,7 @@ def figure_of(name: str, value: float, unit: str, goal: float | None = None, at_
 def _play(kind: str, count: int, subscribers: int, url: str = URL, loss: float = 0.0) -> dict[str, float]:
     """One publisher process and its subscribers; the rate counts from the first publish to the last arrival."""
     told = {**os.environ, "UNERRING_BENCH_URL": url, "UNERRING_BENCH_LOSS": str(loss)}
-    publisher = _start(told, f"publish-{kind}", str(count), str(subscribers))
+    publisher = _start(told, f"publish-{kind.replace('bytes', 'bare')}", str(count), str(subscribers))
     address = json.loads(_line(publisher))["address"]
     consumers = [_start(told, f"consume-{kind}", address, str(count)) for _ in range(subscribers)]
     for consumer in consumers:
@@ -142,6 +178,8 @@ def _play(kind: str, count: int, subscribers: int, url: str = URL, loss: float =
         **ends[0],
         "rate": count * ends[0].get("share", 1.0) / took_s,
         "growth_mib": max(said["growth_mib"], *(end["growth_mib"] for end in ends)),
+        "publisher_us": 1e6 * said["cpu_s"] / count,
+        "consumer_us": 1e6 * sum(end["cpu_s"] for end in ends) / count / subscribers,
     }
 
 
@@ -174,19 +212,22 @@ async def _told() -> None:
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
 
 
-class _Memory:
-    """Growth since the first third: by then every bounded buffer has reached its bound."""
+class _Usage:
+    """Growth of memory since the first third: by then every bounded buffer has reached its bound. Processor time from
+    the moment at which this is made."""
 
     def __init__(self, count: int) -> None:
         self._from = count // 3
         self._first_mib = 0.0
+        self._cpu_before_s = time.process_time()
 
     def look(self, done: int) -> None:
         if done >= self._from and not self._first_mib:
             self._first_mib = _resident_mib()
 
-    def growth_mib(self) -> float:
-        return _resident_mib() - self._first_mib
+    def said(self) -> dict[str, float]:
+        growth_mib = _resident_mib() - self._first_mib if self._first_mib else 0.0
+        return {"growth_mib": growth_mib, "cpu_s": time.process_time() - self._cpu_before_s}
 
 
 def _resident_mib() -> float:
@@ -200,26 +241,35 @@ async def publish_bare(count: int, subscribers: int) -> None:
     _say(address=outlet.direct)
     await _told()
     codec = ChannelCodec(ChannelConfig())
-    start, memory = time.monotonic(), _Memory(count)
+    start, usage = time.monotonic(), _Usage(count)
     for first in range(0, count, BATCH):
         await outlet.ready()
         now = time.time_ns() // 1000
         frames = Frames(1, COMMON_EPOCH, first + 1, range(now, now + BATCH), [PAYLOAD for _ in range(BATCH)])
         outlet.push(codec.encode(frames))
-        memory.look(first)
+        usage.look(first)
     await _told()
-    _say(start=start, growth_mib=memory.growth_mib())
+    _say(start=start, **usage.said())
     await outlet.close()
 
 
-async def consume_bare(address: str, count: int) -> None:
-    codec, done = ChannelCodec(ChannelConfig()), asyncio.Event()
-    seen, memory = 0, _Memory(count)
+async def consume_bytes(address: str, count: int) -> None:
+    await consume_bare(address, count, lambda data: BATCH)
+
+
+def _decoding() -> Callable[[bytes], int]:
+    decode = ChannelCodec(ChannelConfig()).decode
+    return lambda data: len(decode(data).payloads)
+
+
+async def consume_bare(address: str, count: int, counted: Callable[[bytes], int] | None = None) -> None:
+    count_of, done = counted or _decoding(), asyncio.Event()
+    seen, usage = 0, _Usage(count)
 
     def receive(sender: str, data: bytes) -> None:
         nonlocal seen
-        seen += len(codec.decode(data).payloads)
-        memory.look(seen)
+        seen += count_of(data)
+        usage.look(seen)
         if seen >= count:
             done.set()
 
@@ -227,7 +277,7 @@ async def consume_bare(address: str, count: int) -> None:
     await inlet.open(receive)
     _say(ready=True)
     await done.wait()
-    _say(end=time.monotonic(), growth_mib=memory.growth_mib())
+    _say(end=time.monotonic(), **usage.said())
     await inlet.close()
 
 
@@ -244,7 +294,7 @@ async def publish_service_bare(count: int, subscribers: int) -> None:
             session = await leaving.enter_async_context(outlet._service.session())
         _say(address=URL)
         await _told()
-        start = time.monotonic()
+        start, usage = time.monotonic(), _Usage(count)
         together: list[bytes] = []
         for first in range(0, count, BATCH):
             now = time.time_ns() // 1000
@@ -259,17 +309,21 @@ async def publish_service_bare(count: int, subscribers: int) -> None:
                 together = []
                 await asyncio.sleep(0)
         await _told()
-        _say(start=start, growth_mib=0.0)
+        _say(start=start, **usage.said())
 
 
-async def consume_service_bare(address: str, count: int) -> None:
+async def consume_service_bytes(address: str, count: int) -> None:
+    await consume_service_bare(address, count, lambda data: BATCH)
+
+
+async def consume_service_bare(address: str, count: int, counted: Callable[[bytes], int] | None = None) -> None:
     """What is lost is not waited for: a second of silence is the end, and what came is what counts."""
-    codec, loop = ChannelCodec(ChannelConfig()), asyncio.get_running_loop()
-    seen, last_s = 0, loop.time()
+    count_of, usage = counted or _decoding(), _Usage(count)
+    seen, last_s = 0, time.monotonic()
 
     async def take(data: bytes) -> None:
         nonlocal seen, last_s
-        seen += len(codec.decode(data).payloads)
+        seen += count_of(data)
         last_s = time.monotonic()
 
     inlet: Any = open_inlet(address)
@@ -277,7 +331,7 @@ async def consume_service_bare(address: str, count: int) -> None:
 
         def receive(sender: str, data: bytes) -> None:
             nonlocal seen, last_s
-            seen += len(codec.decode(data).payloads)
+            seen += count_of(data)
             last_s = time.monotonic()
 
         await inlet.open(receive)
@@ -290,7 +344,7 @@ async def consume_service_bare(address: str, count: int) -> None:
             await _quiet(lambda: (seen, last_s), count)
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
-    _say(end=last_s, growth_mib=0.0, share=seen / count)
+    _say(end=last_s, **usage.said(), share=seen / count)
 
 
 async def _quiet(look: Callable[[], tuple[int, float]], count: int) -> None:
@@ -314,30 +368,30 @@ async def publish_reliable(count: int, subscribers: int) -> None:
         out._outlet.push = counted  # type: ignore[method-assign]
         _say(address=out.address if URL.startswith("tcp:") else URL)
         await _told()
-        start, memory = time.monotonic(), _Memory(count)
+        start, usage = time.monotonic(), _Usage(count)
         before = pushed
         for first in range(0, count, BATCH):
             await out.publish_many([PAYLOAD for _ in range(BATCH)])
-            memory.look(first)
+            usage.look(first)
         frames = pushed - before
         await _told()
         heartbeats = pushed - frames
         answers = out.reports["channel.replayed"]
         added = (frames - count // BATCH + answers) / count
-        _say(start=start, growth_mib=memory.growth_mib(), added=added, heartbeats=heartbeats)
+        _say(start=start, **usage.said(), added=added, heartbeats=heartbeats)
 
 
 async def consume_reliable(address: str, count: int) -> None:
     inlet = lossy_inlet(open_inlet(address), Faults(loss=LOSS), seed=1) if LOSS else address
     async with AsyncSubscriber[bytes](inlet, config=EARLIEST) as events:
         _say(ready=True)
-        seen, memory = 0, _Memory(count)
+        seen, usage = 0, _Usage(count)
         async for batch in events.batches():
             seen += len(batch.values)
-            memory.look(seen)
+            usage.look(seen)
             if seen >= count:
                 break
-        _say(end=time.monotonic(), growth_mib=memory.growth_mib())
+        _say(end=time.monotonic(), **usage.said())
 
 
 async def publish_paced(count: int, subscribers: int) -> None:
@@ -345,26 +399,27 @@ async def publish_paced(count: int, subscribers: int) -> None:
     async with AsyncPublisher[bytes]("tcp://127.0.0.1:0", name="bench", config=ProducerConfig()) as out:
         _say(address=out.address)
         await _told()
-        start = time.monotonic()
+        start, usage = time.monotonic(), _Usage(count)
         for n in range(count):
             ahead_s = start + n / 10_000 - time.monotonic()
             if ahead_s > 0:
                 await asyncio.sleep(ahead_s)
             await out.publish(time.monotonic_ns().to_bytes(8, "little") + PAYLOAD[8:])
         await _told()
-        _say(start=start, growth_mib=0.0)
+        _say(start=start, **usage.said())
 
 
 async def consume_paced(address: str, count: int) -> None:
     async with AsyncSubscriber[bytes](address, config=EARLIEST) as events:
         _say(ready=True)
         latencies_ns: list[int] = []
+        usage = _Usage(count)
         async for event in events:
             latencies_ns.append(time.monotonic_ns() - int.from_bytes(event.value[:8], "little"))
             if len(latencies_ns) >= count:
                 break
         cuts = statistics.quantiles(latencies_ns[count // 10 :], n=100)
-        _say(end=time.monotonic(), growth_mib=0.0, p50_ms=cuts[49] / 1e6, p99_ms=cuts[98] / 1e6)
+        _say(end=time.monotonic(), **usage.said(), p50_ms=cuts[49] / 1e6, p99_ms=cuts[98] / 1e6)
 
 
 if __name__ == "__main__":
