@@ -15,7 +15,7 @@ from unerring.app.resets import reset_producer
 from unerring.app.verifying import verify
 from unerring.channels import Start
 from unerring.cli import main
-from unerring.log import BadEvent, EventLog, Quarantine, Reason
+from unerring.log import BadEvent, EventLog, Quarantine, Reason, Taken
 from unerring.model import CallerError, StaleEpoch, schema_of
 from unerring.pipeline.auditing import is_accounted
 from unerring.rules.workloads import Typed
@@ -106,7 +106,7 @@ def test_an_audit_still_accounts_for_an_epoch_that_was_reset() -> None:
     """Its number is above that of the epoch that followed it, which does not mean that it is not sealed yet."""
     ends, resets = {"p": (5, 30)}, {"p": [(9, 10)]}
     told = {
-        mark: is_accounted(BadEvent("p", *mark, Reason.LOST, "", b""), {"p": (4, 7)}, ends, resets)
+        mark: is_accounted(BadEvent("p", *mark, Reason.LOST, "", b""), Taken({"p": (4, 7)}), Taken(ends), resets)
         for mark in [(4, 7), (4, 8), (5, 30), (5, 31), (8, 1), (9, 4), (9, 11)]
     }
     assert told == {

@@ -64,11 +64,12 @@ def test_a_wrong_address_of_a_channel_is_said_before_anything_starts(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_channel_has_one_address() -> None:
-    with pytest.raises(
-        ConfigError, match=r"the channel of Typed is \['tcp://127.0.0.1:1'\], a list; write one address"
-    ):
-        App("deaf", rules=[W1], channels={Typed: ["tcp://127.0.0.1:1"]})  # type: ignore[dict-item]
+def test_a_channel_has_an_address_or_several() -> None:
+    app = App("many", rules=[W1], channels={Typed: ["tcp://127.0.0.1:1", "tcp://127.0.0.1:2", "tcp://127.0.0.1:1"]})
+    assert app.channels == {"Typed": ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")}
+    for wrong in (7, [], [7]):
+        with pytest.raises(ConfigError, match=r"the channel of Typed is .*; write an address, .* or a list of them"):
+            App("wrong", rules=[W1], channels={Typed: wrong})  # type: ignore[dict-item]
 
 
 # ---- the mechanism --------------------------------------------------------------------------------------------------

@@ -114,5 +114,9 @@ def test_an_account_counts_every_number_once() -> None:
     assert [violation.witness[0] for violation in violations] == [
         "stream s, producer p, epoch 2: twice in the stream: number 4"
     ]
+    _, nothing = check_intake("s", {("p", 1): [(1, 2), (5, 6)]}, [], {("p", 1): [(3, 4), (6, 99)]})
+    assert nothing == [], "a writer still holds them"
+    accounts, nothing = check_intake("s", {("p", 1): [(1, 3)]}, [("p", 1, 2, "ahead"), ("p", 1, 4, "ahead")])
+    assert (nothing, accounts[0].quarantined) == ([], {"ahead": 1}), "another writer let the second one in"
     _, [gap] = check_intake("s", {("p", 1): [(1, 2), (5, 6)]}, [])
     assert gap.witness == ("stream s, producer p, epoch 1: no record of numbers 3 to 4",)

@@ -233,6 +233,7 @@ def test_a_writer_that_slept_across_retention_loses_nothing_silently() -> None:
     writer.append("p", (0, 31), Stamp(33, 0), payload, 0)
     writer.append("q", (0, 1), Stamp(34, 0), payload, 0)
     writer.append("q", (0, 2), Stamp(65, 0), payload, 0)
+    writer.advance(65, 0, "p")
     store.meanwhile = lambda: others_work(store)
     assert writer.seal() == {"p": (0, 60), "q": (0, 2)}
     assert times_in(EventLog(store).chain("Reading")) == [60, 65]

@@ -36,7 +36,7 @@ class App:
         *,
         rules: Sequence[Any],
         streams: Sequence[Any] = (),
-        channels: Mapping[Any, str] | None = None,
+        channels: Mapping[Any, str | Sequence[str]] | None = None,
         processes: Sequence[Process] = (),
         services: Mapping[str, str] | None = None,
         buckets: int | None = None,
@@ -51,7 +51,7 @@ class App:
         - `rules`: built rules or plans. The rules that a built rule reads are taken in, unless `streams` names what
           they make: then another app makes it.
         - `streams`: declared classes; those that rules read and nobody names follow.
-        - `channels`: for each stream that comes over a channel, the address of its producer.
+        - `channels`: for each stream that comes over a channel, the address of its producers, or several of them.
         - `processes`: what situations start; see `on`. Several versions of one run side by side: the last is for new
           instances, and instances stay with the version they were started with.
         - `services`: for each HTTP service that processes call, its address.
@@ -81,13 +81,10 @@ class App:
                 raise ConfigError(f"app {name}: lateness of {late}, which no rule reads; add it to streams")
             schemas[late] = msgspec.structs.replace(schemas[late], lateness_us=to_duration_us(allowed))
         self.streams: tuple[StreamSchema, ...] = tuple(schemas.values())
-        self.channels: dict[str, str] = {schema_of(declared).name: url for declared, url in (channels or {}).items()}
-        for stream, url in self.channels.items():
-            if not isinstance(url, str):
-                raise ConfigError(
-                    f"app {name}: the channel of {stream} is {url!r}, a {type(url).__name__}; write one address, such "
-                    'as "tcp://127.0.0.1:7101"'
-                )
+        self.channels: dict[str, tuple[str, ...]] = {
+            schema_of(declared).name: _addresses(name, schema_of(declared).name, given)
+            for declared, given in (channels or {}).items()
+        }
         unknown = sorted(set(self.channels) - set(schemas))
         if unknown:
             raise ConfigError(f"app {name}: a channel feeds {unknown[0]}, which no rule reads; add it to streams")
@@ -152,6 +149,18 @@ class App:
 
     def __repr__(self) -> str:
         return f"<app {self.name}: {', '.join(plan.name for plan in self.plans)}>"
+
+
+def _addresses(app: str, stream: str, given: str | Sequence[str]) -> tuple[str, ...]:
+    """The addresses of a channel, each once."""
+    several: object = given
+    urls = (given,) if isinstance(given, str) else tuple(several) if isinstance(several, Sequence) else ()
+    if not urls or not all(isinstance(url, str) for url in urls):
+        raise ConfigError(
+            f"app {app}: the channel of {stream} is {given!r}, a {type(given).__name__}; write an address, such as "
+            '"tcp://127.0.0.1:7101", or a list of them'
+        )
+    return tuple(dict.fromkeys(urls))
 
 
 def with_lower(rules: Sequence[Any], streams: Collection[str]) -> tuple[Plan, ...]:

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
 
 from unerring.app import ledgers
 from unerring.app.metrics import Metrics
 from unerring.app.parts import LoopThread, Parts, channel_part
 from unerring.app.place import Place
 from unerring.channels import ConsumerConfig, Start
-from unerring.log import EventLog, LogWriter, Resets, WriterConfig
-from unerring.model import SECOND_US, ConfigError, MessageLoss, Stamp, StreamSchema
+from unerring.log import NOTHING, EventLog, LogWriter, Mark, Resets, WriterConfig
+from unerring.model import SECOND_US, ConfigError, MessageLoss, StreamSchema
 from unerring.runtime import AsyncSubscriber, check_address, monotonic_us
 
 if TYPE_CHECKING:
@@ -34,11 +32,12 @@ SEAL_S: Final = 0.1
 
 def check_channels(app: App) -> None:
     """A sentence, if a channel's address cannot be right: before anything is started for it."""
-    for stream, url in app.channels.items():
-        try:
-            check_address(url)
-        except ConfigError as error:
-            raise ConfigError(f"app {app.name}: the channel of {stream}: {error}") from None
+    for stream, urls in app.channels.items():
+        for url in urls:
+            try:
+                check_address(url)
+            except ConfigError as error:
+                raise ConfigError(f"app {app.name}: the channel of {stream}: {error}") from None
 
 
 def feeds_of(app: App, place: Place, parts: Parts, metrics: Metrics) -> Feeds:
@@ -65,7 +64,7 @@ class Feeds:
     def __init__(
         self,
         log: EventLog,
-        channels: dict[str, str],
+        channels: Mapping[str, Sequence[str]],
         schemas: dict[str, StreamSchema],
         buckets: int,
         scratch: Path | None = None,
@@ -74,7 +73,8 @@ class Feeds:
         parts: Parts | None = None,
         metrics: Metrics | None = None,
     ) -> None:
-        self.writers = {name: LogWriter(log, schemas[name], config, buckets) for name in channels}
+        now = monotonic_us()
+        self.writers = {name: LogWriter(log, schemas[name], config, buckets, now) for name in channels}
         self._parts = parts or Parts()
         self._channels = channels
         self._scratch = scratch
@@ -83,9 +83,14 @@ class Feeds:
         self._metrics = metrics
         self._stopping = asyncio.Event()
         self._thread: LoopThread | None = None
+        self._joined: dict[str, int] = {}
+        self._accepted: dict[str, dict[int, Mark]] = {}
+        """By stream, what each producer's subscriber was last told."""
+        self.turned_away: dict[str, dict[str, None]] = {}
+        """By stream, the names of producers beyond the bound of the stream."""
 
     def start(self, say: Callable[[str], None] = lambda text: None) -> None:
-        say("subscribing to " + ", ".join(self._channels.values()))
+        say("subscribing to " + ", ".join(url for urls in self._channels.values() for url in urls))
         self._thread = LoopThread("feeds", self._all, self._parts.end)
         self._thread.start()
 
@@ -93,8 +98,12 @@ class Feeds:
         """Update the metrics; parts that fail report it themselves."""
         if self._metrics is not None:
             for name, writer in self.writers.items():
-                self._metrics.set("unerring_quarantined_total", writer.quarantined, stream=name)
-                self._metrics.set("unerring_repeated_total", writer.repeated, stream=name)
+                counts = writer.counts
+                self._metrics.set("unerring_quarantined_total", counts.quarantined, stream=name)
+                self._metrics.set("unerring_repeated_total", counts.repeated, stream=name)
+                self._metrics.set("unerring_late_total", counts.late, stream=name)
+                self._metrics.set("unerring_producers", counts.producers, stream=name)
+                self._metrics.set("unerring_held_events", writer.held, stream=name)
 
     @property
     def error(self) -> BaseException | None:
@@ -109,8 +118,8 @@ class Feeds:
 
     async def _all(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for name, url in self._channels.items():
-                group.create_task(self._keep(name, url, self.writers[name]))
+            for name, urls in self._channels.items():
+                group.create_task(self._keep(name, urls, self.writers[name]))
             group.create_task(self._tell())
 
     async def _tell(self) -> None:
@@ -118,46 +127,54 @@ class Feeds:
         while not self._stopping.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), ledgers.TELL_S)
-            ledgers.write(self._scratch, self._channels, self._subscribers)
+            ledgers.write(self._scratch, self._channels, self._subscribers, self.writers)
 
-    async def _keep(self, name: str, url: str, writer: LogWriter) -> None:
+    async def _keep(self, name: str, urls: Sequence[str], writer: LogWriter) -> None:
         """One channel, subscribed to again and again if it fails."""
         part = channel_part(name)
         while not self._stopping.is_set():
             self._parts.began(part)
             try:
                 marks = writer.seal()  # and so what it held when it failed, before more is asked for
-                await self._feed(url, writer, marks)
+                await self._feed(urls, writer, marks)
             except Exception as error:
                 pause_s = self._parts.failed(part, error)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), pause_s)
 
-    async def _feed(self, url: str, writer: LogWriter, marks: Mapping[str, tuple[int, int]]) -> None:
-        positions = {int(known, 16): mark for known, mark in marks.items() if _is_id(known)}
+    async def _feed(self, urls: Sequence[str], writer: LogWriter, marks: Mapping[str, Mark]) -> None:
+        positions = {int(known, 16): mark for known, mark in marks.items() if _is_id(known) and mark[0] >= 0}
         # Of a producer that was reset nothing may be passed over: it begins with all that it still has.
         reset = bool(Resets(writer.chain.store, writer.chain.folder).all())
         start = Start.EARLIEST if reset else self._start
         subscriber: AsyncSubscriber[Any] = AsyncSubscriber(
-            url,
+            urls,
             explicit=True,
             positions=positions,
-            on_watermark=lambda time_us: writer.advance(time_us, monotonic_us()),
-            config=ConsumerConfig(start=start, registered=self._name_at_producers(writer)),
+            on_watermark_of=lambda producer, time_us: writer.advance(time_us, monotonic_us(), _id_of(producer)),
+            config=ConsumerConfig(
+                start=start,
+                registered=self._name_at_producers(writer),
+                in_hand_max=writer.config.rows_held_max,
+                producers_max=writer.config.producers_max,
+            ),
         )
         self._subscribers[writer.schema.name] = subscriber
+        self._joined[writer.schema.name] = 0
+        self._accepted[writer.schema.name] = {}
         async with subscriber:
             taking = asyncio.create_task(self._take(subscriber, writer))
             try:
                 while not self._stopping.is_set() and not taking.done():
                     await self._pause(writer)
+                    self._join(subscriber, writer)
                     if writer.due(monotonic_us()):
                         self._seal(subscriber, writer)
             finally:
                 taking.cancel()
                 await asyncio.gather(taking, return_exceptions=True)
                 self._seal(subscriber, writer)
-                ledgers.write(self._scratch, self._channels, self._subscribers)
+                ledgers.write(self._scratch, self._channels, self._subscribers, self.writers)
             if not taking.cancelled() and taking.exception() is not None:
                 raise taking.exception()  # type: ignore[misc]
 
@@ -166,11 +183,23 @@ class Feeds:
         where = writer.chain.store.locate(writer.chain.folder)
         return f"log of {writer.schema.name} in {where}"
 
+    def _join(self, subscriber: AsyncSubscriber[Any], writer: LogWriter) -> None:
+        """The stream waits for those that were heard of, whether they have published anything or not."""
+        now = monotonic_us()
+        for producer in subscriber.met[self._joined.get(writer.schema.name, 0) :]:
+            writer.join(_id_of(producer), now)
+        self._joined[writer.schema.name] = len(subscriber.met)
+
     def _seal(self, subscriber: AsyncSubscriber[Any], writer: LogWriter) -> None:
         """Accept only what is durable, and only from producers that were heard of since the start."""
-        for producer, (epoch, sequence) in writer.seal().items():
-            if int(producer, 16) in subscriber.met:
-                subscriber.accept_through(int(producer, 16), epoch, sequence)
+        self._join(subscriber, writer)
+        marks = writer.seal()
+        done = self._accepted[writer.schema.name]
+        for producer in subscriber.met:
+            mark = marks.get(_id_of(producer), NOTHING)
+            if mark[0] >= 0 and mark != done.get(producer):
+                subscriber.accept_through(producer, *mark)
+                done[producer] = mark
 
     async def _take(self, subscriber: AsyncSubscriber[Any], writer: LogWriter) -> None:
         while True:
@@ -178,34 +207,31 @@ class Feeds:
                 await self._take_batches(subscriber, writer)
             except MessageLoss as loss:
                 mark = (loss.epoch, loss.first if loss.last is None else loss.last)
-                writer.lost(f"{loss.producer_id:016x}", mark, str(loss), monotonic_us())
+                writer.lost(_id_of(loss.producer_id), mark, str(loss), monotonic_us())
             else:
                 return
 
     async def _take_batches(self, subscriber: AsyncSubscriber[Any], writer: LogWriter) -> None:
         async for batch in subscriber.batches():
-            for event in batch:
-                if writer.full:
-                    self._seal(subscriber, writer)
-                now, producer, mark = monotonic_us(), f"{event.producer:016x}", (event.epoch, event.sequence)
-                payload = self._decode(event.value, writer.schema)
-                if isinstance(payload, dict):
-                    writer.append(producer, mark, Stamp(event.time, event.ordinal), payload, now)
-                else:
-                    writer.undecodable(producer, mark, event.value, payload, now)
-            if not batch.more:
-                writer.advance(batch[-1].time, monotonic_us())
+            while writer.full:
+                self._seal(subscriber, writer)
+                if writer.full:  # it cannot say what it took: nothing more is taken, and the producers wait
+                    await self._pause(writer)
+            now, frames, producer = monotonic_us(), batch.frames, _id_of(batch.frames.producer)
+            if not writer.admits(producer):
+                self._turned_away(writer, subscriber.name_of(frames.producer))
+                continue
+            writer.take(producer, frames.epoch, frames.first, frames.times, frames.payloads, frames.ordinals, now)
+            if not frames.more:
+                writer.advance(frames.times[-1], now, producer)
             await asyncio.sleep(0)
 
-    def _decode(self, raw: bytes, schema: StreamSchema) -> dict[str, Any] | str:
-        """The payload by column, or why there is none."""
-        try:
-            record = msgspec.msgpack.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
-            return str(error)
-        if isinstance(record, list) and len(record) == len(schema.columns):
-            return {column.name: value for column, value in zip(schema.columns, record, strict=True)}
-        return record if isinstance(record, dict) else f"{type(record).__name__} where a record was expected"
+    def _turned_away(self, writer: LogWriter, name: str) -> None:
+        """One producer too many. It keeps its events, since nobody accepts them, and waits once its buffer is full."""
+        self.turned_away.setdefault(writer.schema.name, {})[name] = None
+        if self._metrics is not None:
+            count = len(self.turned_away[writer.schema.name])
+            self._metrics.set("unerring_producers_refused", count, stream=writer.schema.name)
 
     async def _pause(self, writer: LogWriter) -> None:
         """Until the writer is due, at most a writer's age."""
@@ -215,6 +241,11 @@ class Feeds:
             await asyncio.wait_for(self._stopping.wait(), min(wait_us, writer.config.age_us_max) / 4_000_000)
         except TimeoutError:
             return
+
+
+def _id_of(producer: int) -> str:
+    """A producer as the log knows it."""
+    return f"{producer:016x}"
 
 
 def _is_id(known: str) -> bool:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from unerring.model import protect_json, verified_json
+from unerring.runtime import monotonic_us
 
 if TYPE_CHECKING:
+    from unerring.log import LogWriter
     from unerring.runtime import AsyncSubscriber
 
 FILE: Final = "channels.json"
@@ -46,19 +48,40 @@ class Account(msgspec.Struct, frozen=True):
     lost: tuple[LostRange, ...] = ()
 
 
+class Wait(msgspec.Struct, frozen=True):
+    """For whom the producers of a stream wait: what it holds goes on once that one has spoken, ended or is idle."""
+
+    stream: str
+    producer: str
+    id: str
+    watermark_us: int | None
+    silent_us: int
+    """For how long nothing came from it."""
+    held: int
+    """How many events wait."""
+    blocked: str = ""
+    """Why nothing can be sealed, whoever speaks."""
+
+
 class Ledgers(msgspec.Struct, frozen=True):
     at_us: int
     accounts: tuple[Account, ...]
+    waits: tuple[Wait, ...] = ()
 
 
-def write(folder: Path | None, channels: Mapping[str, str], subscribers: Mapping[str, AsyncSubscriber[Any]]) -> None:
+def write(
+    folder: Path | None,
+    channels: Mapping[str, Sequence[str]],
+    subscribers: Mapping[str, AsyncSubscriber[Any]],
+    writers: Mapping[str, LogWriter],
+) -> None:
     """Into the host's folder of the run; for people, so what cannot be written is left out."""
     if folder is None:
         return
     accounts = [
         Account(
             stream=stream,
-            url=channels[stream],
+            url=", ".join(channels[stream]),
             producer=subscriber.name_of(account.producer),
             id=f"{account.producer:016x}",
             epoch=account.epoch,
@@ -77,8 +100,17 @@ def write(folder: Path | None, channels: Mapping[str, str], subscribers: Mapping
     target = folder / FILE
     with contextlib.suppress(OSError):
         scratch = target.with_suffix(".new")
-        scratch.write_bytes(protect_json(Ledgers(time.time_ns() // 1000, tuple(accounts))))
+        waits = tuple(wait for name, writer in writers.items() for wait in _waits(writer, subscribers.get(name)))
+        scratch.write_bytes(protect_json(Ledgers(time.time_ns() // 1000, tuple(accounts), waits)))
         os.replace(scratch, target)
+
+
+def _waits(writer: LogWriter, subscriber: AsyncSubscriber[Any] | None) -> Iterator[Wait]:
+    state = writer.awaited(monotonic_us())
+    if state is not None and subscriber is not None:
+        name = subscriber.name_of(int(state.producer, 16)) if len(state.producer) == 16 else state.producer
+        told = state.watermark_us, state.silent_us, writer.held, writer.blocked
+        yield Wait(writer.schema.name, name, state.producer, *told)
 
 
 def read(folder: Path) -> Ledgers:

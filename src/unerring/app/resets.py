@@ -21,7 +21,7 @@ def reset_producer(where: Where, stream: str, producer: str) -> Iterator[str]:
         raise CallerError(f"a run is active in {place} and uses the old epoch; stop it first")
     log = place.log
     chain = log.chain(stream)
-    marks = Resets(log.store, chain.folder).without(chain.producers())
+    marks = Resets(log.store, chain.folder).without(chain.taken()).marks
     known = _known(producer, stream, list(marks))
     epoch, sequence = marks[known]
     detail = (

@@ -16,6 +16,7 @@ from unerring.audit.loss_ledger import DECLARED, ONCE
 from unerring.audit.verdict import Violation
 
 LOST: Final = "lost"
+AHEAD: Final = "ahead"
 _IN_THE_STREAM: Final = frozenset({"rule", "process"})
 """Reasons of events that are in their stream all the same: what came after it could do nothing with them."""
 _WITNESSES_MAX: Final = 5
@@ -46,10 +47,14 @@ class Intake(msgspec.Struct, frozen=True):
 
 
 def check_intake(
-    stream: str, taken: Mapping[Incarnation, Sequence[Range]], marks: Iterable[tuple[str, int, int, str]]
+    stream: str,
+    taken: Mapping[Incarnation, Sequence[Range]],
+    marks: Iterable[tuple[str, int, int, str]],
+    excused: Mapping[Incarnation, Sequence[Range]] | None = None,
 ) -> tuple[list[Intake], list[Violation]]:
     """`taken`: runs of numbers in the stream, in any order, perhaps overlapping; `marks`: producer, epoch, number and
-    reason of what is in quarantine. The account begins with the first number that anybody saw."""
+    reason of what is in quarantine. The account begins with the first number that anybody saw. `excused`: numbers that
+    are not in it: a writer still holds them, or retention has removed them."""
     kept: dict[Incarnation, dict[int, str]] = {}
     for producer, epoch, number, reason in marks:
         kept.setdefault((producer, epoch), {})[number] = reason
@@ -57,7 +62,12 @@ def check_intake(
     violations: list[Violation] = []
     for producer, epoch in sorted({*taken, *kept}):
         account, faults = _account(
-            stream, producer, epoch, taken.get((producer, epoch), ()), kept.get((producer, epoch), {})
+            stream,
+            producer,
+            epoch,
+            taken.get((producer, epoch), ()),
+            kept.get((producer, epoch), {}),
+            (excused or {}).get((producer, epoch), ()),
         )
         accounts.append(account)
         violations += faults
@@ -92,15 +102,24 @@ def check_quarantined(accounts: Sequence[Intake], share_max: float) -> tuple[lis
 
 
 def _account(
-    stream: str, producer: str, epoch: int, ranges: Sequence[Range], kept: Mapping[int, str]
+    stream: str,
+    producer: str,
+    epoch: int,
+    ranges: Sequence[Range],
+    kept: Mapping[int, str],
+    excused: Sequence[Range],
 ) -> tuple[Intake, list[Violation]]:
+    # What was too far ahead for one writer, another one may have let in a moment later: then it is in the stream.
+    kept = {n: why for n, why in kept.items() if why != AHEAD or not any(low <= n <= high for low, high in ranges)}
     who = f"stream {stream}, producer {producer}, epoch {epoch}"
     runs, doubled = _merged([*ranges, *((n, n) for n, reason in kept.items() if reason != LOST)])
     lost = sum(reason == LOST for reason in kept.values())
     missing = 0
     gaps: list[str] = []
     everything, _ = _merged([*runs, *((n, n) for n in kept)])
-    for (_, end), (start, _) in pairwise(everything):
+    ends = everything[0][0], everything[-1][1]
+    inside = [(max(low, ends[0]), min(high, ends[1])) for low, high in excused if low <= ends[1] and high >= ends[0]]
+    for (_, end), (start, _) in pairwise(_merged([*everything, *inside])[0]):
         if kept.get(start) == LOST:
             lost += start - end - 1
         else:

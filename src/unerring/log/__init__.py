@@ -7,11 +7,14 @@ from unerring.log.eventlog import BUCKETS, EventLog
 from unerring.log.files import guess_schema
 from unerring.log.index import BASE, COMPACTED, INDEX, Base, Entry, Span, entry_of, object_name
 from unerring.log.ingest import IngestConfig, Ingested, ingest
+from unerring.log.lanes import ProducerState
+from unerring.log.merging import Cut, Merge, Rows
 from unerring.log.objects import SEGMENTS
 from unerring.log.parts import PARTS, part_after, part_columns, write_part
 from unerring.log.positions import Positions
+from unerring.log.producers import NOTHING, Mark, Run, Taken
 from unerring.log.quarantine import QUARANTINE, BadEvent, Quarantine, Reason, share_text
-from unerring.log.resets import Mark, Resets
+from unerring.log.resets import Resets
 from unerring.log.respread import in_stamp_order
 from unerring.log.retention import Retention, begin_at, cut, cut_at, retain
 from unerring.log.returning import STAYS, Held, Returned, Stayed, bring_back, held
@@ -26,6 +29,7 @@ from unerring.log.segments import (
     encode_buckets,
     encode_segment,
     segment_name,
+    stating,
     with_origin,
 )
 from unerring.log.store import (
@@ -56,6 +60,7 @@ __all__ = [
     "BUCKETS_MAX",
     "COMPACTED",
     "INDEX",
+    "NOTHING",
     "PARTS",
     "QUARANTINE",
     "REACHED",
@@ -67,6 +72,7 @@ __all__ = [
     "CompactionConfig",
     "Compactor",
     "Conflict",
+    "Cut",
     "Entry",
     "EventLog",
     "Footer",
@@ -78,23 +84,28 @@ __all__ = [
     "LogWriter",
     "Mark",
     "MemoryStore",
+    "Merge",
     "Merged",
     "ObjectStore",
     "Part",
     "PartRows",
     "Patience",
     "Positions",
+    "ProducerState",
     "Quarantine",
     "Reason",
     "Resets",
     "Retention",
     "Returned",
+    "Rows",
+    "Run",
     "Sealed",
     "Segment",
     "Span",
     "Spread",
     "Stayed",
     "Store",
+    "Taken",
     "Times",
     "Unsure",
     "WriterConfig",
@@ -128,6 +139,7 @@ __all__ = [
     "seal_interval",
     "segment_name",
     "share_text",
+    "stating",
     "store_at",
     "sweep",
     "table_of",

@@ -21,8 +21,18 @@ from unerring.log.index import PAGE_ENTRIES, Base, Entry, Gone, Index, Indexes, 
 from unerring.log.objects import SEGMENTS, Objects, text_columns
 from unerring.log.parts import MissingPart, encode_parts
 from unerring.log.positions import Positions
+from unerring.log.producers import Taken
 from unerring.log.respread import rows_of
-from unerring.log.segments import Footer, Part, Segment, arrow_schema, encode_segment, segment_name, segment_start
+from unerring.log.segments import (
+    Footer,
+    Part,
+    Segment,
+    arrow_schema,
+    encode_segment,
+    segment_name,
+    segment_start,
+    stating,
+)
 from unerring.log.store import Store
 from unerring.model import TIME_MIN, LogError, StreamSchema, invariant, protect_json, verified_json
 
@@ -160,8 +170,12 @@ class Chain:
 
     def producers(self) -> dict[str, tuple[int, int]]:
         """For each producer: the epoch and sequence up to which this chain has taken its events."""
+        return dict(self.taken().marks)
+
+    def taken(self) -> Taken:
+        """All that this chain has taken of each producer."""
         last = self.last()
-        return dict(last.producers if last else self.base.producers)
+        return last.taken if last else self.base.taken
 
     # --- what it holds ---
 
@@ -309,7 +323,7 @@ class Chain:
         """Create the segment at the known end, or learn which one is there."""
         from_us = self.through_us
         invariant(through_us > from_us, f"a segment of {self.name} covers time: {from_us} to {through_us}")
-        stated.setdefault("producers", self.producers())
+        stated = stating(self.taken()) | stated
         last = self.last()
         before = last.sealed if last else self.base.digest
         draft = Footer(
@@ -356,7 +370,7 @@ class Chain:
         if entry is not None and not entry.name and entry.from_us == from_us:
             return Sealed(self.footer(entry.span), won=entry.digest == footer.digest)
         self.store.delete(name)
-        skipped = Footer(self.name, from_us, self.through_us, rows=0, groups=(), producers=self.producers())
+        skipped = Footer(self.name, from_us, self.through_us, rows=0, groups=(), **stating(self.taken()))
         return Sealed(skipped, won=False)
 
     # --- learning what it is ---

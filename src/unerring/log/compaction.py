@@ -269,6 +269,8 @@ def _written(chain: Chain, held: _Held, number: int) -> Entry:
         rows=held.rows,
         groups=(),
         producers=last.producers,
+        above=last.above,
+        away=last.away,
         rule=last.rule,
         before=first.before,
         format=PARTS_FORMAT,

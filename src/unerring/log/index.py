@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
+from unerring.log.producers import Run, Taken
 from unerring.log.segments import Footer
 from unerring.log.store import Store
 from unerring.model import SECOND_US, TIME_MIN, LogError, protect_json, verified_json
@@ -51,6 +52,13 @@ class Base(msgspec.Struct, frozen=True):
     producers: dict[str, tuple[int, int]] = {}
     digest: str = ""
     """The digest of the last segment that was removed; the first one names it as the one before it."""
+    above: dict[str, tuple[Run, ...]] = {}
+    away: tuple[str, ...] | None = None
+
+    @property
+    def taken(self) -> Taken:
+        """What had been taken of each producer."""
+        return Taken(self.producers, self.above, None if self.away is None else frozenset(self.away))
 
 
 class Span(msgspec.Struct, frozen=True, order=True):

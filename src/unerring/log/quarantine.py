@@ -27,6 +27,8 @@ class Reason(StrEnum):
     NOT_INCREASING = "not increasing"
     TOO_LARGE = "too large"
     LATE = "late"
+    AHEAD = "ahead"
+    """Its time was further ahead of the clock than the stream allows."""
     LOST = "lost"
     """It never came: the channel declared it lost, from this sequence on, as the detail says."""
     RULE = "rule"

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from unerring.log.producers import Mark, Taken
 from unerring.log.store import Store
 from unerring.model import protect_json, verified_json
 
 FILE: Final = "resets.json"
-
-Mark = tuple[int, int]
-"""A producer's epoch and sequence."""
 
 
 class Resets:
@@ -33,7 +31,7 @@ class Resets:
         known = self.all()
         self.store.replace(self._name, protect_json({**known, producer: [*known.get(producer, ()), mark]}))
 
-    def without(self, marks: dict[str, Mark]) -> dict[str, Mark]:
-        """The producers of a chain without those that were reset at exactly that mark."""
+    def without(self, taken: Taken) -> Taken:
+        """What a chain has taken, without the producers that were reset at exactly their mark."""
         resets = self.all()
-        return {producer: mark for producer, mark in marks.items() if mark not in resets.get(producer, ())}
+        return taken.without(name for name, mark in taken.marks.items() if mark in resets.get(name, ()))

@@ -116,7 +116,7 @@ def cut(chain: Chain, before_us: int, now_us: Callable[[], int] = wall_us) -> in
         index = chain.index
         entries = tuple(entry for entry in index.entries if entry.through_us > last.through_us)
         pages = tuple(page for page in index.pages if page.through_us > last.through_us)
-        base = Base(last.through_us, dict(last.producers), last.sealed)
+        base = Base(last.through_us, dict(last.producers), last.sealed, last.above, last.away)
         merged = {entry.span: entry.segments for entry in chain.entries(chain.base.from_us, last.through_us)}
         segments = sum(merged.get(span, 1) for span in gone)
         if chain.commit(successor(index, now_us(), base=base, entries=entries, pages=pages)):

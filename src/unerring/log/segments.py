@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from unerring.log.buckets import Spread
+from unerring.log.producers import Run, Taken
 from unerring.model import TIME_MIN, InvariantBreach, LogError, StreamSchema, digest_of, invariant
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ UNPROTECTED: Final = 1
 """The format without digests, which is still read."""
 PARTS_FORMAT: Final = 3
 """The format of a segment whose rows are in parts."""
+RUNS_FORMAT: Final = 4
+"""The format of a segment with events out of their producer's order: a release that would forget them refuses it."""
 FOOTER: Final = b"unerring"
 ROWS_PER_GROUP: Final = 1 << 20
 ORIGIN_COLUMNS: Final = ("_producer", "_epoch", "_sequence")
@@ -101,6 +104,16 @@ class Footer(msgspec.Struct, frozen=True):
     """Whether a bucket is a range of the key's hash; else it is the hash modulo the number of buckets."""
     merged: Merged | None = None
     """Only in an object that compaction made."""
+    above: dict[str, tuple[Run, ...]] = {}
+    """For some producers: the first and last mark of what was taken besides, since it was sealed out of the producer's
+    own order."""
+    away: tuple[str, ...] | None = None
+    """Producers that had ended or were idle: a writer that goes on waits for the others. None: it waits for nobody."""
+
+    @property
+    def taken(self) -> Taken:
+        """What the chain has taken of each producer by now."""
+        return Taken(self.producers, self.above, None if self.away is None else frozenset(self.away))
 
     @property
     def protected(self) -> bool:
@@ -126,6 +139,12 @@ class Footer(msgspec.Struct, frozen=True):
         if self.merged:
             return self.merged.ingests
         return (self.ingest,) if self.ingest else ()
+
+
+def stating(taken: Taken) -> dict[str, Any]:
+    """What a footer says of producers."""
+    away = None if taken.away is None else tuple(sorted(taken.away))
+    return {"producers": dict(taken.marks), "above": dict(taken.above), "away": away}
 
 
 def segment_name(from_us: int) -> str:
@@ -190,6 +209,7 @@ def encode_buckets(tables: list[pa.Table], columns: pa.Schema, footer: Footer) -
         groups.append((first, -(-len(table) // ROWS_PER_GROUP)))
     texts = [f.name for f in columns if pa.types.is_string(f.type) or pa.types.is_binary(f.type)]
     timed = ["time"] if "time" in columns.names else False
+    footer = msgspec.structs.replace(footer, format=RUNS_FORMAT) if footer.above else footer
     sink = pa.BufferOutputStream()
     ends: list[int] = []
     with pq.ParquetWriter(sink, columns, compression="lz4", use_dictionary=texts, write_statistics=timed) as writer:
@@ -330,9 +350,9 @@ class Segment:
             raise LogError(
                 f"{where} has a footer that this version cannot read ({error}); use the version that wrote it"
             ) from None
-        if not UNPROTECTED <= footer.format <= PARTS_FORMAT:
+        if not UNPROTECTED <= footer.format <= RUNS_FORMAT:
             raise LogError(
-                f"{where} has log format {footer.format}, this version reads up to {PARTS_FORMAT}; use the version "
+                f"{where} has log format {footer.format}, this version reads up to {RUNS_FORMAT}; use the version "
                 "that wrote it"
             )
         return footer

@@ -6,7 +6,7 @@ whole stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,7 +29,7 @@ from unerring.audit import (
     moment,
     unmaking,
 )
-from unerring.log import BadEvent, Chain, EventLog, Mark, Quarantine, Resets, Span
+from unerring.log import BadEvent, Chain, EventLog, Mark, Quarantine, Resets, Span, Taken
 from unerring.model import TIME_MAX, Stamp
 from unerring.pipeline.history import rows_before
 from unerring.pipeline.level import Level
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+NUMBER_MAX: Final = 1 << 62
+"""Above every number of an event: the end of an epoch that is over."""
 BINS: Final = 72
 """Bars of the plots."""
 _NEARBY: Final = 6
@@ -115,24 +117,37 @@ def judge_intake(spark: SparkSession, log: EventLog, name: str) -> tuple[list[In
     for part in _run(spark, len(spans), _intake_task(chain, spans)):
         for producer, epoch, ranges in msgspec.msgpack.decode(part, type=list[tuple[str, int, list[Range]]]):
             taken.setdefault((producer, epoch), []).extend(ranges)
-    ends, resets = chain.producers(), Resets(log.store, name).all()
+    cut, end, resets = chain.base.taken, chain.taken(), Resets(log.store, name).all()
     marks = [
         (bad.producer, bad.epoch, bad.sequence, bad.reason.value)
         for bad in Quarantine(log.store, name).events()
-        if is_accounted(bad, chain.base.producers, ends, resets)
+        if is_accounted(bad, cut, end, resets)
     ]
-    accounts, violations = check_intake(name, taken, marks)
+    incarnations = {*taken, *((producer, epoch) for producer, epoch, *_ in marks)}
+    accounts, violations = check_intake(name, taken, marks, excused_of(incarnations, cut, end))
     return accounts, violations, chain.count(chain.base.from_us, TIME_MAX)
 
 
-def is_accounted(
-    bad: BadEvent, cuts: Mapping[str, Mark], ends: Mapping[str, Mark], resets: Mapping[str, Sequence[Mark]]
-) -> bool:
+def is_accounted(bad: BadEvent, cut: Taken, end: Taken, resets: Mapping[str, Sequence[Mark]]) -> bool:
     """Before the cut retention took the account along; after the end the writer has not sealed what is between. An
     epoch that was reset is over, though its number is above what followed it."""
     mark = bad.epoch, bad.sequence
     over = any(epoch == bad.epoch for epoch, _ in resets.get(bad.producer, ()))
-    return cuts.get(bad.producer, (-1, -1)) < mark and (over or mark <= ends.get(bad.producer, (2**62, 2**62)))
+    sealed = bad.producer not in end.marks or end.has(bad.producer, mark)
+    return not cut.has(bad.producer, mark) and (over or sealed)
+
+
+def excused_of(incarnations: Iterable[Incarnation], cut: Taken, end: Taken) -> dict[Incarnation, list[Range]]:
+    """The numbers that the account of a chain leaves out: retention removed them with what it cut, or they are not
+    sealed yet though later ones are."""
+    excused: dict[Incarnation, list[Range]] = {}
+    for producer, epoch in incarnations:
+        for first, last in (*cut.above.get(producer, ()), *end.holes(producer)):
+            if first[0] <= epoch <= last[0]:
+                low = first[1] if first[0] == epoch else 0
+                high = last[1] if last[0] == epoch else NUMBER_MAX
+                excused.setdefault((producer, epoch), []).append((low, high))
+    return excused
 
 
 def bounds_of(chains: Sequence[Chain], through_us: int) -> tuple[int, int] | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from unerring.log import BUCKETS, BadEvent, Chain, EventLog, Quarantine, Reason, with_origin
+from unerring.log import BUCKETS, BadEvent, Chain, EventLog, Quarantine, Reason, stating, with_origin
 from unerring.model import CallerError, Column, ColumnType, StreamSchema
 from unerring.pipeline.staging import stage, unstage
 
@@ -79,9 +79,9 @@ class LogSink(DataSourceStreamArrowWriter):
                 self._quarantine(log, rows.slice(0, late), batchId, len(whole) - len(rows))
                 rows = rows.slice(late)
                 continue
-            marks = {**chain.producers(), self._writer: (0, batchId)}
+            taken = chain.taken().with_mark(self._writer, (0, batchId))
             through_us = rows.column("time")[-1].as_py()
-            chain.seal(through_us, with_origin(rows, schema), producers=marks)
+            chain.seal(through_us, with_origin(rows, schema), **stating(taken))
 
     def _has(self, chain: Chain, batch: int) -> bool:
         chain.refresh()

@@ -160,6 +160,7 @@ class RunStatus:
                 *_health(document["parts"], len(alive)),
                 *self._unheard(document, now_us),
                 *(_silence(document["inputs"], now_us) if running else ()),
+                *(_awaited(document["channels"]["waits"]) if running else ()),
                 *self._damages(),
             ],
         }
@@ -170,11 +171,11 @@ class RunStatus:
             return
         heard = {account["stream"] for account in document["channels"]["accounts"]}
         working = {part["name"]: part["since_us"] for part in document["parts"]["parts"] if part["state"] == "running"}
-        for stream, url in self.app.channels.items():
+        for stream, urls in self.app.channels.items():
             silent_us = now_us - working.get(channel_part(stream), now_us)
             if stream not in heard and silent_us >= WAITS_US:
                 since = f"since {silent_us / SECOND_US:.0f} s"
-                yield f"no producer was heard of on the channel of {stream} {since}: is one at {url}?"
+                yield f"no producer was heard of on the channel of {stream} {since}: is one at {' or '.join(urls)}?"
 
     def _damages(self) -> list[str]:
         """A sentence for each file that is not as it was written."""
@@ -220,6 +221,7 @@ class RunStatus:
             "balanced": all(account["balanced"] for account in accounts),
             **{name: sum(account[name] for account in accounts) for name in sums},
             "accounts": accounts,
+            "waits": msgspec.to_builtins(written.waits),
         }
 
 
@@ -228,6 +230,17 @@ def _silence(inputs: dict[str, Any], now_us: int) -> Iterator[str]:
     for wait in msgspec.convert(inputs["waits"], list[Wait]):
         if now_us - wait.since_us >= WAITS_US:
             yield wait.sentence(now_us)
+
+
+def _awaited(waits: list[dict[str, Any]]) -> Iterator[str]:
+    """A sentence for every stream whose producers wait for one of them, or that cannot be sealed."""
+    for wait in msgspec.convert(waits, list[ledgers.Wait]):
+        if wait.blocked:
+            yield f"stream {wait.stream} cannot be sealed: {wait.blocked}"
+        elif wait.silent_us >= WAITS_US:
+            silent = f"nothing came from it for {wait.silent_us / SECOND_US:.0f} s, and {wait.held:,} events wait"
+            remedy = "start it, let it end(), or declare the stream with idle_after"
+            yield f"stream {wait.stream} waits for its producer {wait.producer}: {silent}; {remedy}"
 
 
 def _health(parts: dict[str, Any], alive: int) -> Iterator[str]:

@@ -50,6 +50,11 @@ class Batch(Sequence[Received[V]]):
         self.values = values
 
     @property
+    def frames(self) -> Frames:
+        """The batch as it travelled."""
+        return self._frames
+
+    @property
     def times(self) -> Sequence[int]:
         first = self._frames.first
         return [self._frames.times[sequence - first] for sequence in self.sequences]

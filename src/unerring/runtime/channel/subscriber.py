@@ -6,7 +6,7 @@ import asyncio
 import random
 import warnings
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, Generic, Self, TypeVar
 
@@ -35,7 +35,7 @@ from unerring.runtime.channel.epochs import present_epoch
 from unerring.runtime.channel.records import BAD_RECORD, Batch, Received, Records
 from unerring.runtime.reports import Reports
 from unerring.runtime.timers import monotonic_us
-from unerring.runtime.transports import TransportConfig, open_inlet, open_outlet
+from unerring.runtime.transports import TransportConfig, open_inlets, open_outlet
 
 V = TypeVar("V")
 
@@ -75,7 +75,8 @@ class AsyncSubscriber(Generic[V]):
     An event counts as accepted when the next one is asked for. `positions()` is where to go on from after a restart.
     With `explicit` nothing counts as accepted before `accept_through` says so: for those who keep events durably.
     `on_initial` takes the producer's initial information: with `Start.INITIAL` at first, with `on_loss="recover"` after
-    each loss. `on_watermark` hears a producer's watermarks, in their place among its events.
+    each loss. `on_watermark` hears a producer's watermarks, in their place among its events; `on_watermark_of` hears
+    the producer's id too. `where` may be several addresses, whose producers are then consumed together.
     `serve` ("host:port", port 0 for any) is where other consumers reach this one when the producer is gone: what its
     producers signed is kept for them.
     """
@@ -83,12 +84,13 @@ class AsyncSubscriber(Generic[V]):
     @renamed_keywords(on_progress="on_watermark")
     def __init__(
         self,
-        where: str | Inlet,
+        where: str | Sequence[str] | Inlet,
         stream: type[V] | None = None,
         *,
         on_loss: OnLoss | str = OnLoss.RAISE,
         on_initial: Callable[[bytes], None] | None = None,
         on_watermark: Callable[[int], None] | None = None,
+        on_watermark_of: Callable[[int, int], None] | None = None,
         explicit: bool = False,
         serve: str = "",
         positions: Mapping[int, Position] | None = None,
@@ -101,13 +103,15 @@ class AsyncSubscriber(Generic[V]):
         self.on_loss = OnLoss(on_loss)
         self._on_initial = on_initial
         self._on_watermark = on_watermark
+        self._on_watermark_of = on_watermark_of
         self._explicit = explicit
         self._quit: MessageLoss | None = None
         self.quarantine: deque[tuple[bytes, str]] = deque(maxlen=_QUARANTINE_MAX)
         """Payloads that are not records of the stream, with the reason; the oldest make room."""
         self._records = Records(stream)
         self._config = config or ConsumerConfig()
-        self._inlet = open_inlet(where, transport, self.reports) if isinstance(where, str) else where
+        places = [where] if isinstance(where, str) else where
+        self._inlet = open_inlets(places, transport, self.reports) if isinstance(places, Sequence) else places
         self._peer_way = open_outlet(f"tcp://{serve}", transport, self.reports) if serve else None
         takes = getattr(self._inlet, "config", TransportConfig()).frame_bytes_max - _ROOM_BYTES
         if takes < self._config.answer_bytes_max:
@@ -220,6 +224,8 @@ class AsyncSubscriber(Generic[V]):
         if isinstance(segment, Watermark):
             if self._on_watermark is not None:
                 self._on_watermark(segment.watermark_us)
+            if self._on_watermark_of is not None:
+                self._on_watermark_of(segment.producer, segment.watermark_us)
             return None
         self._current = segment
         self._queued -= 1 if isinstance(segment, Loss) else len(segment.payloads)

@@ -7,12 +7,14 @@ A further service is one file with `make_outlet` and `make_inlet`, and one line 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import Any, Final
 
 from unerring.model import ConfigError, Inlet, Outlet
 from unerring.runtime.reports import Reports
 from unerring.runtime.transports.config import TransportConfig, TransportUrl, configured, parse_url
 from unerring.runtime.transports.lossy import Faults, LossyInlet, LossyOutlet
+from unerring.runtime.transports.many import ManyInlets
 
 __all__ = [
     "SCHEMES",
@@ -22,6 +24,7 @@ __all__ = [
     "lossy_inlet",
     "lossy_outlet",
     "open_inlet",
+    "open_inlets",
     "open_outlet",
 ]
 
@@ -53,6 +56,15 @@ def open_inlet(url: str, config: TransportConfig | None = None, reports: Reports
     module, where, settled = _resolve(url, config)
     inlet: Inlet = module.make_inlet(where, settled, reports or Reports())
     return inlet
+
+
+def open_inlets(urls: Sequence[str], config: TransportConfig | None = None, reports: Reports | None = None) -> Inlet:
+    """A consumer's side at several addresses at once."""
+    if not urls:
+        raise ConfigError("a subscriber at no address hears nothing; give one at least")
+    if len(urls) == 1:
+        return open_inlet(urls[0], config, reports)
+    return ManyInlets({url: open_inlet(url, config, reports) for url in urls})
 
 
 def check_address(url: str) -> None:
