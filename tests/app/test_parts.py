@@ -38,7 +38,7 @@ QUICK = RestartsConfig(pause_s_min=0.0, pause_s_max=0.0, tries_max=5)
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
-        ("kafka://x", "app deaf: the channel of Typed: 'kafka://x': there is no transport 'kafka'; use one of"),
+        ("pigeon://x", "app deaf: the channel of Typed: 'pigeon://x': there is no transport 'pigeon'; use one of"),
         ("127.0.0.1:7101", "'127.0.0.1:7101' is not the URL of a transport; write scheme://place"),
         ("tcp://127.0.0.1:7101?tls=nowhere", "tls=nowhere: cannot use ca.pem, node.pem and node.key there"),
         ("tcp://127.0.0.1", "'127.0.0.1' is not an address; write host:port"),
