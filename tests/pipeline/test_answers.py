@@ -22,7 +22,7 @@ from unerring.pipeline.intervals import next_end, spans_of
 from unerring.pipeline.level import Level, levels_of
 from unerring.pipeline.partition import Partition
 from unerring.pipeline.sealing import numbered, ordinals_of
-from unerring.pipeline.streaming import detect_available, output_chains, seal_outputs
+from unerring.pipeline.streaming import detect_available, outputs_in, seal_outputs
 from unerring.pipeline.versions import enter
 
 from .random_rules import cases
@@ -39,7 +39,7 @@ def advance(level: Level, partitions: list[Partition], end_us: int, random: Rand
     """A micro-batch in this process, with some of the answers in parts."""
     from_us = partitions[0].through_us
     spans = spans_of(level.chains(), from_us, end_us)
-    chains = output_chains(level)
+    chains = outputs_in(level).chains
     found: dict[str, list[bytes]] = {name: [] for name in chains}
     for partition in partitions:
         for name, table in partition.advance(end_us, spans).items():
@@ -47,7 +47,7 @@ def advance(level: Level, partitions: list[Partition], end_us: int, random: Rand
                 patch.setattr(answers, "INLINE_BYTES_MAX", random.choice((0, 0, 1 << 20)))
                 found[name].append(stage(level, name, table.slice(0), from_us, end_us))
     outputs = {name: outputs_of(chain, found[name], from_us, end_us) for name, chain in chains.items()}
-    seal_outputs(level, chains, outputs, end_us)
+    seal_outputs(outputs_in(level), outputs, end_us)
     return outputs
 
 
@@ -107,7 +107,7 @@ def test_what_another_driver_sealed_of_parts_is_left_out(tmp_path: Path, monkeyp
     enter(level)
     for schema in (TYPED, OTHER):
         write(level.log.create(schema, 2), random_events(3, 120, 6, schema), [100], END_US)
-    chains = output_chains(level)
+    chains = outputs_in(level).chains
     monkeypatch.setattr(answers, "INLINE_BYTES_MAX", 0)
     partitions = [Partition(level, bucket) for bucket in range(2)]
     spans = spans_of(level.chains(), partitions[0].through_us, END_US)

@@ -19,7 +19,7 @@ from unerring.pipeline.partition import Partition
 from unerring.pipeline.sealing import numbered
 from unerring.pipeline.shuffling import Handed, Interval, readings, split
 from unerring.pipeline.spreading import columns_read, owners_of, shuffled_lanes
-from unerring.pipeline.streaming import detect_available, output_chains, seal_outputs
+from unerring.pipeline.streaming import detect_available, outputs_in, seal_outputs
 from unerring.pipeline.versions import enter
 from unerring.rules.expressions import KeyValue
 from unerring.rules.plan import Input, Measure
@@ -104,15 +104,15 @@ def handed_over(level: Level, through_us: int, rows: int) -> Iterator[int]:
     partitions = [Partition(level, bucket) for bucket in range(level.buckets)]
     chains, interval = interval_of(level, partitions[0].through_us, through_us, rows)
     parts = shuffled(level, chains, interval, 3)
-    outputs = output_chains(level)
+    outputs = outputs_in(level)
     for step, end_us in enumerate(interval.ends_us):
         answers = [
             partition.run(end_us, partition.read(partition.through_us, end_us, interval.spans, handed.tables(step)))
             for partition, handed in zip(partitions, parts, strict=True)
         ]
-        staged = {name: [answer[name] for answer in answers] for name in outputs}
+        staged = {name: [answer[name] for answer in answers] for name in outputs.chains}
         tables = {name: numbered(part) if any(map(len, part)) else None for name, part in staged.items()}
-        seal_outputs(level, outputs, tables, end_us)
+        seal_outputs(outputs, tables, end_us)
         yield end_us
 
 

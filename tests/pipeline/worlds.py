@@ -17,7 +17,7 @@ from unerring.pipeline.intervals import spans_of
 from unerring.pipeline.level import Level
 from unerring.pipeline.partition import Partition
 from unerring.pipeline.sealing import numbered
-from unerring.pipeline.streaming import output_chains, seal_outputs
+from unerring.pipeline.streaming import outputs_in, seal_outputs
 from unerring.rules.expressions import At, Attribute, Comparison, EventTime, KeyValue, Which, literal
 from unerring.rules.patterns import Absence, Gap, Sequence, Step
 from unerring.rules.plan import Input, Measure, PatternPlan, Selection, Variable
@@ -135,9 +135,9 @@ def advance(level: Level, partitions: list[Partition], end_us: int) -> None:
     chains = level.chains()
     spans = spans_of(chains, partitions[0].through_us, end_us)
     answers = [partition.advance(end_us, spans) for partition in partitions]
-    outputs = output_chains(level)
+    outputs = outputs_in(level)
     tables = {}
-    for name in outputs:
+    for name in outputs.chains:
         parts = [answer[name] for answer in answers]
         tables[name] = numbered(parts) if any(map(len, parts)) else None
-    seal_outputs(level, outputs, tables, end_us)
+    seal_outputs(outputs, tables, end_us)

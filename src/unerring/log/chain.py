@@ -491,11 +491,11 @@ class Chain:
 
     def _load(self, from_us: int) -> Footer | None:
         """The footer of the segment that starts there, if there is one."""
-        try:
-            with self.objects.open(Span(from_us, from_us)) as segment:
-                return segment.footer
-        except Gone:
+        opened = self.objects.following(from_us)
+        if opened is None:
             return None
+        with opened as segment:
+            return segment.footer
 
     @contextmanager
     def opened(self, span: Span, coded: tuple[str, ...] = ()) -> Iterator[Segment]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.log.index import COMPACTED, Gone, Span
@@ -36,12 +36,21 @@ class Objects:
     def where(self, span: Span) -> str:
         return self.store.locate(self.name_of(span))
 
-    @contextmanager
-    def open(self, span: Span, coded: tuple[str, ...] = ()) -> Iterator[Segment]:
+    def open(self, span: Span, coded: tuple[str, ...] = ()) -> AbstractContextManager[Segment]:
         """The object of a span, as far as its own bytes say; whether it ends where the span does is not looked at."""
         source = self.store.open(self.name_of(span))
         if source is None:
             raise Gone(f"{self.where(span)} has disappeared; restore it from a copy")
+        return self._opened(source, span, coded)
+
+    def following(self, from_us: int) -> AbstractContextManager[Segment] | None:
+        """The segment that starts there, if there is one."""
+        span = Span(from_us, from_us)
+        source = self.store.open(self.name_of(span))
+        return None if source is None else self._opened(source, span, ())
+
+    @contextmanager
+    def _opened(self, source: Any, span: Span, coded: tuple[str, ...]) -> Iterator[Segment]:
         with source:
             segment = Segment(source, self.where(span), coded)
             self._check(segment, span, coded)

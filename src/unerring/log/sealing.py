@@ -70,14 +70,15 @@ def seal_interval(chain: Chain, outputs: pa.Table | PartRows | None, through_us:
     follow from the inputs alone; the rest is ours to seal. Nothing is sealed twice: segments are named by their start.
     """
     added = 0
-    while chain.refresh() < through_us:
-        before_us = chain.through_us
+    before_us = chain.refresh()
+    while before_us < through_us:
         rest = _after(outputs, before_us)
         sealed = _seal(chain, rest, through_us, rule)
         if sealed.won:
-            added += 0 if rest is None else len(rest)
-        elif sealed.footer.through_us == through_us:
+            return added + (0 if rest is None else len(rest))
+        if sealed.footer.through_us == through_us:
             agree_on(chain, before_us, through_us, rest)
+        before_us = chain.refresh()
     return added
 
 

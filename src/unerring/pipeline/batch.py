@@ -27,7 +27,7 @@ from unerring.pipeline.session import settings
 from unerring.pipeline.shuffling import Handed, Interval, Reading, readings, split
 from unerring.pipeline.spreading import Lane, finer, lanes_of, shuffled_lanes
 from unerring.pipeline.states import partition_at
-from unerring.pipeline.streaming import Sealed, numbered_by_stream, output_chains, seal_outputs
+from unerring.pipeline.streaming import Sealed, numbered_by_stream, outputs_in, seal_outputs
 from unerring.pipeline.versions import end_of, enter
 from unerring.pipeline.walking import nothing_handed, walk
 
@@ -59,14 +59,14 @@ def detect_batch(
         reached_us = beginning(level, bounds.start_us, through_us)
         savepoints.take(level, reached_us)
         return reached_us
-    outputs = output_chains(level)
+    outputs = outputs_in(level)
     ends_us = [step_us for step in steps for step_us in steps_of(chains, *step, bounds.rows_at_once)]
     interval = Interval(steps[0][0], tuple(ends_us), spans_of(chains, steps[0][0], ends_us[-1]))
     rows = _answers(spark, level, chains, Task(interval, tuple(steps)))
     for index, (from_us, end_us) in enumerate(steps):
         answers = [row for row in rows if row.interval == index]
         found = [(row.stream, bytes(row.outputs)) for row in answers]
-        added = seal_outputs(level, outputs, numbered_by_stream(outputs, found, from_us, end_us), end_us)
+        added = seal_outputs(outputs, numbered_by_stream(outputs.chains, found, from_us, end_us), end_us)
         sizes = [(row.keys, row.rows) for row in answers if row.stream == level.outputs[0].name]
         keys, events = (sum(column) for column in zip(*sizes, strict=True))
         on_sealed(Sealed(index, end_us, added, keys, events))

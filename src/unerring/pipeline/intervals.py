@@ -6,12 +6,16 @@ boundaries cannot matter.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from unerring.log import Chain, Span
 from unerring.model import TIME_MIN, LogError
 from unerring.pipeline.level import Level
 from unerring.pipeline.versions import end_of
+
+NOTHING_AHEAD: Final[Mapping[str, int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +78,18 @@ class Front:
         """Up to where every chain is contiguous, and no newer version of the rules has taken over."""
         return min(self._contiguous_us(), end_of(self.level))
 
-    def _contiguous_us(self) -> int:
+    def _contiguous_us(self, ahead: Mapping[str, int] = NOTHING_AHEAD) -> int:
         """Only the chain that holds the others up is looked at: on a store a look is a request."""
+
+        def reached_us(chain: Chain) -> int:
+            return max(chain.through_us, ahead.get(chain.name, chain.through_us))
+
         for _ in range(2 * len(self.chains)):
-            last = min(self.chains.values(), key=lambda chain: chain.through_us)
+            last = min(self.chains.values(), key=reached_us)
             before_us = last.through_us
-            if last.refresh() == before_us:
+            if last.name in ahead or last.refresh() == before_us:
                 break
-        return min(chain.through_us for chain in self.chains.values())
+        return min(map(reached_us, self.chains.values()))
 
     def check(self, through_us: int) -> None:
         """An interval that Spark planned before ends where all chains are: its own checkpoint may be damaged."""
@@ -97,12 +105,14 @@ class Front:
         """Go no further than what is there now."""
         self._target_us = self.reached_us()
 
-    def next_end(self, from_us: int) -> int:
-        """The end of the next interval; `from_us` itself if there is nothing more."""
+    def next_end(self, from_us: int, ahead: Mapping[str, int] = NOTHING_AHEAD) -> int:
+        """The end of the next interval; `from_us` itself if there is nothing more. `ahead`: streams of which somebody
+        has all rows up to a time, whatever is sealed."""
         through_us = self._target_us
         if through_us is None:
-            through_us = self._contiguous_us()
+            through_us = self._contiguous_us(ahead)
             through_us = through_us if through_us <= from_us else min(through_us, end_of(self.level))
         if through_us <= from_us:
             return from_us
-        return next_end(self.chains, from_us, through_us, self.bounds.rows_per_batch)
+        chains = {name: chain for name, chain in self.chains.items() if name not in ahead}
+        return next_end(chains, from_us, through_us, self.bounds.rows_per_batch)

@@ -88,6 +88,8 @@ class Partition:
         self._feeds: tuple[Feed, ...] = tuple(feed_of(plan, dict(level.ranks)) for plan in level.plans)
         self._declared: dict[str, Chain] = {}
         self._columns = columns_read(level)
+        self._lanes = lanes_of(level)
+        self._empty: dict[Lane, pa.Table] = {}
         self._coded = any(feed.coded for feed in self._feeds)
         self._shared = self._shared_lanes() if self._coded else []
         """The compiled rules that read one lane."""
@@ -112,17 +114,33 @@ class Partition:
         spans: dict[str, list[Span]],
         handed: Mapping[Lane, pa.Table | None],
     ) -> dict[Lane, pa.Table]:
-        """This partition's rows of `(from, through]`. `handed`: those that others read for it; None: there are none."""
-        chains = {schema.name: self._chain(schema.name, spans[schema.name]) for schema in self.level.inputs}
+        """This partition's rows of `(from, through]`. `handed`: those that others read for it; None: there are none.
+        `spans`: where they are; of streams without any it looks itself."""
+        chains: dict[str, Chain] = {}
         held: dict[Lane, pa.Table] = {}
-        for lane in lanes_of(self.level):
+        for lane in self._lanes:
             name, key = lane
             rows = handed.get(lane)
-            if rows is None:
-                ends = (through_us, through_us) if lane in handed else (from_us, through_us)
-                rows = self._rows(chains[name], key, *ends)
+            if rows is None and lane in handed:
+                rows = self._nothing(lane)
+            elif rows is None:
+                chain = chains.get(name) or chains.setdefault(name, self._chain(name, spans.get(name)))
+                rows = self._rows(chain, key, from_us, through_us)
             held[lane] = rows
         return held
+
+    def lanes_of(self, stream: str) -> list[Lane]:
+        """Those of a stream."""
+        return [lane for lane in self._lanes if lane[0] == stream]
+
+    def own_rows(self, table: pa.Table, lane: Lane) -> pa.Table | None:
+        """Of rows of a stream with all its columns, those that this partition would have read; None: there are none."""
+        stream, key = lane
+        own = self._owned(table, key)
+        if not len(own):
+            return None
+        own = own.select(["time", "ordinal", *self._columns[stream]])
+        return _coded(own) if self._coded else own
 
     def run(self, through_us: int, held: Mapping[Lane, pa.Table]) -> dict[str, pa.Table]:
         """Run the rules over the rows of `(through, through_us]`; the staged outputs by stream."""
@@ -196,28 +214,36 @@ class Partition:
             FORMAT, self.level.version, self.bucket, self.level.buckets, self.through_us, trail, engines
         )
 
-    def _chain(self, stream: str, known: list[Span]) -> Chain:
+    def _chain(self, stream: str, known: list[Span] | None) -> Chain:
         """An input's chain. How a stream was declared is read once: it does not change."""
         declared = self._declared.get(stream)
         if declared is None:
-            self._declared[stream] = declared = self.level.chain(stream, known)
-            return declared
+            self._declared[stream] = declared = self.level.chain(stream, [])
         spread = self.level.spread
         return Chain(declared.store, declared.folder, declared.schema, spread.buckets, known, ranges=spread.ranges)
 
     def _rows(self, chain: Chain, key: tuple[str, ...], from_us: int, through_us: int) -> pa.Table:
         """This bucket's rows: from its row groups if they are bucketed by this key, else by hashing all."""
-        import pyarrow as pa
-
         columns = self._columns[chain.name]
         coded = self._coded
         if not key and self.bucket != 0:
             return chain.read(through_us, through_us, None, columns)
         if key and key == chain.schema.key:
             return chain.read(from_us, through_us, self.bucket, columns, coded=coded)
-        table = chain.read(from_us, through_us, None, columns, coded=coded)
+        return self._owned(chain.read(from_us, through_us, None, columns, coded=coded), key)
+
+    def _nothing(self, lane: Lane) -> pa.Table:
+        """No rows of a lane."""
+        if lane not in self._empty:
+            self._empty[lane] = self._rows(self._chain(lane[0], []), lane[1], self.through_us, self.through_us)
+        return self._empty[lane]
+
+    def _owned(self, table: pa.Table, key: tuple[str, ...]) -> pa.Table:
+        """Those of all rows of a stream that belong to this partition."""
+        import pyarrow as pa
+
         if not key:
-            return table
+            return table if self.bucket == 0 else table.slice(0, 0)
         return table.filter(pa.array(owners_of(table, key, self.level.spread) == self.bucket))
 
     def _quarantine(self, rule: str, feed: Feed) -> None:
@@ -232,6 +258,17 @@ class Partition:
             for event, reason in refused
         ]
         Quarantine(self._log.store, rule).add(bad)
+
+
+def _coded(table: pa.Table) -> pa.Table:
+    """Texts as dictionary codes, as a chain gives them."""
+    import pyarrow as pa
+
+    for place, field in enumerate(table.schema):
+        if pa.types.is_string(field.type) or pa.types.is_binary(field.type):
+            codes = table.column(place).combine_chunks().dictionary_encode()
+            table = table.set_column(place, field.with_type(codes.type), codes)
+    return table
 
 
 def encoded(state: PartitionState) -> bytes:

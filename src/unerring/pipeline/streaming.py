@@ -129,7 +129,7 @@ def seal_batch(
     level: Level, on_sealed: Callable[[Sealed], None], may_seal: MaySeal = seal_at_once
 ) -> Callable[[DataFrame, int], None]:
     """The driver's function: collect what all buckets staged, number it, seal it in every output chain."""
-    chains = output_chains(level)
+    outputs = outputs_in(level)
     shuffled = bool(shuffled_lanes(level))
 
     def seal(frame: DataFrame, batch: int) -> None:
@@ -141,7 +141,8 @@ def seal_batch(
         answers = sorted({(row.bucket, row.from_us, row.through_us) for row in rows})
         from_us, through_us = check_whole(answers, level.buckets, batch)
         found = [(row.stream, bytes(row.outputs)) for row in rows]
-        added = seal_answers(level, chains, found, from_us, through_us, may_seal)
+        tables = numbered_by_stream(outputs.chains, found, from_us, through_us)
+        added = seal_numbered(outputs, tables, from_us, through_us, may_seal)
         sizes = {row.bucket: (row.keys, row.rows) for row in rows}
         keys, events = (sum(column) for column in zip(*sizes.values(), strict=True))
         on_sealed(Sealed(batch, through_us, added, keys, events))
@@ -149,21 +150,18 @@ def seal_batch(
     return seal
 
 
-def seal_answers(
-    level: Level,
-    chains: dict[str, Chain],
-    found: Iterable[tuple[str, bytes]],
+def seal_numbered(
+    outputs: Outputs,
+    tables: dict[str, pa.Table | PartRows | None],
     from_us: int,
     through_us: int,
     may_seal: MaySeal,
 ) -> dict[str, int]:
-    """Number and seal what all partitions answered for an interval; how many events that added to each stream."""
-    ours = may_seal(chains, through_us)
-    tables = numbered_by_stream(chains, found, from_us, through_us)
-    if not ours:
-        for name, chain in chains.items():
-            agree_on(chain, max(from_us, start_of(level)), through_us, tables[name])
-    return seal_outputs(level, chains, tables, through_us)
+    """Seal what all partitions found in an interval; how many events that added to each stream."""
+    if not may_seal(outputs.chains, through_us):
+        for name, chain in outputs.chains.items():
+            agree_on(chain, max(from_us, outputs.start_us), through_us, tables[name])
+    return seal_outputs(outputs, tables, through_us)
 
 
 def numbered_by_stream(
@@ -176,22 +174,36 @@ def numbered_by_stream(
     return {name: outputs_of(chain, answers[name], from_us, through_us) for name, chain in chains.items()}
 
 
-def seal_outputs(
-    level: Level, chains: dict[str, Chain], tables: dict[str, pa.Table | PartRows | None], through_us: int
-) -> dict[str, int]:
+def seal_outputs(outputs: Outputs, tables: dict[str, pa.Table | PartRows | None], through_us: int) -> dict[str, int]:
     """Seal an interval in every output chain, except where an older version of the rules is still responsible for it;
     how many events that added to each."""
-    start_us = start_of(level)
+    chains, start_us = outputs.chains, outputs.start_us
     if through_us <= start_us:
         return dict.fromkeys(chains, 0)
     for chain in chains.values():
-        if chain.refresh() < start_us:
+        if chain.through_us < start_us and chain.refresh() < start_us:
             raise RuleError(
                 f"stream {chain.name}: this version of its rules takes over at {start_us}, but the one before has only "
                 f"sealed through {chain.through_us}; let it run until then"
             )
-    versions = {schema.name: plan.version for plan in level.plans for schema in plan.outputs}
-    return {name: seal_interval(chain, tables[name], through_us, versions[name]) for name, chain in chains.items()}
+    return {name: seal_interval(chain, tables[name], through_us, outputs.rules[name]) for name, chain in chains.items()}
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a level makes, for whoever seals it."""
+
+    chains: dict[str, Chain]
+    rules: dict[str, str]
+    """The version of the rule that makes each stream."""
+    start_us: int
+    """The time after which these versions count."""
+
+
+def outputs_in(level: Level) -> Outputs:
+    """The output streams, as they stand."""
+    rules = {schema.name: plan.version for plan in level.plans for schema in plan.outputs}
+    return Outputs(output_chains(level), rules, start_of(level))
 
 
 def output_chains(level: Level) -> dict[str, Chain]:

@@ -24,6 +24,9 @@ _FOLDER: Final = "rule-versions"
 _OLDER: Final = ".versions"
 """Its name in earlier releases; some stores do not show names that begin with a dot."""
 
+_READ: Final[dict[str, Version]] = {}
+_READ_MAX: Final = 1024
+
 
 class Version(msgspec.Struct, frozen=True, order=True):
     """After this time the outputs of a level's streams come from this version of its rules."""
@@ -105,8 +108,17 @@ def versions(level: Level) -> list[Version]:
 def _all_versions(log: EventLog) -> list[Version]:
     # Only folders were written by earlier releases; on a store each listing is a request.
     folders = (_OLDER, _FOLDER) if isinstance(log.store, LocalStore) else (_FOLDER,)
-    names = [f"{folder}/{name}" for folder in folders for name in log.store.names(folder)]
-    return [verified_json(log.store.read(name) or b"", Version, log.store.locate(name)) for name in names]
+    return [_version(log, f"{folder}/{name}") for folder in folders for name in log.store.names(folder)]
+
+
+def _version(log: EventLog, name: str) -> Version:
+    """One of the small files, read once: it is created once and does not change."""
+    where = log.store.locate(name)
+    if where not in _READ:
+        _READ[where] = verified_json(log.store.read(name) or b"", Version, where)
+        if len(_READ) > _READ_MAX:
+            del _READ[next(iter(_READ))]
+    return _READ[where]
 
 
 def agreed_levels(

@@ -1,7 +1,8 @@
-"""The driver's side of a pool: tasks greet it, it hands them partitions, plans intervals, and seals what they answer.
+"""The driver's side of a pool: tasks greet it, and it hands them partitions of the levels.
 
-There is a thread for each level and one for each task. A task that ends or stalls costs its partitions one hand-over:
-another task begins with the last state that was kept and runs the intervals since. Nobody is fenced off: see `line`.
+There are two threads for each level (see `running`) and one for each task. A task that ends or stalls costs its
+partitions one hand-over: another task begins with the last state that was kept and runs the intervals since. Nobody is
+fenced off: see `line`.
 """
 
 from __future__ import annotations
@@ -15,26 +16,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from unerring.log import Chain
 from unerring.model import FrameError, ProtocolError, UnerringError, WorldError
 from unerring.pipeline.beginnings import beginning
-from unerring.pipeline.intervals import Bounds, Front, spans_of, steps_of
+from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level
 from unerring.pipeline.resident.line import Line
+from unerring.pipeline.resident.running import KEEP_S, PAUSE_S, OnSealed, Planner, RunningLevel, Sealer, connect
 from unerring.pipeline.resident.wire import FRAME_BYTES_MAX, Answered, End, Failed, Greet, Kept, ToTask, Wire
-from unerring.pipeline.shuffling import Interval
-from unerring.pipeline.states import States
-from unerring.pipeline.streaming import MaySeal, Sealed, output_chains, seal_answers, seal_at_once
+from unerring.pipeline.streaming import MaySeal, outputs_in, seal_at_once
 from unerring.pipeline.versions import enter
 
-KEEP_S: Final = 5.0
-"""How often states are kept."""
-KEEP_STEPS: Final = 512
-"""So many intervals are run again at the most by a task that takes a partition over."""
-SWEEP_KEEPS: Final = 8
-PAUSE_S: Final = 0.002
-PAUSE_S_MAX: Final = 0.016
-"""How often a level looks for something new: less often when nothing comes."""
 GREET_S: Final = 10.0
 GREETING_MAX: Final = 64
 """Connections that have not greeted yet; more are closed at once, and a task tries again."""
@@ -42,8 +33,6 @@ END_S: Final = 3.0
 """How long tasks have to end by themselves."""
 ROWS_PER_STEP: Final = 250_000
 """A backlog is worked off in intervals of about so many events, so that a task that takes over is soon done."""
-
-OnSealed = Callable[[Level, Sealed], None]
 
 
 @dataclass(frozen=True)
@@ -95,16 +84,16 @@ class Hub:
         """Whether it would end again: rules, log or disk are wrong."""
         self.failed = ""
         """The level that ended it."""
-        self._on_sealed = on_sealed
-        self._may_seal = may_seal
-        self._keep_s = keep_s
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
         self._ending = False
         self._tasks: list[Task] = []
         self._threads: list[threading.Thread] = []
-        self._outputs = [output_chains(level) for level in levels]  # before levels above look for them
+        outputs = [outputs_in(level) for level in levels]  # before levels above look for them
         self.lines = [Line(n, level, self._beginning(level), copies) for n, level in enumerate(levels)]
-        self._sealed_us = [line.end_us for line in self.lines]
+        self._levels = [RunningLevel(line, self._lock, made) for line, made in zip(self.lines, outputs, strict=True)]
+        connect(self._levels)
+        self._planners = [Planner(level, self.bounds, keep_s) for level in self._levels]
+        self._sealers = [Sealer(level, self.bounds, may_seal, on_sealed) for level in self._levels]
         self._known_as = address.known_as
         self._listening = socket.create_server((address.host, address.port))
         self._greeting = threading.Semaphore(GREETING_MAX)
@@ -117,32 +106,34 @@ class Hub:
     @property
     def tasks(self) -> list[str]:
         """The names of those who are there."""
-        with self._changed:
+        with self._lock:
             return [task.name for task in self._tasks]
 
     def sealed_us(self, number: int) -> int:
         """Up to where this pool has sealed a level, or found it sealed."""
-        return self._sealed_us[number]
+        return self._levels[number].sealed_us
 
     def start(self) -> None:
         self._thread("pool: greetings", self._accept)
-        for line in self.lines:
-            self._thread(f"pool: level {line.level.label}", self._run, line)
+        for planner, sealer in zip(self._planners, self._sealers, strict=True):
+            label = planner.own.label
+            self._thread(f"pool: plan level {label}", self._run, planner)
+            self._thread(f"pool: seal level {label}", self._run, sealer)
 
     def stop(self) -> None:
         """End the tasks and the threads. What is sealed stays."""
-        with self._changed:
+        with self._lock:
             self._ending = True
             for task in self._tasks:
                 task.send(End())
-            self._changed.notify_all()
+            self._wake_all()
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)  # or whoever accepts does not wake up
         self._listening.close()
         until_s = time.monotonic() + END_S
         for thread in self._threads:
             thread.join(max(0.0, until_s - time.monotonic()))
-        with self._changed:
+        with self._lock:
             for task in self._tasks:
                 task.wire.close()
         for thread in self._threads:
@@ -150,10 +141,15 @@ class Hub:
 
     def fail(self, error: UnerringError, level: str = "", final: bool = False) -> None:
         """The pool cannot go on."""
-        with self._changed:
+        with self._lock:
             if self.error is None:
                 self.error, self.failed, self.final = error, level, final
-            self._changed.notify_all()
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        for level in self._levels:
+            level.wake()
+            level.numbered.notify()
 
     # --- tasks ---
 
@@ -202,10 +198,12 @@ class Hub:
 
     def _hear(self, task: Task) -> None:
         while (message := task.wire.to_hub()) is not None:
-            with self._changed:
+            with self._lock:
                 match message:
                     case Answered(line=line):
                         self._line(line, task).answered(task, message, time.monotonic())
+                        if self.lines[line].ready() is not None:
+                            self._levels[line].wake()
                     case Kept(line, bucket, at_us):
                         self._line(line, task).kept(bucket, at_us, time.monotonic())
                     case Failed(line, _, why):
@@ -213,7 +211,6 @@ class Hub:
                         self.fail(WorldError(f"level {label} stopped: {why}"), label, final=True)
                     case Greet():
                         raise ProtocolError(f"{task.name} greets twice")
-                self._changed.notify_all()
 
     def _line(self, number: int, task: Task) -> Line:
         if not 0 <= number < len(self.lines):
@@ -221,21 +218,19 @@ class Hub:
         return self.lines[number]
 
     def _join(self, task: Task) -> None:
-        with self._changed:
+        with self._lock:
             if self._ending:
                 task.send(End())
             self._tasks.append(task)
             self._assign()
             self._balance(task)
-            self._changed.notify_all()
 
     def _leave(self, task: Task) -> None:
-        with self._changed:
+        with self._lock:
             self._tasks.remove(task)
             for line in self.lines:
                 line.lost(task)
             self._assign()
-            self._changed.notify_all()
 
     def _assign(self) -> None:
         """Give partitions that nobody can be waited for to those who hold the fewest."""
@@ -268,25 +263,24 @@ class Hub:
         enter(level)
         return beginning(level, self.bounds.start_us)
 
-    def _run(self, line: Line) -> None:
-        """The thread of a level: plan, seal, look after the tasks, wait."""
+    def _run(self, work: Planner | Sealer) -> None:
+        """A thread of a level: there is something to do, or it waits for that."""
+        own = work.own
         try:
-            work = _Work(self, line)
             pause_s = PAUSE_S
             while not self._ending and self.error is None:
                 if work.step():
                     pause_s = PAUSE_S
                     continue
-                with self._changed:
+                with self._lock:
                     self._assign()
-                    self._changed.wait(max(pause_s, self.bounds.look_s))
-                pause_s = min(pause_s * 1.5, PAUSE_S_MAX)
+                    if not work.has_work():
+                        work.wait(max(pause_s, self.bounds.look_s))
+                pause_s = min(pause_s * 1.5, work.pause_s_max)
         except UnerringError as error:
-            label = line.level.label
-            self.fail(WorldError(f"level {label} stopped: {error}"), label, final=True)
+            self.fail(WorldError(f"level {own.label} stopped: {error}"), own.label, final=True)
         except Exception as error:
-            label = line.level.label
-            self.fail(WorldError(f"level {label} stopped: {type(error).__name__}: {error}"), label)
+            self.fail(WorldError(f"level {own.label} stopped: {type(error).__name__}: {error}"), own.label)
             raise
 
     def _thread(self, name: str, run: Callable[..., None], *args: object) -> None:
@@ -294,65 +288,3 @@ class Hub:
         self._threads = [one for one in self._threads if one.is_alive() or not one.ident]
         self._threads.append(thread)
         thread.start()
-
-
-class _Work:
-    """What a level's thread does."""
-
-    def __init__(self, hub: Hub, line: Line) -> None:
-        self._hub = hub
-        self._line = line
-        self._front = Front(line.level, hub.bounds)
-        self._outputs: dict[str, Chain] = hub._outputs[line.number]
-        self._states = States(line.level)
-        self._keep_s = time.monotonic() + hub._keep_s
-        self._keeps = 0
-
-    def step(self) -> bool:
-        """Whether there was something to do."""
-        planned = self._plan()
-        return self._seal() or planned
-
-    def _plan(self) -> bool:
-        line, front = self._line, self._front
-        if not line.has_room:
-            return False
-        from_us = line.end_us
-        end_us = front.next_end(from_us)
-        if end_us <= from_us:
-            return False
-        ends = steps_of(front.chains, from_us, end_us, self._hub.bounds.rows_at_once)
-        interval = Interval(from_us, tuple(ends), spans_of(front.chains, from_us, end_us))
-        rows = sum(chain.count(from_us, end_us) for chain in front.chains.values())
-        now_s = time.monotonic()
-        keep = now_s >= self._keep_s or line.since_state >= KEEP_STEPS
-        if keep:
-            self._keep_s = now_s + self._hub._keep_s
-        with self._hub._changed:
-            line.plan(interval, rows, keep, now_s)
-        if keep:
-            self._sweep()
-        return True
-
-    def _sweep(self) -> None:
-        self._keeps += 1
-        if self._keeps % SWEEP_KEEPS == 0:
-            self._states.drop_before(self._hub.sealed_us(self._line.number))
-
-    def _seal(self) -> bool:
-        hub, line = self._hub, self._line
-        with hub._changed:
-            step = line.ready()
-        if step is None:
-            return False
-        level, from_us, through_us = line.level, step.interval.from_us, step.through_us
-        answers = [step.answers[bucket] for bucket in range(level.buckets)]
-        found = [(stream, data) for answer in answers for stream, data in answer.outputs.items()]
-        added = seal_answers(level, self._outputs, found, from_us, through_us, hub._may_seal)
-        keys, rows = sum(answer.keys for answer in answers), sum(answer.rows for answer in answers)
-        hub._sealed_us[line.number] = through_us
-        hub._on_sealed(level, Sealed(step.number, through_us, added, keys, rows))
-        with hub._changed:
-            line.was_sealed(time.monotonic())
-            hub._changed.notify_all()
-        return True

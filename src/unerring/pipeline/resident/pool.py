@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level
-from unerring.pipeline.resident.hub import KEEP_S, LOOPBACK, Address, Hub, OnSealed
+from unerring.pipeline.resident.hub import LOOPBACK, Address, Hub
 from unerring.pipeline.resident.job import Jobs
+from unerring.pipeline.resident.running import KEEP_S, OnSealed
 from unerring.pipeline.streaming import MaySeal, seal_at_once
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from unerring.model import UnerringError, invariant
 from unerring.pipeline.answers import stage
 from unerring.pipeline.level import Level
 from unerring.pipeline.partition import Partition
+from unerring.pipeline.resident.handing import received
 from unerring.pipeline.resident.wire import Advance, Answered, Drop, End, Failed, Greet, Kept, Take, ToHub, ToTask, Wire
 from unerring.pipeline.states import States, partition_at
-from unerring.pipeline.walking import nothing_handed
+from unerring.pipeline.walking import nothing_handed, walk
 from unerring.pipeline.work import advanced
 
 if TYPE_CHECKING:
@@ -43,17 +44,21 @@ class Holder:
     def handle(self, message: ToTask) -> Iterator[ToHub]:
         """Do what was asked for; what to say of it, as it is known."""
         match message:
-            case Take(line, bucket, at_us, tenure):
+            case Take(line, bucket, at_us, tenure, sealed):
                 partition = partition_at(self._levels[line], bucket, at_us)
                 partition.warm()
+                if sealed is not None:
+                    for _ in walk(partition, sealed, nothing_handed):
+                        pass
                 self._partitions[line, bucket] = partition
                 self._tenures[line, bucket] = tenure
-            case Advance(line, bucket, interval, keep):
+            case Advance(line, bucket, interval, keep, handed):
                 partition = self._partitions[line, bucket]
                 invariant(partition.through_us == interval.from_us, "a partition is advanced from where it stands")
-                outputs, rows = advanced(partition, interval, nothing_handed)
+                steps = interval.steps
+                outputs, rows = advanced(partition, interval, lambda n: received(partition, handed, *steps[n]))
                 level, ends = self._levels[line], (interval.from_us, partition.through_us)
-                staged = {stream: stage(level, stream, table, *ends) for stream, table in outputs.items()}
+                staged = {stream: stage(level, stream, table, *ends) for stream, table in outputs.items() if len(table)}
                 yield Answered(line, bucket, self._tenures[line, bucket], *ends, staged, partition.keys, rows)
                 if keep:
                     self._states[line].keep(partition)

@@ -39,13 +39,14 @@ class Greet(msgspec.Struct, frozen=True, tag=True):
 
 
 class Take(msgspec.Struct, frozen=True, tag=True):
-    """Hold a partition, as it stands at a time."""
+    """Hold a partition, as it stands at a time, and run what is sealed since: nobody asks for its outputs."""
 
     line: int
     bucket: int
     at_us: int
     tenure: int
     """A task may get a partition that it had before: its answers say for which time."""
+    sealed: Interval | None = None
 
 
 class Advance(msgspec.Struct, frozen=True, tag=True):
@@ -55,6 +56,8 @@ class Advance(msgspec.Struct, frozen=True, tag=True):
     bucket: int
     interval: Interval
     keep: bool
+    handed: dict[str, bytes] = {}
+    """Streams that may not be sealed yet: their rows of the interval, of all partitions (see `handing`)."""
 
 
 class Drop(msgspec.Struct, frozen=True, tag=True):
