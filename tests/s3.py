@@ -18,6 +18,8 @@ OWNER = ("owner", "the-owners-secret")
 READER = ("reader", "the-readers-secret")
 """May read and list, and not write."""
 BUCKET = "unerring"
+TABLES = "tables"
+"""The bucket whose Iceberg tables the server's own catalogue keeps."""
 PATIENCE_S = 120
 
 _IDENTITIES = {
@@ -41,6 +43,8 @@ class S3Server:
     """A running server, and what its users set in their environment."""
 
     endpoint: str
+    catalogue: str
+    """Its REST catalogue of Iceberg tables."""
     process: subprocess.Popen[bytes]
     log: Path
 
@@ -51,6 +55,7 @@ class S3Server:
         held = data or folder / "data"
         held.mkdir(exist_ok=True)
         ports = _free_ports()
+        catalogue = free_port()
         options = {
             "dir": held,
             "ip": "127.0.0.1",
@@ -60,7 +65,8 @@ class S3Server:
             "s3.autoCreateBucket": "false",
             "s3.localSocket": folder / "s3.sock",
             "filer.localSocket": folder / "filer.sock",
-            "s3.port.iceberg": 0,
+            "s3.port.iceberg": catalogue,
+            "tableBucket": TABLES,
             "s3.port.lance": 0,
             "webdav": "false",
             "admin.ui": "false",
@@ -76,7 +82,7 @@ class S3Server:
                 stderr=subprocess.STDOUT,
                 cwd=folder,
             )
-        server = S3Server(f"http://127.0.0.1:{ports['s3.port']}", process, log)
+        server = S3Server(f"http://127.0.0.1:{ports['s3.port']}", f"http://127.0.0.1:{catalogue}", process, log)
         server._wait()
         return server
 

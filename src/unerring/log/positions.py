@@ -31,6 +31,10 @@ class Positions:
         """Durable once this returns."""
         self.store.replace(f"{self.folder}/{_checked(reader)}.json", protect_json(tuple(stamp)))
 
+    def forget(self, reader: str) -> None:
+        """Nothing is kept for this reader any more."""
+        self.store.delete(f"{self.folder}/{_checked(reader)}.json")
+
     def all(self) -> dict[str, Stamp]:
         """Every reader and its position."""
         readers = [name.removesuffix(".json") for name in self.store.names(self.folder)]

@@ -1,0 +1,34 @@
+"""The targets that every test of this folder runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.processes import postgres
+from tests.sinks.places import PostgresPlace, RealPlace
+from tests.sinks.world import Place
+
+REAL = ["postgresql"]
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    with postgres.server() as dsn:
+        yield dsn
+
+
+@pytest.fixture(params=["memory", *REAL])
+def place(request: pytest.FixtureRequest) -> Place:
+    """Where targets of one kind are made; each test has its own names."""
+    return Place() if request.param == "memory" else _real(request)
+
+
+@pytest.fixture(params=REAL)
+def real_place(request: pytest.FixtureRequest) -> RealPlace:
+    return _real(request)
+
+
+def _real(request: pytest.FixtureRequest) -> RealPlace:
+    return PostgresPlace(request.getfixturevalue("postgres_server"))
