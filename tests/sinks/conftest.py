@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.processes import postgres
-from tests.sinks.places import PostgresPlace, RealPlace
+from tests.sinks.places import DeltaPlace, IcebergPlace, PostgresPlace, RealPlace
 from tests.sinks.world import Place
 
-REAL = ["postgresql"]
+REAL = ["postgresql", "delta", "iceberg"]
 
 
 @pytest.fixture(scope="session")
@@ -31,4 +31,8 @@ def real_place(request: pytest.FixtureRequest) -> RealPlace:
 
 
 def _real(request: pytest.FixtureRequest) -> RealPlace:
+    if request.param == "delta":
+        return DeltaPlace(str(request.getfixturevalue("tmp_path")))
+    if request.param == "iceberg":
+        return IcebergPlace(request.getfixturevalue("s3"))
     return PostgresPlace(request.getfixturevalue("postgres_server"))

@@ -47,6 +47,7 @@ from unerring.log.store import (
     local_folder,
     requests_made,
     store_at,
+    store_options,
 )
 from unerring.log.sweeping import sweep, wall_us
 from unerring.log.tables import events_of, table_of
@@ -141,6 +142,7 @@ __all__ = [
     "share_text",
     "stating",
     "store_at",
+    "store_options",
     "sweep",
     "table_of",
     "time_of",

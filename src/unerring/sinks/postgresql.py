@@ -28,6 +28,7 @@ from unerring.sinks.csv import decoded, encoded, plain
 from unerring.sinks.port import Overtaken, last_stamp
 from unerring.sinks.record import SinkRecord
 from unerring.sinks.refusals import gone, other_column, somebody_elses
+from unerring.sinks.words import in_short
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -179,22 +180,22 @@ class PostgresTarget:
             yield
         except errors.UniqueViolation as error:
             raise CallerError(
-                f"sink {name}: {to} has a row with a stamp that is to be delivered now ({_line(error)}): somebody else "
+                f"sink {name}: {to} has a row with a stamp of ours ({in_short(error)}): somebody else "
                 "writes there; remove their rows, or deliver into another table"
             ) from None
         except errors.InsufficientPrivilege as error:
             raise ConfigError(
-                f"sink {name} may not do what it has to in {to} ({_line(error)}); let its user create tables there, or "
-                f"read and write the table and {POSITIONS}"
+                f"sink {name} may not do what it has to in {to} ({in_short(error)}); let its user create tables there, "
+                f"or read and write the table and {POSITIONS}"
             ) from None
         except (errors.UndefinedTable, errors.UndefinedColumn) as error:
-            raise WorldError(f"sink {name}: {to} was changed meanwhile ({_line(error)})") from None
+            raise WorldError(f"sink {name}: {to} was changed meanwhile ({in_short(error)})") from None
         except (errors.DataError, errors.IntegrityError) as error:
             raise CallerError(
-                f"sink {name}: {to} refuses a row ({_line(error)}); correct the table, or deliver into another one"
+                f"sink {name}: {to} refuses a row ({in_short(error)}); correct the table, or deliver into another one"
             ) from None
         except psycopg.Error as error:
-            raise NetworkError(f"{to} does not answer as it should ({_line(error)})") from None
+            raise NetworkError(f"{to} does not answer as it should ({in_short(error)})") from None
 
 
 def _connect(dsn: str) -> Any:
@@ -229,7 +230,3 @@ def _read_as(name: str, kind: str) -> str:
     if kind == _TYPES[ColumnType.TIME]:
         return f"(extract(epoch from {name}) * {SECOND_US})::bigint"
     return f"encode({name}, 'hex')" if kind == _TYPES[ColumnType.BYTES] else name
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -37,3 +37,11 @@ def ahead(record: SinkRecord, newest_us: int, at: Stamp) -> CallerError:
         f"sink {record.name}: {record.to} has rows up to {newest_us}, and this sink brought those up to {at.time}: "
         "somebody else writes there; remove their rows, or deliver into another table"
     )
+
+
+def other_columns(record: SinkRecord, names: list[str]) -> SchemaError:
+    """The table has columns that are not ours."""
+    return SchemaError(
+        f"sink {record.name}: {record.to} has columns that {record.stream} has not ({', '.join(names)}); deliver into "
+        "a table of its own"
+    )

@@ -3,6 +3,7 @@
 from unerring.log.store.addresses import join, store_at
 from unerring.log.store.checking import check_store
 from unerring.log.store.client import ABSENT, Conflict, Got, Unsure, requests_made
+from unerring.log.store.credentials import options_of as store_options
 from unerring.log.store.folder import LocalStore, local_folder
 from unerring.log.store.memory import MemoryStore
 from unerring.log.store.objects import ObjectStore, Patience
@@ -23,4 +24,5 @@ __all__ = [
     "local_folder",
     "requests_made",
     "store_at",
+    "store_options",
 ]
