@@ -260,14 +260,17 @@ class _Walk:
         return False
 
     def _pass_sleep(self, target: str) -> bool:
-        """Sleeps leave no trace: they have ended when something behind them was done."""
+        """Sleeps leave no trace, but for those that won a race: they have ended when something behind them was done."""
         for edge in self.marks:
             vertex = self.vertices.get(edge.target)
-            if vertex is not None and vertex.kind == "sleep":
+            if vertex is not None and vertex.kind == "sleep" and not self._races(edge):
                 out = [other for other in self.model.edges if other.source == vertex.name]
                 self.marks = [mark for mark in self.marks if mark is not edge] + out
                 return True
         return False
+
+    def _races(self, edge: Any) -> bool:
+        return bool(edge.source) and self.vertices[edge.source].kind == "first-split"
 
     def act(self, action: Acted) -> str:
         """Take the action; what is wrong with it, or nothing."""
@@ -292,7 +295,9 @@ class _Walk:
         except CallerError as error:
             return f"{action.iid} went on with a reply that does not fit: {error}"
         out = [other for other in self.model.edges if other.source == vertex.name]
-        self.marks = [mark for mark in self.marks if mark.target != vertex.name] + out
+        came = [mark for mark in self.marks if mark.target == vertex.name]
+        lost = [mark.source for mark in came if self._races(mark)]  # the waits that it raced with are over
+        self.marks = [mark for mark in self.marks if mark not in came and mark.source not in lost] + out
         return ""
 
     def ended(self) -> bool:

@@ -74,7 +74,8 @@ def listing(
             where = f"  group {outline['group']}, view {outline['view']}" if "group" in outline else ""
             undoes = f"  does not undo: {', '.join(outline['stuck'])}" if outline.get("stuck") else ""
             waits = f"  waits: {outline['waits']}" if outline.get("waits") else ""
-            waits += f"  waits for {', '.join(outline['unanswered'])}" if outline.get("unanswered") else ""
+            awaited = [*outline.get("unanswered", ()), *map(_wait_in_words, outline.get("waits_for", ()))]
+            waits += f"  waits for {', '.join(awaited)}" if awaited else ""
             typer.echo(f"{outline['instance']}  {outline['process']}  {outline['status']}{where}{more}{undoes}{waits}")
     if len(matching) > limit:
         typer.echo(f"{len(matching) - limit} more; raise --limit", err=True)
@@ -84,6 +85,15 @@ def listing(
 def show(instance: Instance, data: HostFolder = HERE) -> None:
     """Show what the nodes know of an instance now."""
     _print(_outline(data, instance))
+
+
+def _wait_in_words(wait: dict[str, Any]) -> str:
+    """As people say it: "signal approved", "patience, 14 s left"."""
+    from time import time
+
+    if wait["kind"] != "time":
+        return f"{wait['kind']} {wait.get('channel', wait['wait'])}"
+    return f"{wait['wait']}, {max(0.0, wait['until_us'] / 1e6 - time()):.0f} s left"
 
 
 @app.command("wait")

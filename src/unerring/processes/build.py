@@ -258,8 +258,13 @@ class Process:
         """All branches at the same time, on parts of the state that do not overlap."""
         return Fork(Kind.AND_SPLIT, tuple((str(number), tuple(steps)) for number, steps in enumerate(branches)))
 
+    def first(self, *branches: Sequence[Any]) -> Fork:
+        """The branch whose wait ends first; the others are over then. Each begins with a receive or a sleep. Of a
+        message and a time that are there at once, the message counts."""
+        return Fork(Kind.FIRST_SPLIT, tuple((str(number), tuple(steps)) for number, steps in enumerate(branches)))
+
     def flow(self, *steps: Any) -> Process:
-        """The order of everything. Actions are given as their functions or names; forks by `xor` and `both`."""
+        """The order of everything. Actions are given as functions or names; forks by `xor`, `both` and `first`."""
         vertices: list[Vertex] = []
         edges: list[Edge] = []
         ends = self._chain(steps, [("", "")], vertices, edges)
@@ -298,14 +303,14 @@ class Process:
         self, fork: Fork, ends: list[tuple[str, str]], vertices: list[Vertex], edges: list[Edge]
     ) -> list[tuple[str, str]]:
         self._numbers += 1
-        kind = "xor" if fork.kind is Kind.XOR_SPLIT else "and"
+        kind = fork.kind.removesuffix("-split")
         split, join = f"{kind}-{self._numbers}", f"{kind}-{self._numbers}-join"
         vertices.append(Vertex(split, fork.kind, condition=fork.condition, reads=fork.reads))
         edges += [Edge(source, split, label) for source, label in ends]
         for label, steps in fork.branches:
             ends = self._chain(steps, [(split, label)], vertices, edges)
             edges += [Edge(source, join, way) for source, way in ends]
-        vertices.append(Vertex(join, Kind.XOR_JOIN if fork.kind is Kind.XOR_SPLIT else Kind.AND_JOIN))
+        vertices.append(Vertex(join, Kind.AND_JOIN if fork.kind is Kind.AND_SPLIT else Kind.XOR_JOIN))
         return [(join, "")]
 
     def initial(self, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from unerring.model import ProcessError
-from unerring.processes.graph import ACTIONS, BAD_IN_NAMES, Graph, Kind, Vertex
+from unerring.processes.graph import ACTIONS, BAD_IN_NAMES, SPLITS, Graph, Kind, Vertex
 
 NOT_DETERMINISTIC: Final = frozenset(
     [
@@ -75,7 +75,7 @@ def _edges(graph: Graph) -> None:
         comes, goes = len(graph.incoming[vertex.name]), len(graph.outgoing[vertex.name])
         if vertex.kind not in (Kind.XOR_JOIN, Kind.AND_JOIN) and comes > 1:
             raise _wrong(graph, f"{comes} edges lead to {vertex.name}; put a join in front of it")
-        if vertex.kind not in (Kind.XOR_SPLIT, Kind.AND_SPLIT) and goes > 1:
+        if vertex.kind not in SPLITS and goes > 1:
             raise _wrong(graph, f"{goes} edges leave {vertex.name}; put a split behind it")
         if goes == 0:
             raise _wrong(graph, f"nothing follows {vertex.name}; let it lead to another vertex or to the end")
@@ -85,6 +85,22 @@ def _edges(graph: Graph) -> None:
                 raise _wrong(graph, f"the branches of XOR-split {vertex.name} need labels that differ")
             if not vertex.condition:
                 raise _wrong(graph, f"XOR-split {vertex.name} has no condition")
+        if vertex.kind is Kind.FIRST_SPLIT:
+            _race(graph, vertex)
+
+
+def _race(graph: Graph, split: Vertex) -> None:
+    """A race is between messages and times: a child that lost it would still have to be undone."""
+    waits = [graph.by_name.get(graph.edges[number].target) for number in graph.outgoing[split.name]]
+    if len(waits) < 2:
+        raise _wrong(graph, f"{split.name} has one branch; first() needs at least two waits, one of which ends first")
+    for wait in waits:
+        if wait is None or wait.kind not in (Kind.RECEIVE, Kind.SLEEP):
+            what = "nothing" if wait is None else wait.name
+            raise _wrong(graph, f"a branch of {split.name} begins with {what}; let it begin with a receive or a sleep")
+    channels = [(wait.channel, wait.key) for wait in waits if wait is not None and wait.kind is Kind.RECEIVE]
+    if len(dict.fromkeys(channels)) < len(channels):
+        raise _wrong(graph, f"two branches of {split.name} receive the same; one message could end either")
 
 
 def _reachable(graph: Graph) -> None:
@@ -180,8 +196,8 @@ def concurrent(graph: Graph, one: str, other: str) -> bool:
     if one in graph.before[other] or other in graph.before[one]:
         return False
     shared = graph.before[one] & graph.before[other]
-    # The last split that both come after decides: XOR-parted branches never run in one execution.
-    splits = [name for name in shared if graph.by_name[name].kind in (Kind.XOR_SPLIT, Kind.AND_SPLIT)]
+    # The last split that both come after decides: branches of an XOR or of a race never run in one execution.
+    splits = [name for name in shared if graph.by_name[name].kind in SPLITS]
     parting = [name for name in splits if _parts(graph, name, one, other)]
     return bool(parting) and all(graph.by_name[name].kind is Kind.AND_SPLIT for name in parting)
 

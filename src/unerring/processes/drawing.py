@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.sax.saxutils import escape
 
 from unerring.processes.build import Process
-from unerring.processes.graph import Graph, Vertex
+from unerring.processes.graph import Graph, Kind, Vertex
 
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 132, 44, 46, 22
 
@@ -43,7 +43,7 @@ def _vertex(vertex: Vertex, x: int, y: int) -> str:
     middle_x, middle_y = x + _WIDTH // 2, y + _HEIGHT // 2
     if not vertex.acts:
         corners = f"{middle_x},{y} {middle_x + 30},{middle_y} {middle_x},{y + _HEIGHT} {middle_x - 30},{middle_y}"
-        sign = "×" if vertex.kind.startswith("xor") else "+"
+        sign = "+" if vertex.kind.startswith("and") else "◷" if vertex.kind is Kind.FIRST_SPLIT else "×"
         return (
             f'<polygon points="{corners}" fill="#fff" stroke="#555"><title>{escape(vertex.name)}</title></polygon>'
             f'<text x="{middle_x}" y="{middle_y + 5}" text-anchor="middle" font-size="16">{sign}</text>'

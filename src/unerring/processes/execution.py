@@ -149,6 +149,9 @@ class Execution:
         if not vertex.acts:
             self.cut = self.graph.fire(self.cut, vertex)
             return True
+        if vertex.kind is Kind.SLEEP and vertex.name in self.graph.races:
+            # It decided a branch, so it is part of the history; other sleeps leave no trace.
+            return self._apply(vertex, self._iid(vertex, 0), self._request(vertex), None)
         if vertex.kind is Kind.SLEEP:
             self.cut = self.graph.fire(self.cut, vertex)
             return True

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from unerring.processes.build import Process
-from unerring.processes.graph import Cut, Graph, Kind, Vertex
+from unerring.processes.graph import Cut, Graph, Vertex
 from unerring.processes.grouping import Group, Grouping, group_at
 
 _GROUPS_MAX = 1_000
@@ -51,7 +51,7 @@ def groups_of(graph: Graph, grouping: Grouping) -> Iterator[Group]:
 
 
 def _ends(graph: Graph, cut: Cut, group: Group) -> list[Cut]:
-    """Every cut that executing the group can end at: one for each way through its XORs."""
+    """Every cut that executing the group can end at: one for each way through its XORs and races."""
     ends: dict[Cut, None] = {}
     todo = [cut]
     while todo:
@@ -59,10 +59,9 @@ def _ends(graph: Graph, cut: Cut, group: Group) -> list[Cut]:
         vertex = next((v for v in graph.enabled(at) if v.name in group.vertices), None)
         if vertex is None:
             ends[at] = None
-        elif vertex.kind is Kind.XOR_SPLIT:
-            todo += [graph.fire(at, vertex, graph.edges[number].label) for number in graph.outgoing[vertex.name]]
         else:
-            todo.append(graph.fire(at, vertex))
+            ways = graph.ways(vertex)
+            todo += [graph.fire(at, firing, label) for firing, label in ways if firing.name in group.vertices]
     return list(ends)
 
 

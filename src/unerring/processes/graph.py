@@ -37,9 +37,11 @@ class Kind(StrEnum):
     XOR_SPLIT = "xor-split"
     XOR_JOIN = "xor-join"
     AND_SPLIT = "and-split"
+    FIRST_SPLIT = "first-split"  # the waits behind it race: the first that ends decides the branch
     AND_JOIN = "and-join"
 
 
+SPLITS: Final = (Kind.XOR_SPLIT, Kind.AND_SPLIT, Kind.FIRST_SPLIT)
 ACTIONS: Final = (Kind.CALL, Kind.SEND, Kind.RECEIVE, Kind.SLEEP, Kind.CHILD)
 WAITS: Final = (Kind.RECEIVE, Kind.SLEEP, Kind.CHILD)
 
@@ -172,6 +174,12 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         return {name: tuple(numbers) for name, numbers in edges.items()}
 
     @cached_property
+    def races(self) -> dict[str, tuple[int, ...]]:
+        """For each wait right behind a first-split, the edges to all waits of that race, its own among them."""
+        splits = [vertex.name for vertex in self.vertices if vertex.kind is Kind.FIRST_SPLIT]
+        return {self.edges[number].target: self.outgoing[name] for name in splits for number in self.outgoing[name]}
+
+    @cached_property
     def order(self) -> tuple[str, ...]:
         """All vertices in a topological order that depends on the declaration alone."""
         waiting = {name: len([n for n in numbers if self.edges[n].source]) for name, numbers in self.incoming.items()}
@@ -218,8 +226,8 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
             yield vertex
 
     def fire(self, cut: Cut, vertex: Vertex, label: str = "") -> Cut:
-        """The cut after `vertex`; an XOR-split takes the edge with that label."""
-        came = self.incoming[vertex.name]
+        """The cut after `vertex`; an XOR-split takes the edge with that label, and the winner of a race ends it."""
+        came = self.races.get(vertex.name, self.incoming[vertex.name])
         left = [number for number in cut if number not in came]
         invariant(len(left) < len(cut), f"{vertex.name} fires only when it is enabled")
         goes = self.outgoing[vertex.name]
@@ -227,6 +235,14 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
             goes = tuple(number for number in goes if self.edges[number].label == label)
             invariant(len(goes) == 1, f"XOR-split {vertex.name} has exactly one branch {label!r}")
         return tuple(sorted([*left, *goes]))
+
+    def ways(self, vertex: Vertex) -> list[tuple[Vertex, str]]:
+        """What may fire when an enabled vertex is to, and with which label: one of an XOR's, one of a race's."""
+        if vertex.kind is Kind.XOR_SPLIT:
+            return [(vertex, self.edges[number].label) for number in self.outgoing[vertex.name]]
+        if vertex.name in self.races:
+            return [(self.by_name[self.edges[number].target], "") for number in self.races[vertex.name]]
+        return [(vertex, "")]
 
     @cached_property
     def before(self) -> dict[str, frozenset[str]]:

@@ -101,10 +101,13 @@ def moved_cut(old: Graph, new: Graph, cut: Cut) -> Cut:
     why = state_obstacle(old, new)
     marks: list[int] = []
     for number in cut:
+        edge = old.edges[number]
         why = why or obstacle(old, new, number)
         same = _same_edge(old, new, number)
         marks.append(-1 if same is None else same)
-    moved = tuple(sorted(marks))
+        if not why and edge.source and new.by_name[edge.source].kind is Kind.FIRST_SPLIT:
+            marks += new.outgoing[edge.source]  # whatever the new version lets race there
+    moved = tuple(sorted(dict.fromkeys(marks)))
     if not why and not _leads_to_the_end(new, moved):
         why = "a join of the new version would wait for ever for a branch that did not begin"
     if why:
@@ -122,9 +125,8 @@ def _leads_to_the_end(graph: Graph, cut: Cut) -> bool:
         vertex = next(graph.enabled(at), None)
         if vertex is None or len(seen) > _CUTS_MAX:
             return False
-        labels = [graph.edges[n].label for n in graph.outgoing[vertex.name]] if vertex.kind is Kind.XOR_SPLIT else [""]
-        for label in labels:
-            after = graph.fire(at, vertex, label)
+        for firing, label in graph.ways(vertex):
+            after = graph.fire(at, firing, label)
             if after not in seen:
                 seen[after] = None
                 todo.append(after)

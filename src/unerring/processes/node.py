@@ -379,7 +379,7 @@ class ProcessNode:
         """All instances that this node has a part in, the open ones first."""
         names = (
             *("instance", "process", "version", "status", "reason", "role", "view", "group", "stuck"),
-            *("waits", "parent", "unanswered"),
+            *("waits", "waits_for", "parent", "unanswered"),
         )
         rows = []
         for replica in self.instances.values():

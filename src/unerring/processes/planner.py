@@ -185,22 +185,25 @@ class Planner:
     # ---- waits -------------------------------------------------------------------------------------------------
 
     def _ended_waits(self, process: Process, state: State, now: int) -> Waits:
-        """Waits at this cut that have ended: a message is there, or the time has come."""
+        """Waits at this cut that have ended: a message is there, or the time has come. One of a race: a message counts
+        before a time."""
         ended: Waits = {}
         used: list[str] = []
+        lost: dict[str, None] = {}
+        graph = process.graph
         self._inbox.take_published(process, state)
-        for vertex in process.graph.enabled(state.cut):
-            if vertex.kind is Kind.SLEEP and now >= self._sleeps_until_us(vertex, state):
-                ended[vertex.name] = None
-            elif vertex.kind is Kind.RECEIVE:
+        for vertex in sorted(graph.enabled(state.cut), key=lambda vertex: vertex.kind is Kind.SLEEP):
+            mail: Mail | None = None
+            if vertex.name in lost:
+                continue
+            if vertex.kind is Kind.RECEIVE:
                 mail = self._inbox.mail_for(vertex, state, used)
-                if mail is not None:
-                    ended[vertex.name] = mail
-                    used.append(mail.id)
             elif vertex.kind is Kind.CHILD:
                 mail = self._parent.ended(vertex, state)
-                if mail is not None:
-                    ended[vertex.name] = mail
+            if mail is not None or (vertex.kind is Kind.SLEEP and now >= self._sleeps_until_us(vertex, state)):
+                ended[vertex.name] = mail
+                used += [mail.id] if mail is not None else []
+                lost |= dict.fromkeys(rival.name for rival, _ in graph.ways(vertex))
         return ended
 
     def _sleeps_until_us(self, vertex: Vertex, state: State) -> int:

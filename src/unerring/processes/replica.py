@@ -64,6 +64,7 @@ from unerring.processes.replication import Replication
 from unerring.processes.steering import Steering
 from unerring.processes.undo import Undo
 from unerring.processes.undoing import Undoing
+from unerring.processes.waits import waits_for
 from unerring.processes.watch import Watch
 
 
@@ -324,6 +325,10 @@ class Replica:
             return "master"
         return "candidate" if self.election.votes is not None else "planner" if self.leading else "follower"
 
+    def _waits_for(self, state: State | None) -> list[dict[str, object]]:
+        process = self.context.process_of(state) if state is not None else None
+        return [] if process is None or state is None else waits_for(process.graph, state)
+
     def query(self) -> dict[str, Any]:
         """This replica's knowledge of the instance."""
         accepted, execution = self.acceptor.accepted, self.master.execution
@@ -339,6 +344,7 @@ class Replica:
             "status": "held" if state and state.held and status == Status.RUNNING else status,
             "reason": (state.reason or state.held) if state else "",
             "waits": self.planner.lacking,
+            "waits_for": self._waits_for(state),
             "parent": state.parent if state else "",
             "variables": dict(state.variables) if state else {},
             "history": [taken.vertex for taken in state.taken] if state else [],

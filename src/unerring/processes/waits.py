@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from unerring.processes.graph import Cut, Graph, Kind, Vertex
+from unerring.processes.messages import State, Status
 
 
 def sleep_until(vertex: Vertex, variables: Mapping[str, object], wall_us: int) -> int:
@@ -21,6 +22,21 @@ def due_at(
     """When the sleeps at a cut end; those that had begun `before` end when they were to."""
     sleeps = [vertex for vertex in graph.enabled(cut) if vertex.kind is Kind.SLEEP]
     return {v.name: before.get(v.name, sleep_until(v, variables, wall_us)) for v in sleeps}
+
+
+def waits_for(graph: Graph, state: State) -> list[dict[str, object]]:
+    """What an instance waits for at a state: each wait with its kind, and the channel or the wall time that ends it."""
+    if state.status != Status.RUNNING or state.held:
+        return []
+    waits: list[dict[str, object]] = []
+    for vertex in graph.enabled(state.cut):
+        if vertex.kind is Kind.RECEIVE:
+            waits.append({"wait": vertex.name, "kind": "signal", "channel": vertex.channel})
+        elif vertex.kind is Kind.SLEEP:
+            waits.append({"wait": vertex.name, "kind": "time", "until_us": state.due.get(vertex.name, 0)})
+        elif vertex.kind is Kind.CHILD:
+            waits.append({"wait": vertex.name, "kind": "child"})
+    return waits
 
 
 def keyed(channel: str, key: str) -> str:

@@ -44,8 +44,10 @@ SERVICES: Final = (Service("bank"), Service("shop", cancels=False))
 class Architect:
     """Draws a process: sequences, XOR and AND blocks, actions of all classes."""
 
-    def __init__(self, draw: Random, weights: Sequence[float] = USUAL) -> None:
+    def __init__(self, draw: Random, weights: Sequence[float] = USUAL, races: float = 0.0) -> None:
+        """`races`: how often several waits race instead."""
         self.draw = draw
+        self.races = races
         self.vertices: list[Vertex] = []
         self.edges: list[Edge] = []
         self.variables: list[str] = []
@@ -98,6 +100,8 @@ class Architect:
         """The same with one write more, on some edge."""
         graph = process.graph
         number = self.draw.randrange(len(graph.edges))
+        while graph.edges[number].target in graph.races:  # a race is between waits
+            number = self.draw.randrange(len(graph.edges))
         edge = graph.edges[number]
         more = Vertex("more", Kind.CALL, "bank", "write", writes=("more",), write=True, retry=self.retry)
         edges = [*graph.edges[:number], Edge(edge.source, "more", edge.label), *graph.edges[number + 1 :]]
@@ -116,6 +120,9 @@ class Architect:
         self, ends: list[tuple[str, str]], readable: list[str], length: int, depth: int
     ) -> tuple[list[tuple[str, str]], list[str]]:
         for _ in range(length):
+            if self.races and depth < 2 and self.draw.random() < self.races:
+                ends, readable = self._first(ends, readable, depth)
+                continue
             chance = self.draw.random()
             if depth < 2 and chance < 0.12 and self.coins < 3:
                 ends, readable = self._xor(ends, readable, depth)
@@ -208,6 +215,30 @@ class Architect:
             way, _ = self._sequence([(split, label)], readable, self.draw.randint(0, 2), depth + 1)
             out += way
         return self._put(Vertex(f"x{coin}-join", Kind.XOR_JOIN), out), readable
+
+    def _first(
+        self, ends: list[tuple[str, str]], readable: list[str], depth: int
+    ) -> tuple[list[tuple[str, str]], list[str]]:
+        """One or two messages and a time, each with something behind it."""
+        number = len(self.vertices)
+        split = f"first{number}"
+        self._put(Vertex(split, Kind.FIRST_SPLIT), ends)
+        out: list[tuple[str, str]] = []
+        receives = self.draw.randint(1, 2)
+        for label in range(receives + 1):
+            name = f"a{len(self.vertices)}"
+            if label < receives:
+                self.channels.append(name)
+                self.variables.append(f"x{len(self.vertices)}")
+                wait = Vertex(name, Kind.RECEIVE, channel=name, writes=(self.variables[-1],), time_us=0)
+                known = [*readable, self.variables[-1]]
+            else:
+                wait = Vertex(name, Kind.SLEEP, time_us=self.draw.choice((1, 30, 300, 1000)) * MILLISECOND_US)
+                known = readable
+            way = self._put(wait, [(split, str(label))])
+            way, _ = self._sequence(way, known, self.draw.randint(0, 2), depth + 1)
+            out += way
+        return self._put(Vertex(f"first{number}-join", Kind.XOR_JOIN), out), readable
 
     def _and(
         self, ends: list[tuple[str, str]], readable: list[str], depth: int

@@ -417,3 +417,19 @@ class NoTombstone(SimService):
 
     def _raise_fence(self, request: Request) -> None:
         pass
+
+
+class _LeavesRivals(Execution):
+    def _apply(self, vertex: Vertex, iid: str, request: object, reply: object, took_us: int = 0) -> bool:
+        before = self.cut
+        applied = super()._apply(vertex, iid, request, reply, took_us)
+        edges = self.graph.edges
+        left = [n for n in self.graph.races.get(vertex.name, ()) if n in before and edges[n].target != vertex.name]
+        self.cut = tuple(sorted([*self.cut, *left])) if applied else self.cut
+        return applied
+
+
+class LeavesRivals(Replica):
+    """Goes on waiting for what lost a race."""
+
+    execution_part = _LeavesRivals

@@ -63,6 +63,8 @@ class Processes(Scenario):
     instances_max: tuple[int, ...] = (1, 2, 3, 5)
     weights: tuple[float, ...] = USUAL
     """How often each class of action is drawn."""
+    races: float = 0.0
+    """How often waits race instead."""
     cancel_chance = 0.2
     command_chance = 0.6
     """The chance of operators' commands: hold and resume, a step tried again, a move to another version."""
@@ -105,7 +107,7 @@ class Processes(Scenario):
         draw = world.draw
         self.f = draw.choice(self.replicas)
         self.names = tuple(f"node{n}" for n in range(2 * self.f + 1))
-        architect = Architect(draw, self.weights)
+        architect = Architect(draw, self.weights, self.races)
         deadline_us = draw.choice((300, 1000, 4000)) * MILLISECOND_US if draw.random() < 0.1 else 0
         self.process = architect.build("p", deadline_us, holds=draw.random() < 0.15)
         self.newer = architect.next_version(self.process)
@@ -449,6 +451,31 @@ def _outline(node: ProcessNode, instance: str) -> object:
     return "unknown" if replica is None else {k: v for k, v in replica.query().items() if k != "variables"}
 
 
+@scenario("processes-races")
+class ProcessesRaces(Processes):
+    """Waits that race: messages against each other and against times."""
+
+    races = 0.5
+    must_reach: tuple[str, ...] = (
+        "an instance completed",
+        "an instance was cancelled",
+        "an instance failed and was undone",
+        "an instance went back",
+        "an instance was moved",
+        "a message won a race",
+        "a time won a race",
+        "a view above 3",
+    )
+
+    def _note_state(self, world: World, state: State) -> None:
+        super()._note_state(world, state)
+        graph = self.process.graph
+        if state.process != "p" or state.status != "completed":
+            return
+        for vertex in (graph.by_name[taken.vertex] for taken in state.taken if taken.vertex in graph.races):
+            world.sometimes("a time won a race" if vertex.kind is Kind.SLEEP else "a message won a race")
+
+
 @scenario("processes-storm")
 class ProcessesStorm(Processes):
     """Mostly writes, mostly five replicas, and faults as fast as views can change."""
@@ -511,6 +538,7 @@ mutant(
     calm_us=10 * SECOND_US,
     seeds_max=200,
 )
+mutant(ProcessesRaces, "goes on waiting for what lost a race", replica=broken.LeavesRivals)
 mutant(ProcessesStorm, "offers an abandoned state", replica=broken.OffersAbandoned, seeds_max=200)
 mutant(
     ProcessesStorm,
