@@ -108,7 +108,7 @@ def test_rows_that_another_driver_sealed_are_left_out_of_a_part() -> None:
     assert not slow.seal_parts(30, parts).won
     rest, ordinals = [], []
     for part in parts:
-        own = slow.objects.parts._part(part, ["time"], ()).column("time").to_numpy()
+        own = slow.objects.parts.part(part, ["time"]).column("time").to_numpy()
         done = int((own <= 10).sum())
         if done < part.rows:
             rest.append(part_after(part, done, int(own[done])))

@@ -7,10 +7,12 @@ from unerring.log.eventlog import BUCKETS, EventLog
 from unerring.log.files import guess_schema
 from unerring.log.index import BASE, COMPACTED, INDEX, Base, Entry, Span, entry_of, object_name
 from unerring.log.ingest import IngestConfig, Ingested, ingest
+from unerring.log.intakes import INTAKE, Intake, Intakes, TakenFile, files_taken, producer_of, waiting
+from unerring.log.intaking import Intaker, Means, Overtaken, Watermark
 from unerring.log.lanes import ProducerState
 from unerring.log.merging import Cut, Merge, Rows
 from unerring.log.objects import SEGMENTS
-from unerring.log.parts import PARTS, part_after, part_columns, write_part
+from unerring.log.parts import PARTS, Parts, part_after, part_columns, write_part
 from unerring.log.positions import Positions
 from unerring.log.producers import NOTHING, Mark, Run, Taken
 from unerring.log.quarantine import QUARANTINE, BadEvent, Quarantine, Reason, share_text
@@ -32,6 +34,7 @@ from unerring.log.segments import (
     stating,
     with_origin,
 )
+from unerring.log.settling import Slice, Slicer, overlapping_rows, slice_of, waiting_rows
 from unerring.log.store import (
     ABSENT,
     Conflict,
@@ -51,6 +54,7 @@ from unerring.log.store import (
 )
 from unerring.log.sweeping import sweep, wall_us
 from unerring.log.tables import events_of, table_of
+from unerring.log.taking import CORRUPT, Answer, Order, TakeConfig, Taker
 from unerring.log.times import Times, zoned
 from unerring.log.writer import LogWriter, WriterConfig
 
@@ -60,13 +64,16 @@ __all__ = [
     "BUCKETS",
     "BUCKETS_MAX",
     "COMPACTED",
+    "CORRUPT",
     "INDEX",
+    "INTAKE",
     "NOTHING",
     "PARTS",
     "QUARANTINE",
     "REACHED",
     "SEGMENTS",
     "STAYS",
+    "Answer",
     "BadEvent",
     "Base",
     "Chain",
@@ -81,15 +88,22 @@ __all__ = [
     "Held",
     "IngestConfig",
     "Ingested",
+    "Intake",
+    "Intaker",
+    "Intakes",
     "LocalStore",
     "LogWriter",
     "Mark",
+    "Means",
     "MemoryStore",
     "Merge",
     "Merged",
     "ObjectStore",
+    "Order",
+    "Overtaken",
     "Part",
     "PartRows",
+    "Parts",
     "Patience",
     "Positions",
     "ProducerState",
@@ -102,13 +116,19 @@ __all__ = [
     "Run",
     "Sealed",
     "Segment",
+    "Slice",
+    "Slicer",
     "Span",
     "Spread",
     "Stayed",
     "Store",
+    "TakeConfig",
     "Taken",
+    "TakenFile",
+    "Taker",
     "Times",
     "Unsure",
+    "Watermark",
     "WriterConfig",
     "agree_on",
     "arrow_schema",
@@ -124,6 +144,7 @@ __all__ = [
     "encode_segment",
     "entry_of",
     "events_of",
+    "files_taken",
     "guess_schema",
     "held",
     "in_stamp_order",
@@ -132,20 +153,25 @@ __all__ = [
     "local_folder",
     "merge",
     "object_name",
+    "overlapping_rows",
     "part_after",
     "part_columns",
     "plan",
+    "producer_of",
     "requests_made",
     "retain",
     "seal_interval",
     "segment_name",
     "share_text",
+    "slice_of",
     "stating",
     "store_at",
     "store_options",
     "sweep",
     "table_of",
     "time_of",
+    "waiting",
+    "waiting_rows",
     "wall_us",
     "with_origin",
     "write_part",

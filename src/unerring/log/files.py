@@ -314,25 +314,42 @@ def _read_parquet(path: Path, schema: StreamSchema, times: Times) -> Iterator[Bl
     wanted = list(dict.fromkeys([times.column, *(c.name for c in schema.columns)]))
     first = 0
     for batch in file.iter_batches(batch_size=BLOCK_ROWS, columns=wanted):
-        raw = pa.Table.from_batches([batch])
+        block = block_of(pa.Table.from_batches([batch]), schema, times, first)
+        first += batch.num_rows
+        yield block
 
-        def convert(low: int, high: int, raw: pa.Table = raw) -> pa.Table:
-            return _typed(raw.slice(low, high - low), schema, times)
 
-        def as_json(row: int, raw: pa.Table = raw) -> bytes:
-            return msgspec.json.encode(raw.slice(row, 1).to_pylist()[0])
+def json_of(table: pa.Table, row: int) -> bytes:
+    """A row as JSON, for quarantine."""
+    import pyarrow as pa
 
+    values: dict[str, Any] = {}
+    for name in table.column_names:
+        cell = table.column(name)[row]
         try:
-            table = convert(0, len(raw))
-        except (pa.ArrowInvalid, SchemaError):
-            table = None
-        bad: list[BadRow] = []
-        if table is None or _has_nulls(table, schema):
-            table, bad = _halve(len(raw), convert, as_json, schema, first)
-        else:
-            table = _numbered(table, first, range(len(table)))
-        first += len(raw)
-        yield Block(table, bad)
+            values[name] = cell.as_py()
+        except (ValueError, OverflowError):  # a time that no datetime can hold
+            values[name] = cell.cast(pa.int64()).as_py()
+    return msgspec.json.encode(values, enc_hook=repr)
+
+
+def block_of(raw: pa.Table, schema: StreamSchema, times: Times, first: int) -> Block:
+    """Rows of a table that holds at least the stream's columns, numbered from `first` on."""
+    import pyarrow as pa
+
+    def convert(low: int, high: int) -> pa.Table:
+        return _typed(raw.slice(low, high - low), schema, times)
+
+    def as_json(row: int) -> bytes:
+        return json_of(raw, row)
+
+    try:
+        table = convert(0, len(raw))
+    except (pa.ArrowInvalid, SchemaError):
+        table = None
+    if table is None or _has_nulls(table, schema):
+        return Block(*_halve(len(raw), convert, as_json, schema, first))
+    return Block(_numbered(table, first, range(len(table))), [])
 
 
 # --- all kinds

@@ -66,6 +66,8 @@ class Ingested(msgspec.Struct, frozen=True):
     through_us: int
     already: bool
     """It had been brought in before: nothing was added."""
+    waiting: int = 0
+    """Rows that are taken in, and will be in the stream when its watermark has passed them."""
 
     @property
     def share(self) -> float:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from unerring.log.segments import PARTS_FORMAT, Footer, Part, Segment, arrow_schema, encode_buckets
+from unerring.log.segments import PARTS_FORMAT, PIECES_FORMAT, Footer, Part, Segment, arrow_schema, encode_buckets
 from unerring.log.store import Store
 from unerring.model import TIME_MIN, LogError, StreamSchema, invariant
 
@@ -115,7 +115,8 @@ def encode_parts(
         )
     named = tuple(part for part, _ in pairs)
     rows_in_all = sum(part.rows for part in named)
-    draft = msgspec.structs.replace(footer, rows=rows_in_all, parts=named, format=PARTS_FORMAT)
+    form = PIECES_FORMAT if any(part.pieces for part in named) else PARTS_FORMAT
+    draft = msgspec.structs.replace(footer, rows=rows_in_all, parts=named, format=form)
     return encode_buckets([pa.concat_tables(some) for some in tables], _ordinals(), draft)
 
 
@@ -161,23 +162,28 @@ class Parts:
         noted = segment.rows(bucket, _ordinals().names)
         whose, rows, values = (noted.column(name).to_numpy() for name in noted.column_names)
         tables: list[pa.Table] = []
+        place = columns.index("ordinal") if "ordinal" in columns else None
+        payload = [name for name in columns if name != "ordinal"]
         for number, part in held:
-            ordinals = np.zeros(part.rows, np.int64)
-            ordinals[rows[whose == number]] = values[whose == number]
-            table = self._part(part, [name for name in columns if name != "ordinal"], coded)
-            place = columns.index("ordinal") if "ordinal" in columns else None
+            # A run has ordinals of its own, which count within it; the segment says where they differ.
+            own = ["ordinal"] if part.pieces and place is not None else []
+            table = self.part(part, [*payload, *own], coded)
             if place is not None:
+                ordinals = table.column("ordinal").to_numpy().copy() if own else np.zeros(part.rows, np.int64)
+                ordinals[rows[whose == number]] = values[whose == number]
                 field = pa.field("ordinal", pa.int64(), nullable=False)
-                table = table.add_column(place, field, pa.array(ordinals))
+                table = table.select(payload).add_column(place, field, pa.array(ordinals))
             tables.append(table)
         table = pa.concat_tables(tables)
         if any(after.first_us <= before.last_us for (_, before), (_, after) in pairwise(held)):
             table = table.take(pa.array(np.lexsort((table.column("ordinal"), table.column("time")))))
         return table
 
-    def _part(self, part: Part, columns: list[str], coded: tuple[str, ...]) -> pa.Table:
+    def part(self, part: Part, columns: list[str], coded: tuple[str, ...] = ()) -> pa.Table:
+        """The asked columns of a part's rows, as they lie in its file."""
+        first, count = part.pieces or (0, 1)
         with self._open(part, coded) as opened:
-            return opened.segment.rows(0, columns).slice(part.skip, part.rows)
+            return opened.segment.rows(range(first, first + count), columns).slice(part.skip, part.rows)
 
     def _open(self, part: Part, coded: tuple[str, ...]) -> _Opened:
         where = self.store.locate(f"{self.folder}/{part.name}")

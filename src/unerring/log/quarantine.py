@@ -78,17 +78,11 @@ class Quarantine:
 
     def add(self, bad: list[BadEvent]) -> None:
         """Durable once this returns. Adding the same again changes nothing: the file is named by what is in it."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+        if bad:
+            self.put(encode_bad(bad))
 
-        if not bad:
-            return
-        table = pa.Table.from_pylist(
-            [msgspec.structs.asdict(event) for event in sorted(bad, key=_id)], schema=_schema()
-        )
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="lz4")
-        data = sink.getvalue().to_pybytes()
+    def put(self, data: bytes) -> None:
+        """The same, of events that somebody encoded."""
         self.store.create(f"{self.folder}/{_name_of(data)}", data)
 
     def events(self) -> list[BadEvent]:
@@ -148,6 +142,17 @@ class Quarantine:
         for event in self.events():
             counted[event.reason.value] = counted.get(event.reason.value, 0) + 1
         return counted
+
+
+def encode_bad(bad: list[BadEvent]) -> bytes:
+    """The bytes of a file of bad events."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.Table.from_pylist([msgspec.structs.asdict(event) for event in sorted(bad, key=_id)], schema=_schema())
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="lz4")
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def _id(event: BadEvent) -> EventId:

@@ -31,6 +31,8 @@ PARTS_FORMAT: Final = 3
 """The format of a segment whose rows are in parts."""
 RUNS_FORMAT: Final = 4
 """The format of a segment with events out of their producer's order: a release that would forget them refuses it."""
+PIECES_FORMAT: Final = 5
+"""The format of a run, and of a segment whose rows are in runs (see `runs`)."""
 FOOTER: Final = b"unerring"
 ROWS_PER_GROUP: Final = 1 << 20
 ORIGIN_COLUMNS: Final = ("_producer", "_epoch", "_sequence")
@@ -59,7 +61,9 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     skip: int = 0
     """How many rows at the file's beginning do not belong to the segment: another driver had sealed them before."""
     bytes: int = 0
-    """The file's size."""
+    """The file's size; of a run, that of the pieces."""
+    pieces: tuple[int, int] | None = None
+    """Which pieces of a run: the first, and how many. `skip` and `rows` count from the first. None: it is no run."""
 
 
 class Merged(msgspec.Struct, frozen=True, array_like=True):
@@ -209,7 +213,7 @@ def encode_buckets(tables: list[pa.Table], columns: pa.Schema, footer: Footer) -
         groups.append((first, -(-len(table) // ROWS_PER_GROUP)))
     texts = [f.name for f in columns if pa.types.is_string(f.type) or pa.types.is_binary(f.type)]
     timed = ["time"] if "time" in columns.names else False
-    footer = msgspec.structs.replace(footer, format=RUNS_FORMAT) if footer.above else footer
+    footer = msgspec.structs.replace(footer, format=max(footer.format, RUNS_FORMAT)) if footer.above else footer
     sink = pa.BufferOutputStream()
     ends: list[int] = []
     with pq.ParquetWriter(sink, columns, compression="lz4", use_dictionary=texts, write_statistics=timed) as writer:
@@ -268,12 +272,15 @@ class Segment:
         if self.footer.protected and digest_at is None:
             raise self._damaged("footer")
 
-    def rows(self, bucket: int | None, columns: list[str]) -> pa.Table:
-        """The asked columns of one bucket's rows (or of all, bucket after bucket)."""
+    def rows(self, bucket: int | range | None, columns: list[str]) -> pa.Table:
+        """The asked columns of one bucket's rows, or of several that follow each other (None: of all), bucket after
+        bucket."""
         import pyarrow as pa
 
         footer = self.footer
-        wanted = range(footer.buckets) if bucket is None else range(bucket, bucket + 1)
+        wanted = range(footer.buckets) if bucket is None else bucket
+        if isinstance(wanted, int):
+            wanted = range(wanted, wanted + 1)
         self._fill(wanted)
         groups = [
             group for first, count in footer.groups[wanted.start : wanted.stop] for group in range(first, first + count)
@@ -350,9 +357,9 @@ class Segment:
             raise LogError(
                 f"{where} has a footer that this version cannot read ({error}); use the version that wrote it"
             ) from None
-        if not UNPROTECTED <= footer.format <= RUNS_FORMAT:
+        if not UNPROTECTED <= footer.format <= PIECES_FORMAT:
             raise LogError(
-                f"{where} has log format {footer.format}, this version reads up to {RUNS_FORMAT}; use the version "
+                f"{where} has log format {footer.format}, this version reads up to {PIECES_FORMAT}; use the version "
                 "that wrote it"
             )
         return footer

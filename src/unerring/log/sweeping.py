@@ -15,6 +15,7 @@ import msgspec
 
 from unerring.log.chain import Chain
 from unerring.log.index import COMPACTED, GRACE_S, INDEX, Entry, Gone, Index, Removed, Retired, index_number, number_in
+from unerring.log.intakes import waiting
 from unerring.log.objects import SEGMENTS
 from unerring.log.parts import PARTS, part_interval
 from unerring.log.positions import Positions
@@ -134,9 +135,11 @@ class _Due:
     def _parts(self) -> list[str]:
         """Parts of a time that the index has, which no segment names."""
         due: list[str] = []
-        for name in self._list(PARTS):
+        names = self._list(PARTS)
+        kept = waiting(self._chain.store, self._chain.folder, self._chain.producers())
+        for name in () if kept.claimed else names:
             interval = part_interval(name)
-            if interval is None or interval[1] > self._index.through_us:
+            if interval is None or interval[1] > self._index.through_us or name in kept.names:
                 continue
             if interval[1] <= self._index.base.from_us or (
                 interval[0] >= self._swept_us and not self._is_named(name, *interval)
