@@ -14,6 +14,7 @@ from .compacting import Compacted as Compacted, compact_log as compact_log
 from .costs import learn as learn
 from .frames import detect as detect
 from .history import rows_before as rows_before, rows_near as rows_near
+from .ingesting import Target as Target, ingest as ingest, new_files as new_files
 from .intervals import Bounds as Bounds, spans_of as spans_of
 from .level import Level as Level, levels_of as levels_of
 from .partition import Partition as Partition

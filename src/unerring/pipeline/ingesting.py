@@ -41,7 +41,7 @@ from unerring.pipeline.taking import job_of, means_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 FILES: Final = "files"
 """The source of batches of files, unless somebody names another one."""
@@ -91,11 +91,12 @@ def ingest(
 
     - `stream`: a declared stream class, or a name; a stream of that name that is new gets the DataFrame's columns, and
       then needs `key` (its key columns; an empty tuple for none).
-    - `time`: the column with the event time: TIMESTAMP, text, or a number (`time_unit`: s, ms, us or ns). `zone` is that
-      of times without one.
-    - `lateness`: how much later than newer rows a row may come. A batch without it is sealed up to its newest time; with
-      it, and always with a streaming DataFrame, rows wait until the watermark (the newest time less the lateness) has
-      passed them. Rows that come after that are in quarantine as late. `end`: nothing more will come, all is sealed.
+    - `time`: the column with the event time: TIMESTAMP, text, or a number (`time_unit`: s, ms, us or ns). `zone` is
+      that of times without one.
+    - `lateness`: how much later than newer rows a row may come; by default what the stream declares. A batch without it
+      is sealed up to its newest time. With it, and always with a streaming DataFrame, rows wait until the watermark
+      (the newest time less the lateness) has passed them. Rows that come after that are in quarantine as late. `end`:
+      nothing more will come, and all is sealed.
     - `source`: the name under which the log remembers what came. A batch of files that are in the stream adds nothing;
       any other batch needs a name, and adds nothing if that name is known.
 
@@ -107,8 +108,14 @@ def ingest(
     times = Times(time, time_unit, zone)
     schema, count = declared(df, EventLog(address), stream, key, times, buckets)
     frame = fitting(df, schema, times)
+    files = () if df.isStreaming else files_now(df.sparkSession, df.inputFiles())
+    if source is None and not files and not df.isStreaming:
+        raise CallerError(
+            f"stream {schema.name}: this DataFrame reads no files, so nothing tells it from another one; name it with "
+            'source="orders of January": a second ingest under that name adds nothing'
+        )
     chain = EventLog(address).create(schema, count)
-    late_us = to_duration_us(lateness) if lateness is not None else None
+    late_us = to_duration_us(lateness) if lateness is not None else schema.lateness_us or None
     spark = df.sparkSession
 
     def target(name: str, watermark: Watermark) -> Target:
@@ -121,12 +128,6 @@ def ingest(
             )
         where = str(checkpoint) if checkpoint is not None else _checkpoint(str(data), chain, source or STREAM)
         return start_stream(frame, target(source or STREAM, Watermark(late_us or 0)), where, once)
-    files = files_now(spark, df.inputFiles())
-    if source is None and not files:
-        raise CallerError(
-            f"stream {schema.name}: this DataFrame reads no files, so nothing tells it from another one; name it with "
-            'source="orders of January": a second ingest under that name adds nothing'
-        )
     work = target(source or FILES, Watermark(late_us, end))
     with plain_errors(f"ingest into stream {schema.name}"):
         return take_files(frame, work, files) if files else take_named(frame, work)
@@ -146,8 +147,8 @@ def take_files(frame: DataFrame, target: Target, files: Sequence[TakenFile]) -> 
         if len(fresh) < len(files):
             known = next(file.path for file in files if file not in fresh)
             raise CallerError(
-                f"{len(files) - len(fresh)} of these {len(files)} files are in stream {target.chain.name} already, such "
-                f"as {known}; read the others only, or use `unerring ingest`, which leaves those out"
+                f"{len(files) - len(fresh)} of these {len(files)} files are in stream {target.chain.name} already, "
+                f"such as {known}; read the others only, or use `unerring ingest`, which leaves those out"
             )
         try:
             made, _ = intaker.take(
@@ -186,7 +187,7 @@ def new_files(chain: Chain, intaker: Intaker, files: Sequence[TakenFile]) -> lis
             before = taken[file.path]
             raise CallerError(
                 f"{file.path} is in stream {chain.name} with {before.bytes} bytes, and has {file.bytes} now, or was "
-                "written again: its rows cannot be told from those that are there; give the new rows a file of their own"
+                "written again: its rows cannot be told from those that are there; give new rows a file of their own"
             )
     return [file for file in files if file.path not in taken]
 
@@ -275,8 +276,8 @@ def declared(
         kind = plan_type(field.dataType)
         if kind is None:
             raise CallerError(
-                f"stream {stream}: column {field.name!r} is {field.dataType.simpleString()}, which a stream cannot hold; "
-                "cast it, or leave it out"
+                f"stream {stream}: column {field.name!r} is {field.dataType.simpleString()}, which a stream cannot "
+                "hold; cast it, or leave it out"
             )
         columns.append(Column(field.name, kind, field.name not in names))
     return StreamSchema(stream, tuple(columns), names), buckets or BUCKETS

@@ -35,8 +35,8 @@ def check_unchanged(spark: SparkSession, files: Sequence[TakenFile]) -> None:
             now = None
         if now != before:
             raise CallerError(
-                f"{before.path} has changed while it was read ({_sketch(before)} before, {_sketch(now)} now); nothing of "
-                "it was taken: ingest it when it is complete. Write files elsewhere, and move them when they are done"
+                f"{before.path} has changed while it was read ({_sketch(before)} before, {_sketch(now)} now); nothing "
+                "of it was taken: ingest it when it is complete. Write files elsewhere, and move them when complete"
             )
 
 

@@ -256,11 +256,12 @@ def check_classic(spark: object, what: str) -> None:
 @contextmanager
 def plain_errors(what: str) -> Iterator[None]:
     """Turn Spark's long error texts into one sentence."""
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise WorldError(f"{what} stopped: {sentence_of(error)}") from error
 
 

@@ -1,7 +1,7 @@
 """The Spark jobs of an intake: tasks check rows and write runs, publish bad rows, and number what runs share.
 
-A task sends the driver a few hundred bytes for each run that it wrote. Rows go from Spark to the task's Python as Arrow,
-and from there to the store.
+A task sends the driver a few hundred bytes for each run that it wrote. Rows go from Spark to the task's Python as
+Arrow, and from there to the store.
 """
 
 from __future__ import annotations
