@@ -256,7 +256,7 @@ def check_classic(spark: object, what: str) -> None:
 @contextmanager
 def plain_errors(what: str) -> Iterator[None]:
     """Turn Spark's long error texts into one sentence."""
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
