@@ -5,11 +5,21 @@ Deterministic and without faults of its own: what is lost, late or cut off is wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any
 
-from unerring.correlation import Application, CorrelationConfig, Membership, NodeSpec, Replica, Role, Source, Topology
+from unerring.correlation import (
+    Application,
+    CorrelationConfig,
+    Engine,
+    Membership,
+    NodeSpec,
+    Replica,
+    Role,
+    Source,
+    Topology,
+)
 from unerring.correlation.application import committed
 from unerring.correlation.messages import MEMBERSHIP
 from unerring.model import Column, ColumnType, Deliver, Effects, Event, Persist, Send, SetTimer, Stamp, StreamSchema
@@ -33,8 +43,16 @@ def line(levels: int = 1, f: int = 1) -> Topology:
 
 
 class Table:
-    def __init__(self, topology: Topology, config: CorrelationConfig | None = None, durable: bool = False) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        config: CorrelationConfig | None = None,
+        durable: bool = False,
+        engine: Callable[[Sequence[str]], Engine] = Mixing,
+    ) -> None:
+        """`engine` makes a node's engine, for the streams that it makes."""
         self.topology = topology
+        self.engine = engine
         self.config = config or CorrelationConfig()
         self.durable = durable
         self.now = 1_000_000
@@ -67,7 +85,7 @@ class Table:
         else:
             outputs = self.topology.node(name.partition("/")[0]).outputs
             records = disk if self.durable else None
-            machine = Replica(name, self.topology, self.config, lambda: Mixing(outputs), entropy, records)
+            machine = Replica(name, self.topology, self.config, lambda: self.engine(outputs), entropy, records)
         self.machines[name] = machine
         self.perform(name, machine.start(self.now))
         return machine

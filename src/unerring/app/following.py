@@ -13,13 +13,14 @@ from typing import Any
 
 from unerring.correlation import ENGINE, PRODUCER, Batch, HandOver, Produced, Publish, StreamPosition
 from unerring.log import Chain, EventLog, events_of
-from unerring.model import TIME_MIN, Address, Event, Stamp
+from unerring.matching import COLUMNS_MIN, Piece, first_after, stamp_at
+from unerring.model import ORDINAL_MAX, TIME_MIN, Address, Stamp
 from unerring.runtime import Driver
 
 PAUSE_S = 0.002
 PAUSE_S_MAX = 0.016
 """Nothing comes for a while: look less often. Somebody seals a segment every tenth of a second at most."""
-PIECE_EVENTS = 1024
+PIECE_EVENTS = 8192
 
 
 class Place:
@@ -33,18 +34,18 @@ class Place:
         """Up to where the machine has taken it, and has room for more; None: not known yet."""
 
 
-Wrap = Callable[[str, Place, tuple[Event, ...], int], tuple[Address, Any]]
+Wrap = Callable[[str, Place, Piece, int], tuple[Address, Any]]
 """The message that hands over some events of a stream, and the address that the machine knows its sender by."""
 
 
-def to_source(stream: str, place: Place, events: tuple[Event, ...], through_us: int) -> tuple[Address, Any]:
+def to_source(stream: str, place: Place, events: Piece, through_us: int) -> tuple[Address, Any]:
     """The message for a source, which publishes the events."""
     return PRODUCER, Publish(stream, events, through_us)
 
 
-def to_replica(stream: str, place: Place, events: tuple[Event, ...], through_us: int) -> tuple[Address, Any]:
+def to_replica(stream: str, place: Place, events: Piece, through_us: int) -> tuple[Address, Any]:
     """The message for a replica, whose engine made the events."""
-    return ENGINE, Produced((Batch(stream, place.last, place.count, events, through_us),))
+    return ENGINE, Produced((Batch(stream, place.last, place.count, tuple(events), through_us),))
 
 
 class Following:
@@ -96,23 +97,21 @@ class Following:
             pause_s = self._pause_s
             for span in chain.spans(begin_us, reached_us):
                 for events in _pieces(chain, max(begin_us, span.from_us), span.through_us):
-                    fresh = tuple(event for event in events if event.stamp > place.last)
-                    await self._hand_over(stream, place, fresh, events[-1].stamp.time, driver)
+                    fresh = events[first_after(events, place.last) :]
+                    await self._hand_over(stream, place, fresh, stamp_at(events, -1).time, driver)
                 await self._hand_over(stream, place, (), span.through_us, driver)
                 if self._places[stream] is not place:
                     break
 
-    async def _hand_over(
-        self, stream: str, place: Place, events: tuple[Event, ...], through_us: int, driver: Driver
-    ) -> None:
+    async def _hand_over(self, stream: str, place: Place, events: Piece, through_us: int, driver: Driver) -> None:
         """One piece; done when the machine has taken it and has room, or asks for another place to go on from."""
         if not await self._taken(stream, place, place.through_us):
             return
-        if events or through_us > place.through_us:
+        if len(events) or through_us > place.through_us:
             await driver.put(*self._wrap(stream, place, events, through_us))
             await self._taken(stream, place, through_us)
-        if events:
-            place.last, place.count = events[-1].stamp, place.count + len(events)
+        if len(events):
+            place.last, place.count = stamp_at(events, -1), place.count + len(events)
         place.through_us = through_us
 
     async def _taken(self, stream: str, place: Place, through_us: int) -> bool:
@@ -130,21 +129,20 @@ class Following:
             await self._heard.wait()
 
 
-def _pieces(chain: Chain, from_us: int, through_us: int) -> Iterator[list[Event]]:
-    """The events of an interval in pieces of about `PIECE_EVENTS`, none of which ends inside a time."""
+def _pieces(chain: Chain, from_us: int, through_us: int) -> Iterator[Piece]:
+    """The events of an interval in pieces of about `PIECE_EVENTS`, none of which ends inside a time; a few as objects,
+    many as columns."""
+    from unerring.matching import Chunk
+
     table = chain.read(from_us, through_us)
-    piece: list[Event] = []
+    if len(table) < COLUMNS_MIN:
+        if len(table):
+            yield tuple(events_of(table, chain.schema))
+        return
+    whole = Chunk.of_table(chain.schema, table.combine_chunks())
     first = 0
-    while first < len(table):
-        part = table.slice(first, PIECE_EVENTS)
-        first += len(part)
-        piece += events_of(part, chain.schema)
-        cut = len(piece)
-        if first < len(table):
-            while cut and piece[cut - 1].stamp.time == piece[-1].stamp.time:
-                cut -= 1
-        if cut:
-            yield piece[:cut]
-            piece = piece[cut:]
-    if piece:
-        yield piece
+    while first < len(whole):
+        end = min(first + PIECE_EVENTS, len(whole))
+        end = whole.first_after(Stamp(whole.stamp(end - 1).time, ORDINAL_MAX), first)
+        yield whole[first:end]
+        first = end

@@ -7,31 +7,67 @@ together keeps only what is not sealed yet.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 from unerring.app.place import Where, place_of
 from unerring.correlation import SEALER, Application, Forget, committed, numbered
 from unerring.log import EventLog, events_of, seal_interval, table_of
-from unerring.model import TIME_MIN, Event
+from unerring.matching import Piece, first_after, stamp_at
+from unerring.model import ORDINAL_MAX, TIME_MIN, Event, Stamp, StreamSchema
 from unerring.runtime import Host, SqliteStorage
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from unerring.app.application import App
 
 SEAL_S = 0.2
 
 
 class _Lane:
-    """One stream: what is committed and not sealed, each with its number in the stream."""
+    """One stream: what is committed and not sealed, each piece with its first event's number in the stream."""
 
-    def __init__(self, chain: Any, rule: str, kept: Iterable[tuple[int, Event]], count: int) -> None:
+    def __init__(self, chain: Any, rule: str, kept: Iterable[tuple[int, Piece]], count: int) -> None:
         self.chain = chain
         self.rule = rule
         """The version of the rule that makes it."""
-        self.events = [(number, event) for number, event in kept if event.stamp.time > chain.through_us]
+        self.pieces = list(kept)
         self.count = count
         """How many were committed since the stream began."""
+        self.forget(chain.through_us)
+
+    def add(self, piece: Piece) -> None:
+        """What was committed next."""
+        if stamp_at(piece, -1).time > self.chain.through_us:
+            self.pieces.append((self.count, piece))
+        self.count += len(piece)
+
+    def up_to(self, through_us: int) -> list[Piece]:
+        """What is not sealed and has these times."""
+        found: list[Piece] = []
+        for _, piece in list(self.pieces):
+            end = first_after(piece, Stamp(through_us, ORDINAL_MAX))
+            if end:
+                found.append(piece[:end])
+            if end < len(piece):
+                break
+        return found
+
+    def forget(self, through_us: int) -> int:
+        """Drop what is sealed; the number after its last event, 0 if there is none."""
+        number = 0
+        while self.pieces:
+            first, piece = self.pieces[0]
+            end = first_after(piece, Stamp(through_us, ORDINAL_MAX))
+            if end:
+                number = first + end
+            if end < len(piece):
+                self.pieces[0] = number or first, piece[end:]
+                break
+            del self.pieces[0]
+        return number
 
 
 class Sink:
@@ -54,12 +90,12 @@ class Sink:
             if schema.name in machine.intake.streams
         }
 
-    def deliver(self, event: Event) -> None:
-        """Take an event after its commit."""
-        lane = self.lanes[event.stream]
-        if event.stamp.time > lane.chain.through_us:
-            lane.events.append((lane.count, event))
-        lane.count += 1
+    def deliver(self, what: Any) -> None:
+        """Take an event, or several as columns, after their commit."""
+        if isinstance(what, Event):
+            self.lanes[what.stream].add((what,))
+        else:
+            self.lanes[what.schema.name].add(what)
 
     async def run(self, host: Host) -> None:
         try:
@@ -77,24 +113,34 @@ class Sink:
             return
         await asyncio.to_thread(self._seal_now, stream, safe_us)
         through_us = lane.chain.through_us  # Perhaps further: another run may seal the same.
-        sealed = sum(1 for _, event in lane.events if event.stamp.time <= through_us)
-        if sealed:
-            number = lane.events[sealed - 1][0]
-            del lane.events[:sealed]
-            host.driver.offer(SEALER, Forget(stream, number + 1))
+        number = lane.forget(through_us)
+        if number:
+            host.driver.offer(SEALER, Forget(stream, number))
 
     def _safe_us(self, stream: str) -> int:
         """Up to which time everything is committed. The machine may know of more, whose commit is under way."""
         lane, incoming = self.lanes[stream], self.machine.intake.streams[stream]
         if lane.count == incoming.count:
             return incoming.watermark
-        return lane.events[-1][1].stamp.time - 1 if lane.events else TIME_MIN
+        return stamp_at(lane.pieces[-1][1], -1).time - 1 if lane.pieces else TIME_MIN
 
     def _seal_now(self, stream: str, through_us: int) -> None:
         lane = self.lanes[stream]
         if through_us > lane.chain.refresh():
-            events = [event for _, event in list(lane.events) if event.stamp.time <= through_us]
-            seal_interval(lane.chain, table_of(events, lane.chain.schema), through_us, rule=lane.rule)
+            seal_interval(lane.chain, _table(lane.up_to(through_us), lane.chain.schema), through_us, rule=lane.rule)
+
+
+def _table(pieces: Sequence[Piece], schema: StreamSchema) -> pa.Table:
+    """Pieces of a stream as a segment's columns."""
+    import pyarrow as pa
+
+    tables: list[pa.Table] = []
+    for objects, some in groupby(pieces, lambda piece: isinstance(piece, list | tuple)):
+        if objects:
+            tables.append(table_of(list(chain.from_iterable(some)), schema))
+        else:
+            tables += [piece.table() for piece in some if not isinstance(piece, list | tuple)]
+    return pa.concat_tables(tables).combine_chunks() if tables else table_of((), schema)
 
 
 def live_situations(where: Where, stream: str) -> list[Event]:

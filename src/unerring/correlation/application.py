@@ -7,6 +7,7 @@ a stable id.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -29,12 +30,32 @@ from unerring.correlation.messages import (
     check_keeper,
 )
 from unerring.correlation.topology import Topology
-from unerring.model import BEFORE_ALL, Address, Connected, Deliver, Effects, Event, Persist, Send, SetTimer, Stamp
+from unerring.matching import Packed, Piece, unpack
+from unerring.model import (
+    BEFORE_ALL,
+    Address,
+    Connected,
+    Deliver,
+    Effects,
+    Event,
+    Persist,
+    Send,
+    SetTimer,
+    Stamp,
+    StreamSchema,
+)
 
 
 class _Position(msgspec.Struct, frozen=True, array_like=True):
     last: Stamp
     count: int
+
+
+class _Columns(msgspec.Struct, frozen=True, array_like=True):
+    """Several events in one record, which can be read without knowing the stream."""
+
+    schema: StreamSchema
+    events: Packed
 
 
 class Application:
@@ -48,8 +69,8 @@ class Application:
         self.intake = self.intake_part(name.rpartition("/")[0], topology, config)
         self.intake.incarnation = 1
         self._polled_us = NEVER
-        self._oldest = dict.fromkeys(self.intake.streams, 0)
-        """Number of the first event that is kept."""
+        self._kept: dict[str, deque[tuple[str, int]]] = {stream: deque() for stream in self.intake.streams}
+        """The keys of the events that are kept, in order, each with the number after its last event."""
         for stream in self.intake.streams:
             data = records.get(f"application/{stream}/position")
             if data is not None:
@@ -57,7 +78,7 @@ class Application:
                 incoming = self.intake.streams[stream]
                 incoming.last, incoming.count = position.last, position.count
                 self.intake.consumed[stream] = position.count
-                self._oldest[stream] = next((number for number, _ in numbered(records, stream)), position.count)
+                self._kept[stream].extend((key, first + len(piece)) for first, key, piece in _read(records, stream))
 
     def start(self, now: int) -> Effects:
         return [SetTimer("tick", now + self.config.tick_us), Send(MEMBERSHIP, ReadRecord(0))]
@@ -100,25 +121,33 @@ class Application:
         taken, effects = self.intake.take(sender, batch, now)
         if taken.verdict is Verdict.GAP:
             return effects
-        if taken.events:
+        if len(taken.events):
             incoming = self.intake.streams[batch.stream]
             self.intake.consumed[batch.stream] = incoming.count
             effects.append(self._commit(incoming, taken.events))
-            effects += [Deliver(event) for event in taken.events]
-        if batch.events:
+            several = isinstance(taken.events, list | tuple)  # columns are handed up as they are
+            effects += [Deliver(one) for one in (taken.events if several else (taken.events,))]
+        if len(batch.events):
             effects.append(Send(sender, self.intake.ack(batch.stream)))
         return effects
 
     def _forget(self, stream: str, count: int) -> Effects:
-        first, self._oldest[stream] = self._oldest[stream], max(count, self._oldest[stream])
-        return [Persist((), tuple(_key(stream, number) for number in range(first, count)))] if first < count else []
+        """A record goes when all its events are kept elsewhere."""
+        kept, deletes = self._kept[stream], []
+        while kept and kept[0][1] <= count:
+            deletes.append(kept.popleft()[0])
+        return [Persist((), tuple(deletes))] if deletes else []
 
-    def _commit(self, incoming: Incoming, events: tuple[Event, ...]) -> Persist:
-        position = _Position(incoming.last, incoming.count)
-        first = incoming.count - len(events)
-        puts = [(f"application/{incoming.stream}/position", msgspec.msgpack.encode(position))]
-        for at, event in enumerate(events):
-            puts.append((_key(incoming.stream, first + at), msgspec.msgpack.encode(event)))
+    def _commit(self, incoming: Incoming, events: Piece) -> Persist:
+        """A record for each event, or one for all that came as columns."""
+        stream, first = incoming.stream, incoming.count - len(events)
+        puts = [(f"application/{stream}/position", msgspec.msgpack.encode(_Position(incoming.last, incoming.count)))]
+        if isinstance(events, list | tuple):
+            puts += [(_key(stream, first + at), msgspec.msgpack.encode(event)) for at, event in enumerate(events)]
+            self._kept[stream].extend((key, first + at) for at, (key, _) in enumerate(puts) if at)
+        else:
+            puts.append((_columns_key(stream, first), msgspec.msgpack.encode(_Columns(events.schema, events.packed()))))
+            self._kept[stream].append((puts[-1][0], incoming.count))
         return Persist(tuple(puts))
 
 
@@ -132,12 +161,11 @@ def moved(records: Mapping[str, bytes], stream: str, sealed: Callable[[Stamp], i
     """The records of an application whose stream has another beginning now. `sealed`: how many of its events up to a
     stamp are in the log, where everything up to `sealed_us` is; what comes after, the application keeps itself."""
     data = records.get(f"application/{stream}/position")
-    kept = list(numbered(records, stream))
-    deletes = tuple(_key(stream, number) for number, _ in kept)
+    deletes = tuple(key for _, key, _ in _read(records, stream))
     if data is None:
         return Persist((), deletes)
     last = msgspec.msgpack.decode(data, type=_Position).last
-    left = [event for _, event in kept if event.stamp.time > sealed_us]
+    left = [event for event in committed(records, stream) if event.stamp.time > sealed_us]
     first = sealed(last)
     position = _Position(last if first or left else BEFORE_ALL, first + len(left))
     puts = [(f"application/{stream}/position", msgspec.msgpack.encode(position))]
@@ -145,19 +173,32 @@ def moved(records: Mapping[str, bytes], stream: str, sealed: Callable[[Stamp], i
     return Persist(tuple(puts), deletes)
 
 
-def numbered(records: Mapping[str, bytes], stream: str) -> Iterator[tuple[int, Event]]:
-    """The events of a stream in an application's stable storage, in order, each with its number in the stream."""
-    prefix = f"application/{stream}/event/"
-    decoder = msgspec.msgpack.Decoder(Event)
-    for key in sorted(records):
-        if key.startswith(prefix):
-            yield int(key.removeprefix(prefix)), decoder.decode(records[key])
+def numbered(records: Mapping[str, bytes], stream: str) -> Iterator[tuple[int, Piece]]:
+    """The events of a stream in an application's stable storage, in order, each piece with its first one's number."""
+    return ((first, piece) for first, _, piece in _read(records, stream))
+
+
+def _read(records: Mapping[str, bytes], stream: str) -> Iterator[tuple[int, str, Piece]]:
+    """In order of their numbers, with their keys."""
+    found: list[tuple[int, str]] = []
+    for prefix in (_key(stream), _columns_key(stream)):
+        found += [(int(key.removeprefix(prefix)), key) for key in records if key.startswith(prefix)]
+    for first, key in sorted(found):
+        if key.startswith(_key(stream)):
+            yield first, key, (msgspec.msgpack.decode(records[key], type=Event),)
+        else:
+            columns = msgspec.msgpack.decode(records[key], type=_Columns)
+            yield first, key, unpack(columns.schema, columns.events)
 
 
 def committed(records: Mapping[str, bytes], stream: str) -> list[Event]:
     """The events that an application has received, by its stable storage, in order."""
-    return [event for _, event in numbered(records, stream)]
+    return [event for _, piece in numbered(records, stream) for event in piece]
 
 
-def _key(stream: str, number: int) -> str:
-    return f"application/{stream}/event/{number:012d}"
+def _key(stream: str, number: int | None = None) -> str:
+    return f"application/{stream}/event/" + ("" if number is None else f"{number:012d}")
+
+
+def _columns_key(stream: str, first: int | None = None) -> str:
+    return f"application/{stream}/columns/" + ("" if first is None else f"{first:012d}")

@@ -7,12 +7,14 @@ from unerring.model import MILLISECOND_US, SECOND_US, ConfigError, ProcessConfig
 
 class CorrelationConfig(ProcessConfig, frozen=True, forbid_unknown_fields=True):
     # What may pile up.
-    window_events: int = 4096
+    window_events: int = 32_768
     """Credit: events of one stream that a receiver buffers ahead of what it has processed."""
-    outgoing_events_max: int = 16_384
+    outgoing_events_max: int = 65_536
     """Events of one outgoing stream in the queue before the replica stops processing (back-pressure)."""
-    batch_events_max: int = 1024
-    """Events in one message."""
+    batch_events_max: int = 8192
+    """Events in one message; where they travel as objects, at most 1024."""
+    batch_bytes_max: int = 2 << 20
+    """Bytes of one message whose events travel as columns. A single event may have more."""
     flights_max: int = 4
     """Batches on the way to a receiver. At that number only whole ones go out; events that make less wait for an ack
     and then travel together: one by one at low load, many at high load."""
@@ -61,6 +63,7 @@ class CorrelationConfig(ProcessConfig, frozen=True, forbid_unknown_fields=True):
             "window_events",
             "outgoing_events_max",
             "batch_events_max",
+            "batch_bytes_max",
             "flights_max",
             "snapshot_part_bytes",
             "durable_snapshot_events",

@@ -8,18 +8,21 @@ its own checkpoint. Both must be deterministic: the outputs are a function of th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from unerring.matching import Output, Row, fed_together, matcher as rules, number
+from unerring.matching import COLUMNS_MIN, Merged, Output, Piece, Row, fed_together, matcher as rules, number
 from unerring.model import Event, Stamp, StreamSchema
+
+if TYPE_CHECKING:
+    from unerring.matching import OutputColumns
 
 
 class Fed(msgspec.Struct, frozen=True):
     """An engine's answer: outputs in stamp order, by stream, and the events that it could not take."""
 
-    outputs: dict[str, list[Event]]
+    outputs: Mapping[str, Piece]
     quarantined: list[rules.Quarantined] = []
 
 
@@ -59,26 +62,33 @@ class Hosting:
         self._shared = fed_together(self.engines)
 
     def feed(self, rows: Sequence[Row], through: int) -> Fed:
-        outputs: dict[str, list[Event]] = {}
+        outputs: dict[str, Piece] = {}
         quarantined: list[rules.Quarantined] = []
         together = self._together(rows, through)
+        found: list[Output] | OutputColumns
         for place, (engine, inputs) in enumerate(zip(self.engines, self._inputs, strict=True)):
             if place in together:
                 found = together[place]
+            elif isinstance(rows, Merged) and (columns := _as_columns(engine, rows, through)) is not None:
+                found = columns
             elif len(self.engines) == 1:
                 found = engine.feed(rows, through)
             else:
                 found = engine.feed([row for row in rows if row.event.stream in inputs], through)
-            if found:
-                for event in number(found, self._schemas):
-                    outputs.setdefault(event.stream, []).append(event)
+            if len(found):
+                outputs |= _numbered(found, self._schemas)
             quarantined += engine.take_quarantined()
         return Fed(outputs, quarantined)
 
-    def _together(self, rows: Sequence[Row], through: int) -> dict[int, list[Output]]:
+    def _together(self, rows: Sequence[Row], through: int) -> dict[int, list[Output] | OutputColumns]:
         """What the compiled rules that read one stream find, by their place: they are fed together."""
-        found: dict[int, list[Output]] = {}
+        found: dict[int, list[Output] | OutputColumns] = {}
         for stream, places, shared in self._shared:
+            if isinstance(rows, Merged):
+                columns = shared.feed_merged(rows, stream, through)
+                if columns is not None:
+                    found.update({place: columns.get(at, []) for at, place in enumerate(places)})
+                continue
             outputs = shared.feed_rows([row for row in rows if row.event.stream == stream], through)
             if outputs is not None:
                 found.update({place: outputs.get(at, []) for at, place in enumerate(places)})
@@ -90,3 +100,22 @@ class Hosting:
     def restore(self, state: bytes) -> None:
         for engine, part in zip(self.engines, msgspec.msgpack.decode(state, type=list[bytes]), strict=True):
             engine.restore(part)
+
+
+def _as_columns(engine: rules.Matcher, rows: Merged, through: int) -> OutputColumns | None:
+    """What a compiled rule finds in columns. None: it must be fed objects."""
+    from unerring.matching import Kernel
+
+    return engine.feed_merged(rows, through) if isinstance(engine, Kernel) else None
+
+
+def _numbered(found: list[Output] | OutputColumns, schemas: Mapping[str, StreamSchema]) -> dict[str, Piece]:
+    """Outputs of whole times as events, by stream: columns if they are many."""
+    if not isinstance(found, list) and len(found) >= COLUMNS_MIN:
+        from unerring.matching import Chunk
+
+        return {found.stream: Chunk.numbered(found, schemas[found.stream])}
+    events: dict[str, list[Event]] = {}
+    for event in number(found if isinstance(found, list) else found.outputs(), schemas):
+        events.setdefault(event.stream, []).append(event)
+    return dict(events)

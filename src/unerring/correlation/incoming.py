@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from unerring.correlation.messages import Batch
 from unerring.correlation.shapes import Shapes
-from unerring.model import BEFORE_ALL, TIME_MIN, Event, ProtocolError, Stamp
+from unerring.matching import Piece, first_after, first_fault, stamp_at, unpack
+from unerring.model import BEFORE_ALL, TIME_MIN, ProtocolError, Stamp
 
 
 class Verdict(IntEnum):
@@ -29,7 +30,7 @@ class Verdict(IntEnum):
 
 class Taken(NamedTuple):
     verdict: Verdict
-    events: tuple[Event, ...]
+    events: Piece
     advanced: bool
     """Events or a watermark that were not known before."""
 
@@ -59,48 +60,65 @@ class Incoming:
         """Judge a batch; move on if it is what comes next. ProtocolError: no replica has it from this stream."""
         if batch.prev > self.last:
             return Taken(Verdict.GAP, (), False)
-        events = batch.events if batch.prev == self.last else self._beyond(batch)
-        if batch.events and batch.events[-1].stamp < self.last:
+        given = self.read(batch)
+        if not len(given) and batch.prev < self.last:
             return Taken(Verdict.DUPLICATE, (), False)
-        if not batch.events and batch.prev < self.last:
+        if len(given) and stamp_at(given, -1) < self.last:
             return Taken(Verdict.DUPLICATE, (), False)
-        if batch.index + len(batch.events) != self.count + len(events):
+        events = given if batch.prev == self.last else self._beyond(batch.prev, given)
+        if batch.index + len(given) != self.count + len(events):
             raise ProtocolError(
                 f"stream {self.stream}: event {self.last} is number {self.count} here, but has another number at "
                 "the sender"
             )
-        if events:
+        if len(events):
             self._check(events)
-            self.last = events[-1].stamp
+            self.last = stamp_at(events, -1)
             self.count += len(events)
-        advanced = bool(events) or batch.watermark > self.watermark
+        advanced = len(events) > 0 or batch.watermark > self.watermark
         # A watermark counts only behind the event it follows: that event is `last` now.
         self.watermark = max(self.watermark, batch.watermark)
         return Taken(Verdict.NEXT if advanced else Verdict.DUPLICATE, events, advanced)
 
-    def _beyond(self, batch: Batch) -> tuple[Event, ...]:
+    def read(self, batch: Batch) -> Piece:
+        """The events of a batch. ProtocolError: they cannot be of this stream."""
+        if isinstance(batch.events, tuple):
+            return batch.events
+        if self.shapes is None:
+            raise ProtocolError(f"stream {self.stream}: an engine hands over events as objects")
+        return unpack(self.shapes.schema, batch.events)
+
+    def _beyond(self, prev: Stamp, events: Piece) -> Piece:
         """The events after `last` of a batch that begins before it."""
-        known, events = self.last, batch.events
-        at = len(events)
-        while at and events[at - 1].stamp > known:
-            at -= 1
+        known = self.last
+        if isinstance(events, tuple):
+            at = len(events)
+            while at and events[at - 1].stamp > known:
+                at -= 1
+        else:
+            if first_fault(events, BEFORE_ALL) is not None:
+                raise ProtocolError(f"stream {self.stream}: stamps that do not rise")
+            at = first_after(events, known)
         if at < len(events):
-            before = events[at - 1].stamp if at else batch.prev
+            before = stamp_at(events, at - 1) if at else prev
             if before != known:
                 raise ProtocolError(
-                    f"stream {self.stream}: {events[at].stamp} follows {before} at the sender and {known} here; "
+                    f"stream {self.stream}: {stamp_at(events, at)} follows {before} at the sender and {known} here; "
                     "replicas have diverged"
                 )
         return events[at:]
 
-    def _check(self, events: tuple[Event, ...]) -> None:
+    def _check(self, events: Piece) -> None:
         """Check that events rise, come after the watermark, and are of this stream."""
-        last, stream, shapes = self.last, self.stream, self.shapes
-        if events[0].stamp.time <= self.watermark:
-            raise ProtocolError(f"stream {stream}: {events[0].stamp} is not after the watermark {self.watermark}")
-        for event in events:
-            if event.stamp <= last or event.stream != stream:
-                raise ProtocolError(f"stream {stream}: {event.stamp} of {event.stream} cannot follow {last}")
-            last = event.stamp
+        stream, shapes = self.stream, self.shapes
+        if stamp_at(events, 0).time <= self.watermark:
+            raise ProtocolError(f"stream {stream}: {stamp_at(events, 0)} is not after the watermark {self.watermark}")
+        fault = first_fault(events, self.last)
+        if fault is not None:
+            before = stamp_at(events, fault - 1) if fault else self.last
+            raise ProtocolError(f"stream {stream}: {stamp_at(events, fault)} cannot follow {before}")
+        for event in events if isinstance(events, tuple) else ():
+            if event.stream != stream:
+                raise ProtocolError(f"stream {stream}: {event.stamp} is of {event.stream}")
             if shapes is not None and not shapes.fits(event):
-                raise ProtocolError(f"stream {stream}: event {last} does not have the columns of its stream")
+                raise ProtocolError(f"stream {stream}: event {event.stamp} does not have the columns of its stream")

@@ -16,7 +16,7 @@ from unerring.correlation.messages import Ack, Batch, Ping, Pong, Resume
 from unerring.correlation.record import EMPTY, Record
 from unerring.correlation.shapes import Shapes
 from unerring.correlation.topology import Topology
-from unerring.matching import Row
+from unerring.matching import Merged, Row
 from unerring.model import Address, Effects, Report, Send
 
 NEVER = -(1 << 62)
@@ -90,6 +90,10 @@ class Intake:
 
     def consume(self, rows: Sequence[Row]) -> None:
         """These were processed."""
+        if isinstance(rows, Merged):
+            for stream, count in rows.counts.items():
+                self.consumed[stream] += count
+            return
         if len(self.streams) == 1:
             for stream in self.consumed:
                 self.consumed[stream] += len(rows)

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from unerring.correlation.record import Incarnation, Name, Record, Version
+from unerring.matching import Packed, Piece
 from unerring.model import TIME_MAX, TIME_MIN, Codec, Event, Message, ProtocolError, Stamp
 
 # What a number from outside can be at all; whether it is plausible now, the machines say.
@@ -26,7 +27,8 @@ class Batch(Message, frozen=True):
     """The stamp of the stream's event before the first one here: of the stream's, never of the last one sent."""
     index: Count
     """How many events the stream has before the first one here."""
-    events: tuple[Event, ...]
+    events: tuple[Event, ...] | Packed
+    """Objects where they are few, columns where they are many."""
     watermark: Time
     """After the last event here, the stream sends nothing at or before this time."""
 
@@ -243,7 +245,7 @@ class Publish(Message, frozen=True):
     """To a source: what its producer has, in order and in whole times, and how far it is."""
 
     stream: Name
-    events: tuple[Event, ...]
+    events: Piece
     watermark: Time
 
 

@@ -16,7 +16,8 @@ from unerring.correlation.messages import Ack, AskAcks, Batch, NotMember, Pruned
 from unerring.correlation.queue import Queue
 from unerring.correlation.record import EMPTY, Record, Standing, node_of
 from unerring.correlation.topology import Topology
-from unerring.model import BEFORE_ALL, TIME_MIN, Address, Deliver, Effects, Event, ProtocolError, Send, Stamp
+from unerring.matching import Piece
+from unerring.model import BEFORE_ALL, TIME_MIN, Address, Deliver, Effects, ProtocolError, Send, Stamp
 
 Receiver = tuple[str, int]
 """A replica's name and its incarnation."""
@@ -96,6 +97,7 @@ class Outgoing:
         self.incarnation = 0
         self.config = config
         self.queues = {stream: self.queue_part(stream) for stream in streams}
+        self.schemas = {schema.name: schema for schema in topology.streams if schema.name in streams}
         self.record = EMPTY
         self.leading = False
         self.registered: dict[str, tuple[int, int]] = {}
@@ -112,7 +114,7 @@ class Outgoing:
 
     # ---- making events -----------------------------------------------------------------------------------------
 
-    def append(self, stream: str, events: Sequence[Event]) -> None:
+    def append(self, stream: str, events: Piece) -> None:
         """Lines 19-22: every replica queues."""
         self.queues[stream].append(events)
 
@@ -192,7 +194,7 @@ class Outgoing:
         if 0 < end - start < self.config.batch_events_max and len(held.flights) >= self.config.flights_max:
             return  # The receiver is busy: what comes meanwhile goes out as one batch, with its next ack.
         while True:
-            stop = min(end, start + self.config.batch_events_max)
+            stop = queue.stop(start, end, self.config.batch_events_max, self.config.batch_bytes_max)
             batch = batches.get((start, stop))
             if batch is None:
                 batch = batches[start, stop] = queue.batch(start, stop)

@@ -7,25 +7,27 @@ event that is still there, and what a receiver that lacks more is told.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from itertools import chain
 
 from unerring.correlation.messages import Batch
-from unerring.model import BEFORE_ALL, TIME_MIN, Event, Stamp, invariant
-
-_COMPACT_AT = 1024
+from unerring.matching import OBJECTS_MAX, Packed, Piece, first_after, first_fault, pack, stamp_at
+from unerring.model import BEFORE_ALL, ORDINAL_MAX, TIME_MIN, Event, Stamp, invariant
 
 
 class Queue:
-    """Events by their number in the stream: `mark_count` are pruned, `count` were made."""
+    """Events by their number in the stream: `mark_count` are pruned, `count` were made.
 
-    __slots__ = ("_events", "_head", "count", "mark", "mark_count", "stream", "watermark")
+    They lie in pieces, in the form in which they came. The first piece may begin before the mark.
+    """
+
+    __slots__ = ("_firsts", "_pieces", "count", "mark", "mark_count", "stream", "watermark")
 
     def __init__(
         self,
         stream: str,
         mark: Stamp = BEFORE_ALL,
         mark_count: int = 0,
-        events: Sequence[Event] = (),
+        events: Piece = (),
         watermark: int = TIME_MIN,
     ) -> None:
         self.stream = stream
@@ -33,10 +35,12 @@ class Queue:
         self.mark_count = mark_count
         self.watermark = watermark
         """The stream sends nothing more at or before this time."""
-        self._events = list(events)
-        self._head = 0
-        self.count = mark_count + len(self._events)
+        self._pieces: list[Piece] = []
+        self._firsts: list[int] = []
+        """The number of each piece's first event."""
+        self.count = mark_count
         """Events the stream has had so far."""
+        self._add(events)
 
     def __len__(self) -> int:
         return self.count - self.mark_count
@@ -44,22 +48,43 @@ class Queue:
     @property
     def last(self) -> Stamp:
         """The stamp of the stream's latest event, pruned or not."""
-        return self._events[-1].stamp if self.count > self.mark_count else self.mark
+        return stamp_at(self._pieces[-1], -1) if self.count > self.mark_count else self.mark
 
     def events(self) -> list[Event]:
         """All events that are not pruned."""
-        return self._events[self._head :]
+        return list(chain.from_iterable(self._between(self.mark_count, self.count)))
 
-    def append(self, events: Sequence[Event]) -> None:
+    def kept(self) -> tuple[Event, ...] | Packed:
+        """The same, for a snapshot."""
+        return pack(self._between(self.mark_count, self.count))
+
+    def append(self, events: Piece) -> None:
         """New outputs: strictly increasing stamps, none at or before the watermark."""
+        if not len(events):
+            return
         last = self.last
-        for event in events:
-            stamp = event.stamp
-            if stamp <= last or stamp.time <= self.watermark:  # The sentence is made for the one that needs it.
-                invariant(False, f"stream {self.stream}: {stamp} does not come after {last} or {self.watermark}")
-            last = stamp
-        self._events.extend(events)
-        self.count += len(events)
+        fault = 0 if stamp_at(events, 0).time <= self.watermark else first_fault(events, last)
+        if fault is not None:
+            before = stamp_at(events, fault - 1) if fault else last
+            stamp = stamp_at(events, fault)
+            invariant(False, f"stream {self.stream}: {stamp} does not come after {before} or {self.watermark}")
+        self._add(events)
+
+    def _add(self, events: Piece) -> None:
+        pieces = self._pieces
+        if not isinstance(events, list | tuple):
+            pieces.append(events)
+            self._firsts.append(self.count)
+            self.count += len(events)
+            return
+        for first in range(0, len(events), OBJECTS_MAX):
+            some = events[first : first + OBJECTS_MAX]
+            if pieces and isinstance(pieces[-1], list) and len(pieces[-1]) + len(some) <= OBJECTS_MAX:
+                pieces[-1].extend(some)
+            else:
+                pieces.append(list(some))
+                self._firsts.append(self.count)
+            self.count += len(some)
 
     def advance(self, watermark: int) -> None:
         """The stream's watermark grows, never shrinks."""
@@ -69,15 +94,20 @@ class Queue:
         """Drop what all receivers have: by stamp, never by position."""
         if through <= self.mark or self.count == self.mark_count:
             return
-        at = bisect_right(self._events, through, lo=self._head, key=_stamp)
-        if at == self._head:
-            return
-        self.mark = self._events[at - 1].stamp
-        self.mark_count += at - self._head
-        self._head = at
-        if at > _COMPACT_AT and at * 2 > len(self._events):
-            del self._events[:at]
-            self._head = 0
+        gone = 0
+        for piece in self._pieces:
+            if stamp_at(piece, -1) > through:
+                break
+            gone += 1
+        if gone:
+            self.mark = stamp_at(self._pieces[gone - 1], -1)
+            self.mark_count = self._firsts[gone] if gone < len(self._firsts) else self.count
+            del self._pieces[:gone], self._firsts[:gone]
+        if self._pieces:
+            at = first_after(self._pieces[0], through)
+            if self._firsts[0] + at > self.mark_count:
+                self.mark = stamp_at(self._pieces[0], at - 1)
+                self.mark_count = self._firsts[0] + at
 
     def allowed(self, start: int, credit: int) -> int:
         """Up to which number a receiver that has `start` may be sent: its credit, and the rest of a time begun."""
@@ -85,28 +115,69 @@ class Queue:
         if end == self.count:
             return end
         # Credit never ends inside a time: the receiver could not release the part it has.
-        time = self._at(end - 1).time
-        while end < self.count and self._at(end).time == time:
-            end += 1
+        rest = Stamp(self._at(end - 1).time, ORDINAL_MAX)
+        while end < self.count:
+            number = self._piece_of(end)
+            piece, first = self._pieces[number], self._firsts[number]
+            end = first + first_after(piece, rest, end - first)
+            if end < first + len(piece):
+                break
         return end
+
+    def stop(self, start: int, end: int, events_max: int, bytes_max: int) -> int:
+        """Up to which of the events numbered [start, end) one message goes: they are all objects or all columns."""
+        stop = start
+        room_bytes = bytes_max
+        columns = False
+        while stop < end:
+            number = self._piece_of(stop)
+            piece, first = self._pieces[number], self._firsts[number]
+            is_list = isinstance(piece, list | tuple)
+            room = (min(events_max, OBJECTS_MAX) if is_list else events_max) - (stop - start)
+            if stop > start and (columns is is_list or room <= 0):
+                break
+            columns = not is_list
+            if not isinstance(piece, list | tuple):
+                room = min(room, max(room_bytes // piece.row_bytes, stop == start))
+            last = min(end, first + len(piece), stop + room)
+            if not isinstance(piece, list | tuple):
+                room_bytes -= (last - stop) * piece.row_bytes
+            stop = last
+            if stop < min(end, first + len(piece)):
+                break
+        return stop
 
     def batch(self, start: int, end: int) -> Batch:
         """The events numbered [start, end) and the watermark that may follow them."""
         invariant(self.mark_count <= start <= end <= self.count, f"stream {self.stream}: [{start}, {end}) is not here")
-        at = start - self.mark_count + self._head
-        events = tuple(self._events[at : at + end - start])
+        events = pack(self._between(start, end))
         return Batch(self.stream, self._at(start - 1), start, events, self.watermark_after(end))
 
     def watermark_after(self, end: int) -> int:
         """The watermark for one who has `end` events: capped just before the first that it has not."""
         return self.watermark if end == self.count else min(self.watermark, self._at(end).time - 1)
 
+    def _piece_of(self, number: int) -> int:
+        return bisect_right(self._firsts, number) - 1
+
+    def _between(self, start: int, end: int) -> list[Piece]:
+        """The events numbered [start, end)."""
+        found: list[Piece] = []
+        while start < end:
+            number = self._piece_of(start)
+            piece, first = self._pieces[number], self._firsts[number]
+            last = min(end, first + len(piece))
+            found.append(piece[start - first : last - first])
+            start = last
+        return found
+
     def _at(self, number: int) -> Stamp:
         """The stamp of an event, or the mark for the last pruned one."""
         if number < self.mark_count:
             invariant(number == self.mark_count - 1, f"stream {self.stream}: event {number} is pruned")
             return self.mark
-        return self._events[number - self.mark_count + self._head].stamp
+        piece = self._piece_of(number)
+        return stamp_at(self._pieces[piece], number - self._firsts[piece])
 
     def follows(self, last: Stamp, count: int) -> bool:
         """Whether this stream's event number `count` can be the one a receiver says it has last."""
@@ -115,7 +186,3 @@ class Queue:
         if count < self.mark_count:
             return last < self.mark
         return self._at(count - 1) == last
-
-
-def _stamp(event: Event) -> Stamp:
-    return event.stamp

@@ -59,7 +59,7 @@ from unerring.correlation.messages import (
 from unerring.correlation.outgoing import Outgoing
 from unerring.correlation.record import EMPTY, Record, Standing, node_of
 from unerring.correlation.topology import Topology
-from unerring.matching import Merge
+from unerring.matching import Merge, Piece
 from unerring.model import (
     Address,
     Connected,
@@ -67,7 +67,6 @@ from unerring.model import (
     Disconnected,
     Effects,
     Entropy,
-    Event,
     ProtocolError,
     Report,
     Send,
@@ -195,19 +194,19 @@ class Replica:
         if taken.verdict is Verdict.GAP:
             return effects
         if taken.verdict is Verdict.DUPLICATE:
-            return [Send(sender, self.intake.ack(batch.stream))] if batch.events else []
+            return [Send(sender, self.intake.ack(batch.stream))] if len(batch.events) else []
         if self._journal is not None:
             effects += self._journal.keep(batch, len(taken.events))
         self._push(batch.stream, taken.events)
         effects += self._process_soon(now)
-        if taken.events:
+        if len(taken.events):
             effects.append(Send(sender, self.intake.ack(batch.stream)))
         effects += self._flush(now)
         if self._journal is not None and self._journal.due:
             effects += self._journal.replace(self.incarnation, self._snapshot())
         return effects
 
-    def _push(self, stream: str, events: tuple[Event, ...]) -> None:
+    def _push(self, stream: str, events: Piece) -> None:
         self.merge.push_all(stream, events)
         self.merge.advance(stream, self.intake.streams[stream].watermark)
 

@@ -22,6 +22,7 @@ class Shapes:
     """The names and types that payloads of one stream have; those that were found right are remembered."""
 
     def __init__(self, schema: StreamSchema) -> None:
+        self.schema = schema
         self._columns = {column.name: _TYPES[column.type] for column in schema.columns}
         self._integers = tuple(column.name for column in schema.columns if int in _TYPES[column.type])
         self._right: dict[tuple[Any, ...], bool] = {}

@@ -16,7 +16,7 @@ from unerring.correlation.incoming import Incoming
 from unerring.correlation.intake import Intake
 from unerring.correlation.messages import Receipt, SnapshotPart
 from unerring.correlation.outgoing import Outgoing
-from unerring.matching import Merge, MergeState
+from unerring.matching import Merge, MergeState, Packed, unpack
 from unerring.model import Event, FrameError, ProtocolError, Stamp
 
 
@@ -32,7 +32,7 @@ class OutputState(msgspec.Struct, frozen=True, array_like=True):
     mark: Stamp
     mark_count: int
     watermark: int
-    events: tuple[Event, ...]
+    events: tuple[Event, ...] | Packed
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -55,7 +55,7 @@ def take(streams: dict[str, Incoming], merge: Merge, engine: bytes, outgoing: Ou
         merge=merge.state(),
         engine=engine,
         outputs=tuple(
-            OutputState(s, queue.mark, queue.mark_count, queue.watermark, tuple(queue.events()))
+            OutputState(s, queue.mark, queue.mark_count, queue.watermark, queue.kept())
             for s, queue in outgoing.queues.items()
         ),
         receipts=outgoing.receipts(),
@@ -75,7 +75,11 @@ def put_back(snapshot: Snapshot, intake: Intake, merge: Merge, outgoing: Outgoin
         intake.consumed[stream] = streams[stream].count - len(waiting)
     for output in snapshot.outputs:
         outgoing.queues[output.stream] = type(outgoing.queues[output.stream])(
-            output.stream, output.mark, output.mark_count, output.events, output.watermark
+            output.stream,
+            output.mark,
+            output.mark_count,
+            unpack(outgoing.schemas[output.stream], output.events),
+            output.watermark,
         )
     for receipt in snapshot.receipts:
         queue = outgoing.queues.get(receipt.stream)

@@ -10,7 +10,7 @@ where its queue begins. After a restart it is handed what comes after that, agai
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -32,6 +32,7 @@ from unerring.correlation.messages import (
 from unerring.correlation.outgoing import NEVER, Outgoing
 from unerring.correlation.queue import Queue
 from unerring.correlation.topology import Topology
+from unerring.matching import Piece, stamp_at
 from unerring.model import (
     TIME_MAX,
     TIME_MIN,
@@ -132,21 +133,21 @@ class Source:
         """The first time that may still be published."""
         return self.outgoing.queues[stream].watermark + 1
 
-    def publish(self, events: Sequence[Event], now: int) -> Effects:
+    def publish(self, events: Piece, now: int) -> Effects:
         """Events of one stream, in order; on disk, then sent. All of one time must come in one call."""
-        if not events:
+        if not len(events):
             return []
-        stream = events[0].stream
+        stream = events[0].stream if isinstance(events, list | tuple) else events.schema.name
         queue = self.outgoing.queues[stream]
         if self.full:
             raise CallerError(f"{self.name}: stream {stream} is full; wait until its receivers have caught up")
         first = queue.count
-        if events[0].stamp.time <= queue.watermark:
+        if stamp_at(events, 0).time <= queue.watermark:
             raise CallerError(
-                f"{self.name}: {events[0].stamp} on stream {stream} is not after its watermark {queue.watermark}"
+                f"{self.name}: {stamp_at(events, 0)} on stream {stream} is not after its watermark {queue.watermark}"
             )
         queue.append(events)
-        queue.advance(events[-1].stamp.time)
+        queue.advance(stamp_at(events, -1).time)
         if self.follows:
             return self._flush(now)
         puts = tuple((_key(stream, first + at), msgspec.msgpack.encode(event)) for at, event in enumerate(events))

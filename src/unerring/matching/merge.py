@@ -8,14 +8,20 @@ follow. The result depends on the streams alone, not on how they arrive.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from itertools import repeat
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import msgspec
 
 from unerring.matching.outputs import Row, merge_order
-from unerring.model import TIME_MAX, TIME_MIN, CallerError, Event, SchemaError, Stamp, StreamSchema
+from unerring.matching.packed import Packed
+from unerring.matching.pieces import OBJECTS_MAX, Piece, first_after, first_fault, stamp_at
+from unerring.model import ORDINAL_MAX, TIME_MAX, TIME_MIN, CallerError, Event, SchemaError, Stamp, StreamSchema
+
+if TYPE_CHECKING:
+    from unerring.matching.chunks import Chunk
+    from unerring.matching.kernel.columns import Columns
 
 ROWS_MAX: Final = 1_000_000
 
@@ -23,26 +29,124 @@ ROWS_MAX: Final = 1_000_000
 class _Lane:
     """One stream's waiting events and its watermark."""
 
-    __slots__ = ("last", "rank", "schema", "waiting", "watermark")
+    __slots__ = ("head", "last", "rank", "schema", "size", "waiting", "watermark")
 
     def __init__(self, schema: StreamSchema, rank: int) -> None:
         self.schema = schema
         self.rank = rank
-        self.waiting: deque[Event] = deque()
+        self.waiting: deque[Piece] = deque()
+        self.head = 0
+        """Events of the first piece that have been released."""
+        self.size = 0
+        """Events that wait."""
         self.last = Stamp(TIME_MIN, 0)
         self.watermark = TIME_MIN
 
-    def release(self, through: int) -> list[Event]:
+    def add(self, event: Event) -> None:
+        """One more."""
+        if self.waiting and isinstance(self.waiting[-1], list) and len(self.waiting[-1]) < OBJECTS_MAX:
+            self.waiting[-1].append(event)
+        else:
+            self.waiting.append([event])
+        self.size += 1
+
+    def add_all(self, piece: Piece) -> None:
+        if len(piece):
+            self.waiting.append(piece)
+            self.size += len(piece)
+
+    def pieces(self) -> list[Piece]:
+        """What waits."""
+        rest = list(self.waiting)
+        if self.head:
+            rest[0] = rest[0][self.head :]
+        return rest
+
+    def release(self, through: int) -> list[Piece]:
         """Take what waits up to this time."""
-        waiting = self.waiting
-        if waiting and waiting[-1].stamp.time <= through:
-            released = list(waiting)
-            waiting.clear()
-            return released
-        released = []
-        while waiting and waiting[0].stamp.time <= through:
-            released.append(waiting.popleft())
+        released: list[Piece] = []
+        while self.waiting:
+            piece = self.waiting[0]
+            whole = stamp_at(piece, -1).time <= through
+            end = len(piece) if whole else first_after(piece, Stamp(through, ORDINAL_MAX), self.head)
+            if end > self.head:
+                released.append(piece if whole and not self.head else piece[self.head : end])
+                self.size -= end - self.head
+            self.head = end
+            if not whole:
+                break
+            self.waiting.popleft()
+            self.head = 0
         return released
+
+
+class Merged(Sequence[Row]):
+    """Released rows of which some are columns: rows for whoever wants objects, columns for a kernel."""
+
+    def __init__(self, lanes: Sequence[tuple[StreamSchema, int, list[Piece]]]) -> None:
+        """`lanes`: each stream with its rank and its pieces, all of them whole times."""
+        self._lanes = {schema.name: (schema, rank, pieces) for schema, rank, pieces in lanes}
+        self.counts = {name: sum(map(len, pieces)) for name, (_, _, pieces) in self._lanes.items()}
+        """How many rows of each stream."""
+        self._rows: list[Row] | None = None
+        self._chunks: dict[str, Chunk] = {}
+        self._columns: dict[tuple[str, ...], Columns] = {}
+
+    def __len__(self) -> int:
+        return sum(self.counts.values())
+
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Row]: ...
+    def __getitem__(self, at: int | slice) -> Row | list[Row]:
+        return self.rows()[at]
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows())
+
+    def rows(self) -> list[Row]:
+        """As objects, in order."""
+        if self._rows is None:
+            self._rows = _in_order((rank, pieces) for _, rank, pieces in self._lanes.values())
+        return self._rows
+
+    def columns(self, streams: Sequence[str]) -> Columns:
+        """The rows of some streams as columns, in order; a row's source is its stream's place here."""
+        from unerring.matching.kernel.columns import Columns, merged
+
+        asked = tuple(streams)
+        if asked not in self._columns:
+            parts = []
+            for number, stream in enumerate(asked):
+                batch = self._chunk(stream).batch
+                parts.append(Columns(batch.time, batch.columns, self._lanes[stream][1], batch.ordinal, number))
+            self._columns[asked] = parts[0] if len(parts) == 1 else merged(parts)
+        return self._columns[asked]
+
+    def has_null(self, stream: str, names: Iterable[str]) -> bool:
+        """Whether a row of a stream has NULL in one of some columns."""
+        return self._chunk(stream).has_null(names)
+
+    def _chunk(self, stream: str) -> Chunk:
+        from unerring.matching.chunks import Chunk
+
+        if stream not in self._chunks:
+            schema, _, pieces = self._lanes[stream]
+            self._chunks[stream] = Chunk.joined(schema, pieces)
+        return self._chunks[stream]
+
+
+def _in_order(lanes: Iterable[tuple[int, list[Piece]]]) -> list[Row]:
+    """Rows of some lanes as objects."""
+    rows: list[Row] = []
+    some = 0
+    for rank, pieces in lanes:
+        rows += map(Row, repeat(rank), chain.from_iterable(pieces))
+        some += bool(pieces)
+    if some > 1:  # One lane is in order already.
+        rows.sort(key=merge_order)
+    return rows
 
 
 class Waiting(msgspec.Struct, frozen=True, array_like=True):
@@ -57,7 +161,7 @@ class MergeState(msgspec.Struct, frozen=True, array_like=True):
     """The state of a merge: the time released, and by stream the last stamp, the watermark and the waiting events."""
 
     through: int
-    lanes: tuple[tuple[str, Stamp, int, tuple[Waiting, ...]], ...]
+    lanes: tuple[tuple[str, Stamp, int, tuple[Waiting, ...] | Packed], ...]
 
 
 class Merge:
@@ -80,7 +184,7 @@ class Merge:
     def room(self, stream: str, time: int) -> bool:
         """Whether an event of this time may be pushed now. At the bound a sender waits for a `release`."""
         lane = self._lane(stream)
-        return len(lane.waiting) < self._rows_max or lane.last.time == time
+        return lane.size < self._rows_max or lane.last.time == time
 
     def push(self, event: Event) -> None:
         """One event, above the stream's last stamp and its watermark."""
@@ -88,7 +192,7 @@ class Merge:
         time = event.stamp.time
         if not self.room(event.stream, time):
             raise CallerError(
-                f"stream {event.stream}: {len(lane.waiting)} events wait to be merged, which is the limit; "
+                f"stream {event.stream}: {lane.size} events wait to be merged, which is the limit; "
                 "release before you push more"
             )
         if event.stamp <= lane.last or time <= lane.watermark:
@@ -97,24 +201,28 @@ class Merge:
                 f"watermark {lane.watermark}; stamps must increase"
             )
         lane.last = event.stamp
-        lane.waiting.append(event)
+        lane.add(event)
         lane.watermark = time if lane.schema.strict else time - 1
 
-    def push_all(self, stream: str, events: Sequence[Event]) -> None:
-        """Several events of one stream, as if pushed one by one."""
+    def push_all(self, stream: str, events: Piece) -> None:
+        """Several events of one stream, as if pushed one by one. A sequence must not be changed afterwards."""
         lane = self._lane(stream)
-        if not events or len(lane.waiting) + len(events) > self._rows_max or events[0].stamp.time <= lane.watermark:
+        if not events or lane.size + len(events) > self._rows_max or stamp_at(events, 0).time <= lane.watermark:
             for event in events:
                 self.push(event)
             return
-        last = lane.last
-        for event in events:
-            if event.stamp <= last:
-                raise SchemaError(f"stream {stream}: {tuple(event.stamp)} follows {tuple(last)}; stamps must increase")
-            last = event.stamp
-        lane.last = last
-        lane.waiting.extend(events)
-        lane.watermark = last.time if lane.schema.strict else last.time - 1
+        fault = first_fault(events, lane.last)
+        if fault is not None:
+            before = stamp_at(events, fault - 1) if fault else lane.last
+            raise SchemaError(
+                f"stream {stream}: {tuple(stamp_at(events, fault))} follows {tuple(before)}; stamps must increase"
+            )
+        lane.last = stamp_at(events, -1)
+        if len(events) == 1 and isinstance(events, list | tuple):
+            lane.add(events[0])
+        else:
+            lane.add_all(events if not isinstance(events, list) else tuple(events))
+        lane.watermark = lane.last.time if lane.schema.strict else lane.last.time - 1
 
     def advance(self, stream: str, time: int) -> None:
         """The stream will send nothing at or before `time`. An older watermark changes nothing."""
@@ -125,39 +233,45 @@ class Merge:
         """The stream is over."""
         self.advance(stream, TIME_MAX)
 
-    def release(self) -> tuple[list[Row], int]:
+    def release(self) -> tuple[Sequence[Row], int]:
         """All rows of the times that are whole by now, in order, and the time up to which they are."""
         through = min((lane.watermark for lane in self._lanes.values()), default=TIME_MAX)
-        rows: list[Row] = []
-        lanes = 0
-        for lane in self._lanes.values():
-            released = lane.release(through)
-            if released:
-                rows += map(Row, repeat(lane.rank), released)
-                lanes += 1
+        released = [(lane.schema, lane.rank, lane.release(through)) for lane in self._lanes.values()]
         self.through = max(self.through, through)
-        if lanes > 1:  # One lane is in order already.
-            rows.sort(key=merge_order)
-        return rows, self.through
+        if all(isinstance(piece, list | tuple) for _, _, pieces in released for piece in pieces):
+            return _in_order((rank, pieces) for _, rank, pieces in released), self.through
+        return Merged(released), self.through
 
     def state(self) -> MergeState:
         """The state, for a snapshot."""
-        lanes = (
-            (name, lane.last, lane.watermark, tuple(Waiting(e.stamp, e.key, e.payload) for e in lane.waiting))
-            for name, lane in self._lanes.items()
-        )
+        lanes = ((name, lane.last, lane.watermark, _kept(lane)) for name, lane in self._lanes.items())
         return MergeState(self.through, tuple(lanes))
 
     def restore(self, state: MergeState) -> None:
         """Become the merge that gave this state."""
         self.through = state.through
         for name, last, watermark, waiting in state.lanes:
-            lane = self._lane(name)
+            lane = self._lanes[name] = _Lane(self._lane(name).schema, self._lane(name).rank)
             lane.last, lane.watermark = last, watermark
-            lane.waiting = deque(Event(name, one.stamp, one.key, one.payload) for one in waiting)
+            if isinstance(waiting, Packed):
+                from unerring.matching.chunks import Chunk
+
+                lane.add_all(Chunk.unpacked(lane.schema, waiting))
+            for one in waiting if isinstance(waiting, tuple) else ():
+                lane.add(Event(name, one.stamp, one.key, one.payload))
 
     def _lane(self, stream: str) -> _Lane:
         lane = self._lanes.get(stream)
         if lane is None:
             raise CallerError(f"stream {stream!r} is not merged here; use one of {', '.join(self._lanes)}")
         return lane
+
+
+def _kept(lane: _Lane) -> tuple[Waiting, ...] | Packed:
+    """What waits, for a snapshot."""
+    pieces = lane.pieces()
+    if all(isinstance(piece, list | tuple) for piece in pieces):
+        return tuple(Waiting(e.stamp, e.key, e.payload) for e in chain.from_iterable(pieces))
+    from unerring.matching.chunks import Chunk
+
+    return Chunk.joined(lane.schema, pieces).packed()

@@ -66,6 +66,7 @@ from unerring.model.schema import (
 from unerring.model.stamps import (
     BEFORE_ALL,
     MILLISECOND_US,
+    ORDINAL_MAX,
     SECOND_US,
     TIME_MAX,
     TIME_MIN,
@@ -81,6 +82,7 @@ __all__ = [
     "BEFORE_ALL",
     "DIGEST_HEX",
     "MILLISECOND_US",
+    "ORDINAL_MAX",
     "RESERVED",
     "SECOND_US",
     "TIME_MAX",

@@ -18,12 +18,15 @@ TIME_MIN: Final = -(2**62)
 TIME_MAX: Final = 2**62
 """A time after every event time: the end of a finished input."""
 
+ORDINAL_MAX: Final = 1 << 62
+"""An ordinal after every event of a time."""
+
 
 class Stamp(NamedTuple):
     """When an event happened: `(time, ordinal)`, ordered as a tuple."""
 
     time: Annotated[int, Meta(ge=TIME_MIN, le=TIME_MAX)]
-    ordinal: Annotated[int, Meta(ge=0, le=1 << 62)] = 0
+    ordinal: Annotated[int, Meta(ge=0, le=ORDINAL_MAX)] = 0
 
 
 BEFORE_ALL: Final = Stamp(TIME_MIN, 0)

@@ -14,7 +14,7 @@ from unerring.model import Codec, ConfigError, FrameError, HandshakeError, Messa
 from unerring.runtime.frames import FramedConnection
 from unerring.runtime.sockets import explain_tls
 
-VERSION: Final = 1
+VERSION: Final = 2
 GREETING_BYTES_MAX: Final = 4096
 NODE_BYTES_MAX: Final = 255
 

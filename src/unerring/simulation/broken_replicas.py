@@ -25,7 +25,7 @@ from unerring.correlation import (
     Taken,
     Verdict,
 )
-from unerring.matching import Merge, Row
+from unerring.matching import Merge, Row, stamp_at, unpack
 from unerring.model import MILLISECOND_US, TIME_MIN, Address, Effects, Event, Send, Stamp
 
 # ---- the duplicate filter --------------------------------------------------------------------------------------
@@ -37,18 +37,19 @@ class NoFilter(Incoming):
     def take(self, batch: Batch) -> Taken:
         if batch.prev > self.last:
             return Taken(Verdict.GAP, (), False)
-        self.count += len(batch.events)
+        events = self.read(batch)
+        self.count += len(events)
         self.watermark = max(self.watermark, batch.watermark)
-        if batch.events:
-            self.last = batch.events[-1].stamp
-        return Taken(Verdict.NEXT, batch.events, True)
+        if len(events):
+            self.last = stamp_at(events, -1)
+        return Taken(Verdict.NEXT, events, True)
 
 
 class NoPrev(Incoming):
     """Line 9 alone: a stamp above the last one is new, whatever lies between."""
 
     def take(self, batch: Batch) -> Taken:
-        events = tuple(event for event in batch.events if event.stamp > self.last)
+        events = tuple(event for event in self.read(batch) if event.stamp > self.last)
         advanced = bool(events) or batch.watermark > self.watermark
         self.watermark = max(self.watermark, batch.watermark)
         if events:
@@ -100,8 +101,9 @@ class AcksBeforeAccepting(Replica):
 
     def _batch(self, sender: Address, batch: Batch, now: int) -> Effects:
         early: Effects = []
-        if batch.events and batch.stream in self.intake.streams:
-            last, count = batch.events[-1].stamp, batch.index + len(batch.events)
+        if len(batch.events) and batch.stream in self.intake.streams:
+            events = self.intake.streams[batch.stream].read(batch)
+            last, count = stamp_at(events, -1), batch.index + len(events)
             if last > self.intake.streams[batch.stream].last:
                 credit = self.intake.credit(batch.stream)
                 early.append(Send(sender, Ack(batch.stream, last, count, self.incarnation, credit)))
@@ -237,7 +239,8 @@ class LastSentOutgoing(Outgoing):
                 batch = effect.message
                 prev = last.get((effect.to, batch.stream), batch.prev)
                 effect = Send(effect.to, msgspec.structs.replace(batch, prev=prev))
-                last[effect.to, batch.stream] = batch.events[-1].stamp if batch.events else prev
+                events = unpack(self.schemas[batch.stream], batch.events)
+                last[effect.to, batch.stream] = stamp_at(events, -1) if len(events) else prev
             effects.append(effect)
         return effects
 
@@ -265,10 +268,10 @@ class ArrivalMerge(Merge):
     """Hands out what is there, in the order in which streams happen to be ahead."""
 
     def release(self) -> tuple[list[Row], int]:
-        rows = [Row(lane.rank, event) for lane in self._lanes.values() for event in lane.waiting]
+        rows = [Row(lane.rank, e) for lane in self._lanes.values() for piece in lane.pieces() for e in piece]
         for lane in self._lanes.values():
             lane.waiting.clear()
-        self._waiting = 0
+            lane.head = lane.size = 0
         self.through = max(self.through, min(lane.watermark for lane in self._lanes.values()))
         return rows, self.through
 
@@ -327,12 +330,10 @@ class SnapshotWithoutQueue(Replica):
 
     def _snapshot(self) -> Snapshot:
         whole = super()._snapshot()
+        queues = self.outgoing.queues
         outputs = tuple(
             msgspec.structs.replace(
-                state,
-                mark=state.events[-1].stamp if state.events else state.mark,
-                mark_count=state.mark_count + len(state.events),
-                events=(),
+                state, mark=queues[state.stream].last, mark_count=queues[state.stream].count, events=()
             )
             for state in whole.outputs
         )

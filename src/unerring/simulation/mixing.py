@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from unerring.correlation import Batch, Fed, HandOver, Produced, Queue, committed
-from unerring.matching import Merge, Row
+from unerring.matching import Chunk, Merge, Piece, Row
 from unerring.model import TIME_MAX, TIME_MIN, Event, Stamp, StreamSchema
 
 _PRIME = 2_147_483_647
@@ -26,10 +26,11 @@ class _State(msgspec.Struct, array_like=True):
 
 
 class Mixing:
-    """The rules of one node: one stream for each name in `outputs`."""
+    """The rules of one node: one stream for each name in `outputs`. With `schemas` some answers are columns."""
 
-    def __init__(self, outputs: Sequence[str]) -> None:
+    def __init__(self, outputs: Sequence[str], schemas: Sequence[StreamSchema] = ()) -> None:
         self.outputs = tuple(outputs)
+        self._schemas = {schema.name: schema for schema in schemas}
         self.state = _State()
 
     def feed(self, rows: Sequence[Row], through: int) -> Fed:
@@ -42,7 +43,8 @@ class Mixing:
             self.state.deadline = time + _QUIET
         self._fire(through, made)
         self.state.through = through
-        return Fed(made)
+        columns = self._schemas if self.state.mixed % 3 else {}
+        return Fed({stream: formed(events, columns.get(stream)) for stream, events in made.items()})
 
     def _fire(self, until: int, made: dict[str, list[Event]]) -> None:
         deadline = self.state.deadline
@@ -69,6 +71,11 @@ class Mixing:
 
 
 _HOW_MANY = (0, 0, 1, 1, 1, 2, 0, 1)
+
+
+def formed(events: list[Event], schema: StreamSchema | None) -> Piece:
+    """Events as columns, if a schema is given: what a machine does must not depend on it."""
+    return events if schema is None else Chunk.of_events(schema, events)
 
 
 class Reading:

@@ -121,7 +121,7 @@ def from_rows(rows: Sequence[Row], types: dict[str, ColumnType], streams: Sequen
     columns: dict[str, Column] = {}
     for name, kind in types.items():
         values = [payload.get(name) for payload in payloads]
-        columns[name] = _texts(values) if kind not in DTYPES else _numbers(values, kind)
+        columns[name] = column_of(values, kind)
     numbers = {name: number for number, name in enumerate(streams)}
     return Columns(
         np.array([stamp.time for stamp in stamps], np.int64),
@@ -130,6 +130,11 @@ def from_rows(rows: Sequence[Row], types: dict[str, ColumnType], streams: Sequen
         np.array([stamp.ordinal for stamp in stamps], np.int64),
         np.zeros(count, np.int8) if len(numbers) == 1 else np.array([numbers[e.stream] for e in events], np.int8),
     )
+
+
+def column_of(values: list[Any], kind: ColumnType) -> Column:
+    """A column of Python values."""
+    return _texts(values) if kind not in DTYPES else _numbers(values, kind)
 
 
 def _numbers(values: list[Any], kind: ColumnType) -> Numbers:
@@ -144,3 +149,57 @@ def _texts(values: list[Any]) -> Texts:
     codes: dict[Any, int] = {}
     coded = [-1 if value is None else codes.setdefault(value, len(codes)) for value in values]
     return Texts(np.array(coded, np.int32), tuple(codes))
+
+
+def merged(parts: list[Columns]) -> Columns:
+    """Several streams' rows in merge order: time, rank, ordinal."""
+    sizes = [len(part) for part in parts]
+    time = np.concatenate([part.time for part in parts])
+    rank = np.concatenate([spread(part.rank, size) for part, size in zip(parts, sizes, strict=True)])
+    ordinal = np.concatenate([spread(part.ordinal, size) for part, size in zip(parts, sizes, strict=True)])
+    source = np.concatenate([spread(part.source, size, np.int8) for part, size in zip(parts, sizes, strict=True)])
+    order = np.lexsort((ordinal, rank, time))
+    names = list(dict.fromkeys(name for part in parts for name in part.columns))
+    columns = {name: _merged_column([part.columns.get(name) for part in parts], sizes, order) for name in names}
+    return Columns(time[order], columns, rank[order], ordinal[order], source[order])
+
+
+def joined(parts: list[Columns]) -> Columns:
+    """Rows of one stream one after the other: always a copy."""
+    sizes = [len(part) for part in parts]
+    time = np.concatenate([part.time for part in parts])
+    ordinal = np.concatenate([spread(part.ordinal, size) for part, size in zip(parts, sizes, strict=True)])
+    columns = {name: _merged_column([part.columns[name] for part in parts], sizes) for name in parts[0].columns}
+    return Columns(time, columns, parts[0].rank, ordinal, parts[0].source)
+
+
+def spread(value: Array | int, size: int, kind: Any = np.int64) -> Array:
+    """One value for each row."""
+    return np.full(size, value, kind) if isinstance(value, int) else value
+
+
+def _merged_column(parts: Sequence[Column | None], sizes: list[int], order: Any = slice(None)) -> Column:
+    first = next(part for part in parts if part is not None)
+    if isinstance(first, Texts):
+        if all(isinstance(part, Texts) and part.values == first.values for part in parts):
+            same = np.concatenate([part.codes for part in parts if isinstance(part, Texts)])
+            return Texts(same[order], first.values, first.places)
+        texts: dict[str | bytes, int] = {}
+        codes = []
+        for part, size in zip(parts, sizes, strict=True):
+            if not isinstance(part, Texts):
+                codes.append(np.full(size, -1, np.int32))
+                continue
+            anew = np.array([texts.setdefault(text, len(texts)) for text in part.values] + [-1], np.int32)
+            codes.append(anew[part.codes])
+        return Texts(np.concatenate(codes)[order], tuple(texts))
+    if all(isinstance(part, Numbers) and part.null is None for part in parts):
+        return Numbers(np.concatenate([part.values for part in parts if isinstance(part, Numbers)])[order])
+    values, nulls = [], []
+    for part, size in zip(parts, sizes, strict=True):
+        known = isinstance(part, Numbers)
+        values.append(part.values if isinstance(part, Numbers) else np.zeros(size, first.values.dtype))
+        given = part.null if isinstance(part, Numbers) else None
+        nulls.append(given if given is not None else np.full(size, not known))
+    null = np.concatenate(nulls)[order]
+    return Numbers(np.concatenate(values)[order], null if null.any() else None)

@@ -25,6 +25,7 @@ from unerring.matching.kernel.scalar import Uncompiled
 from unerring.matching.kernel.snapshots import Form, gather
 from unerring.matching.kernel.state import NO_KEYS, Entries
 from unerring.matching.matcher import Keep, Quarantined, Router
+from unerring.matching.merge import Merged
 from unerring.matching.outputs import Output, Row
 from unerring.model import TIME_MIN, ColumnType, Event, RuleError, invariant
 from unerring.rules import Plan, key_types
@@ -199,6 +200,12 @@ class Kernel:
         streams = self._program.reader.streams
         wanted = [row for row in rows if row.event.stream in streams and self._has_key(row.event)]
         return self.feed_columns(self.columns_of(wanted), through).outputs()
+
+    def feed_merged(self, rows: Merged, through: int) -> OutputColumns | None:
+        """Released rows as columns. None: a key is NULL, and they must be fed as objects, which says of which."""
+        if any(rows.has_null(stream, key) for stream, key in self._key_columns.items()):
+            return None
+        return self.feed_columns(rows.columns(self._program.reader.streams), through)
 
     def columns_of(self, rows: Sequence[Row]) -> Columns:
         """Rows of the streams that it reads, as columns."""

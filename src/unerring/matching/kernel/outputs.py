@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from unerring.matching.kernel.columns import Array, Column, Columns, Numbers, Texts
-from unerring.matching.outputs import RANK_DEADLINE, Output
+from unerring.matching.outputs import RANK_DEADLINE, Output, key_order
 
 OUTPUTS_MIN = 256
 """Room for so many outputs at least before a batch is interrupted to make more."""
@@ -88,6 +88,31 @@ def values_of(column: Column) -> list[Any]:
     if column.null is None:
         return values
     return [None if null else value for value, null in zip(values, column.null.tolist(), strict=True)]
+
+
+def output_order(outputs: OutputColumns) -> Array:
+    """Their places in the order in which they are numbered. Keys are only looked at where positions tie."""
+    if (outputs.time[1:] > outputs.time[:-1]).all():
+        return np.arange(len(outputs))
+    where = (outputs.time, outputs.rank, outputs.ordinal)
+    order = np.lexsort(where[::-1])
+    ties = np.ones(max(len(outputs) - 1, 0), np.bool_)
+    for column in where:
+        ordered = column[order]
+        ties &= ordered[1:] == ordered[:-1]
+    if not ties.any():
+        return order
+    keys = [_key_ranks(key) for key in outputs.keys]
+    return np.lexsort((outputs.index, *keys[::-1], *where[::-1]))
+
+
+def _key_ranks(values: Array) -> Array:
+    """Numbers in the order of `key_order`."""
+    if values.dtype != object:
+        return values
+    different = sorted(dict.fromkeys(values.tolist()), key=lambda value: key_order((value,)))
+    ranks = {value: rank for rank, value in enumerate(different)}
+    return np.fromiter((ranks[value] for value in values.tolist()), np.int64, len(values))
 
 
 def joined(parts: list[Matches], first_rows: list[int]) -> Matches:

@@ -9,6 +9,7 @@ from unerring.matching.kernel.columns import Columns
 from unerring.matching.kernel.kernel import Kernel
 from unerring.matching.kernel.outputs import OutputColumns
 from unerring.matching.kernel.sieve import Sieve
+from unerring.matching.merge import Merged
 from unerring.matching.outputs import Output, Row
 
 
@@ -44,3 +45,9 @@ class Together:
             return None
         found = self.feed(self._kernels[0].columns_of(rows), through)
         return {place: outputs.outputs() for place, outputs in found.items()}
+
+    def feed_merged(self, rows: Merged, stream: str, through: int) -> dict[int, OutputColumns] | None:
+        """The same with released rows of which some are columns."""
+        if rows.has_null(stream, self._keys):
+            return None
+        return self.feed(rows.columns((stream,)), through)

@@ -64,7 +64,7 @@ from unerring.simulation import (
     mutant,
     scenario,
 )
-from unerring.simulation.mixing import Mixing, Reading
+from unerring.simulation.mixing import Mixing, Reading, formed
 from unerring.simulation.node import State
 
 
@@ -153,6 +153,9 @@ class Correlating(Scenario):
         )
         self.published: dict[str, list[Event]] = {name: [] for name in ("a", "b", "c")}
         self.failures = Random(f"failures {world.seed}")
+        self.forms = Random(f"forms {world.seed}")
+        self.columns = self.forms.random() < 0.5
+        """Whether some events travel as columns."""
         self.follows = draw.random() < 0.4
         """Whether the sources follow a log, `published`, that never forgets, and keep nothing themselves."""
         self.sealed = dict.fromkeys(self.published, TIME_MIN)
@@ -189,7 +192,7 @@ class Correlating(Scenario):
             name,
             self.topology,
             self.config,
-            lambda: Mixing(node.outputs),
+            lambda: Mixing(node.outputs, self.topology.streams if self.columns else ()),
             entropy,
             records if self.durable else None,
         )
@@ -239,9 +242,12 @@ class Correlating(Scenario):
         rest = [event for event in self.published[stream] if event.stamp > last]
         piece = [event for event in rest[:20] if event.stamp.time < rest[:20][-1].stamp.time] or rest
         if rest:
-            world.call(name, "publish", piece)
+            world.call(name, "publish", formed(piece, self._form(stream)))
         if len(piece) == len(rest):
             world.call(name, "advance", stream, self.sealed[stream])
+
+    def _form(self, stream: str) -> StreamSchema | None:
+        return schema(stream) if self.columns and self.forms.random() < 0.6 else None
 
     def _publish(self, world: World, stream: str) -> None:
         if self.follows:
@@ -263,7 +269,7 @@ class Correlating(Scenario):
         size = draw.randrange(2, 12) if draw.random() < 0.1 else 1
         events = [Event(stream, Stamp(time, n), (), {"v": draw.randrange(1000)}) for n in range(size)]
         self.published[stream] += events
-        world.call(name, "publish", events)
+        world.call(name, "publish", formed(events, self._form(stream)))
 
     def _end(self, world: World) -> None:
         for stream in self.published:
