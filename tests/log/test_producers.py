@@ -132,14 +132,15 @@ def test_what_was_sealed_out_of_sequence_is_written_down_and_not_taken_again() -
     assert first.seal() == {"a": (0, 2)}
     footer = first.chain.last()
     assert footer is not None
-    assert footer.producers == {"a": (0, 2)}
+    assert footer.producers == {"a": (0, 1)}, "that 12 has no place follows from this segment, and is in the next"
     assert footer.above == {"a": (((0, 4), (0, 5)),)}
     assert footer.format == 4
     second = LogWriter(log, LATE)
-    feed(second, "a", [50, 41, 45, 56, 99], first=3)
+    feed(second, "a", [12, 50, 41, 45, 56, 99], first=2)
     assert second.repeated == 2
     assert second.seal() == {"a": (0, 6)}
     assert [row[0] for row in rows_in(log)] == [40, 41, 45, 50, 56]
+    assert [bad.sequence for bad in Quarantine(log.store, "Burst").events()] == [2]
 
 
 def test_a_writer_that_cannot_say_what_it_took_seals_less_and_never_forgets() -> None:
@@ -217,6 +218,19 @@ def test_a_clock_that_is_ahead_does_not_close_the_stream_for_others() -> None:
     (bad,) = Quarantine(log.store, "Burst").events()
     assert (bad.sequence, bad.reason) == (2, Reason.AHEAD)
     assert "s ahead (max_ahead is 0.0001 s)" in bad.detail
+
+
+def test_what_is_lost_to_one_writer_and_sealed_by_another_is_not_lost() -> None:
+    log = EventLog(MemoryStore())
+    writer = LogWriter(log, LATE)
+    feed(writer, "a", [50, 51, 42, 45, 46, 57])
+    writer.seal()
+    assert writer.chain.taken().above == {"a": (((0, 3), (0, 5)),)}
+    second = LogWriter(log, LATE)
+    second.lost("a", (0, 8), "gone", 0, first=1)
+    second.seal()
+    lost = [(bad.sequence, bad.reason) for bad in Quarantine(log.store, "Burst").events()]
+    assert lost == [(2, Reason.LOST), (8, Reason.LOST)], "3 to 5 are in the log"
 
 
 def test_more_producers_than_the_bound_are_not_taken() -> None:

@@ -64,7 +64,7 @@ class Feeds:
     def __init__(
         self,
         log: EventLog,
-        channels: Mapping[str, Sequence[str]],
+        channels: Mapping[str, str | Sequence[str]],
         schemas: dict[str, StreamSchema],
         buckets: int,
         scratch: Path | None = None,
@@ -76,7 +76,7 @@ class Feeds:
         now = monotonic_us()
         self.writers = {name: LogWriter(log, schemas[name], config, buckets, now) for name in channels}
         self._parts = parts or Parts()
-        self._channels = channels
+        self._channels = {name: (urls,) if isinstance(urls, str) else tuple(urls) for name, urls in channels.items()}
         self._scratch = scratch
         self._subscribers: dict[str, AsyncSubscriber[Any]] = {}
         self._start = start
@@ -207,7 +207,7 @@ class Feeds:
                 await self._take_batches(subscriber, writer)
             except MessageLoss as loss:
                 mark = (loss.epoch, loss.first if loss.last is None else loss.last)
-                writer.lost(_id_of(loss.producer_id), mark, str(loss), monotonic_us())
+                writer.lost(_id_of(loss.producer_id), mark, str(loss), monotonic_us(), loss.first)
             else:
                 return
 

@@ -32,6 +32,9 @@ class ProducerConfig(ProcessConfig, frozen=True):
     durable: bool = False
     """The replay buffer is on stable storage before anything of it is sent: a restarted producer continues its epoch
     and can still replay. Otherwise a restart is a new epoch."""
+    lateness_us: int = 0
+    """How much events may be published out of order. Such a producer promises nothing by publishing: its watermarks are
+    those that the application gives. A publisher takes it from its stream, if that declares one."""
     replay_bytes_max: int = 1024 * 1024
     """How much one NACK is answered with at the most; the consumer asks again for the rest."""
     repair_bytes_per_s: int = 32 * 1024 * 1024
@@ -63,6 +66,7 @@ class ProducerConfig(ProcessConfig, frozen=True):
         check(self, "buffer_count_max", 1, 1 << 40)
         check(self, "buffer_bytes_max", 1024, 1 << 40)
         check(self, "buffer_age_us_max", MILLISECOND_US, 1 << 50)
+        check(self, "lateness_us", 0, 1 << 60)
         check(self, "replay_bytes_max", 1024, 1 << 30)
         check(self, "repair_bytes_per_s", 1024, 1 << 40)
         check(self, "merge_consumers_min", 2, 1_000_000)
@@ -97,7 +101,9 @@ class ConsumerConfig(ProcessConfig, frozen=True):
     hold_count_max: int = 500_000
     """Hold-back beyond either drops the newest, which is asked for again when there is room."""
     in_hand_max: int = 65_536
-    """Events handed to the application and not yet accepted."""
+    """Events of a producer that the application was handed and has not accepted yet. Where there are more than four
+    producers, each has its part of four times as many, and at least a thousand: one that the application waits for is
+    never shut out by the others."""
     nack_delay_us: int = 2 * MILLISECOND_US
     """How long a gap may close by itself (a service that reorders) before it is asked for; jittered."""
     nack_pause_us_max: int = 1 * SECOND_US

@@ -33,6 +33,8 @@ SILENCE: Final = "silence/"
 _PEERS_AFTER: Final = 2
 """Requests that the producer may leave unanswered before its consumers' peers are asked too."""
 _ACCOUNTS_KEPT: Final = 64
+_SHARED: Final = 4
+_IN_HAND_LEAST: Final = 1000
 _CLOSED: Final = "the producer restarted without its buffer"
 _UNANSWERED: Final = "the producer did not answer"
 _EVICTED: Final = "evicted from the producer's buffer"
@@ -62,6 +64,7 @@ class Consumer:
         self._present = present
         self._entropy = entropy
         self._feeds: dict[int, Feed] = {}
+        self._in_hand_max = self._config.in_hand_max
         self.peers = Peers(self._config)
         self._positions = dict(positions or {})
 
@@ -128,7 +131,7 @@ class Consumer:
             return self._on_peer_frames(feed, sender, frames, now)
         if frames.signature:
             self.peers.keep(frames)
-        if not feed.armed and feed.pass_on(frames, self._config.in_hand_max):
+        if not feed.armed and feed.pass_on(frames, self._in_hand_max):
             return [Deliver(frames)]
         return self._take(feed, sender, frames, now)
 
@@ -286,6 +289,8 @@ class Consumer:
             feed = Feed(producer, epoch, heard, heard - 1, address)
             feed.recovering = feed.fresh = self._config.start is Start.INITIAL
         self._feeds[producer] = feed
+        share = _SHARED * self._config.in_hand_max // len(self._feeds)
+        self._in_hand_max = min(self._config.in_hand_max, max(share, _IN_HAND_LEAST))
         return feed
 
     def _succeed(self, feed: Feed, epoch: int, ended: int | None) -> None:
@@ -377,7 +382,7 @@ class Consumer:
         return not feed.ready or not self._full(feed)
 
     def _hand(self, feed: Feed, effects: Effects) -> None:
-        while (segment := feed.hand(self._config.in_hand_max)) is not None:
+        while (segment := feed.hand(self._in_hand_max)) is not None:
             effects.append(Deliver(segment))
         watermark_us = feed.take_watermark()
         if watermark_us is not None:

@@ -106,6 +106,7 @@ class Producer:
         self.closed = False
         self._direct = direct
         self._last_stamp: tuple[int, int] | None = None
+        self._newest_us = TIME_MIN
         self._watermark_us: int | None = None
         self._published_us = 0
         self.holds_time = False
@@ -188,13 +189,16 @@ class Producer:
             raise CallerError(f"producer {self.name!r} is closed: its last sequence is on record; open a new one")
         size = sum(map(len, payloads)) if size is None else size
         self._check(payloads, times, ordinals, size)
-        ordinals = self._ordinals(times) if ordinals is None else ordinals
+        if self._config.lateness_us:
+            more = True  # of its last time, and of those before
+        elif ordinals is None:
+            ordinals = self._ordinals(times)
         if not self._make_room(len(payloads), size, now):
             return None
         frames = self._signed(Frames(self.id, self.epoch, self.last + 1, times, payloads, ordinals, size, more=more))
         self._buffer.append(frames, now)
         self.last += len(payloads)
-        self._last_stamp = (times[-1], (ordinals[-1] if ordinals else 0) if more else ORDINAL_MAX)
+        self._last_stamp = self._stamp_after(times, ordinals, more)
         self._published_us = now
         self.holds_time = holds
         effects: Effects = [*self._kept(frames), Broadcast(frames)]
@@ -202,6 +206,14 @@ class Producer:
         if timer is not None:
             effects.append(timer)
         return effects
+
+    def _stamp_after(self, times: Sequence[int], ordinals: Sequence[int] | None, more: bool) -> tuple[int, int]:
+        """Nothing at or before this stamp is published any more."""
+        if not self._config.lateness_us:
+            return times[-1], (ordinals[-1] if ordinals else 0) if more else ORDINAL_MAX
+        self._newest_us = max(self._newest_us, *times)
+        over_us = self._newest_us - self._config.lateness_us - 1
+        return max((over_us, ORDINAL_MAX), self._last_stamp or (over_us, ORDINAL_MAX))
 
     def advance(self, time_us: int, now: int) -> Effects:
         """A watermark: nothing more is published at or before this time, so that others move on in a quiet stream.
@@ -222,6 +234,8 @@ class Producer:
         the last time will come."""
         self.closed = True
         puts = [closed_put(self.last)]
+        if self._newest_us > self.last_time:
+            self._last_stamp = (self._newest_us, 0)
         if self._last_stamp is not None and self.goes_on:
             self._watermark_us = self._last_stamp[0]
             self._last_stamp = (self._watermark_us, ORDINAL_MAX)
@@ -285,7 +299,7 @@ class Producer:
 
     def _settled(self, now: int) -> Effects:
         """The last time is over if nothing more of it came for a while; a clock that counts seconds takes a second."""
-        if self.closed or self._last_stamp is None or self.holds_time:
+        if self.closed or self._last_stamp is None or self.holds_time or self._config.lateness_us:
             return []
         if self._last_stamp[0] % SECOND_US == 0 and now - self._published_us < SECOND_US:
             return []
@@ -451,6 +465,9 @@ class Producer:
             raise SchemaError(
                 f"the batch exceeds frame_bytes_max={self._channel.frame_bytes_max}; publish fewer events at once"
             )
+        if self._config.lateness_us:
+            self._check_late(times, ordinals)
+            return
         if ordinals is None:
             rising = times.step > 0 if isinstance(times, range) else all(map(le, times, times[1:]))
         else:
@@ -473,6 +490,22 @@ class Producer:
                 f"producer {self.name!r}: stamps must increase, but {(times[0], ordinals[0])} follows "
                 f"{self._last_stamp}; leave the ordinal out, and the producer numbers the event"
             )
+
+    def _check_late(self, times: Sequence[int], ordinals: Sequence[int] | None) -> None:
+        """Refuse what is too far behind what was published before it."""
+        if ordinals is not None:
+            raise SchemaError(
+                f"producer {self.name!r}: events of a stream with lateness are numbered by the log; leave ordinals out"
+            )
+        newest_us, lateness_us = self._newest_us, self._config.lateness_us
+        for time_us in times:
+            newest_us = max(newest_us, time_us)
+            if time_us < newest_us - lateness_us or time_us <= self.last_time:
+                raise SchemaError(
+                    f"producer {self.name!r}: time {time_us} is over: {newest_us} was published, and the lateness is "
+                    f"{lateness_us / SECOND_US:g} s, or a watermark said so; give the event a later time, or declare "
+                    "the stream with more lateness"
+                )
 
     def _ordinals(self, times: Sequence[int]) -> Sequence[int] | None:
         """Events of one time are numbered in their order; None where each has a time of its own."""

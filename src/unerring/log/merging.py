@@ -86,14 +86,12 @@ def joined(parts: list[Rows]) -> Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Sorted:
-    """What became of rows that came: how many were known already, and which have no place."""
+class Expired:
+    """Rows that have no place, since the chain has passed their time without them."""
 
-    repeated: int
-    late: Rows
-    """At or before the end of what is sealed."""
-    disordered: Rows
-    """Further behind their own producer's newest time than the lateness allows."""
+    late: Rows | None
+    disordered: Rows | None
+    """Those that were further behind their own producer's newest time than the lateness allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +111,9 @@ class Merge:
         self.lanes = Lanes(schema.lateness_us, schema.strict, schema.idle_after_us)
         self._held: list[Rows] = []
         """Each part in the order of release; the parts in the order in which they came."""
+        self._disordered: list[Rows] = []
+        """Rows too far behind their own producer: they have no place. Whether that is so says the chain, once it has
+        passed their time without them; another writer, which lost what was before them, may have let them in."""
         self._runs: dict[int, tuple[Run, ...]] = {}
         """What a chain has taken above what was received here, by producer."""
         self._floor_us = TIME_MIN
@@ -136,46 +137,61 @@ class Merge:
 
     # --- what comes ---
 
-    def take(self, rows: Rows, through_us: int) -> Sorted:
-        """Take rows in. `through_us`: the end of what is sealed."""
-        import numpy as np
-
+    def take(self, rows: Rows) -> int:
+        """Take rows in; how many of them were known already."""
         newest = self.lanes.epochs.copy()
         newest[rows.codes] = rows.epochs
         older = rows.epochs != newest[rows.codes]
         if older.any():  # a producer began again among these: its old epoch first
-            one, two = self.take(rows.pick(older), through_us), self.take(rows.pick(~older), through_us)
-            return Sorted(
-                one.repeated + two.repeated, joined([one.late, two.late]), joined([one.disordered, two.disordered])
-            )
+            return self.take(rows.pick(older)) + self.take(rows.pick(~older))
         fresh = self._fresh(rows)
         count = len(rows)
         rows = rows.pick(fresh)
         self._receive(rows)
         behind = self._advance(rows)
-        late = rows.times <= through_us
-        kept = ~(late | behind)
-        self._hold(rows.pick(kept))
-        return Sorted(count - len(rows), rows.pick(late), rows.pick(np.logical_and(behind, ~late)))
+        if behind.any():
+            self._disordered.append(rows.pick(behind))
+            self.rows += len(self._disordered[-1])
+            rows = rows.pick(~behind)
+        if len(rows):
+            self._held.append(self._ordered(rows))
+            self.rows += len(rows)
+        return count - int(fresh.sum())
 
     def is_new(self, producer: str, mark: Mark) -> bool:
         """Whether an event was neither received here nor taken by another writer."""
         code = self.lanes.codes.get(producer)
         if code is None:
             return True
-        known = int(self.lanes.epochs[code]), int(self.lanes.received[code])
-        return mark > known and not within(self._runs.get(code, ()), mark)
+        return mark > self._received(code) and not within(self._runs.get(code, ()), mark)
 
     def note(self, producer: str, mark: Mark, now: int) -> bool:
         """An event that has no row is out of the way (it could not be read, or it is lost); False: it was before."""
         code = self.lanes.code(producer, now)
-        if not self.is_new(producer, mark):
-            return False
-        if mark[0] > self.lanes.epochs[code]:
-            self.lanes.succeed(code, mark[0])
-        self.lanes.received[code] = mark[1]
-        self.lanes.hear(code, now)
-        return True
+        new = self.is_new(producer, mark)
+        if mark > self._received(code):
+            if mark[0] > self.lanes.epochs[code]:
+                self.lanes.succeed(code, mark[0])
+            self.lanes.received[code] = mark[1]
+            self.lanes.hear(code, now)
+        return new
+
+    def missing(self, producer: str, first: Mark, last: Mark) -> list[Run]:
+        """What was neither received here nor taken by another writer, from one event of a producer to another."""
+        code = self.lanes.codes.get(producer)
+        if code is not None:
+            epoch, sequence = self._received(code)
+            first = max(first, (epoch, sequence + 1))
+        missing: list[Run] = []
+        for begin, end in () if code is None else self._runs.get(code, ()):
+            if first < begin <= last:
+                missing.append((first, (begin[0], begin[1] - 1)))
+            if first <= end:
+                first = end[0], end[1] + 1
+        return [*missing, (first, last)] if first <= last else missing
+
+    def _received(self, code: int) -> Mark:
+        return int(self.lanes.epochs[code]), int(self.lanes.received[code])
 
     def declare(self, producer: str | None, time_us: int, now: int) -> bool:
         """Nothing at or before this time follows: from one producer, or (None) from any. Whether that is news."""
@@ -186,13 +202,9 @@ class Merge:
 
     def _fresh(self, rows: Rows) -> Numbers:
         """Which were neither received here nor taken by another writer."""
-        import numpy as np
-
         epochs, received = self.lanes.epochs[rows.codes], self.lanes.received[rows.codes]
         fresh: Numbers = (rows.epochs > epochs) | ((rows.epochs == epochs) & (rows.sequences > received))
-        for code, runs in self._runs.items():
-            for at in np.flatnonzero(fresh & (rows.codes == code)).tolist():
-                fresh[at] = not within(runs, (int(rows.epochs[at]), int(rows.sequences[at])))
+        self._leave_out_runs(rows, fresh)
         return fresh
 
     def _receive(self, rows: Rows) -> None:
@@ -241,11 +253,6 @@ class Merge:
         """Whether an event at its producer's newest time is behind it, too."""
         return self.schema.strict and not self.schema.lateness_us
 
-    def _hold(self, rows: Rows) -> None:
-        if len(rows):
-            self._held.append(self._ordered(rows))
-            self.rows += len(rows)
-
     def _ordered(self, rows: Rows) -> Rows:
         """In the order (time, producer, epoch, sequence). Rows of one producer are in the latter order already."""
         import numpy as np
@@ -293,18 +300,23 @@ class Merge:
     def drop(self, cut: Cut) -> None:
         """What was ready is sealed."""
         self._held = cut.rest
-        self.rows = sum(map(len, self._held))
+        self._count()
 
-    def expire(self, through_us: int) -> Rows | None:
+    def expire(self, through_us: int) -> Expired:
         """Let go of what is held at or before the end of what is sealed: it has no place any more."""
         parts = [part.part(0, count) for part in self._held if (count := _count_through(part, through_us))]
-        if not parts:
-            return None
-        self._held = [
-            part.part(count) for part in self._held if (count := _count_through(part, through_us)) < len(part)
-        ]
-        self.rows = sum(map(len, self._held))
-        return joined(parts)
+        doomed = [part.pick(over) for part in self._disordered if (over := part.times <= through_us).any()]
+        if parts:
+            self._held = [
+                part.part(count) for part in self._held if (count := _count_through(part, through_us)) < len(part)
+            ]
+        if doomed:
+            self._disordered = [part.pick(left) for part in self._disordered if (left := part.times > through_us).any()]
+        self._count()
+        return Expired(joined(parts) if parts else None, joined(doomed) if doomed else None)
+
+    def _count(self) -> None:
+        self.rows = sum(map(len, self._held)) + sum(map(len, self._disordered))
 
     def yield_to(self, taken: Taken, now: int) -> None:
         """Another writer extended the chain: what it took is done."""
@@ -315,17 +327,27 @@ class Merge:
         self._runs = {lanes.codes[name]: runs for name, runs in taken.above.items()}
         marks = [taken.marks.get(name, NOTHING) for name in lanes.names]
         epochs, sequences = np.array([mark[0] for mark in marks]), np.array([mark[1] for mark in marks])
-        held: list[Rows] = []
-        for part in self._held:
-            over, through = epochs[part.codes], sequences[part.codes]
-            open_ = (part.epochs > over) | ((part.epochs == over) & (part.sequences > through))
-            for code, runs in self._runs.items():
-                for at in np.flatnonzero(open_ & (part.codes == code)).tolist():
-                    open_[at] = not within(runs, (int(part.epochs[at]), int(part.sequences[at])))
-            if open_.any():
-                held.append(part.pick(open_))
-        self._held = held
-        self.rows = sum(map(len, held))
+
+        def left_of(parts: list[Rows]) -> list[Rows]:
+            left: list[Rows] = []
+            for part in parts:
+                over, through = epochs[part.codes], sequences[part.codes]
+                open_ = (part.epochs > over) | ((part.epochs == over) & (part.sequences > through))
+                self._leave_out_runs(part, open_)
+                if open_.any():
+                    left.append(part.pick(open_))
+            return left
+
+        self._held, self._disordered = left_of(self._held), left_of(self._disordered)
+        self._count()
+
+    def _leave_out_runs(self, rows: Rows, which: Numbers) -> None:
+        """Take out of a mask what another writer took above its marks."""
+        import numpy as np
+
+        for code, runs in self._runs.items():
+            for at in np.flatnonzero(which & (rows.codes == code)).tolist():
+                which[at] = not within(runs, (int(rows.epochs[at]), int(rows.sequences[at])))
 
     def taken(self, held: Sequence[Rows] | None = None) -> Taken:
         """What is out of our hands, if only this is still held (by default what is)."""
@@ -336,7 +358,7 @@ class Merge:
         epochs, received = lanes.epochs[:count].copy(), lanes.received[:count].copy()
         above: dict[str, tuple[Run, ...]] = {}
         odd = set(self._runs)
-        parts = self._held if held is None else held
+        parts = [*(self._held if held is None else held), *self._disordered]
         if parts:
             codes, eras, numbers = (
                 np.concatenate([getattr(part, name) for part in parts]) for name in ("codes", "epochs", "sequences")

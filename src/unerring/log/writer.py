@@ -172,11 +172,14 @@ class LogWriter:
             return
         self._refuse([BadEvent(producer, *mark, Reason.UNDECODABLE, detail, raw)], now)
 
-    def lost(self, producer: str, mark: Mark, detail: str, now: int) -> None:
-        """Record events that the channel declared lost, up to the mark; the stream continues."""
+    def lost(self, producer: str, mark: Mark, detail: str, now: int, first: int | None = None) -> None:
+        """Record events that the channel declared lost, up to the mark, from a sequence of its epoch on; the stream
+        continues. What another writer has of them is not lost."""
         self._flush()
-        if self.merge.note(producer, mark, now):
-            self._refuse([BadEvent(producer, *mark, Reason.LOST, detail, b"")], now)
+        begin = mark if first is None else (mark[0], first)
+        missing = self.merge.missing(producer, begin, mark)
+        self.merge.note(producer, mark, now)
+        self._refuse([BadEvent(producer, *last, Reason.LOST, detail, b"") for _, last in missing], now)
 
     def advance(self, time_us: int, now: int, producer: str | None = None) -> None:
         """Take a watermark: nothing follows at or before this time, from one producer or (None) from any. One that is
@@ -247,13 +250,11 @@ class LogWriter:
                 refused.append(BadEvent(name, *mark, reason, detail, payloads[at], int(rows.times[at])))
             else:
                 self._repeated += 1
-        placed = self.merge.take(rows.with_columns(good, columns), self.chain.through_us)
+        self._repeated += self.merge.take(rows.with_columns(good, columns))
         for event in refused:
             self.merge.note(event.producer, (event.epoch, event.sequence), now)
-        self._repeated += placed.repeated
         self._refuse(refused, now)
-        self._refuse_late(placed.late)
-        self._refuse_late(placed.disordered, own=True)
+        self._expire()
         self._age(now)
 
     # --- what goes ---
@@ -286,6 +287,7 @@ class LogWriter:
                 # The chain may have learned of more than the one segment that was in the way.
                 self.merge.yield_to(self.chain.taken(), self._now)
             self._expire()
+            self._put_away()
         self._held_since_us = self._since_us if self.merge.rows else None
         self._since_us = None
         return dict(self.merge.taken().marks)
@@ -312,18 +314,17 @@ class LogWriter:
         return None
 
     def _expire(self) -> None:
-        late = self.merge.expire(self.chain.through_us)
-        if late is not None:
-            self._refuse_late(late)
-            self._put_away()
+        expired = self.merge.expire(self.chain.through_us)
+        self._refuse_late(expired.late)
+        self._refuse_late(expired.disordered, own=True)
 
     def _put_away(self) -> None:
         self.quarantine.add(self._bad)
         self._bad = []
 
-    def _refuse_late(self, rows: Rows, own: bool = False) -> None:
+    def _refuse_late(self, rows: Rows | None, own: bool = False) -> None:
         """`own`: behind the producer's own newest time, which without lateness is not a question of when it came."""
-        if not len(rows):
+        if rows is None:
             return
         reason = Reason.NOT_INCREASING if own and not self.schema.lateness_us else Reason.LATE
         payloads = rows.columns.to_pylist()

@@ -159,7 +159,7 @@ class Subscriber(Generic[V]):
     @renamed_keywords(on_progress="on_watermark")
     def __init__(
         self,
-        where: str | Inlet,
+        where: str | Sequence[str] | Inlet,
         stream: type[V] | None = None,
         *,
         on_loss: OnLoss | str = OnLoss.RAISE,

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Final, Generic, Self, TypeVar
 
+import msgspec
+
 from unerring.channels import (
     EVENT_BYTES,
     ORDINAL_MAX,
@@ -82,6 +84,8 @@ class AsyncPublisher(Generic[V]):
         self._watermark_every_us = watermark_every_us
         self._watermarks: asyncio.Task[None] | None = None
         self._config = config or ProducerConfig()
+        if self._records.schema is not None and self._records.schema.lateness_us:
+            self._config = msgspec.structs.replace(self._config, lateness_us=self._records.schema.lateness_us)
         if self._config.durable and storage is None:
             raise ConfigError("a durable producer needs storage=, such as SqliteStorage(path)")
         self._channel = channel or ChannelConfig()
@@ -174,7 +178,7 @@ class AsyncPublisher(Generic[V]):
                     times: Sequence[int] = self._now(len(chunk))
                     if at is not None:
                         times = [to_time_us(moment) for moment in at[first - len(chunk) : first]]
-                    self._check_ahead(times[-1])
+                    self._check_ahead(max(times) if self._config.lateness_us else times[-1])
                     # The rest of a time may wait for room: the time is not over meanwhile.
                     holds = at is not None and first < len(at) and to_time_us(at[first]) == times[-1]
                     last = await self._publish(chunk, times, None, size, self._more(at), holds)
@@ -236,7 +240,7 @@ class AsyncPublisher(Generic[V]):
             machine = self._running()
             effects = machine.publish(payloads, times, ordinals, monotonic_us(), size, more, holds)
             if effects is not None:
-                self._last_time = times[-1]
+                self._last_time = max(self._last_time, times[-1]) if self._config.lateness_us else times[-1]
                 last = machine.last
                 self._driver.take(effects)
                 if not self._driver.executor.idle:
@@ -273,8 +277,8 @@ class AsyncPublisher(Generic[V]):
 
     def _more(self, at: object) -> bool:
         """Times by our own clock are all different, and those of a strict stream too; of a time that is given more may
-        follow."""
-        return at is not None and not self._strict
+        follow, and with lateness of any."""
+        return bool(self._config.lateness_us) or (at is not None and not self._strict)
 
     @property
     def _strict(self) -> bool:
