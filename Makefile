@@ -4,8 +4,8 @@
 #   make test       format, lint, types, import contracts, tests
 #   make demo       run a factory, kill parts of it, and audit the result
 #   make campaign   the long searches that are not in `make test`
-#   make peers      Apache Flink, DuckDB with Polars, and DBOS, each in an environment of its own, for
-#                   `unerring bench pipeline --against flink` (docs/races.md) and `unerring bench processes --against dbos`
+#   make peers      Apache Flink, DuckDB with Polars, DBOS, and Zenoh with NATS, each in an environment of its own, for
+#                   the races of `unerring bench pipeline`, `processes` and `channels --against NAME` (docs/races.md)
 #   make bench      figures with their goals (BENCH=name for one of them)
 #   make pictures   take docs/images/*.png again, from a real run of the factory
 #   make site       the documentation as a static site with search and API reference, in build/site
@@ -68,6 +68,8 @@ peers: install
 	@bench/peers/tables/bin/python -m pip install -q --disable-pip-version-check -r bench/peers/requirements-tables.txt
 	@test -x bench/peers/dbos/bin/python || "$(VENV)/bin/python" -m venv bench/peers/dbos
 	@bench/peers/dbos/bin/python -m pip install -q --disable-pip-version-check -r bench/peers/requirements-dbos.txt
+	@test -x bench/peers/services/bin/python || "$(VENV)/bin/python" -m venv bench/peers/services
+	@bench/peers/services/bin/python -m pip install -q --disable-pip-version-check -r bench/peers/requirements-services.txt
 
 bench: install
 	@$(run) unerring bench $(BENCH)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import json
 import os
 import shutil
@@ -24,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,18 @@ ROOT = Path(__file__).parent.parent
 PAYLOAD = bytes(200)
 URL = os.environ.get("UNERRING_BENCH_URL", "tcp://127.0.0.1:0")
 LOSS = float(os.environ.get("UNERRING_BENCH_LOSS", "0"))
-"""The roles are processes of their own; these two they are told by their environment."""
+RATE = float(os.environ.get("UNERRING_BENCH_RATE", "10000"))
+"""The roles are processes of their own; these they are told by their environment."""
 BATCH = 250 if URL.startswith(("udp:", "multicast:")) else 500
 EARLIEST = ConsumerConfig(start=Start.EARLIEST)
 COMMON_EPOCH = 1
 
 
-def run(quick: bool = False, transport: str = "") -> Iterator[dict[str, Any]]:
+def run(quick: bool = False, transport: str = "", against: str = "") -> Iterator[dict[str, Any]]:
+    if against:
+        sys.path.insert(0, str(ROOT / "bench" / "peers"))
+        yield from importlib.import_module("services").race(against, quick, _play, _service)
+        return
     if transport and transport != "tcp":
         yield from _over(quick, transport)
         return
@@ -155,12 +161,21 @@ def figure_of(name: str, value: float, unit: str, goal: float | None = None, at_
     }
 
 
-def _play(kind: str, count: int, subscribers: int, url: str = URL, loss: float = 0.0) -> dict[str, float]:
+def _play(
+    kind: str,
+    count: int,
+    subscribers: int,
+    url: str = URL,
+    loss: float = 0.0,
+    rate: float = 10_000,
+    command: Sequence[str] = (sys.executable, __file__),
+) -> dict[str, float]:
     """One publisher process and its subscribers; the rate counts from the first publish to the last arrival."""
-    told = {**os.environ, "UNERRING_BENCH_URL": url, "UNERRING_BENCH_LOSS": str(loss)}
-    publisher = _start(told, f"publish-{kind.replace('bytes', 'bare')}", str(count), str(subscribers))
+    told = {**os.environ, "UNERRING_BENCH_URL": url, "UNERRING_BENCH_LOSS": str(loss), "UNERRING_BENCH_RATE": str(rate)}
+    publish, consume = f"publish-{kind.replace('bytes', 'bare')}", f"consume-{kind}"
+    publisher = _start(told, *command, publish, str(count), str(subscribers))
     address = json.loads(_line(publisher))["address"]
-    consumers = [_start(told, f"consume-{kind}", address, str(count)) for _ in range(subscribers)]
+    consumers = [_start(told, *command, consume, address, str(count)) for _ in range(subscribers)]
     for consumer in consumers:
         _line(consumer)  # subscribed
     assert publisher.stdin is not None
@@ -183,9 +198,9 @@ def _play(kind: str, count: int, subscribers: int, url: str = URL, loss: float =
     }
 
 
-def _start(told: dict[str, str], role: str, *arguments: str) -> subprocess.Popen[str]:
+def _start(told: dict[str, str], *command: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, __file__, role, *arguments],
+        command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -395,13 +410,13 @@ async def consume_reliable(address: str, count: int) -> None:
 
 
 async def publish_paced(count: int, subscribers: int) -> None:
-    """One event at a time, 10 000 a second."""
+    """One event at a time, so many a second."""
     async with AsyncPublisher[bytes]("tcp://127.0.0.1:0", name="bench", config=ProducerConfig()) as out:
         _say(address=out.address)
         await _told()
         start, usage = time.monotonic(), _Usage(count)
         for n in range(count):
-            ahead_s = start + n / 10_000 - time.monotonic()
+            ahead_s = start + n / RATE - time.monotonic()
             if ahead_s > 0:
                 await asyncio.sleep(ahead_s)
             await out.publish(time.monotonic_ns().to_bytes(8, "little") + PAYLOAD[8:])
@@ -420,6 +435,29 @@ async def consume_paced(address: str, count: int) -> None:
                 break
         cuts = statistics.quantiles(latencies_ns[count // 10 :], n=100)
         _say(end=time.monotonic(), **usage.said(), p50_ms=cuts[49] / 1e6, p99_ms=cuts[98] / 1e6)
+
+
+async def publish_singles(count: int, subscribers: int) -> None:
+    """One event at a time, as fast as it goes."""
+    async with AsyncPublisher[bytes]("tcp://127.0.0.1:0", name="bench") as out:
+        _say(address=out.address)
+        await _told()
+        start, usage = time.monotonic(), _Usage(count)
+        for _ in range(count):
+            await out.publish(time.monotonic_ns().to_bytes(8, "little") + PAYLOAD[8:])
+        await _told()
+        _say(start=start, **usage.said())
+
+
+async def consume_singles(address: str, count: int) -> None:
+    async with AsyncSubscriber[bytes](address, config=EARLIEST) as events:
+        _say(ready=True)
+        seen, usage = 0, _Usage(count)
+        async for _ in events:
+            seen += 1
+            if seen >= count:
+                break
+        _say(end=time.monotonic(), **usage.said())
 
 
 if __name__ == "__main__":

@@ -45,7 +45,13 @@ PER_SEGMENT = 1_000_000
 BUCKETS = 2
 SCHEMA = schema_of(Typed)
 RULES = {"W1": (W1, ["key", "type", "v"]), "W2": (W2, ["key", "type", "v"]), "W3": (W3, ["key", "type", "v"])}
-PEERS = {"flink": "flink_sql", "flink-java": "flink_java", "duckdb": "tables", "polars": "tables"}
+PEERS = {
+    "flink": "flink_sql",
+    "flink-java": "flink_java",
+    "duckdb": "tables",
+    "polars": "tables",
+    "transform": "transform",
+}
 """Modules of bench/peers; each has `race(peer, quick)`."""
 COUNTS = {EVENTS: {"W1": 2_163_773, "W2": 658_889, "W3": 3_032_563}}
 

@@ -49,6 +49,6 @@ def test_an_unknown_benchmark_or_option_is_answered_with_a_sentence() -> None:
     ran = bench("nothing")
     assert ran.returncode == 2
     assert "there is no benchmark 'nothing'; choose one of" in ran.stderr
-    ran = bench("channels", "--against", "flink")
+    ran = bench("dashboard", "--against", "flink")
     assert ran.returncode == 2
-    assert "benchmark channels has no --against" in ran.stderr
+    assert "benchmark dashboard has no --against" in ran.stderr

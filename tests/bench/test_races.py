@@ -23,8 +23,10 @@ import flink_sql
 import race_inputs
 import race_matches
 import race_sides
+import services
 import tables
 import tables_peer
+import transform_peer
 
 
 def matches(*rows: tuple[int, int, int]) -> race_matches.Matches:
@@ -133,6 +135,35 @@ def test_a_ratio_below_one_says_that_the_table_engine_wins() -> None:
     assert said["W2.duckdb_ratio.cpu"] == 0.5
 
 
+def test_where_the_pipeline_becomes_quicker() -> None:
+    ours, theirs = cost(1_000_000, 3.0, 1.0, 1.0), cost(1_000_000, 4.5, 0.5, 1.0)  # 2 and 4 µs an event
+    assert tables.crossover(ours, theirs) == pytest.approx(250_000)
+    assert tables.crossover(cost(1_000_000, 2.5, 0.5, 1.0), cost(1_000_000, 5.0, 1.0, 1.0)) == 0
+    assert tables.crossover(theirs, ours) is None
+
+
+def test_a_race_of_services_says_rates_latencies_and_what_was_lost() -> None:
+    played = {"rate": 2e6, "publisher_us": 1.0, "consumer_us": 2.0, "p50_ms": 1.0, "p99_ms": 9.0}
+    theirs = {**played, "rate": 1e6, "server_us": 7.0, "share": 0.75}
+    sides = {(way, side): [of] for way in services.WAYS for side, of in (("ours", played), ("theirs", theirs))}
+    said = {figure["figure"]: figure["value"] for figure in services.figures("nats", 3, sides)}
+    assert said["nats.batches_ratio.1to3"] == 2.0
+    assert said["nats.batches_ratio.cpu.1to3"] == 2.0  # 1 + 3 * 2, and a server with 7 more
+    assert said["nats.singles_lost.1to3"] == 0.25
+    assert (said["ours.p50_ms.1to3"], said["nats.p99_ms.1to3"]) == (1.0, 9.0)
+
+
+@pytest.mark.parametrize(("peer", "name"), [("zenoh", "Zenoh"), ("nats", "NATS")])
+def test_a_service_that_is_not_installed_is_asked_for(
+    peer: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "PYTHON", tmp_path / "python")
+    with pytest.raises(CallerError, match=f"{name} is not installed; run `make peers`"):
+        next(_load("channels").run(against=peer))
+    with pytest.raises(CallerError, match="'pigeon' to race against; there are zenoh, nats"):
+        next(_load("channels").run(against="pigeon"))
+
+
 def test_too_little_work_is_not_made_negative() -> None:
     assert race_sides.net(3.0, 1.0) == 2.0
     assert race_sides.net(1.0, 1.5) == 1.0
@@ -145,14 +176,41 @@ def test_the_sql_means_the_rule(rule: Rule, tmp_path: Path) -> None:
     race_inputs.write_log(tmp_path / "log", drawn, 8_000)
     segments = str(tmp_path / "log" / race_inputs.SCHEMA.name / "segments")
     tables_peer.on_duckdb(rule.plan.name, threads=1)(segments, str(tmp_path / "found.parquet"))
+    wanted = interpreted(rule, drawn)
+    assert race_matches.must_be_equal("W", wanted, race_matches.of_parquet(tmp_path / "found.parquet"), "DuckDB") > 100
+
+
+def interpreted(rule: Rule, drawn: race_inputs.Drawn) -> race_matches.Matches:
     columns = zip(*(drawn[name].tolist() for name in ("ms", "key", "type", "v")), strict=True)
     rows = [
         Row(0, Event("Typed", Stamp(ms * 1000), (key,), {"key": key, "type": kind, "v": v}))
         for ms, key, kind, v in columns
     ]
     outputs = Interpreter(rule.plan).feed(rows, rows[-1].event.stamp.time)
-    wanted = matches(*((out.key[0], out.payload["began"] // 1000, out.time // 1000) for out in outputs))
-    assert race_matches.must_be_equal("W", wanted, race_matches.of_parquet(tmp_path / "found.parquet"), "DuckDB") > 100
+    return matches(*((out.key[0], out.payload["began"] // 1000, out.time // 1000) for out in outputs))
+
+
+@pytest.mark.parametrize("rule", [W1, W2, W3], ids=lambda rule: rule.plan.name)
+def test_the_state_for_transform_with_state_means_the_rule(rule: Rule) -> None:
+    """Each key in two micro-batches, its state kept between them as Spark would keep it."""
+    workload = rule.plan.name
+    drawn = race_inputs.draw(8_000)
+    kept = np.isin(drawn["type"], transform_peer.WANTED[workload])
+    found = []
+    for key in range(1000):
+        own = kept & (drawn["key"] == key)
+        columns = [(drawn["ms"][own] * 1000).tolist(), drawn["type"][own].tolist(), drawn["v"][own].tolist()]
+        state: tuple[object, ...] = ()
+        for part in (slice(0, 3), slice(3, None)):
+            machine = transform_peer.MACHINES[workload](*state)
+            found += [
+                (key, began // 1000, ended // 1000) for began, ended, *_ in machine.feed(*(c[part] for c in columns))
+            ]
+            state = machine.state()
+        if workload == "W3":
+            due = transform_peer.W3(*state).passed(int(drawn["ms"][-1]) * 1000)
+            found += [(key, began // 1000, ended // 1000) for began, ended, *_ in due]
+    assert race_matches.must_be_equal(workload, interpreted(rule, drawn), matches(*found), "transformWithState") > 100
 
 
 @pytest.mark.parametrize(
@@ -174,5 +232,7 @@ def test_a_peer_that_is_not_installed_is_asked_for(
 
 
 def test_an_unknown_peer_is_answered_with_those_there_are() -> None:
-    with pytest.raises(CallerError, match="'pigeon' to race against; there are flink, flink-java, duckdb, polars"):
+    with pytest.raises(
+        CallerError, match="'pigeon' to race against; there are flink, flink-java, duckdb, polars, transform"
+    ):
         next(_load("pipeline").run(against="pigeon"))
