@@ -127,7 +127,8 @@ def _spark_engine(app: App, options: RunOptions, place: Place, parts: Parts, met
     from unerring.pipeline import Bounds, SparkConfig
 
     master, memory = options.master or "local[*]", options.memory or "2g"
-    config = SparkConfig(master=master, memory=memory, log=str(place.scratch / "spark.log"))
+    log = str(place.scratch / "spark.log")
+    config = SparkConfig(master=master, memory=memory, log=log, quick=True, makes_archive=options.once)
     bounds = Bounds(rows_per_batch=options.rows, look_s=place.look_s(0.0))
     engine = SparkEngine(app, place, config, bounds, parts=parts, metrics=metrics, resident=options.stays)
     if options.take_over is not None:

@@ -61,10 +61,6 @@ RUNNING: Final = "running"
 """A file of a driver's home while it runs; one that is killed leaves it behind."""
 MARK: Final = "UNERRING_DRIVER"
 """The environment variable that names the driver to which a process belongs."""
-_QUICK: Final = (
-    # The JVM has little to do in a micro-batch, and two of them share a machine: compile less, collect with one thread.
-    ("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss8m"),
-)
 
 
 def command(where: Where, name: str, options: SparkOptions) -> list[str]:
@@ -86,7 +82,7 @@ class Drive:
         self._jvm = 0
         self._requests = Requests(home)
         self._ending = False
-        config = SparkConfig(master=options.master, memory=options.memory, log=str(home / "spark.log"), more=_QUICK)
+        config = SparkConfig(master=options.master, memory=options.memory, log=str(home / "spark.log"), quick=True)
         levels = tuple(replace(level, scratch=str(home)) for level in app.levels(place, rules))
         standby = StandbyDriver(levels, home, self.order)
         parts, metrics = Parts(config=RestartsConfig(tries_max=RESTARTS_MAX + 1)), Metrics()

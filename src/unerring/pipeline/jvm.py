@@ -13,10 +13,14 @@ import subprocess
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from unerring.pipeline import class_archive
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _GRACE_S: Final = 10.0
+_ARCHIVE_S: Final = 20.0
+"""How long a JVM may take to end that writes an archive of its classes."""
 _running: list[subprocess.Popen[bytes]] = []
 """The JVM, from the moment that its process is there; PySpark tells of it only once it answers."""
 
@@ -69,10 +73,11 @@ def end(spark: SparkSession | None) -> None:
         if process.stdin is not None:
             process.stdin.close()
         try:
-            process.wait(_GRACE_S)
+            process.wait(_ARCHIVE_S if class_archive.is_being_made() else _GRACE_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        class_archive.ended(in_order=process.returncode >= 0)
         _forget()
 
 
