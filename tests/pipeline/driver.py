@@ -1,6 +1,7 @@
 """A driver in a process of its own, to be killed: runs one level over what its log holds, then ends.
 
-In micro-batches, or, with a fourth argument `resident`, by resident tasks that keep their states often.
+In micro-batches, or, with a fourth argument `resident`, by resident tasks that keep their states often. Further
+arguments `key=value` are settings of Spark. At its end it says how many tasks there were at the most.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def level_in(data: Path) -> Level:
     return level
 
 
-def main(data: Path, master: str, rows: int, resident: bool) -> None:
+def main(data: Path, master: str, rows: int, resident: bool, more: dict[str, str]) -> None:
     quick = (
         ("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss8m"),
         ("spark.sql.codegen.wholeStage", "false"),
@@ -41,6 +42,7 @@ def main(data: Path, master: str, rows: int, resident: bool) -> None:
         ("spark.executor.heartbeatInterval", "2s"),
         ("spark.network.timeout", "30s"),
         ("spark.network.timeoutInterval", "5s"),
+        *more.items(),
     )
     spark = start(SparkConfig(master=master, memory="700m", log=str(data / "spark.log"), more=quick), "killed")
     if resident:
@@ -56,12 +58,16 @@ def stay(spark: SparkSession, level: Level, bounds: Bounds) -> None:
     pool = Pool(spark, [level], bounds, keep_s=0.3)
     pool.start()
     try:
+        tasks = 0
         while pool.hub.sealed_us(0) < end_us:
             pool.check()
+            tasks = max(tasks, len(pool.hub.tasks))
             threading.Event().wait(0.01)
+        sys.stdout.write(f"tasks: {tasks}\n")
     finally:
         pool.stop()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), "resident" in sys.argv[4:])
+    settings = dict(argument.split("=", 1) for argument in sys.argv[4:] if "=" in argument)
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), "resident" in sys.argv[4:], settings)

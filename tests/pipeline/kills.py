@@ -168,7 +168,9 @@ VICTIMS: dict[str, Callable[[psutil.Process], psutil.Process | None]] = {
 class Driver:
     """A driver process and everything below it; ended for good at the end of a `with`."""
 
-    def __init__(self, data: Path, master: str, rows: int = ROWS, resident: bool = False) -> None:
+    def __init__(
+        self, data: Path, master: str, rows: int = ROWS, resident: bool = False, settings: Sequence[str] = ()
+    ) -> None:
         self.data = data
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
         command = [
@@ -179,6 +181,7 @@ class Driver:
             master,
             str(rows),
             *(["resident"] if resident else []),
+            *settings,
         ]
         with (data / "driver.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)

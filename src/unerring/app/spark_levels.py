@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
     OnSealed = Callable[[LevelView], Callable[[Sealed], None]]
 
+NO_SLOT_S: Final = 60.0
+"""How long a pool waits for its first task before it says so."""
 _INITIALIZING: Final = "Initializing"
 """Spark's status of a query that has not begun."""
 
@@ -129,6 +133,14 @@ class MicroBatches:
         )
 
 
+def no_slot(master: str) -> str:
+    """Spark itself waits silently."""
+    return (
+        f"no resident task has started on {master} within {NO_SLOT_S:.0f} s; it needs one free slot: end other jobs of "
+        "this session or add executors, and the run goes on by itself\n"
+    )
+
+
 class ResidentTasks:
     """A pool for all levels."""
 
@@ -138,11 +150,14 @@ class ResidentTasks:
         self._views = duties.views
         self._again_s: float | None = None
         self._pool: Pool | None = None
+        self._no_slot_s = math.inf
+        """When it says that no task has come; by a monotonic clock."""
 
     def start(self, spark: SparkSession) -> None:
         self._spark = spark
         self._pool = self._new_pool(spark)
         self._pool.start()
+        self._no_slot_s = time.monotonic() + NO_SLOT_S
 
     @property
     def under_way(self) -> bool:
@@ -156,6 +171,11 @@ class ResidentTasks:
             self._again(self._spark, self._pool, error)
         elif rescaled:
             self._rescale(self._spark, self._pool)
+        if self.under_way:
+            self._no_slot_s = math.inf
+        elif time.monotonic() > self._no_slot_s:
+            self._no_slot_s = math.inf
+            sys.stderr.write(no_slot(self._spark.sparkContext.master or "Spark"))
 
     def committed_us(self, number: int) -> int | None:
         return None if self._pool is None else self._pool.hub.sealed_us(number)

@@ -19,8 +19,10 @@ from unerring.matching.oracle import run_tree
 from unerring.model import Event
 from unerring.pipeline.level import Level, levels_of
 from unerring.pipeline.resident.hub import GREETING_MAX, Hub
+from unerring.pipeline.resident.job import SETTINGS
 from unerring.pipeline.resident.pool import Pool
 from unerring.pipeline.resident.wire import Greet, Kept, Wire
+from unerring.pipeline.session import settings
 from unerring.rules.tree import ranks_of
 
 from ..worlds import TYPED, as_table, missing, pair, random_events, sealed
@@ -100,6 +102,9 @@ def test_a_tree_is_found_though_a_task_is_killed_and_another_sleeps(spark: Spark
         feed(levels, EVENTS[:200])
         until(reached(pool, EVENTS[199].stamp.time), pool)
         until(lambda: greeted(pool)() and first not in pool.hub.tasks, pool)
+        tracker = spark.sparkContext.statusTracker()
+        jobs = [tracker.getJobIdsForGroup(pool.jobs.group(number)) for number in range(2)]
+        assert sorted(map(len, jobs)) == [1, 2], "Spark gave one job up, and it was submitted again"
         slept.append(pid_of(second))
         os.kill(slept[0], signal.SIGSTOP)
         try:
@@ -109,6 +114,31 @@ def test_a_tree_is_found_though_a_task_is_killed_and_another_sleeps(spark: Spark
             os.kill(slept[0], signal.SIGCONT)
         feed(levels, EVENTS)
         until(reached(pool, END_US), pool)
+    check(tmp_path)
+
+
+def test_what_spark_takes_for_idle_is_not_killed(spark: SparkSession, tmp_path: Path) -> None:
+    """A task sends Spark nothing for as long as it runs."""
+    levels = levels_in(tmp_path)
+    impatient = dict.fromkeys(SETTINGS, "1")
+    impatient["spark.sql.execution.pyspark.udf.killOnIdleTimeout"] = "true"
+    with settings(spark, impatient), running(spark, levels) as pool:
+        until(greeted(pool), pool)
+        before, began_s = pool.hub.tasks, time.monotonic()
+        until(lambda: time.monotonic() > began_s + 2.5 or pool.hub.tasks != before, pool)
+        assert pool.hub.tasks == before
+        assert {key: spark.conf.get(key) for key in impatient} == impatient, "the user's own"
+        feed(levels, EVENTS[:50])
+        until(reached(pool, EVENTS[49].stamp.time), pool)
+
+
+def test_one_task_holds_all_partitions_of_all_levels(spark: SparkSession, tmp_path: Path) -> None:
+    """A cluster with one free slot is enough."""
+    levels = levels_in(tmp_path)
+    with running(spark, levels, tasks=1) as pool:
+        feed(levels, EVENTS, 100)
+        until(reached(pool, END_US), pool)
+        assert len(pool.hub.tasks) == 1
     check(tmp_path)
 
 

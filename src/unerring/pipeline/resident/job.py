@@ -18,6 +18,12 @@ from unerring.pipeline.session import sentence_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SETTINGS: Final = {
+    # A resident task sends Spark nothing until it ends: that is not idleness.
+    "spark.sql.execution.pyspark.udf.idleTimeoutSeconds": "0",
+    "spark.sql.execution.pyspark.udf.killOnIdleTimeout": "false",
+}
+"""Of a session of the jobs' own, so that the user's keeps its settings."""
 TRIES_MAX: Final = 12
 """How often a task is submitted again that ends before it has been there for a while."""
 GOOD_S: Final = 60.0
@@ -29,9 +35,12 @@ class Jobs:
 
     def __init__(self, spark: SparkSession, hub: Hub, name: str, count: int = 0) -> None:
         """`count`: how many tasks; by default as many as run at once, but no more than there are partitions."""
-        self._spark = spark
+        self._spark = spark.newSession()
+        for key, value in SETTINGS.items():
+            self._spark.conf.set(key, value)
         self._hub = hub
         self._name = name
+        self._rules = ", ".join(plan.name for line in hub.lines for plan in line.level.plans)
         partitions = sum(line.level.buckets for line in hub.lines)
         self.count = count or max(1, min(partitions, spark.sparkContext.defaultParallelism))
         self._ending = threading.Event()
@@ -51,6 +60,10 @@ class Jobs:
         for thread in self._threads:
             thread.join()
 
+    def group(self, number: int) -> str:
+        """Spark's name for the jobs of a task: one, and another each time that it is submitted again."""
+        return f"{self._name}: task {number + 1} of {self.count}"
+
     def _run(self, number: int) -> None:
         tries = 0
         while not self._ending.is_set() and self._hub.error is None:
@@ -69,8 +82,8 @@ class Jobs:
         """One job with one task, until it ends."""
         hub, context = self._hub, self._spark.sparkContext
         levels = tuple(line.level for line in hub.lines)
-        description = f"{self._name}: task {number + 1} of {self.count}"
-        context.setJobGroup(description, description)
+        group = self.group(number)
+        context.setJobGroup(group, f"{group}, resident: it runs until the run ends ({self._rules})")
         try:
             frame = self._spark.range(0, 1, 1, 1)
             frame.mapInArrow(serve(levels, hub.address, hub.secret), "nothing int").collect()
