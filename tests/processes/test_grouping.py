@@ -5,9 +5,13 @@ from __future__ import annotations
 from itertools import combinations, pairwise
 from random import Random
 
+import msgspec
+import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from tests.processes.orders import order_process
+from unerring import Process
+from unerring.model import ProcessError
 from unerring.processes.drawing import draw
 from unerring.processes.explain import explain, groups_of, process_text
 from unerring.processes.graph import Cut, Edge, Graph, Kind, Service, Vertex
@@ -151,3 +155,46 @@ def test_no_other_ends_are_better(drawn: list[tuple[int, int, bool]]) -> None:
     subsets = [subset for count in range(len(names) + 1) for subset in combinations(names, count)]
     best = min(_score(actions, _groups(actions, subset)) for subset in subsets)
     assert _score(actions, _groups(actions, best_ends(actions, Grouping(1_000, 100)))) == best
+
+
+def _line(*times_ms: int) -> Process:
+    """Writes one after the other, of these times; undoing the first is dear."""
+    process = Process("line", services=[Service("shop")])
+    for number, time_ms in enumerate(times_ms):
+
+        @process.action(
+            name=f"w{number}", service="shop", write=True, time=time_ms * 1000, cost=9 if number == 0 else 1
+        )
+        async def write() -> None: ...
+
+    return process.flow(*(f"w{number}" for number in range(len(times_ms))))
+
+
+def test_a_process_may_have_a_failover_bound_of_its_own() -> None:
+    """t_f is the process's (section V-B), whatever the nodes' threshold; its groups are the best ones for it."""
+    slow = _line(100, 100, 100, 100)
+    assert [group["actions"] for group in explain(slow, SLOW)["groups"]] == [["w0", "w1", "w2", "w3"]]
+    quick = slow.with_graph(msgspec.structs.replace(slow.graph, failover_us=400_000))
+    facts = explain(quick, SLOW)
+    # Filled up, the first group would be w0, w1, w2: as many groups, but the dear w0 would be at risk for longer.
+    assert [group["actions"] for group in facts["groups"]] == [["w0"], ["w1", "w2", "w3"]]
+    assert facts["threshold_us"] == 400_000 >= facts["failover_us"]
+    assert quick.graph.version != slow.graph.version
+
+
+def test_explain_compares_thresholds() -> None:
+    trade = explain(_line(*[400] * 12), Grouping(view_change_us=100_000))["trade"]
+    assert [one["states"] for one in trade] == sorted((one["states"] for one in trade), reverse=True)
+    assert trade[0]["states"] == 12
+    assert trade[-1]["states"] == 1
+    assert all(one["failover_us"] <= one["threshold_us"] for one in trade)
+    assert "600 ms: state replicated 12 times at most" in process_text(_line(*[400] * 12))
+
+
+def test_graphs_from_before_thresholds_keep_their_versions() -> None:
+    assert order_process().graph.version == "beb53bcd0b2e83f5"
+
+
+def test_a_negative_failover_bound_is_refused() -> None:
+    with pytest.raises(ProcessError, match="failover is negative"):
+        Process("late", failover=-1)

@@ -68,7 +68,7 @@ from unerring.processes.election import Election
 from unerring.processes.execution import UNKEPT, Execution, values_of
 from unerring.processes.explain import explain, process_text
 from unerring.processes.graph import LOCAL, Edge, Graph, Kind, Retry, Service, Variable, Vertex
-from unerring.processes.grouping import Group, Grouping, group_at, may_be_active
+from unerring.processes.grouping import Group, Grouping, group_at
 from unerring.processes.history import GIVEN, PAST, Pages, history_of
 from unerring.processes.inbox import Inbox
 from unerring.processes.master import Master
@@ -103,7 +103,7 @@ from unerring.processes.moving import compared, difference_text, moved
 from unerring.processes.naming import Slot
 from unerring.processes.node import ProcessNode, family
 from unerring.processes.out import Out
-from unerring.processes.partition import best_ends
+from unerring.processes.partition import best_ends, may_be_active
 from unerring.processes.planner import Planner
 from unerring.processes.recovery import Recovery
 from unerring.processes.replica import Ended, Replica, digest_of

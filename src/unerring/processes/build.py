@@ -51,7 +51,11 @@ class Process:
         services: Sequence[Service] = (),
         deadline: Duration = 0,
         on_failure: str = "undo",
+        failover: Duration = 0,
     ) -> None:
+        """`deadline`: undo what has not ended by then. `on_failure`: "undo", or "hold" for an operator. `failover`: how
+        long the process may stand still when a master is lost; the shorter, the more often its state is replicated.
+        """
         if on_failure not in ("undo", "hold"):
             raise ProcessError(f"process {name}: on_failure is {on_failure!r}; it must be 'undo' or 'hold'")
         self.name = name
@@ -60,6 +64,9 @@ class Process:
         if self.deadline_us < 0:
             raise ProcessError(f"process {name}: its deadline lies in the past; give a duration from its start")
         self.holds = on_failure == "hold"
+        self.failover_us = to_duration_us(failover)
+        if self.failover_us < 0:
+            raise ProcessError(f"process {name}: failover is negative; give the time within which it is to go on")
         self.children: dict[str, Process] = {}
         """Processes that this one starts, by name."""
         self.schedules: dict[str, Schedule] = {}
@@ -85,6 +92,7 @@ class Process:
         process.types = dict(types)
         process.variables = graph.state
         process.deadline_us, process.holds = graph.deadline_us, graph.holds
+        process.failover_us = graph.failover_us
         for vertex in graph.vertices:
             if vertex.kind is Kind.XOR_SPLIT:
                 if vertex.condition not in process.conditions:
@@ -276,7 +284,9 @@ class Process:
                     f"process {self.name}: {name} is declared but not in the flow; add it or take it out"
                 )
         parts = (tuple(vertices), tuple(edges), self.variables, self.services)
-        self._graph = check(Graph(self.name, *parts, deadline_us=self.deadline_us, holds=self.holds))
+        self._graph = check(
+            Graph(self.name, *parts, deadline_us=self.deadline_us, holds=self.holds, failover_us=self.failover_us)
+        )
         return self
 
     def _declare(self, vertex: Vertex) -> None:

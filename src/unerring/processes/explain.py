@@ -6,17 +6,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from unerring.processes.build import Process
 from unerring.processes.graph import Cut, Graph, Vertex
-from unerring.processes.grouping import Group, Grouping, group_at
+from unerring.processes.grouping import Group, Grouping, group_at, grouping_of
 
 _GROUPS_MAX = 1_000
+_THRESHOLDS_US = (600_000, 1_000_000, 2_000_000, 10_000_000, 60_000_000)
+"""Thresholds that `explain` compares."""
 
 
 def explain(process: Process, grouping: Grouping | None = None) -> dict[str, Any]:
     """Everything as data; `process_text` makes a text of it."""
     graph = process.graph
-    rules = grouping or Grouping()
+    rules = grouping_of(graph, grouping or Grouping())
     groups = [_group(graph, group, rules) for group in groups_of(graph, rules)]
     return {
         "process": graph.name,
@@ -26,7 +30,16 @@ def explain(process: Process, grouping: Grouping | None = None) -> dict[str, Any
         "groups": groups,
         "failover_us": max((group["failover_us"] for group in groups), default=rules.view_change_us),
         "threshold_us": rules.failover_us,
+        "trade": [_trade(graph, rules, failover_us) for failover_us in _THRESHOLDS_US],
     }
+
+
+def _trade(graph: Graph, rules: Grouping, failover_us: int) -> dict[str, Any]:
+    """What another threshold would mean, with the best groups for it."""
+    other = msgspec.structs.replace(graph, failover_us=failover_us)
+    groups = [group for group in groups_of(other, rules) if group.vertices]
+    waits_us = [rules.view_change_us + group.time_us for group in groups]
+    return {"threshold_us": failover_us, "states": len(groups), "failover_us": max(waits_us, default=0)}
 
 
 def groups_of(graph: Graph, grouping: Grouping) -> Iterator[Group]:
@@ -167,4 +180,8 @@ def process_text(process: Process, grouping: Grouping | None = None) -> str:
         lines.append(f"      failover within {group['failover_us'] / 1000:g} ms")
     over = " (over the threshold)" if facts["failover_us"] > facts["threshold_us"] else ""
     lines += ["", f"failover bound: {facts['failover_us'] / 1000:g} ms of {facts['threshold_us'] / 1000:g} ms{over}"]
+    lines += ["", "other thresholds: Process(..., failover=...)"]
+    for trade in facts["trade"]:
+        at, bound = trade["threshold_us"] / 1000, trade["failover_us"] / 1000
+        lines.append(f"  {at:g} ms: state replicated {trade['states']} times at most, failover within {bound:g} ms")
     return "\n".join(lines) + "\n"

@@ -147,6 +147,9 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     """An instance that has not ended so long after its start is undone; 0: it may take its time."""
     holds: bool = False
     """What cannot go on is held for an operator, instead of being undone."""
+    failover_us: int = 0
+    """t_f of this process: after the loss of a master it goes on within this time, as far as its actions allow, and its
+    groups are the best ones for that; 0: the threshold of the nodes."""
 
     @cached_property
     def by_name(self) -> dict[str, Vertex]:
@@ -200,6 +203,18 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         return tuple(ordered)
 
     @cached_property
+    def sequences(self) -> tuple[tuple[Vertex, ...], ...]:
+        """The longest runs of actions that follow each other directly and may be one group."""
+        runs: dict[str, list[Vertex]] = {}
+        for name in self.order:
+            vertex = self.by_name[name]
+            if not vertex.acts or vertex.waits or vertex.final or vertex.alone:
+                continue
+            run = runs.pop(self.edges[self.incoming[name][0]].source, [])
+            runs[name] = [*run, vertex]
+        return tuple(tuple(run) for run in runs.values())
+
+    @cached_property
     def rank(self) -> dict[str, int]:
         return {name: number for number, name in enumerate(self.order)}
 
@@ -210,7 +225,10 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def version(self) -> str:
         """A digest of the whole graph: an instance stays with the version it was started with."""
-        return hashlib.blake2b(msgspec.msgpack.encode(self), digest_size=8).hexdigest()
+        known = {name: getattr(self, name) for name in self.__struct_fields__}
+        if not self.failover_us:  # graphs from before it was there keep their versions
+            del known["failover_us"]
+        return hashlib.blake2b(msgspec.msgpack.encode(known), digest_size=8).hexdigest()
 
     def ended(self, cut: Cut) -> bool:
         return bool(cut) and all(not self.edges[number].target for number in cut)

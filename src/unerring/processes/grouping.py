@@ -18,6 +18,7 @@ import msgspec
 
 from unerring.model import ClusterConfig, check
 from unerring.processes.graph import Cut, Graph, Kind, Vertex
+from unerring.processes.partition import ends_in, may_be_active
 
 
 class Grouping(ClusterConfig, frozen=True):
@@ -52,9 +53,12 @@ class Group(msgspec.Struct, frozen=True):
         return not self.vertices and not self.announce
 
 
-def may_be_active(vertex: Vertex) -> bool:
-    """Rule 1, and never a write. Local functions and reads without cost; nothing that waits."""
-    return not vertex.write and vertex.cost == 0 and not vertex.waits and not vertex.alone
+def grouping_of(graph: Graph, grouping: Grouping) -> Grouping:
+    """What counts for a process: its own threshold, with the best groups for it, or that of the nodes."""
+    if not graph.failover_us:
+        return grouping
+    own = msgspec.structs.replace(grouping, failover_us=graph.failover_us)
+    return msgspec.structs.replace(own, ends=(*grouping.ends, *ends_in(graph, own)))
 
 
 def group_at(
@@ -68,6 +72,7 @@ def group_at(
     """The group that starts at this cut. `ready` are the waits that have ended; empty: nothing can go on but waits."""
     if announced:
         return Group((announced,), time_us=graph.by_name[announced].time_us)
+    grouping = grouping_of(graph, grouping)
     active = _walk(graph, cut, (), active_if, None)
     acting = [name for name in active if graph.by_name[name].acts]
     if acting and not all(graph.by_name[name].deterministic for name in acting) and not grouping.each_alone:

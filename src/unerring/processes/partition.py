@@ -9,10 +9,24 @@ master fails at a moment that nobody knows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from unerring.model import invariant
-from unerring.processes.graph import Vertex
-from unerring.processes.grouping import Grouping, may_be_active
+from unerring.processes.graph import Graph, Vertex
+
+if TYPE_CHECKING:
+    from unerring.processes.grouping import Grouping
+
+
+def may_be_active(vertex: Vertex) -> bool:
+    """Rule 1, and never a write. Local functions and reads without cost; nothing that waits."""
+    return not vertex.write and vertex.cost == 0 and not vertex.waits and not vertex.alone
+
+
+def ends_in(graph: Graph, grouping: Grouping) -> tuple[str, ...]:
+    """The best ends of the groups in all sequences of a graph. What follows a sequence may belong to its last group:
+    there the threshold alone decides."""
+    return tuple(end for actions in graph.sequences for end in best_ends(actions, grouping)[:-1])
 
 
 def lost(actions: Sequence[Vertex]) -> int:

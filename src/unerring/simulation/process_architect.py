@@ -45,7 +45,7 @@ class Architect:
     """Draws a process: sequences, XOR and AND blocks, actions of all classes."""
 
     def __init__(self, draw: Random, weights: Sequence[float] = USUAL, races: float = 0.0) -> None:
-        """`races`: how often several waits race instead."""
+        """`races`: how often several waits race instead; such processes may have a threshold of their own, too."""
         self.draw = draw
         self.races = races
         self.vertices: list[Vertex] = []
@@ -89,7 +89,9 @@ class Architect:
             Variable("items", "list", ITEMS),
             Variable("all", "list", []),
         )
-        graph = Graph(name, tuple(self.vertices), tuple(self.edges), variables, SERVICES, deadline_us, holds)
+        parts = (tuple(self.vertices), tuple(self.edges), variables, SERVICES)
+        failover_us = self.draw.choice((0, 550, 1_000)) * MILLISECOND_US if self.races else 0
+        graph = Graph(name, *parts, deadline_us, holds, failover_us)
         types = {**dict.fromkeys(names, int), "items": list[int], "all": list[int]}
         process = Process.of(graph, CONDITIONS, types)
         process.children = dict(self.children)
