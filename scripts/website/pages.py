@@ -47,7 +47,7 @@ GROUPS: dict[str, tuple[str, str, list[str]]] = {
         "Publish and subscribe: each event in order, once, or a report. [Channels](../channels.md) is the guide.",
         [
             *["Publisher", "Subscriber", "AsyncPublisher", "AsyncSubscriber", "AsyncRelay", "Received", "OnLoss"],
-            *["MessageLoss", "Start", "SqliteStorage", "MemoryStorage", "TransportConfig"],
+            *["MessageLoss", "Start", "SqliteStorage", "MemoryStorage", "TransportConfig", "kafka_url"],
         ],
     ),
     "processes": (

@@ -76,6 +76,7 @@ from .runtime import (
     SqliteStore as SqliteStore,
     Subscriber as Subscriber,
     TransportConfig as TransportConfig,
+    kafka_url as kafka_url,
 )
 from .sql import sql_rule as sql_rule
 from .testing import Rehearsal as Rehearsal

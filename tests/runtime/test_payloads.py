@@ -17,7 +17,7 @@ from tests.registry import RegistryServer
 from unerring import stream
 from unerring.log import Reason
 from unerring.model import CallerError, HandshakeError, NetworkError, SchemaError, schema_of
-from unerring.runtime.payloads import Decoder, Message, PayloadConfig, RegistryConfig, Undecodable
+from unerring.runtime.payloads import Message, PayloadConfig, PayloadDecoder, RegistryConfig, Undecodable
 
 AT = 1_772_352_000_500_000
 MOMENT = datetime.fromtimestamp(AT / 1e6, UTC)
@@ -42,7 +42,7 @@ def registry():
 
 
 def decoder(**options):
-    return Decoder(PayloadConfig(**options), SCHEMA)
+    return PayloadDecoder(PayloadConfig(**options), SCHEMA)
 
 
 def wired(number, body):
@@ -209,7 +209,7 @@ def test_what_is_not_avro(registry):
 
 
 def test_an_unknown_id_is_asked_for_again_after_a_while(registry):
-    reading = Decoder(PayloadConfig(format="avro", registry=registry.url), SCHEMA, RegistryConfig(unknown_us=0))
+    reading = PayloadDecoder(PayloadConfig(format="avro", registry=registry.url), SCHEMA, RegistryConfig(unknown_us=0))
     body = wired(1, avro(AVRO, ROW))
     assert "not known" in refused(reading, Message(body, time_us=AT))
     registry.register("readings-value", json.dumps(AVRO))
@@ -223,7 +223,7 @@ def test_an_unknown_id_is_asked_for_again_after_a_while(registry):
 
 def test_schemas_are_kept_within_a_bound(registry):
     small = RegistryConfig(schemas_max=2)
-    reading = Decoder(PayloadConfig(format="json", registry=registry.url), SCHEMA, small)
+    reading = PayloadDecoder(PayloadConfig(format="json", registry=registry.url), SCHEMA, small)
     for number in range(1, 6):
         registry.register(f"s{number}", f'{{"title": "{number}"}}', "JSON")
         reading.registry.schema(number)

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.app import ledgers
+from unerring.app.kafka_feed import KafkaFeed
 from unerring.app.metrics import Metrics
 from unerring.app.parts import LoopThread, Parts, channel_part
 from unerring.app.place import Place
 from unerring.channels import ConsumerConfig, Start
 from unerring.log import NOTHING, EventLog, LogWriter, Mark, Resets, WriterConfig
-from unerring.model import SECOND_US, ConfigError, MessageLoss, StreamSchema
-from unerring.runtime import AsyncSubscriber, check_address, monotonic_us
+from unerring.model import SECOND_US, ConfigError, MessageLoss, SchemaError, StreamSchema
+from unerring.runtime import AsyncSubscriber, check_address, monotonic_us, reads_topic, source_of
 
 if TYPE_CHECKING:
     from unerring.app.application import App
@@ -32,11 +33,15 @@ SEAL_S: Final = 0.1
 
 def check_channels(app: App) -> None:
     """A sentence, if a channel's address cannot be right: before anything is started for it."""
+    schemas = {schema.name: schema for schema in app.streams}
     for stream, urls in app.channels.items():
         for url in urls:
             try:
-                check_address(url)
-            except ConfigError as error:
+                if reads_topic(url):
+                    source_of(url).payload.check_against(schemas[stream])
+                else:
+                    check_address(url)
+            except (ConfigError, SchemaError) as error:
                 raise ConfigError(f"app {app.name}: the channel of {stream}: {error}") from None
 
 
@@ -83,6 +88,8 @@ class Feeds:
         self._metrics = metrics
         self._stopping = asyncio.Event()
         self._thread: LoopThread | None = None
+        self._topics: dict[str, dict[str, KafkaFeed]] = {}
+        """By stream and address, the topics that feed it."""
         self._joined: dict[str, int] = {}
         self._accepted: dict[str, dict[int, Mark]] = {}
         """By stream, what each producer's subscriber was last told."""
@@ -127,7 +134,11 @@ class Feeds:
         while not self._stopping.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), ledgers.TELL_S)
-            ledgers.write(self._scratch, self._channels, self._subscribers, self.writers)
+            self._write_ledgers()
+
+    def _write_ledgers(self) -> None:
+        topics = [one for feeds in self._topics.values() for url, feed in feeds.items() for one in feed.accounts(url)]
+        ledgers.write(self._scratch, self._channels, self._subscribers, self.writers, topics)
 
     async def _keep(self, name: str, urls: Sequence[str], writer: LogWriter) -> None:
         """One channel, subscribed to again and again if it fails."""
@@ -136,11 +147,31 @@ class Feeds:
             self._parts.began(part)
             try:
                 marks = writer.seal()  # and so what it held when it failed, before more is asked for
-                await self._feed(urls, writer, marks)
+                await self._feed_all(urls, writer, marks)
             except Exception as error:
                 pause_s = self._parts.failed(part, error)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), pause_s)
+
+    async def _feed_all(self, urls: Sequence[str], writer: LogWriter, marks: Mapping[str, Mark]) -> None:
+        """Producers that publish to us, and topics of others, into one writer."""
+        name = writer.schema.name
+        self._topics[name] = {
+            url: KafkaFeed(
+                source_of(url),
+                writer,
+                self._start is Start.EARLIEST,
+                lambda why: self._parts.waits(channel_part(name), why),
+            )
+            for url in urls
+            if reads_topic(url)
+        }
+        ours = [url for url in urls if not reads_topic(url)]
+        async with asyncio.TaskGroup() as group:
+            for feed in self._topics[name].values():
+                group.create_task(feed.run(self._stopping))
+            if ours:
+                group.create_task(self._feed(ours, writer, marks))
 
     async def _feed(self, urls: Sequence[str], writer: LogWriter, marks: Mapping[str, Mark]) -> None:
         positions = {int(known, 16): mark for known, mark in marks.items() if _is_id(known) and mark[0] >= 0}
@@ -174,7 +205,7 @@ class Feeds:
                 taking.cancel()
                 await asyncio.gather(taking, return_exceptions=True)
                 self._seal(subscriber, writer)
-                ledgers.write(self._scratch, self._channels, self._subscribers, self.writers)
+                self._write_ledgers()
             if not taking.cancelled() and taking.exception() is not None:
                 raise taking.exception()  # type: ignore[misc]
 

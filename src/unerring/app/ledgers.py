@@ -74,6 +74,7 @@ def write(
     channels: Mapping[str, Sequence[str]],
     subscribers: Mapping[str, AsyncSubscriber[Any]],
     writers: Mapping[str, LogWriter],
+    more: Sequence[Account] = (),
 ) -> None:
     """Into the host's folder of the run; for people, so what cannot be written is left out."""
     if folder is None:
@@ -101,14 +102,15 @@ def write(
     with contextlib.suppress(OSError):
         scratch = target.with_suffix(".new")
         waits = tuple(wait for name, writer in writers.items() for wait in _waits(writer, subscribers.get(name)))
-        scratch.write_bytes(protect_json(Ledgers(time.time_ns() // 1000, tuple(accounts), waits)))
+        scratch.write_bytes(protect_json(Ledgers(time.time_ns() // 1000, (*accounts, *more), waits)))
         os.replace(scratch, target)
 
 
 def _waits(writer: LogWriter, subscriber: AsyncSubscriber[Any] | None) -> Iterator[Wait]:
     state = writer.awaited(monotonic_us())
-    if state is not None and subscriber is not None:
-        name = subscriber.name_of(int(state.producer, 16)) if len(state.producer) == 16 else state.producer
+    if state is not None:
+        ours = len(state.producer) == 16 and "/" not in state.producer
+        name = subscriber.name_of(int(state.producer, 16)) if subscriber is not None and ours else state.producer
         told = state.watermark_us, state.silent_us, writer.held, writer.blocked
         yield Wait(writer.schema.name, name, state.producer, *told)
 

@@ -131,6 +131,16 @@ class Parts:
             self._restarts.setdefault(name, Restarts(self._config))
             self._began_s[name] = time.monotonic()
 
+    def waits(self, name: str, why: str) -> None:
+        """A part waits for somebody, by itself and as long as it takes; an empty text: it works again."""
+        with self._lock:
+            part = self._parts.get(name)
+            if part is None or part.why == why or (not why and part.state == "running"):
+                return
+            part.state, part.why = ("waiting", why) if why else ("running", part.why)
+            part.since_us = time.time_ns() // 1000
+        self._say(f"{name} waits: {why}" if why else f"{name} goes on")
+
     def well(self, name: str) -> None:
         """A part has done something of use: its failures are counted anew."""
         with self._lock:

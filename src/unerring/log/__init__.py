@@ -3,6 +3,7 @@
 from unerring.log.buckets import BUCKETS_MAX, Spread, bucket_of, buckets_of
 from unerring.log.chain import REACHED, Chain, Sealed
 from unerring.log.compaction import CompactionConfig, Compactor, compact, merge, plan
+from unerring.log.epochs import Epochs, Incarnation
 from unerring.log.eventlog import BUCKETS, EventLog
 from unerring.log.files import guess_schema
 from unerring.log.index import BASE, COMPACTED, INDEX, Base, Entry, Span, entry_of, object_name
@@ -20,7 +21,7 @@ from unerring.log.resets import Resets
 from unerring.log.respread import in_stamp_order
 from unerring.log.retention import Retention, begin_at, cut, cut_at, retain
 from unerring.log.returning import STAYS, Held, Returned, Stayed, bring_back, held
-from unerring.log.rows import time_of
+from unerring.log.rows import columns_of, row_type, time_of
 from unerring.log.sealing import PartRows, agree_on, seal_interval
 from unerring.log.segments import (
     Footer,
@@ -82,10 +83,12 @@ __all__ = [
     "Conflict",
     "Cut",
     "Entry",
+    "Epochs",
     "EventLog",
     "Footer",
     "Got",
     "Held",
+    "Incarnation",
     "IngestConfig",
     "Ingested",
     "Intake",
@@ -137,6 +140,7 @@ __all__ = [
     "bucket_of",
     "buckets_of",
     "check_store",
+    "columns_of",
     "compact",
     "cut",
     "cut_at",
@@ -160,6 +164,7 @@ __all__ = [
     "producer_of",
     "requests_made",
     "retain",
+    "row_type",
     "seal_interval",
     "segment_name",
     "share_text",

@@ -164,13 +164,15 @@ class LogWriter:
         if self._waiting_rows >= _FLUSH_ROWS:
             self._flush()
 
-    def undecodable(self, producer: str, mark: Mark, raw: bytes, detail: str, now: int) -> None:
-        """Put bytes that could not be decoded into quarantine."""
+    def undecodable(
+        self, producer: str, mark: Mark, raw: bytes, detail: str, now: int, reason: Reason = Reason.UNDECODABLE
+    ) -> None:
+        """Put bytes that are not an event into quarantine."""
         self._flush()
         if not self.merge.note(producer, mark, now):
             self._repeated += 1
             return
-        self._refuse([BadEvent(producer, *mark, Reason.UNDECODABLE, detail, raw)], now)
+        self._refuse([BadEvent(producer, *mark, reason, detail, raw)], now)
 
     def lost(self, producer: str, mark: Mark, detail: str, now: int, first: int | None = None) -> None:
         """Record events that the channel declared lost, up to the mark, from a sequence of its epoch on; the stream

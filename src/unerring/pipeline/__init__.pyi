@@ -16,6 +16,7 @@ from .frames import detect as detect
 from .history import rows_before as rows_before, rows_near as rows_near
 from .ingesting import Target as Target, ingest as ingest, new_files as new_files
 from .intervals import Bounds as Bounds, spans_of as spans_of
+from .kafka_source import KafkaSparkSource as KafkaSparkSource
 from .level import Level as Level, levels_of as levels_of
 from .partition import Partition as Partition
 from .reference import (

@@ -24,6 +24,23 @@ from .giop.events import (
     read_pulled as read_pulled,
     write_event as write_event,
 )
+from .kafka import (
+    Extent as Extent,
+    KafkaConfig as KafkaConfig,
+    KafkaReader as KafkaReader,
+    KafkaSource as KafkaSource,
+    Loss as Loss,
+    Reading as Reading,
+    TakenMessage as TakenMessage,
+    Topic as Topic,
+    decide as decide,
+    kafka_url as kafka_url,
+    producer_of as producer_of,
+    read_span as read_span,
+    reads_topic as reads_topic,
+    source_of as source_of,
+    topic_now as topic_now,
+)
 from .links import LinksConfig as LinksConfig
 from .live import (
     Cluster as Cluster,
@@ -48,6 +65,12 @@ from .os_processes import (
     find as find,
     marked as marked,
     own_number as own_number,
+)
+from .payloads import (
+    Message as Message,
+    PayloadConfig as PayloadConfig,
+    PayloadDecoder as PayloadDecoder,
+    Undecodable as Undecodable,
 )
 from .process_cluster import (
     PLACES as PLACES,

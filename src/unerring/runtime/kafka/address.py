@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SCHEME: Final = "kafka"
 PORT: Final = 9092
+CHANNEL: Final = "channel"
+"""The format of a channel's frames; any other is that of events which others write."""
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _OURS: Final = frozenset(
     {
@@ -66,8 +68,8 @@ def parse_kafka(where: TransportUrl) -> tuple[KafkaAddress, dict[str, str]]:
     return address, options
 
 
-def kafka(brokers: str, topic: str, *, columns: Mapping[str, str] | None = None, **options: Any) -> str:
-    """The address of a topic as a channel of an app: `kafka("host:9092", "readings", format="avro", …)`.
+def kafka_url(brokers: str, topic: str, *, columns: Mapping[str, str] | None = None, **options: Any) -> str:
+    """The address of a topic as a channel of an app: `kafka_url("host:9092", "readings", format="avro", …)`.
 
     `columns` maps columns to fields; the other options are those of the address, which docs/kafka.md lists.
     """
@@ -135,8 +137,9 @@ def explain(error: KafkaError, address: KafkaAddress) -> UnerringError:
     return NetworkError(f"{where}, topic {address.topic!r}: {text}")
 
 
-def greet(client: Any, address: KafkaAddress, timeout_s: float) -> set[int]:
-    """The partitions of the topic; the client is connected then. A sentence if nobody is there, or another server."""
+def greet(client: Any, address: KafkaAddress, timeout_s: float, new: bool = True) -> set[int]:
+    """The partitions of the topic; the client is connected then. A sentence if nobody is there, or another server: that
+    it cannot be if the client is not `new`."""
     from confluent_kafka import KafkaError, KafkaException
 
     _reach(address, timeout_s)  # the client would only say, after a while, that it timed out
@@ -144,7 +147,7 @@ def greet(client: Any, address: KafkaAddress, timeout_s: float) -> set[int]:
         topic = client.list_topics(address.topic, timeout=timeout_s).topics[address.topic]
     except KafkaException as error:
         why = explain(error.args[0], address)
-        if error.args[0].code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):
+        if new and error.args[0].code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):
             raise HandshakeError(
                 f"Kafka at {address.brokers} did not answer as Kafka does ({error.args[0].str()}); is it another "
                 "server, or does it want TLS?"

@@ -27,7 +27,7 @@ _ABSENT: Final = object()
 _BODY_OF: Final = {"avro": "avro", "protobuf": "protobuf", "x-protobuf": "protobuf"}
 
 
-class Decoder:
+class PayloadDecoder:
     """Decodes the messages of one stream. It may wait for the registry, so it is not for an event loop."""
 
     def __init__(

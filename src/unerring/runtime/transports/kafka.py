@@ -12,15 +12,13 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from unerring.model import ConfigError, NetworkError
-from unerring.runtime.kafka import KafkaAddress, client_options, explain, greet, parse_kafka
+from unerring.runtime.kafka import CHANNEL, KafkaAddress, client_options, explain, greet, parse_kafka
 from unerring.runtime.reports import Reports
 from unerring.runtime.transports.config import TransportConfig, TransportUrl
 from unerring.runtime.transports.foreign import MAGIC, ForeignInlet, ForeignOutlet, Session, Take
 
 OPTIONS: Final = frozenset({"config", "format"})
 """What an address may say besides the options of all transports."""
-CHANNEL: Final = "channel"
-"""The format of frames; any other is that of events which others write."""
 MESSAGE_BYTES_MAX: Final = 1_000_000
 """A little less than what brokers take unless they are told otherwise."""
 TOGETHER_MAX: Final = 500
@@ -91,7 +89,7 @@ class _KafkaSession:
 
     def _look(self, client: Any) -> set[int]:
         """The topic's partitions. A broker that makes topics when they are asked for makes it now."""
-        return greet(client, self._address, self._config.connect_us / 1e6)
+        return greet(client, self._address, self._config.connect_us / 1e6, not self._partitions)
 
     async def publish(self, messages: list[bytes]) -> None:
         await self.run(self._publish, messages)
@@ -152,7 +150,10 @@ class _KafkaSession:
         if self._consumer is None:
             return []
         values: list[bytes] = []
-        for message in self._consumer.consume(TOGETHER_MAX, POLL_S):
+        first = self._consumer.poll(POLL_S)  # and not `consume`, which waits until it has as many as it may take
+        if first is None:
+            return values
+        for message in (first, *self._consumer.consume(TOGETHER_MAX, 0)):
             error = message.error()
             if error is None:
                 values.append(message.value() or b"")
