@@ -280,7 +280,13 @@ def test_a_tree_of_compiled_rules_delivers_the_perfect_run(durable: bool) -> Non
     node = NodeSpec("N", Role.CORRELATION, names, tuple(one.name for one in made), 1)
     top = NodeSpec("app", Role.APPLICATION, node.outputs)
     topology = Topology((*sources, node, top), (*schemas, *made))
-    config = CorrelationConfig(window_events=700, batch_events_max=300, durable_snapshot_events=900, bound_ahead_us=0)
+    config = CorrelationConfig(
+        window_events=1000,
+        batch_events_max=300,
+        process_events_max=700,
+        durable_snapshot_events=900,
+        bound_ahead_us=0,
+    )
     table = Table(topology, config, durable, hosting)
     table.run(SECOND)
     events = drawn(Random(7), 6000)

@@ -33,6 +33,29 @@ def test_a_time_is_released_when_every_stream_has_reached_it() -> None:
     assert through == 5
 
 
+def test_released_in_bounded_steps_it_is_the_same_order_in_whole_times() -> None:
+    for seed in range(50):
+        random = Random(seed)
+        events = stream_events(random, 30)
+        whole, steps = Merge(STREAMS), Merge(STREAMS)
+        for merge in (whole, steps):
+            for one in events:
+                merge.push(one)
+            merge.end("S")
+            merge.end("T")
+        rows_max = random.choice((1, 2, 5))
+        rows: list[Row] = []
+        while steps.through < steps.complete:
+            some, through = steps.release(rows_max)
+            times = [row.event.stamp.time for row in some]
+            assert not rows or not some or rows[-1].event.stamp.time < times[0]
+            assert all(time <= through for time in times)
+            earlier = [row for row in some if row.event.stamp.time < times[-1]]
+            assert all(sum(row.event.stream == name for row in earlier) < rows_max for name in RANKS)
+            rows += some
+        assert rows == whole.release()[0]
+
+
 def test_any_arrival_gives_one_order() -> None:
     for seed in range(200):
         random = Random(seed)

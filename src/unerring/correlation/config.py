@@ -18,6 +18,8 @@ class CorrelationConfig(ProcessConfig, frozen=True, forbid_unknown_fields=True):
     flights_max: int = 4
     """Batches on the way to a receiver. At that number only whole ones go out; events that make less wait for an ack
     and then travel together: one by one at low load, many at high load."""
+    process_events_max: int = 4096
+    """Events of one stream that are processed in one step, and the rest of a time begun."""
     snapshot_part_bytes: int = 1 << 20
     durable_snapshot_events: int = 10_000
     """Durable mode: accepted events between two snapshots on disk."""
@@ -64,6 +66,7 @@ class CorrelationConfig(ProcessConfig, frozen=True, forbid_unknown_fields=True):
             "outgoing_events_max",
             "batch_events_max",
             "batch_bytes_max",
+            "process_events_max",
             "flights_max",
             "snapshot_part_bytes",
             "durable_snapshot_events",

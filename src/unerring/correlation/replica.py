@@ -214,23 +214,29 @@ class Replica:
         """Process at once after a pause; under load together with what comes meanwhile: that costs an engine little."""
         if now - self._processed_us >= self.config.process_pause_us:
             return self._process(now)
+        return self._process_later()
+
+    def _process_later(self) -> Effects:
         if self._process_set:
             return []
         self._process_set = True
         return [SetTimer(PROCESS, self._processed_us + self.config.process_pause_us)]
 
     def _process(self, now: int) -> Effects:
-        """Lines 13-16, for all whole times that are complete, unless some receiver does not keep up."""
+        """Lines 13-16, for whole times that are complete, unless some receiver does not keep up. Of many rows some wait
+        for the next step: an engine may be slow, and the process must not be deaf meanwhile."""
         if self.engine is None or self.outgoing.full:
             return self.outgoing.taken()  # nothing while it is full
         effects: Effects = []
         before = self.merge.through
-        rows, through = self.merge.release()
+        rows, through = self.merge.release(self.config.process_events_max)
         if through == before:
             return effects
         self._processed_us = now
         self.intake.consume(rows)
         self._take_outputs(self.engine.feed(rows, through), through, effects)
+        if through < self.merge.complete:
+            effects += self._process_later()
         return effects + self.intake.announce()
 
     def _take_outputs(self, fed: Fed, through: int, effects: Effects) -> None:
@@ -553,6 +559,7 @@ class Replica:
             taken = self.intake.streams[batch.stream].take(batch)
             self._push(batch.stream, taken.events)
             self._process(0)
+        self._process_set = False  # what is left is processed at the first tick
 
     def _not_member(self, sender: Address, message: NotMember, now: int) -> Effects:
         return self._read_record() if message.version > self.record.version else []

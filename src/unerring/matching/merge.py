@@ -62,6 +62,15 @@ class _Lane:
             rest[0] = rest[0][self.head :]
         return rest
 
+    def time_of(self, number: int) -> int:
+        """The time of the so-manieth event that waits; TIME_MAX if fewer wait."""
+        at = number + self.head
+        for piece in self.waiting if number <= self.size else ():
+            if at <= len(piece):
+                return stamp_at(piece, at - 1).time
+            at -= len(piece)
+        return TIME_MAX
+
     def release(self, through: int) -> list[Piece]:
         """Take what waits up to this time."""
         released: list[Piece] = []
@@ -233,9 +242,17 @@ class Merge:
         """The stream is over."""
         self.advance(stream, TIME_MAX)
 
-    def release(self) -> tuple[Sequence[Row], int]:
-        """All rows of the times that are whole by now, in order, and the time up to which they are."""
-        through = min((lane.watermark for lane in self._lanes.values()), default=TIME_MAX)
+    @property
+    def complete(self) -> int:
+        """Up to which time all are whole by now."""
+        return min((lane.watermark for lane in self._lanes.values()), default=TIME_MAX)
+
+    def release(self, rows_max: int | None = None) -> tuple[Sequence[Row], int]:
+        """All rows of the times that are whole by now, in order, and the time up to which they are. `rows_max`: as many
+        of these times as have about so many rows of one stream, and one at least."""
+        through = self.complete
+        if rows_max is not None:
+            through = min([through, *(lane.time_of(rows_max) for lane in self._lanes.values())])
         released = [(lane.schema, lane.rank, lane.release(through)) for lane in self._lanes.values()]
         self.through = max(self.through, through)
         if all(isinstance(piece, list | tuple) for _, _, pieces in released for piece in pieces):

@@ -267,7 +267,7 @@ class WatermarkNeedsCredit(Replica):
 class ArrivalMerge(Merge):
     """Hands out what is there, in the order in which streams happen to be ahead."""
 
-    def release(self) -> tuple[list[Row], int]:
+    def release(self, rows_max: int | None = None) -> tuple[list[Row], int]:
         rows = [Row(lane.rank, e) for lane in self._lanes.values() for piece in lane.pieces() for e in piece]
         for lane in self._lanes.values():
             lane.waiting.clear()

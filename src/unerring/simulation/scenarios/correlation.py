@@ -149,6 +149,7 @@ class Correlating(Scenario):
             process_pause_us=draw.choice((1, 1, 1000, 20_000)),
             durable_snapshot_events=20,
             snapshot_part_bytes=draw.choice((200, 5000)),
+            process_events_max=Random(f"steps {world.seed}").choice((1, 4, 1000)),
             ask_us=Random(f"asks {world.seed}").choice((0, 0, 5, 50)) * MILLISECOND_US,
         )
         self.published: dict[str, list[Event]] = {name: [] for name in ("a", "b", "c")}
