@@ -11,7 +11,8 @@ import msgspec
 import typer
 
 from unerring.cli._address import load
-from unerring.model import CallerError
+from unerring.cli._place import checked
+from unerring.model import TIME_MIN, CallerError
 
 
 def command(
@@ -21,6 +22,10 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each rule, one per line.")] = False,
     svg: Annotated[Path | None, typer.Option(help="A process: draw its graph into this file.")] = None,
     failover_ms: Annotated[int, typer.Option(help="A process: the failover threshold for grouping.")] = 2_000,
+    data: Annotated[
+        str,
+        typer.Option(help="A run: say since when columns that rules read have been in its streams.", callback=checked),
+    ] = "",
     newer: Annotated[str, typer.Argument(help="With --diff: the newer version of the process.")] = "",
     diff: Annotated[
         bool, typer.Option("--diff", help="Two versions of a process: what changed, and which instances may be moved.")
@@ -41,7 +46,7 @@ def command(
         _explain_process(target, as_json, svg, failover_ms)
         return
     reacting = _reacting(target)
-    described = [describe(plan) for plan in _plans(target, address)]
+    described = [_with_since(describe(plan), plan, data) for plan in _plans(target, address)]
     if as_json:
         for one in described:
             sys.stdout.write(msgspec.json.encode(one).decode() + "\n")
@@ -50,6 +55,24 @@ def command(
     for process in reacting:
         sys.stdout.write("" if as_json else "\n")
         _explain_process(process, as_json, None, failover_ms)
+
+
+def _with_since(described: dict[str, Any], plan: Any, data: str) -> dict[str, Any]:
+    """What a rule is, and since when a run's streams have had the columns that it reads."""
+    from unerring.app import place_of
+    from unerring.model import to_datetime
+    from unerring.pipeline import feeding
+
+    since: list[str] = []
+    log = place_of(data).log if data else None
+    for stream, columns in feeding.columns_of(plan).items() if log is not None else ():
+        declared = log.declaration(stream) if log is not None else None
+        for column in columns if declared is not None else ():
+            after_us = declared.since_us(column) if declared is not None else None
+            if after_us is not None:
+                moment = f"{to_datetime(after_us):%Y-%m-%dT%H:%M:%S.%fZ}" if after_us > TIME_MIN else "its beginning"
+                since.append(f"{stream}.{column} since {moment}; events up to then have NULL")
+    return {**described, "since": since}
 
 
 def _reacting(target: Any) -> list[Any]:

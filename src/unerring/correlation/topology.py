@@ -68,7 +68,7 @@ class Topology(ClusterConfig, frozen=True, forbid_unknown_fields=True):
         """Of all but how events come into the log: replicas read what is sealed there."""
         named = msgspec.to_builtins(self)
         for schema in named["streams"]:
-            del schema["lateness_us"], schema["idle_after_us"]
+            del schema["lateness_us"], schema["idle_after_us"], schema["added"]
         return fingerprint_of(type(self).__name__, named)
 
     def node(self, name: str) -> NodeSpec:

@@ -240,7 +240,7 @@ def _take(chain: Chain, segment: Segment, names: list[str], held: _Held) -> None
     if not footer.rows:
         return
     if footer.spread == chain.spread and not footer.parts:  # as nearly all are: decode it once
-        table, start = segment.rows(None, names), 0
+        table, start = chain.objects.rows(segment, None, names), 0
         for tables, count in zip(held.tables, segment.counts(), strict=True):
             tables.append(table.slice(start, count))
             start += count

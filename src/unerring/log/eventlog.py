@@ -9,24 +9,14 @@ import msgspec
 
 from unerring.log.buckets import BUCKETS_MAX, Spread
 from unerring.log.chain import Chain
+from unerring.log.growth import DECLARATION, Declaration, Version, fitted, read_declaration
 from unerring.log.index import Span
 from unerring.log.store import Store, store_at
 from unerring.model import ARRIVAL, ConfigError, LogError, SchemaError, StreamSchema, protect_json, verified_json
 
 BUCKETS: Final = 4
 """Enough for eight cores with two streams' tasks each; more buckets cost a state store each, even when idle."""
-_DECLARATION: Final = "stream.json"
 _LINK: Final = "link.json"
-
-
-class Declaration(msgspec.Struct, frozen=True):
-    """A stream's columns and key, which are fixed for good when it is created, and how new segments are bucketed, which
-    rescaling changes: a segment says itself how it is."""
-
-    schema: StreamSchema
-    buckets: int
-    ranges: bool = False
-    """Whether a bucket is a range of the key's hash. In streams of earlier releases it is the hash modulo `buckets`."""
 
 
 class EventLog:
@@ -55,14 +45,7 @@ class EventLog:
         return own if other is None else other.declaration(name)
 
     def _own(self, name: str) -> Declaration | None:
-        data = self.store.read(f"{name}/{_DECLARATION}")
-        if data is None:
-            return None
-        where = self.store.locate(f"{name}/{_DECLARATION}")
-        try:
-            return verified_json(data, Declaration, where)
-        except SchemaError as error:
-            raise LogError(f"{where} is damaged ({error}); restore it from a copy") from None
+        return read_declaration(self.store, name)
 
     def create(self, schema: StreamSchema, buckets: int = BUCKETS, spread: Spread | None = None) -> Chain:
         """The chain of a stream; declares the stream if it is new. `spread`: how new segments are bucketed, if not as
@@ -71,18 +54,37 @@ class EventLog:
             raise ConfigError(f"stream {schema.name}: {buckets} buckets; choose between 1 and {BUCKETS_MAX}")
         known = self.declaration(schema.name)
         if known is None:
-            self.store.create(f"{schema.name}/{_DECLARATION}", protect_json(Declaration(schema, buckets, ranges=True)))
+            self.store.create(f"{schema.name}/{DECLARATION}", protect_json(Declaration(schema, buckets, ranges=True)))
             known = self.declaration(schema.name)
         if known is None:
             raise LogError(f"{self.store.locate(schema.name)} was created and has disappeared; check the disk")
-        if known.schema.columns != schema.columns or known.schema.key != schema.key:
-            raise SchemaError(
-                f"stream {schema.name} in {self.store.locate(schema.name)} was declared with other columns or "
-                f"another key ({_sketch(known.schema)}) than now ({_sketch(schema)}); give the new one a new name"
-            )
+        if (known.schema.columns, known.schema.key) != (schema.columns, schema.key):
+            known = self._fit(known, schema)
         # When events are all there is a writer's affair, and may change: the chain says itself what is complete.
         declared = msgspec.structs.replace(known.schema, **{name: getattr(schema, name) for name in sorted(ARRIVAL)})
         return self._chain(msgspec.structs.replace(known, schema=declared), spread=spread)
+
+    def _fit(self, known: Declaration, schema: StreamSchema) -> Declaration:
+        """Let a stream have the columns that a program declares, if it can grow to them."""
+        while True:
+            tagged = self.store.read_tagged(f"{schema.name}/{DECLARATION}")
+            known = self.declaration(schema.name) or known
+            try:
+                grown = fitted(known.schema, schema, known.versions)
+            except SchemaError as error:
+                raise SchemaError(
+                    f"stream {schema.name} in {self.store.locate(schema.name)} was declared with other columns or "
+                    f"another key ({_sketch(known.schema)}) than now ({_sketch(schema)}): {error}; or give the new one "
+                    "a new name"
+                ) from None
+            if grown.columns == known.schema.columns:
+                return known
+            if tagged is None:
+                raise LogError(f"stream {schema.name} is another log's, and can only be read here; let that one grow")
+            version = Version(known.schema.columns, self._chain(known).through_us)
+            wanted = msgspec.structs.replace(known, schema=grown, versions=(*known.versions, version))
+            if self.store.replace_if(f"{schema.name}/{DECLARATION}", protect_json(wanted), tagged[1]):
+                return wanted
 
     def chain(self, name: str) -> Chain:
         """The chain of an existing stream."""
@@ -108,12 +110,12 @@ class EventLog:
     def respread(self, name: str, buckets: int) -> None:
         """Let new segments of a stream have so many buckets, by ranges. Those that are there stay as they are."""
         while True:
-            tagged = self.store.read_tagged(f"{name}/{_DECLARATION}")
+            tagged = self.store.read_tagged(f"{name}/{DECLARATION}")
             known = self.declaration(name)
             if tagged is None or known is None:
                 raise LogError(f"{self.store.locate(name)} has disappeared; restore it from a copy")
             wanted = msgspec.structs.replace(known, buckets=buckets, ranges=True)
-            if wanted == known or self.store.replace_if(f"{name}/{_DECLARATION}", protect_json(wanted), tagged[1]):
+            if wanted == known or self.store.replace_if(f"{name}/{DECLARATION}", protect_json(wanted), tagged[1]):
                 return
 
     def _chain(self, declared: Declaration, known: list[Span] | None = None, spread: Spread | None = None) -> Chain:

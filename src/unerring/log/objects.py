@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from unerring.log.growth import Shapes, rows_fitting
 from unerring.log.index import COMPACTED, Gone, Span
 from unerring.log.parts import Parts, segment_columns
 from unerring.log.segments import Segment, arrow_schema, segment_name
@@ -26,6 +27,7 @@ class Objects:
         self.folder = folder
         self.schema = schema
         self.parts = Parts(store, folder, schema)
+        self._shapes = Shapes(store, folder, schema)
 
     def name_of(self, span: Span) -> str:
         """The name of the object that holds a span."""
@@ -58,7 +60,11 @@ class Objects:
 
     def rows(self, segment: Segment, bucket: int | None, names: list[str], coded: tuple[str, ...] = ()) -> pa.Table:
         """The asked columns of one bucket's rows in stamp order (or of all, bucket after bucket)."""
-        return self.parts.rows(segment, bucket, names, coded) if segment.footer.parts else segment.rows(bucket, names)
+        if segment.footer.parts:
+            return self.parts.rows(segment, bucket, names, coded)
+        if not segment.fits:
+            return rows_fitting(segment, bucket, names, self.schema, coded)
+        return segment.rows(bucket, names)
 
     def size(self, span: Span) -> int:
         """How many bytes an object has, with its parts; 0 if it is gone."""
@@ -81,7 +87,8 @@ class Objects:
         if coded and not footer.parts:
             wanted = pa.schema([_coded(field) if field.name in coded else field for field in wanted])
         actual = segment.schema()
-        if not actual.equals(wanted):
+        segment.fits = actual.equals(wanted)
+        if not segment.fits and (footer.parts or not self._shapes.allow(actual)):
             raise LogError(f"{where} has other columns than stream {self.schema.name}: {_drift(actual, wanted)}")
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from unerring.log.growth import rows_fitting
 from unerring.log.segments import PARTS_FORMAT, PIECES_FORMAT, Footer, Part, Segment, arrow_schema, encode_buckets
 from unerring.log.store import Store
 from unerring.model import TIME_MIN, LogError, StreamSchema, invariant
@@ -183,7 +184,10 @@ class Parts:
         """The asked columns of a part's rows, as they lie in its file."""
         first, count = part.pieces or (0, 1)
         with self._open(part, coded) as opened:
-            return opened.segment.rows(range(first, first + count), columns).slice(part.skip, part.rows)
+            pieces = range(first, first + count)
+            if opened.segment.fits:
+                return opened.segment.rows(pieces, columns).slice(part.skip, part.rows)
+            return rows_fitting(opened.segment, pieces, columns, self.schema, coded).slice(part.skip, part.rows)
 
     def _open(self, part: Part, coded: tuple[str, ...]) -> _Opened:
         where = self.store.locate(f"{self.folder}/{part.name}")
@@ -194,6 +198,9 @@ class Parts:
         footer = opened.segment.footer
         if footer.digest != part.digest or footer.rows < part.skip + part.rows:
             raise LogError(f"{where} is not the part that its segment names: it was swapped; restore it from a copy")
+        columns = arrow_schema(self.schema) if part.pieces else part_columns(self.schema)
+        # Texts may be coded, and a coded column is not there otherwise: names and NULLs tell versions apart, and types.
+        opened.segment.fits = opened.plain_schema() == [(field.name, field.type, field.nullable) for field in columns]
         return opened
 
 
@@ -211,6 +218,13 @@ class _Opened:
         except BaseException:
             source.close()
             raise
+
+    def plain_schema(self) -> list[tuple[str, Any, bool]]:
+        """Names, types and whether they may be NULL, without dictionary codes."""
+        return [
+            (field.name, getattr(field.type, "value_type", field.type), field.nullable)
+            for field in self.segment.schema()
+        ]
 
     def __enter__(self) -> _Opened:
         return self

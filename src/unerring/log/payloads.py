@@ -31,7 +31,10 @@ class Payloads:
         self._named = row_type(schema)
         row = msgspec.defstruct(
             f"{schema.name}Array",
-            [(field.name, field.type) for field in msgspec.structs.fields(self._named)],
+            [
+                (field.name, field.type, None) if field.name in schema.added else (field.name, field.type)
+                for field in msgspec.structs.fields(self._named)
+            ],
             array_like=True,
             forbid_unknown_fields=True,
             gc=False,
@@ -73,8 +76,9 @@ class Payloads:
             raise _TooLarge(f"{len(payload)} bytes")
         record = msgspec.msgpack.decode(payload)
         names = [column.name for column in self._schema.columns]
-        if isinstance(record, list) and len(record) == len(names):
-            record = dict(zip(names, record, strict=True))
+        fewest = len(names) - len(self._schema.added)  # a publisher may not know the columns that came later
+        if isinstance(record, list) and fewest <= len(record) <= len(names):
+            record = dict(zip(names, record, strict=False))
         if not isinstance(record, dict):
             raise msgspec.DecodeError(f"{type(record).__name__} where a record was expected")
         return msgspec.convert(record, self._named)

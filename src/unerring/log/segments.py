@@ -269,6 +269,8 @@ class Segment:
         self.footer = self._decoded()
         if coded and not self.footer.parts:
             self._parquet = self._parsed(coded)
+        self.fits = True
+        """Whether it has the columns that the stream has now; whoever opens it for a stream says so."""
         if self.footer.protected and digest_at is None:
             raise self._damaged("footer")
 

@@ -78,6 +78,9 @@ class StreamSchema(msgspec.Struct, frozen=True):
     idle_after_us: int | None = None
     """A producer from which nothing came for so long does not hold the stream back any more; None: it does."""
 
+    added: tuple[str, ...] = ()
+    """The last columns, if they came when the stream had events already, which have NULL in them."""
+
     def __post_init__(self) -> None:
         if not _NAME.match(self.name):
             raise SchemaError(f"stream name {self.name!r}: use letters, digits and _, starting with a letter")
@@ -100,6 +103,7 @@ class StreamSchema(msgspec.Struct, frozen=True):
                 raise SchemaError(f"stream {self.name}: key column {name!r} must not be nullable")
         if len(dict.fromkeys(self.key)) < len(self.key):
             raise SchemaError(f"stream {self.name}: the key ({', '.join(self.key)}) names a column twice")
+        self._check_added()
         if self.max_ahead_us is not None and self.max_ahead_us < 0:
             raise SchemaError(f"stream {self.name}: max_ahead is {self.max_ahead_us} us; it must not be negative")
         if not 0 <= self.lateness_us <= LATENESS_US_MAX:
@@ -110,6 +114,27 @@ class StreamSchema(msgspec.Struct, frozen=True):
             raise SchemaError(
                 f"stream {self.name}: idle_after is {self.idle_after_us} us; it must be above 0, or None for never"
             )
+
+    def _check_added(self) -> None:
+        last = self.columns[len(self.columns) - len(self.added) :]
+        if self.added and tuple(column.name for column in last) != self.added:
+            raise SchemaError(
+                f"stream {self.name}: the added columns are {', '.join(self.added)}, but the last ones are "
+                f"{', '.join(column.name for column in last)}; added columns come last, in the order in which they came"
+            )
+        for column in last if self.added else ():
+            if not column.nullable:
+                raise SchemaError(
+                    f"stream {self.name}: added column {column.name!r} must be nullable: events from before have none"
+                )
+
+    def lasting(self) -> dict[str, Any]:
+        """What a rule's results may depend on: not how events arrive, nor columns that came later, unless it reads
+        them, which it says itself."""
+        fields = {name: value for name, value in msgspec.to_builtins(self).items() if name not in ARRIVAL}
+        fields["columns"] = fields["columns"][: len(self.columns) - len(self.added)]
+        del fields["added"]
+        return fields
 
     def column(self, name: str) -> Column:
         """The column of that name."""
@@ -156,6 +181,7 @@ def stream(
     max_ahead: timedelta | int | str | None = None,
     lateness: timedelta | int | str = 0,
     idle_after: timedelta | int | str | None = None,
+    added: str | tuple[str, ...] = (),
 ) -> Callable[[type[T]], type[T]]:
     """Declare a stream: the decorated class becomes a frozen, typed record, and `schema_of(cls)` its schema.
 
@@ -166,6 +192,7 @@ def stream(
     - `max_ahead`: how far a stamp may lie ahead of the producer's clock; beyond that it is refused at the source.
     - `lateness`: how much each producer may publish out of order, such as "30s". Later events go to quarantine.
     - `idle_after`: after how long a producer that is silent no longer holds the stream back; by default never.
+    - `added`: columns that came when the stream had events already. They come last, and may be None.
 
     Durations are a timedelta, microseconds, or a text such as "500ms", "30s" or "2h".
     """
@@ -188,6 +215,7 @@ def stream(
             max_ahead_us=None if max_ahead is None else to_duration_us(max_ahead),
             lateness_us=to_duration_us(lateness),
             idle_after_us=None if idle_after is None else to_duration_us(idle_after),
+            added=(added,) if isinstance(added, str) else tuple(added),
         )
         own = {column.name for column in columns}
         # The class's methods and properties stay; what Python keeps about the undecorated class goes.

@@ -20,7 +20,7 @@ from enum import Enum, StrEnum
 
 import msgspec
 
-from unerring.model import ARRIVAL, Column, ColumnType, RuleError, StreamSchema
+from unerring.model import Column, ColumnType, RuleError, StreamSchema
 from unerring.rules.expressions import Aggregate, Expr, KeyValue, field_names
 from unerring.rules.patterns import Pattern, Quantified
 from unerring.rules.reading import walk
@@ -364,8 +364,7 @@ def canonical(value: object) -> str:
     if isinstance(value, Enum):
         return f"{type(value).__name__}.{value.name}"
     if isinstance(value, StreamSchema):
-        fields = {name: part for name, part in msgspec.to_builtins(value).items() if name not in ARRIVAL}
-        return f"StreamSchema{canonical(tuple(sorted(fields.items())))}"
+        return f"StreamSchema{canonical(tuple(sorted(value.lasting().items())))}"
     if isinstance(value, Column):
         return f"{type(value).__name__}{canonical(tuple(sorted(msgspec.to_builtins(value).items())))}"
     if is_dataclass(value) and not isinstance(value, type):
