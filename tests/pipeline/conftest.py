@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-OWN_DRIVERS = ("test_interrupts", "test_kills", "test_standby")
+OWN_DRIVERS = ("test_intake_kills", "test_interrupts", "test_kills", "test_standby")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

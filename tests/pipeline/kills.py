@@ -169,14 +169,20 @@ class Driver:
     """A driver process and everything below it; ended for good at the end of a `with`."""
 
     def __init__(
-        self, data: Path, master: str, rows: int = ROWS, resident: bool = False, settings: Sequence[str] = ()
+        self,
+        data: Path,
+        master: str,
+        rows: int = ROWS,
+        resident: bool = False,
+        settings: Sequence[str] = (),
+        module: str = "pipeline.driver",
     ) -> None:
         self.data = data
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
         command = [
             sys.executable,
             "-m",
-            "pipeline.driver",
+            module,
             str(data),
             master,
             str(rows),

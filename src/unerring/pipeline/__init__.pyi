@@ -14,7 +14,7 @@ from .compacting import Compacted as Compacted, compact_log as compact_log
 from .costs import learn as learn
 from .frames import detect as detect
 from .history import rows_before as rows_before, rows_near as rows_near
-from .ingesting import Target as Target, ingest as ingest, new_files as new_files
+from .ingesting import ingest as ingest
 from .intervals import Bounds as Bounds, spans_of as spans_of
 from .kafka_source import KafkaSparkSource as KafkaSparkSource
 from .level import Level as Level, levels_of as levels_of
@@ -40,6 +40,7 @@ from .session import (
     start as start,
 )
 from .source import UnerringSource as UnerringSource
+from .sources import Source as Source, follow_source as follow_source, ingest_source as ingest_source
 from .sql_tables import SparkTables as SparkTables, match as match
 from .states import DELTAS_MAX as DELTAS_MAX, size_at as size_at
 from .streaming import (

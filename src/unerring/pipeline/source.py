@@ -28,7 +28,7 @@ ROWS: Final = 1_000_000
 _OPTIONS: Final = ("path", "stream", "rows", "reader", "start_us", "key", "buckets", "checkpointlocation")
 _WHOLE_TIME: Final = 2**62
 """An ordinal after all others of its time."""
-_SPARK: Final = {
+SPARK_TYPES: Final = {
     ColumnType.BOOL: "boolean",
     ColumnType.INT: "bigint",
     ColumnType.FLOAT: "double",
@@ -55,7 +55,7 @@ class UnerringSource(DataSource):
         return "unerring"
 
     def schema(self) -> str:
-        columns = ", ".join(f"`{c.name}` {_SPARK[c.type]}" for c in self._place().chain().schema.columns)
+        columns = ", ".join(f"`{c.name}` {SPARK_TYPES[c.type]}" for c in self._place().chain().schema.columns)
         return f"time timestamp, ordinal bigint, {columns}"
 
     def reader(self, schema: Any) -> DataSourceReader:
