@@ -29,6 +29,7 @@ from unerring.runtime.os_processes import own_number
 from unerring.runtime.process_cluster import PLACES, Places
 from unerring.runtime.storage import SqliteStorage, StorageConfig
 from unerring.runtime.timeline import What
+from unerring.sinks import register
 
 APP = "tests.app.tree_app:app"
 
@@ -44,6 +45,7 @@ def make(data: Path) -> None:
     cut(chain, 10)
     Positions(log.store, "Burst").commit("starts", Stamp(20, 0))
     _compacted(log)
+    register(LocalStore(data), "Burst", "Burst", "delta:/lake/burst")
     quarantine = Quarantine(log.store, "Burst")
     quarantine.add([BadEvent("p", 0, 3, Reason.LATE, "too late", b"raw")])
     returning = Returning(20, (("p", 0, 3),))

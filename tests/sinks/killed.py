@@ -35,7 +35,7 @@ def driver(url: str, folder: Path, record: SinkRecord) -> int:
     try:
         address = address_of(url)
         chain = EventLog(folder / "log").chain(SCHEMA.name)
-        work = Delivery(chain, record, lambda: open_target(address, SCHEMA, record), CONFIG)
+        work = Delivery(chain, record, lambda: open_target(address, SCHEMA, record, LocalStore(folder)), CONFIG)
         work.run(threading.Event(), follow=False)
         os._exit(0)
     except BaseException as error:

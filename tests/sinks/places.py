@@ -10,7 +10,7 @@ import psycopg
 import pyarrow as pa
 
 from tests.s3 import OWNER, TABLES, S3Server
-from tests.sinks.world import SCHEMA, Place, rows
+from tests.sinks.world import SCHEMA, STORE, Place, rows
 from unerring.model import StreamSchema
 from unerring.sinks import SinkRecord, Target, address_of, open_target
 from unerring.sinks.port import as_chunk
@@ -29,7 +29,7 @@ class RealPlace(Place):
         return f"{name.replace('-', '_')}_{self._number}"
 
     def open(self, name: str, record: SinkRecord, schema: StreamSchema = SCHEMA) -> Target:
-        return open_target(address_of(self.url(name)), schema, record)
+        return open_target(address_of(self.url(name)), schema, record, STORE)
 
     def add_row(self, name: str, time_us: int) -> None:
         """Somebody else writes a row with a stamp of ours."""

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.sinks.places import DeltaPlace
-from tests.sinks.world import SCHEMA, Place, chain_with, delivery, record_of, wrong_in
+from tests.sinks.world import SCHEMA, STORE, Place, chain_with, delivery, record_of, wrong_in
 from unerring.model import CallerError, ConfigError, NetworkError
 from unerring.sinks import Overtaken, address_of, open_target
 from unerring.sinks.chunks import chunks
@@ -71,7 +71,7 @@ def test_a_store_that_does_not_answer_is_waited_for(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
     with pytest.raises(NetworkError, match="does not answer"):
-        open_target(address_of("delta:s3://unerring/none"), SCHEMA, record_of(Place(), "none"))
+        open_target(address_of("delta:s3://unerring/none"), SCHEMA, record_of(Place(), "none"), STORE)
 
 
 def test_a_store_without_the_right_is_told_so(
@@ -82,9 +82,9 @@ def test_a_store_without_the_right_is_told_so(
     for name, value in request.getfixturevalue("s3").environment(READER).items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match="may not write"):
-        open_target(address_of(f"delta:{s3_bucket}/closed"), SCHEMA, record_of(Place(), "closed"))
+        open_target(address_of(f"delta:{s3_bucket}/closed"), SCHEMA, record_of(Place(), "closed"), STORE)
 
 
 def test_an_unknown_store_is_a_mistake() -> None:
     with pytest.raises(CallerError, match="there is no store"):
-        open_target(address_of("delta:ftp://host/table"), SCHEMA, record_of(Place(), "ftp"))
+        open_target(address_of("delta:ftp://host/table"), SCHEMA, record_of(Place(), "ftp"), STORE)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.s3 import S3Server
 from tests.sinks.places import IcebergPlace, read_variables
-from tests.sinks.world import SCHEMA, chain_with, delivery, record_of, wrong_in
+from tests.sinks.world import SCHEMA, STORE, chain_with, delivery, record_of, wrong_in
 from unerring.model import CallerError, ConfigError
 from unerring.sinks import Overtaken, address_of, open_target
 from unerring.sinks.chunks import chunks
@@ -70,11 +70,11 @@ def test_somebody_else_s_rows_after_ours_stop_the_sink(iceberg: IcebergPlace) ->
 )
 def test_an_address_that_leads_nowhere_is_a_mistake(iceberg: IcebergPlace, url: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        open_target(address_of(url), SCHEMA, record_of(iceberg, "no"))
+        open_target(address_of(url), SCHEMA, record_of(iceberg, "no"), STORE)
 
 
 def test_a_catalogue_that_refuses_us_is_told_so(iceberg: IcebergPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__CREDENTIAL", "stranger:secret")
     read_variables()
     with pytest.raises(ConfigError, match="may not use"):
-        open_target(address_of(iceberg.url("closed")), SCHEMA, record_of(iceberg, "closed"))
+        open_target(address_of(iceberg.url("closed")), SCHEMA, record_of(iceberg, "closed"), STORE)

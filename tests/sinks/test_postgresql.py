@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tests.sinks.places import PostgresPlace
-from tests.sinks.world import SCHEMA, chain_with, delivery, record_of, wrong_in
+from tests.sinks.world import SCHEMA, STORE, chain_with, delivery, record_of, wrong_in
 from unerring.model import CallerError, ConfigError, NetworkError, SchemaError
 from unerring.sinks import address_of, open_target
 from unerring.sinks.chunks import chunks
@@ -49,7 +49,7 @@ def test_a_user_without_the_right_is_told_so(postgresql: PostgresPlace) -> None:
     postgresql.execute("CREATE ROLE stranger LOGIN")
     url = postgresql.url("closed").replace("unerring@", "stranger@")
     with pytest.raises(ConfigError, match="may not do what it has to"):
-        open_target(address_of(url), SCHEMA, record_of(postgresql, "closed"))
+        open_target(address_of(url), SCHEMA, record_of(postgresql, "closed"), STORE)
 
 
 def test_columns_of_others_are_left_alone_unless_they_need_a_value(postgresql: PostgresPlace) -> None:
@@ -92,7 +92,7 @@ def test_a_sleeping_driver_does_not_hold_the_others_up_for_ever(postgresql: Post
 def test_a_server_that_is_not_there_is_waited_for(postgresql: PostgresPlace) -> None:
     url = postgresql.url("nowhere").replace("host=", "host=/nowhere")
     with pytest.raises(NetworkError):
-        open_target(address_of(url), SCHEMA, record_of(postgresql, "nowhere"))
+        open_target(address_of(url), SCHEMA, record_of(postgresql, "nowhere"), STORE)
 
 
 def test_a_text_that_postgresql_cannot_hold_stops_the_sink(postgresql: PostgresPlace) -> None:
@@ -109,7 +109,7 @@ def test_a_text_that_postgresql_cannot_hold_stops_the_sink(postgresql: PostgresP
 @pytest.mark.parametrize("url", ["postgresql://host/database", "postgresql://host", "postgresql://host/a/b/c"])
 def test_an_address_without_a_table_is_a_mistake(url: str) -> None:
     with pytest.raises(ConfigError, match="names no table"):
-        open_target(address_of(url), SCHEMA, record_of(PostgresPlace("host=/x"), "no"))
+        open_target(address_of(url), SCHEMA, record_of(PostgresPlace("host=/x"), "no"), STORE)
 
 
 def test_a_password_is_not_shown() -> None:

@@ -30,6 +30,8 @@ class Overheating:
 
 
 SCHEMA: StreamSchema = schema_of(Overheating)
+STORE = MemoryStore()
+"""Where targets without a memory have their position."""
 BEGIN_US = 1_700_000_000_000_000
 TEXTS = ["m1", "", 'a "quoted" one', "two\nlines", "comma, and ; and \\", "ünïcödé ☃", "NULL", "\\N", "\\."]
 FLOATS = [1.5, -0.0, 0.0, math.nan, math.inf, -math.inf, 5e-324, 1.7976931348623157e308, 0.1]
@@ -145,6 +147,6 @@ def delivery(chain: Chain, record: SinkRecord, opening: Callable[[], Target], **
 def wrong_in(target: Target, chain: Chain) -> dict[str, int]:
     """What an audit of the target counts, with the log as the perfect run."""
     chain.refresh()
-    stretch, _ = judge_target(target, chain, chain.base.from_us, chain.through_us)
+    stretch = judge_target(target, chain, chain.base.from_us, chain.through_us)
     assert stretch.perfect == chain.count(chain.base.from_us, chain.through_us)
     return stretch.counts

@@ -6,6 +6,14 @@ from .address import find as find
 from .application import DATA as DATA, App as App, load as load
 from .auditing import Audit as Audit
 from .capacity import Capacity as Capacity, Use as Use, errors as errors
+from .delivering import (
+    Sink as Sink,
+    deliver_all as deliver_all,
+    forget_sink as forget_sink,
+    record_named as record_named,
+    rewind_sink as rewind_sink,
+    sink_deliveries as sink_deliveries,
+)
 from .demo.factory import Factory as Factory, Shape as Shape
 from .demo.mutants import MUTANTS as MUTANTS
 from .demo.screen import Screen as Screen, print_verdict as print_verdict

@@ -16,6 +16,7 @@ from unerring.app.place import Where, place_of
 from unerring.model import CallerError, ConfigError, StreamSchema, schema_of, to_duration_us
 
 if TYPE_CHECKING:
+    from unerring.app.delivering import Sink
     from unerring.app.reactions import Reaction, When
     from unerring.app.situations import Situations
     from unerring.log import Retention
@@ -92,6 +93,7 @@ class App:
         """All processes; of one that is there in several versions, the one for new instances is the last."""
         self.services: dict[str, str] = dict(services or {})
         self.reactions: list[Reaction] = []
+        self.sinks: list[Sink] = []
         if start not in ("latest", "earliest"):
             raise ConfigError(f"app {name}: start is {start!r}; it can be latest or earliest")
         self.start = start
@@ -136,6 +138,28 @@ class App:
         from unerring.app.reactions import When, output_of
 
         return When(self, output_of(self, situation))
+
+    def deliver(
+        self,
+        situation: str,
+        *,
+        to: str,
+        name: str = "",
+        every: timedelta | int | str | None = None,
+        rows: int | None = None,
+    ) -> App:
+        """`app.deliver("overheating", to="delta:s3://lake/overheating")`: a run brings each situation there once.
+
+        - `to`: `postgresql://USER@HOST/DATABASE/TABLE`, `delta:ADDRESS`, `iceberg:CATALOG.NAMESPACE.TABLE`.
+        - `name`: of the sink, by default the situation's.
+        - `every`: the pause between two commits, such as "5s"; by default 1 s for tables of files, else none.
+        - `rows`: how many rows a commit has at most.
+        """
+        from unerring.app.delivering import declare
+        from unerring.app.reactions import output_of
+
+        self.sinks.append(declare(self, output_of(self, situation), to, name, every, rows))
+        return self
 
     def situations(self, name: str, *, data: Where = DATA, reader: str = "main", follow: bool = True) -> Situations:
         """`for situation in app.situations("storage"): …`, continuing where this reader stopped.

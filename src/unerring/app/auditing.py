@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.app.application import App
 from unerring.app.deliveries import as_chain, ran_live, ranked_otherwise_live
+from unerring.app.delivering import record_named
 from unerring.app.folder import check_run
 from unerring.app.place import Where, clear, place_of
+from unerring.app.reactions import output_of
 from unerring.app.reconciling import reconcile
 from unerring.audit import Report, RuleVerdict, check_quarantined, moment
 from unerring.log import Chain, EventLog, Positions, join
@@ -25,6 +27,7 @@ from unerring.pipeline import (
     bounds_of,
     delivered_chain,
     judge_intake,
+    judge_sink,
     judge_stream,
     made_by_another,
     plain_errors,
@@ -32,6 +35,7 @@ from unerring.pipeline import (
     waiting_after,
 )
 from unerring.rules import Plan
+from unerring.sinks import address_of, open_target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,8 +57,10 @@ class Audit:
         through_us: int = TIME_MAX,
         leave_out: Collection[str] = (),
         quarantine_max: float = QUARANTINE_MAX,
+        sinks: Collection[str] = (),
     ) -> None:
-        """`quarantine_max`: the share of a primary stream's events that may be in quarantine."""
+        """`quarantine_max`: the share of a primary stream's events that may be in quarantine. `sinks`: those whose
+        targets are judged too."""
         self.place = place = place_of(where)
         check_run(place)
         self._quarantine_max = quarantine_max
@@ -63,6 +69,9 @@ class Audit:
         self._known = {schema.name for schema in (*app.streams, *app.outputs)}
         self._leave_out = frozenset(leave_out)
         self._check_streams()
+        self._sinks = {name: record_named(place, name) for name in sinks}
+        for record in self._sinks.values():
+            output_of(app, record.stream)
         self._primary = {schema.name: self._chain(schema) for schema in app.streams}
         reached = min(chain.through_us for chain in self._primary.values())
         if reached == TIME_MIN:
@@ -113,6 +122,7 @@ class Audit:
                 for schema in plan.outputs:
                     say(f"comparing {schema.name}")
                     verdicts += self._verdicts(spark, level, plan, schema, reference.judged[schema.name], scope)
+                    verdicts += self._delivered(level, plan, schema, reference.judged[schema.name], scope, say)
         accounts, violations, events = [], [], {}
         for name in self._primary:
             say(f"the account of {name}")
@@ -155,6 +165,21 @@ class Audit:
             empty = EventLog(join(level.address, "nothing")).create(schema, level.buckets)
             verdicts.append(judge_stream(spark, level, plan, empty, judged, scope, "spark"))
         return verdicts
+
+    def _delivered(
+        self, level: Level, plan: Plan, schema: StreamSchema, judged: Judged, scope: Scope, say: Say
+    ) -> Iterator[RuleVerdict]:
+        """Judge the targets of the stream's sinks. An address that the app declares may have a password, which the
+        run's store has not."""
+        declared = {sink.name: sink.to for sink in self.app.sinks}
+        for name, record in self._sinks.items():
+            if record.stream == schema.name:
+                say(f"reading the target of sink {name}")
+                target = open_target(address_of(declared.get(name, record.to)), schema, record, self.place.store)
+                try:
+                    yield judge_sink(level, plan, target, schema.name, judged, scope, name)
+                finally:
+                    target.close()
 
     def _own(self, level: Level) -> Level:
         return next(own for own in self.levels if own.label == level.label)

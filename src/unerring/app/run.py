@@ -20,6 +20,7 @@ from unerring.app.place import Place
 from unerring.log import LocalStore
 
 if TYPE_CHECKING:
+    from unerring.app.delivering import Delivering
     from unerring.app.live_engine import LiveEngine
     from unerring.app.spark_engine import SparkEngine
 
@@ -43,13 +44,16 @@ class Run(Generic[E]):
         feeds: Part | None = None,
         reactions: Part | None = None,
         upkeep: Part | None = None,
+        delivering: Delivering | None = None,
         inputs: Inputs | None = None,
     ) -> None:
         self.engine = engine
         self.metrics = metrics
         self._folder = folder
         self._parts = parts
-        self._in_order: list[Part] = [part for part in (owner, feeds, engine, reactions, upkeep) if part is not None]
+        self.delivering = delivering
+        in_order = (owner, feeds, engine, reactions, delivering, upkeep)
+        self._in_order: list[Part] = [part for part in in_order if part is not None]
         self._inputs = inputs
 
     def start(self, say: Callable[[str], None]) -> None:
@@ -87,7 +91,7 @@ def run_of(
 ) -> Run[SparkEngine | LiveEngine]:
     """The run of an app that the options ask for. `say` hears what happens while it lasts."""
     parts, metrics = Parts(place.scratch, say), Metrics()
-    feeds = reactions = inputs = upkeep = None
+    feeds = reactions = inputs = upkeep = delivering = None
     if options.has_log:
         inputs = Inputs(place.log, rules_of(app), LOOK_S if place.is_folder else STORE_LOOK_S)
     if options.has_log and app.channels and not options.once:
@@ -98,6 +102,10 @@ def run_of(
         from unerring.app.acting import Acting
 
         reactions = Acting(address, app, options.tolerated, place, say, options.tls, options.costs, parts)
+    if options.has_log and app.sinks:
+        from unerring.app.delivering import Delivering
+
+        delivering = Delivering(app, place, parts, metrics, say)
     if options.has_log and not options.once:
         from unerring.app.upkeep import Upkeep
 
@@ -118,6 +126,7 @@ def run_of(
         feeds=feeds,
         reactions=reactions,
         upkeep=upkeep,
+        delivering=delivering,
         inputs=inputs,
     )
 

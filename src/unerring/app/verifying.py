@@ -130,6 +130,7 @@ KINDS: Final[tuple[tuple[str, tuple[str, ...], Check], ...]] = (
     ("declarations and bases of streams", ("log/*/stream.json", "log/*/base.json", "log/*/resets.json"), _json),
     ("marks of how far streams reached", ("log/*/reached.json",), _mark),
     ("positions of readers", ("log/*/positions/*.json",), _json),
+    ("sinks", ("sinks/*.json",), _json),
     ("marks of ingested files", ("log/*/ingested/*.json",), _json),
     ("quarantine", ("log/*/quarantine/*.parquet",), _named_by_digest),
     ("events back from quarantine", ("log/*/quarantine/*.returning", "log/*/quarantine/*.returned"), _json),

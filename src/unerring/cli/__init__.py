@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "ingest": "Write a file of events into a stream of the log, in order, once.",
     "run": "Run an application: write channels to the log, find situations, start processes.",
     "situations": "Print the situations that a run has found.",
+    "deliver": "Bring what a run has sealed into a table, a database or a service, each event once.",
     "audit": "Check a run: recompute the perfect run from its log, and compare.",
     "verify": "Read every file of a run and check all its bytes.",
     "status": "Show what a run is doing, or did: tree, Spark, processes, channels, failures, verdict.",

@@ -36,6 +36,10 @@ def command(
         list[Path] | None,
         typer.Option(help="The folder of another run whose services have the same journals. Repeatable."),
     ] = None,
+    sink: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Read the target of this sink, and judge it as well. Repeatable."),
+    ] = None,
     scratch: Scratch = None,
     html: Annotated[
         Path | None, typer.Option(help="Write the page to this file; by default audit.html beside the log.")
@@ -81,6 +85,7 @@ def command(
         through_us=time_us("--through", through) if through else TIME_MAX,
         leave_out=leave_out or (),
         quarantine_max=quarantine_max / 100,
+        sinks=sink or (),
     )
     config = SparkConfig(master=master, memory=memory, log=str(place.scratch / "audit.log"))
     with console.status("starting Spark") as status, spark_session(config, f"audit {loaded.name}") as spark:

@@ -149,6 +149,8 @@ def _run(
             say = status.update if console.is_terminal else console.print  # a log file wants lines
             if options.once and isinstance(engine, SparkEngine):
                 engine.run_once(say)
+                if run.delivering is not None:
+                    run.delivering.catch_up(say)
                 run.write_metrics()
             else:
                 run.start(say)

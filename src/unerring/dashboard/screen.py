@@ -21,6 +21,9 @@ TIMELINE_SHOWN: Final = 8
 ROWS_SHOWN: Final = 60
 _TONES: Final = {
     "running": "green",
+    "delivering": "green",
+    "waiting": "yellow",
+    "stopped": "red",
     "member": "green",
     "dead": "red",
     "refused": "red",
@@ -46,6 +49,7 @@ def render_status(document: dict[str, Any], width: int = 80, height: int | None 
     sections: list[tuple[Table, Cells, list[dict[str, Any]]]] = [
         (_live(document["live"], wide), _process, document["live"]["processes"]),
         (_spark(document["spark"], width), _level, document["spark"]["levels"]),
+        (_table("sink", "state", ">delivered", ">waiting", ">lag", "to"), _sink, document["sinks"]),
         (_table("stream", ">events", ">segments", ">through", "quarantined"), _stream, streams),
     ]
     for table, cells, rows in sections:
@@ -237,6 +241,17 @@ def _stream(one: dict[str, Any], width: int) -> list[RenderableType]:
         f"{one['segments']:,}",
         "complete" if one["complete"] else _time(one["through_us"], width),
         Text(", ".join(f"{count:,} {reason}" for reason, count in one["quarantined"].items()), style="yellow"),
+    ]
+
+
+def _sink(one: dict[str, Any], width: int) -> list[RenderableType]:
+    return [
+        Text(one["name"], style="bold"),
+        Text(one["state"], style=_TONES.get(one["state"], "")),
+        f"{one['delivered']:,}",
+        f"{one['waiting']:,}",
+        f"{one['lag_us'] / 1e6:,.1f} s",
+        Text(one["to"], style="dim", overflow="ellipsis"),
     ]
 
 

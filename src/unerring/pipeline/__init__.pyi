@@ -5,6 +5,7 @@ from .auditing import (
     Scope as Scope,
     bounds_of as bounds_of,
     judge_intake as judge_intake,
+    judge_sink as judge_sink,
     judge_stream as judge_stream,
     waiting_after as waiting_after,
 )

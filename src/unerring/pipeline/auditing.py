@@ -35,6 +35,7 @@ from unerring.pipeline.history import rows_before
 from unerring.pipeline.level import Level
 from unerring.pipeline.reference import Judged
 from unerring.rules import Plan
+from unerring.sinks import Target, judge_target
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,19 +86,40 @@ def judge_stream(
         later = perfect.spans(max(rest_us, perfect.base.from_us), through_us)
         for part in _run(spark, len(later), _missing_task(perfect, later, rest_us, scope)):
             total.add(msgspec.msgpack.decode(part, type=Stretch))
-    notes = list(judged.notes)
-    if delivered.through_us > through_us:
+    return _verdict(level, plan, delivered.name, delivered.through_us, judged, scope, engine, total)
+
+
+def judge_sink(
+    level: Level, plan: Plan, target: Target, stream: str, judged: Judged, scope: Scope, name: str
+) -> RuleVerdict:
+    """What a sink's target holds beside the perfect stream, which `level`'s log holds; read by the driver itself."""
+    perfect = level.log.chain(stream)
+    from_us = max(judged.from_us, perfect.base.from_us)
+
+    def counted(stretch: Stretch, ours: list[Any], theirs: list[Any], wrong: list[int]) -> Stretch:
+        return _counted(stretch, ours, theirs, wrong, scope)
+
+    total = judge_target(target, perfect, from_us, scope.through_us, counted)
+    at = target.position()
+    return _verdict(level, plan, stream, from_us if at is None else at.time, judged, scope, f"sink {name}", total)
+
+
+def _verdict(
+    level: Level, plan: Plan, stream: str, reached_us: int, judged: Judged, scope: Scope, engine: str, total: Stretch
+) -> RuleVerdict:
+    through_us, notes = scope.through_us, list(judged.notes)
+    if reached_us > through_us:
         notes.append(
             f"situations after {moment(through_us)} are not judged: what was asked for, or the log, ends there"
         )
     return RuleVerdict(
         plan.name,
-        delivered.name,
+        stream,
         engine,
         plan.version,
         judged.from_us,
         through_us,
-        delivered.through_us,
+        reached_us,
         total.delivered,
         total.perfect,
         total.counts,

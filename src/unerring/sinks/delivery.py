@@ -27,7 +27,7 @@ from unerring.model import (
     check,
 )
 from unerring.sinks.chunks import chunks
-from unerring.sinks.port import Overtaken, Target, last_stamp
+from unerring.sinks.port import ORDINAL_MAX, Overtaken, Target, last_stamp
 from unerring.sinks.record import SinkRecord
 
 
@@ -132,6 +132,15 @@ class Delivery:
                     stopping.wait(max(self.config.look_s, self.config.every_s))
         finally:
             self._close()
+
+    def rewind(self, to_us: int) -> None:
+        """Set the target to an event time. A driver that works meanwhile is overtaken, and goes on from there."""
+        target = self._opening()
+        try:
+            target.rewind(Stamp(to_us, ORDINAL_MAX))
+        finally:
+            target.close()
+        self._positions.commit(self.record.reader, Stamp(to_us, ORDINAL_MAX))
 
     def _deliver(self, stopping: threading.Event) -> bool:
         """Bring everything that is sealed now; whether there was anything."""

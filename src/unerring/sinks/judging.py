@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.audit import COMPLETENESS, Stretch, compare, missing
 from unerring.log import Chain
-from unerring.model import StreamSchema
 from unerring.sinks.port import Target, as_rows
 
 if TYPE_CHECKING:
@@ -16,34 +15,41 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE: Final = 200_000
 
 
-def judge_target(target: Target, perfect: Chain, from_us: int, through_us: int) -> tuple[Stretch, list[int]]:
-    """The rows of `(from, through]`, and the times of all that is wrong. What the perfect run has after the sink's
-    position is still to come; what the target has there is false."""
+Counted = Callable[[Stretch, list[Any], list[Any], list[int]], Stretch]
+"""Adds to a stretch what is drawn of it: of the times that are there, those that should be, and those of errors."""
+
+
+def judge_target(
+    target: Target,
+    perfect: Chain,
+    from_us: int,
+    through_us: int,
+    counted: Counted = lambda stretch, ours, theirs, wrong: stretch,
+) -> Stretch:
+    """The rows of `(from, through]`. What the perfect run has after the sink's position is still to come; what the
+    target has there is false."""
     at, schema = target.position(), perfect.schema
     reached_us = from_us if at is None else min(max(at.time, from_us), through_us)
-    total, wrong = Stretch(counts={}, findings=[]), []
+    total = Stretch(counts={}, findings=[])
+
+    def judge(start_us: int, end_us: int, wanted: pa.Table) -> None:
+        rows = _one_nan(as_rows(target.read(start_us, end_us), schema))
+        stretch, wrong = compare(schema, [rows], wanted, start_us, end_us)
+        total.add(counted(stretch, [_times(rows)], [_times(wanted)], wrong))
+
     for start_us, end_us in _stretches(perfect, from_us, reached_us):
-        stretch, times = _compare(target, schema, _perfect(perfect, start_us, end_us), start_us, end_us)
-        total.add(stretch)
-        wrong += times
+        judge(start_us, end_us, _perfect(perfect, start_us, end_us))
     if reached_us < through_us:
-        nothing = _perfect(perfect, reached_us, reached_us)
-        stretch, times = _compare(target, schema, nothing, reached_us, through_us)
-        total.add(stretch)
-        wrong += times
+        judge(reached_us, through_us, _perfect(perfect, reached_us, reached_us))
         for start_us, end_us in _stretches(perfect, reached_us, through_us):
             rest = _perfect(perfect, start_us, end_us)
-            stretch, times = missing(schema, rest, COMPLETENESS, f"the target has nothing after {reached_us}")
-            total.add(stretch)
-            wrong += times
-    return total, wrong
+            stretch, wrong = missing(schema, rest, COMPLETENESS, "the target does not have it yet")
+            total.add(counted(stretch, [], [_times(rest)], wrong))
+    return total
 
 
-def _compare(
-    target: Target, schema: StreamSchema, wanted: pa.Table, start_us: int, end_us: int
-) -> tuple[Stretch, list[int]]:
-    rows = _one_nan(as_rows(target.read(start_us, end_us), schema))
-    return compare(schema, [rows], wanted, start_us, end_us)
+def _times(rows: pa.Table) -> Any:
+    return rows.column("time").to_numpy()
 
 
 def _perfect(chain: Chain, from_us: int, through_us: int) -> pa.Table:

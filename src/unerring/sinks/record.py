@@ -66,7 +66,13 @@ def known(store: Store, name: str) -> SinkRecord | None:
 def forget(store: Store, log: EventLog, record: SinkRecord) -> None:
     """The run has no such sink any more, and nothing is kept for it. What it delivered stays in the target."""
     Positions(log.store, record.stream).forget(record.reader)
+    store.delete(position_name(record.name))
     store.delete(_name(record.name))
+
+
+def position_name(name: str) -> str:
+    """Where a sink has its position whose target has none."""
+    return f"{SINKS}/{name}.position.json"
 
 
 def _name(name: str) -> str:

@@ -10,6 +10,7 @@
 | spark | drivers, and each level's micro-batches: rate, lag, state |
 | streams | the event log: events, watermarks, quarantine, readers |
 | situations | how many, by stream |
+| sinks | where situations are delivered to, how far each target is, and what it waits for |
 | processes | process nodes, and instances by status |
 | channels | the ledger of every producer's epochs |
 | timeline | failures and elections, on one time line |
@@ -32,6 +33,7 @@ from unerring.app.parts import channel_part, parts_in
 from unerring.app.place import LOG, Where, place_of
 from unerring.app.status.instances import Instances
 from unerring.app.status.levels import Levels
+from unerring.app.status.sinks import sinks_in
 from unerring.app.status.streams import Streams
 from unerring.app.status.timeline import RunTimeline
 from unerring.app.status.tree import tree_of
@@ -109,6 +111,7 @@ class RunStatus:
             "streams": streams,
             "inputs": self._waits(tree),
             "situations": self.streams.situations(now_us),
+            "sinks": sinks_in(self.place),
             "processes": self.instances.look(),
             "channels": self._channels(),
             "timeline": self.timeline.look(),
@@ -161,6 +164,7 @@ class RunStatus:
                 *self._unheard(document, now_us),
                 *(_silence(document["inputs"], now_us) if running else ()),
                 *(_awaited(document["channels"]["waits"]) if running else ()),
+                *_held_up(document["sinks"]),
                 *self._damages(),
             ],
         }
@@ -223,6 +227,13 @@ class RunStatus:
             "accounts": accounts,
             "waits": msgspec.to_builtins(written.waits),
         }
+
+
+def _held_up(sinks: list[dict[str, Any]]) -> Iterator[str]:
+    """A sentence for every sink whose target does not get what it should."""
+    for sink in sinks:
+        if sink["state"] in ("waiting", "stopped"):
+            yield f"sink {sink['name']} is {sink['state']}, {sink['waiting']:,} events behind: {sink['why']}"
 
 
 def _silence(inputs: dict[str, Any], now_us: int) -> Iterator[str]:

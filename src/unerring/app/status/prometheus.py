@@ -14,6 +14,11 @@ HELP: Final = {
     "unerring_part_up": "Whether a part of the run's own process works (1), or failed and waits for its restart (0).",
     "unerring_part_restarts_total": "How often a part of the run's own process was started again.",
     "unerring_store_requests_total": "Requests that a process made to the run's store, by kind.",
+    "unerring_sink_up": "Whether a sink delivers (1), or waits for its target or was stopped (0).",
+    "unerring_sink_lag_seconds": "How far a sink's target is behind the sealed stream, in event time.",
+    "unerring_sink_waiting": "Sealed events that a sink's target does not have yet.",
+    "unerring_sink_delivered_total": "Events that a sink has brought to its target, since its driver started.",
+    "unerring_sink_failures_total": "How often a sink's target failed, since its driver started.",
     "unerring_leads": "Whether a replica or driver leads.",
     "unerring_elections_total": "Votes that a replica or driver started.",
     "unerring_queued": "Outgoing events that a process keeps until they are acknowledged.",
@@ -69,8 +74,15 @@ def _samples(document: dict[str, Any]) -> Iterator[Sample]:
         yield name, {"stream": stream}, one["events"]
         for reason, count in one["quarantined"].items():
             yield "unerring_quarantined_total", {"stream": stream, "reason": reason}, count
+    for sink in document["sinks"]:
+        labels: dict[str, object] = {"sink": sink["name"], "stream": sink["stream"]}
+        yield "unerring_sink_up", labels, sink["state"] == "delivering"
+        yield "unerring_sink_lag_seconds", labels, sink["lag_us"] / 1e6
+        yield "unerring_sink_waiting", labels, sink["waiting"]
+        yield "unerring_sink_delivered_total", labels, sink["delivered"]
+        yield "unerring_sink_failures_total", labels, sink["failures"]
     for level in document["spark"]["levels"]:
-        labels: dict[str, object] = {"level": f"{level['number']}{'-unkeyed' if level['unkeyed'] else ''}"}
+        labels = {"level": f"{level['number']}{'-unkeyed' if level['unkeyed'] else ''}"}
         yield "unerring_batches_total", labels, level["batches"]
         yield "unerring_batch_seconds", labels, level["took_s"]
         yield "unerring_lag_seconds", labels, level["lag_s"]

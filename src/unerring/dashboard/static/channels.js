@@ -37,6 +37,19 @@ function log() {
       h('td', {}, Object.entries(one.readers).map(([reader, [us]]) => h('span', { class: 'block', key: reader }, `${reader} `, h('span', { class: 'soft' }, eventTime(us)))), Object.keys(one.readers).length ? '' : '–'))))));
 }
 
+const tones = { delivering: 'good', stopped: 'bad' };
+
+// Where situations go: how far each target is behind, and why.
+function sinks(told) {
+  return h('div', { class: 'table-scroll' }, h('table', { class: 'sinks' },
+    h('thead', {}, h('tr', {}, ['sink', 'state', 'delivered', 'waiting', 'behind', 'target'].map((name, at) => h('th', { scope: 'col', class: at > 1 && at < 5 ? 'right' : '' }, name)))),
+    h('tbody', {}, told.map((one) => h('tr', { key: one.name, 'data-sink': one.name },
+      h('th', { scope: 'row' }, one.name, h('span', { class: 'soft' }, ` ${one.stream}`)),
+      h('td', {}, h('span', { class: `chip ${tones[one.state] || ''}` }, one.state), one.why && h('span', { class: 'soft block' }, one.why)),
+      h('td', { class: 'right' }, count(one.delivered)), h('td', { class: 'right' }, count(one.waiting)),
+      h('td', { class: 'right' }, `${(one.lag_us / 1e6).toFixed(1)} s`), h('td', { class: 'soft' }, one.to))))));
+}
+
 export const channels = {
   draw(main) {
     const told = state.document.channels;
@@ -47,6 +60,7 @@ export const channels = {
           h('thead', {}, h('tr', {}, ['channel', '', 'published', 'delivered', 'declared lost', 'pending', 'duplicates discarded', 'ledger'].map((name, at) => h('th', { scope: 'col', class: at > 1 && at < 7 ? 'right' : '' }, name)))),
           h('tbody', {}, told.accounts.map(account))))]
           : empty('No channel feeds this run; its log was written by other means (', h('code', {}, 'unerring ingest'), ', for example).')),
+      ...((state.document.sinks || []).length ? [panel('Sinks', h('span', { class: 'soft' }, 'what is sealed, delivered once'), sinks(state.document.sinks))] : []),
       panel('The event log', null, Object.keys(state.document.streams || {}).length ? log() : empty('There is no log in this folder.')),
     ]);
   },
