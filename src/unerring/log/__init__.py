@@ -10,7 +10,7 @@ from unerring.log.index import BASE, COMPACTED, INDEX, Base, Entry, Span, entry_
 from unerring.log.ingest import IngestConfig, Ingested, ingest
 from unerring.log.intakes import INTAKE, Intake, Intakes, TakenFile, files_taken, producer_of, waiting
 from unerring.log.intaking import Intaker, Means, Overtaken, Watermark
-from unerring.log.lanes import ProducerState
+from unerring.log.lanes import Lanes, ProducerState
 from unerring.log.merging import Cut, Merge, Rows
 from unerring.log.objects import SEGMENTS
 from unerring.log.parts import PARTS, Parts, part_after, part_columns, write_part
@@ -94,6 +94,7 @@ __all__ = [
     "Intake",
     "Intaker",
     "Intakes",
+    "Lanes",
     "LocalStore",
     "LogWriter",
     "Mark",

@@ -121,6 +121,10 @@ class Lanes:
         self._met[codes] = True
         self._idle[codes] = False
 
+    def meet(self, code: int) -> None:
+        """A producer is there, whether it speaks or not."""
+        self._met[code] = True
+
     def declare(self, code: int, time_us: int, now: int) -> bool:
         """A producer's word that nothing at or before a time follows; whether that is news."""
         if time_us <= self._declared[code]:
@@ -155,7 +159,8 @@ class Lanes:
         if met.any() and self._ended[:count][met].all():
             return TIME_MAX
         # Nobody is waited for: what those who fell silent have said is all there is.
-        spoken = np.maximum(self.newest[:count], self._declared[:count])[self._idle[:count]]
+        silent = self._idle[:count] & ~self._ended[:count]
+        spoken = np.maximum(self.newest[:count], self._declared[:count])[silent]
         return max(int(spoken.max(initial=TIME_MIN)), TIME_MIN)
 
     def awaited(self) -> int | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from unerring.log.lanes import Lanes, ProducerState
 from unerring.log.producers import NOTHING, Mark, Run, Taken, less, within
@@ -106,9 +106,11 @@ class Cut:
 class Merge:
     """Holds what is not released yet, and knows how far every producer is. `now` is monotonic microseconds."""
 
+    kind_of_lanes: ClassVar[type[Lanes]] = Lanes
+
     def __init__(self, schema: StreamSchema) -> None:
         self.schema = schema
-        self.lanes = Lanes(schema.lateness_us, schema.strict, schema.idle_after_us)
+        self.lanes = self.kind_of_lanes(schema.lateness_us, schema.strict, schema.idle_after_us)
         self._held: list[Rows] = []
         """Each part in the order of release; the parts in the order in which they came."""
         self._disordered: list[Rows] = []
@@ -128,6 +130,10 @@ class Merge:
     def code(self, producer: str, now: int) -> int:
         """A producer's number for `Rows`; a producer that is new holds the stream back until it speaks."""
         return self.lanes.code(producer, now)
+
+    def meet(self, producer: str, now: int) -> None:
+        """A producer is there: the stream does not end without it. One that was idle stays so until it speaks."""
+        self.lanes.meet(self.code(producer, now))
 
     def hear(self, producer: str, now: int) -> int:
         """Something came from a producer, which is not idle then; its number."""
@@ -376,15 +382,17 @@ class Merge:
             zip(lanes.names, zip(epochs.tolist(), received.tolist(), strict=True), strict=True)
         )
         for code in sorted(odd):
-            name, holding = lanes.names[code], []
+            name, own_held = lanes.names[code], []
             if parts:
                 first, last = np.searchsorted(codes, [code, code + 1]).tolist()
-                holding = list(zip(eras[first:last].tolist(), numbers[first:last].tolist(), strict=True))
+                own_held = list(zip(eras[first:last].tolist(), numbers[first:last].tolist(), strict=True))
             mark = int(lanes.epochs[code]), int(lanes.received[code])
-            marks[name], runs = less(mark, self._runs.get(code, ()), holding)
+            marks[name], runs = less(mark, self._runs.get(code, ()), own_held)
             if runs:
                 above[name] = runs
-        return Taken(marks, above, lanes.away())
+        # Whoever has something here that is not sealed is waited for by a writer that goes on from there.
+        holding = {lanes.names[code] for code in np.unique(codes).tolist()} if parts else set()
+        return Taken(marks, above, lanes.away() - holding)
 
     # --- what can be seen ---
 

@@ -9,7 +9,7 @@ quarantine, and since the chain says so, every writer says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from unerring.log.eventlog import BUCKETS, EventLog
 from unerring.log.lanes import ProducerState
@@ -81,6 +81,8 @@ class LogWriter:
     """Writes one stream of an event log. `now` is monotonic microseconds, given by the caller; `wall` is the clock that
     event times are compared with where the stream says how far ahead they may be."""
 
+    kind_of_merge: ClassVar[type[Merge]] = Merge
+
     def __init__(
         self,
         log: EventLog,
@@ -94,7 +96,7 @@ class LogWriter:
         self.schema = self.chain.schema
         self.quarantine = Quarantine(log.store, self.chain.folder)
         self.config = config or WriterConfig()
-        self.merge = Merge(self.schema)
+        self.merge = self.kind_of_merge(self.schema)
         self._wall = wall
         self._payloads = Payloads(self.schema, self.config.event_bytes_max)
         self._waiting: list[_Frames] = []
@@ -109,7 +111,8 @@ class LogWriter:
         self._late = 0
         self.blocked = ""
         """Why nothing can be sealed, though there is something to seal."""
-        self.chain.refresh()
+        self._known_us = self.chain.refresh()
+        """Up to where it is known what the chain has taken."""
         self.merge.begin(Resets(self.chain.store, self.chain.folder).without(self.chain.taken()), now)
 
     # --- what comes ---
@@ -135,7 +138,7 @@ class LogWriter:
     def join(self, producer: str, now: int) -> None:
         """A producer is there and may publish at any time: the stream waits for it from now on."""
         if self.admits(producer):
-            self.merge.code(producer, now)
+            self.merge.meet(producer, now)
 
     def append(self, producer: str, mark: Mark, stamp: Stamp, payload: dict[str, Any], now: int) -> None:
         """Take an event, in its producer's order. A bad event goes to quarantine; a repeated one is ignored."""
@@ -157,7 +160,8 @@ class LogWriter:
         code = self.merge.hear(producer, now)
         if epoch > self.merge.lanes.epochs[code]:
             self._flush()  # what it said before it began again stands before
-            self.merge.lanes.succeed(code, epoch)
+            if epoch > self.merge.lanes.epochs[code]:  # still: another writer may have been further
+                self.merge.lanes.succeed(code, epoch)
         self._waiting.append(_Frames(code, epoch, first, times, ordinals, payloads))
         self._waiting_rows += len(payloads)
         self._age(now)
@@ -276,6 +280,7 @@ class LogWriter:
     def seal(self) -> dict[str, Mark]:
         """Seal what can be sealed; return for each producer the mark up to which everything is durable now."""
         self._flush()
+        self._expire()
         self._put_away()
         while (through_us := self.merge.watermark_us(self._now)) > self.chain.through_us:
             found = self._largest_cut(through_us)
@@ -285,9 +290,7 @@ class LogWriter:
             sealed = self.chain.seal(through_us, self._table(cut.ready), **stating(taken))
             if sealed.won:
                 self.merge.drop(cut)
-            if not sealed.won or self.chain.through_us > sealed.footer.through_us:
-                # The chain may have learned of more than the one segment that was in the way.
-                self.merge.yield_to(self.chain.taken(), self._now)
+                self._known_us = sealed.footer.through_us
             self._expire()
             self._put_away()
         self._held_since_us = self._since_us if self.merge.rows else None
@@ -316,7 +319,12 @@ class LogWriter:
         return None
 
     def _expire(self) -> None:
-        expired = self.merge.expire(self.chain.through_us)
+        if self.chain.through_us > self._known_us:
+            # Others extended the chain, perhaps by more than the one segment that was in the way: what they took is
+            # done, and only the rest can be late.
+            self.merge.yield_to(self.chain.taken(), self._now)
+            self._known_us = self.chain.through_us
+        expired = self.merge.expire(self._known_us)
         self._refuse_late(expired.late)
         self._refuse_late(expired.disordered, own=True)
 

@@ -5,42 +5,35 @@ Every reader must see each event once, in order, whatever the others do meanwhil
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
-from random import Random
 from typing import ClassVar, Final
 
 from unerring.audit import Violation
-from unerring.log import COMPACTED, PARTS, ObjectStore, Store
+from unerring.log import COMPACTED, PARTS, Store
 from unerring.model import MILLISECOND_US, SECOND_US, TIME_MIN, InvariantBreach, UnerringError
-from unerring.simulation.faults import Fault
-from unerring.simulation.faulty_bucket import FaultyBucket, Objects, StoreFaults, faulty_store
+from unerring.simulation.faulty_bucket import StoreFaults
 from unerring.simulation.log_checks import check_seen
 from unerring.simulation.log_mutants import log_mutants
 from unerring.simulation.log_programs import FOUND, SOURCE, Programs, Seen, Truth
-from unerring.simulation.scenario import Scenario, mutant, scenario
-from unerring.simulation.turns import Program
+from unerring.simulation.scenario import mutant, scenario
+from unerring.simulation.store_scenario import StoreScenario
 from unerring.simulation.world import World
 
 EVENTS: Final = 40
-_TURN_US: Final = MILLISECOND_US
 _READERS: Final = {"alice": SOURCE.name, "bob": FOUND.name, "carol": FOUND.name}
-_ENDLESS: Final = ("compactor-1", "compactor-2", "retention", "rescaling")
-_KILLS: Final = 0.004
-"""How likely it is that a program is killed instead of having its turn."""
-_STEPS_US: Final = (*[20 * MILLISECOND_US] * 60, *[2 * SECOND_US] * 20, 400 * SECOND_US, 2000 * SECOND_US)
-"""How far the clock goes on with a turn: some turns are longer than any grace time."""
 
 
 @scenario("log")
-class LogOnStore(Scenario):
+class LogOnStore(StoreScenario):
     """Turns of a millisecond: in each, one program makes one request."""
 
+    turn_us = MILLISECOND_US
+    steps_us = (*[20 * MILLISECOND_US] * 60, *[2 * SECOND_US] * 20, 400 * SECOND_US, 2000 * SECOND_US)
+    endless = ("compactor-1", "compactor-2", "retention", "rescaling")
     faults_us = 1500 * MILLISECOND_US
     calm_us = 20 * SECOND_US
     programs: ClassVar[type[Programs]] = Programs
-    store: ClassVar[Callable[..., ObjectStore]] = staticmethod(faulty_store)
     must_reach = (
         "a program was killed",
         "a reader began again",
@@ -52,18 +45,12 @@ class LogOnStore(Scenario):
     )
 
     def build(self, world: World) -> None:
-        self._random = Random(f"log {world.seed}")
-        self._clock_us = 1_800_000_000 * SECOND_US
-        self._objects = Objects()
-        self._faults = StoreFaults.all(self._random.choice((0.0, 0.02, 0.1, 0.2)))
-        self._buckets: list[FaultyBucket] = []
+        self.prepare(world, 1_800_000_000 * SECOND_US)
         self._truth = Truth.draw(self._random, EVENTS)
         self._programs = self.programs(self._truth, self._random, lambda: self._clock_us)
         self._seen: list[Seen] = []
-        self._errors: list[Violation] = []
-        self._calm = False
         self._programs.prepare(self._open(lambda: None, StoreFaults()), _READERS)
-        self._bodies: dict[str, Callable[[Store], None]] = {
+        bodies: dict[str, Callable[[Store], None]] = {
             "writer-1": self._programs.write,
             "writer-2": self._programs.write,
             "driver-1": self._programs.drive,
@@ -77,20 +64,13 @@ class LogOnStore(Scenario):
                 for reader, name in _READERS.items()
             },
         }
-        self._running = {name: self._start(name) for name in self._bodies}
-        world.every(_TURN_US, lambda: self._turn(world), until_us=self.faults_us + self.calm_us)
+        self.begin(world, bodies)
 
-    def faults(self, world: World, draw: Random) -> Sequence[Fault]:
-        """None of the network's and disks': the store's own are drawn with each request."""
-        return ()
-
-    def settled(self, world: World) -> bool:
-        return self._calm and all(program.finished for name, program in self._running.items() if name not in _ENDLESS)
+    def killed(self, world: World, name: str) -> None:
+        world.sometimes("a reader began again" if name in _READERS else "a program was killed")
 
     def safety(self, world: World) -> Iterable[Violation]:
-        self._unfinished = [] if self.settled(world) else sorted(set(self._running) - set(_ENDLESS))
-        for program in self._running.values():
-            program.kill()
+        self.stop(world)
         self._note_rare_states(world)
         return [*self._errors, *check_seen(self._truth, self._seen)]
 
@@ -123,38 +103,6 @@ class LogOnStore(Scenario):
         for state, was_reached in reached.items():
             if was_reached:
                 world.sometimes(state)
-
-    def _turn(self, world: World) -> None:
-        if self._errors or self.settled(world):
-            return
-        if not self._calm and world.now_us >= self.faults_us:
-            self._calm = True
-            for bucket in self._buckets:
-                bucket.faults = StoreFaults()
-        self._clock_us += self._random.choice(_STEPS_US)
-        name = self._random.choice(list(self._running))
-        program = self._running[name]
-        if program.ended:
-            if not program.finished:
-                self._running[name] = self._start(name)
-        elif not self._calm and self._random.random() < _KILLS:
-            program.kill()
-            world.sometimes("a reader began again" if name in _READERS else "a program was killed")
-        else:
-            program.turn()
-        if program.error is not None:
-            lines = "".join(traceback.format_exception(program.error)).splitlines()
-            self._errors.append(Violation("no program breaks", (name, *lines[-12:])))
-
-    def _start(self, name: str) -> Program:
-        program = Program(name, lambda: self._bodies[name](store))
-        store = self._open(program.wait_for_turn, StoreFaults() if self._calm else self._faults)
-        return program
-
-    def _open(self, before: Callable[[], None], faults: StoreFaults) -> ObjectStore:
-        bucket = FaultyBucket(self._objects, self._random, faults, before)
-        self._buckets.append(bucket)
-        return self.store(bucket, self._random.getrandbits(32))
 
 
 for _name, _broken in log_mutants().items():
