@@ -38,7 +38,7 @@ MAGIC: Final = b"\xec\x55"
 ENVELOPE_BYTES_MAX: Final = len(MAGIC) + 1 + 255
 SENDERS_KEPT_MAX: Final = 1024
 TOGETHER_MAX: Final = 64
-"""Messages given to the service's client at once."""
+"""Messages given to the service's client at once; fewer where they are large."""
 
 Take = Callable[[bytes], Awaitable[None]]
 
@@ -236,7 +236,7 @@ class ForeignOutlet:
             self._attempts.welcomed()
             while True:
                 while outbox:
-                    together = list(islice(outbox, TOGETHER_MAX))
+                    together = self._together()
                     await session.publish(together)
                     for _ in together:
                         self._outbox_bytes -= len(outbox.popleft())
@@ -245,6 +245,16 @@ class ForeignOutlet:
                 self._emptied.set()
                 self._filled.clear()
                 await self._filled.wait()
+
+    def _together(self) -> list[bytes]:
+        """The next messages for the client: not so many that it joins megabytes, in new memory each time."""
+        together, size = [], 0
+        for message in islice(self._outbox, TOGETHER_MAX):
+            together.append(message)
+            size += len(message)
+            if size >= YIELD_BYTES:
+                break
+        return together
 
     def _relieve(self) -> None:
         if self._outbox_bytes <= self.config.outbox_bytes_max // 8:

@@ -16,8 +16,7 @@ from unerring.runtime.halt import guard_loop
 from unerring.runtime.reports import Reports
 from unerring.runtime.transports.config import TransportConfig, TransportUrl
 from unerring.runtime.transports.patience import Patience
-
-YIELD_FRAMES: Final = 64
+from unerring.runtime.transports.tcp import YIELD_BYTES, YIELD_FRAMES
 
 
 def make_outlet(url: TransportUrl, config: TransportConfig, reports: Reports) -> InprocessOutlet:
@@ -156,7 +155,8 @@ class InprocessOutlet:
         self._service: _Service | None = None
         self._box: _Mailbox | None = None
         self._patience: Patience[_Mailbox] = Patience(config.patience_us, self._out_of_patience)
-        self._since_yield = 0
+        self._since_yield_bytes = 0
+        self._since_yield_frames = 0
 
     @property
     def direct(self) -> Address:
@@ -198,7 +198,8 @@ class InprocessOutlet:
         _check_size(data, self._config)
         if self._service is None:
             return
-        self._since_yield += 1
+        self._since_yield_bytes += len(data)
+        self._since_yield_frames += 1
         for subscriber in self._service.subscribers.values():
             if subscriber in self._patience.lapsed or not subscriber.put(self.direct, data):
                 subscriber.dropped += 1
@@ -208,8 +209,8 @@ class InprocessOutlet:
         _send(self._service, self.direct, to, data, self._config, self._reports)
 
     async def ready(self) -> None:
-        if self._since_yield >= YIELD_FRAMES:
-            self._since_yield = 0
+        if self._since_yield_bytes >= YIELD_BYTES or self._since_yield_frames >= YIELD_FRAMES:
+            self._since_yield_bytes = self._since_yield_frames = 0
             await asyncio.sleep(0)
         if self._patience.tried:
             await self._patience.wait()
