@@ -6,9 +6,9 @@ EVENTS and FEW are folders of Parquet files, the segments of our log as they are
 first, twice: the second time is what a query costs before it does anything. Then all so many times, of which the
 quickest counts. Prints one JSON object.
 
-The form is the quickest of those tried: data frames rather than rows, what a rule ignores filtered before the shuffle,
-one value of state a key, and for absences one timer a key. A key's rows of a micro-batch come in any order, so they are
-sorted first. State is RocksDB's with changelogs, and the sink is Spark's exactly-once Parquet.
+Written once: data frames rather than rows, what a rule ignores filtered before the shuffle, one value of state a key,
+and for absences one timer a key. A key's rows of a micro-batch come in any order, so they are sorted first. State
+is RocksDB's with changelogs, and the sink is Spark's exactly-once Parquet.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from unerring.channels.messages import (
     Stale,
     Watermark,
     any_epoch,
+    joined,
     producer_id,
 )
 from unerring.channels.peers import REPAIRED, Peers
@@ -67,5 +68,6 @@ __all__ = [
     "Start",
     "Watermark",
     "any_epoch",
+    "joined",
     "producer_id",
 ]

@@ -115,7 +115,12 @@ def joined(parts: Sequence[Frames]) -> list[Frames]:
     """The same events in as few frames as possible: neighbours without a gap between them become one."""
     runs: list[list[Frames]] = []
     for frames in parts:
-        if runs and runs[-1][-1].last + 1 == frames.first:
+        before = runs[-1][-1] if runs else None
+        if (
+            before is not None
+            and before.last + 1 == frames.first
+            and (before.producer, before.epoch) == (frames.producer, frames.epoch)
+        ):
             runs[-1].append(frames)
         else:
             runs.append([frames])

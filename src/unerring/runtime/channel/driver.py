@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from unerring.channels import Ack, ChannelCodec, Nack, Newcomer, Peer, Stale
+from unerring.channels import EVENT_BYTES, Ack, ChannelCodec, Frames, Nack, Newcomer, Peer, Stale, joined
 from unerring.model import (
     Address,
     FrameError,
@@ -21,6 +22,8 @@ from unerring.runtime.executor import Executor
 from unerring.runtime.reports import Reports
 from unerring.runtime.timers import monotonic_us
 
+_HELD_BYTES_MAX: Final = 16 * 1024
+"""Of events that wait for the end of the turn."""
 _UPWARDS = (Nack, Newcomer, Ack, Stale, Peer)
 """The messages of a consumer; a relay sends them to its source, and everything else to its target."""
 
@@ -62,6 +65,10 @@ class ChannelDriver:
         self._inlet = inlet
         self._outlet = outlet
         self._accepts = accepts
+        self._turn_goes_on = False
+        self._held: list[Frames] = []
+        self._held_bytes = 0
+        self._held_bytes_max = min(_HELD_BYTES_MAX, getattr(outlet, "push_bytes_max", _HELD_BYTES_MAX) - 64)
         self._before_timer = before_timer
 
     def receive(self, sender: Address, data: bytes) -> None:
@@ -90,6 +97,7 @@ class ChannelDriver:
         self.executor.take(self.executor.call(machine.start, monotonic_us()))
 
     async def close(self) -> None:
+        self._push_held()
         await self.executor.close()
 
     def _on_timer(self) -> None:
@@ -103,11 +111,38 @@ class ChannelDriver:
     # The executor's carrier
 
     def send(self, to: Address, message: Any) -> None:
+        self._push_held()
         upwards = self._outlet is None or isinstance(message, _UPWARDS)
         way = self._inlet if upwards and self._inlet is not None else self._outlet
         if way is not None:
             way.send(to, self._codec.encode(message))
 
     def broadcast(self, message: Any) -> None:
-        if self._outlet is not None:
-            self._outlet.push(self._codec.encode(message))
+        """Events that are published one by one in one turn of the loop travel together: the first at once, those behind
+        it as one batch when the turn is over, which is when transports write."""
+        if self._outlet is None:
+            return
+        if not isinstance(message, Frames) or message.signature:
+            self._push_held()
+        elif self._turn_goes_on:
+            size = message.size + EVENT_BYTES * len(message.payloads)
+            if self._held_bytes + size > self._held_bytes_max:
+                self._push_held()
+            if size <= self._held_bytes_max:
+                self._held.append(message)
+                self._held_bytes += size
+                return
+        else:
+            self._turn_goes_on = True
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        self._outlet.push(self._codec.encode(message))
+
+    def _end_turn(self) -> None:
+        self._turn_goes_on = False
+        self._push_held()
+
+    def _push_held(self) -> None:
+        if self._held and self._outlet is not None:
+            held, self._held, self._held_bytes = self._held, [], 0
+            for frames in joined(held):
+                self._outlet.push(self._codec.encode(frames))
