@@ -64,6 +64,7 @@ async def with_us(port: int) -> tuple[list[int], int]:
         async with AsyncPublisher[bytes](url) as out, AsyncSubscriber[bytes](url, config=earliest) as events:
             for number in range(1, COUNT + 1):
                 await out.publish(b"%d" % number)
+                await asyncio.sleep(0)  # or all of them would travel as few messages
             got = [int((await anext(events)).value) for _ in range(COUNT)]
             while not events.reports["corba.evicted"]:  # noticed at the latest after half a second of silence
                 await asyncio.sleep(0.01)

@@ -99,6 +99,7 @@ async def with_us(port: int) -> tuple[list[int], int]:
         inlet.pause_reading()
         for number in range(1, LAP + 2):
             await out.publish(b"%d" % number)
+            await asyncio.sleep(0)  # or all of them would travel as few messages, and there would be no lap
         async with bare_channel(port, "reliable") as channel:
             await pass_on(channel, b"another program's")
         inlet.resume_reading()

@@ -166,6 +166,7 @@ def test_with_us_a_lap_is_found_and_repaired(url, kind):
                 inlet.pause_reading()
                 for n in range(1, 2 * LAP + 1):
                     await out.publish(Reading("press-1", n))
+                    await asyncio.sleep(0)  # in a turn of its own it is a message of its own
                 async with Bare(url + kind) as bare:
                     # The service has taken all of it once a stranger's event behind it comes round.
                     watcher = await bare.channel.pull_supplier()
