@@ -9,7 +9,17 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.kafka import FETCH, MockCluster, produce
+from tests.kafka import (
+    FETCH,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    SYNC_GROUP,
+    MockCluster,
+    produce,
+)
 from tests.registry import RegistryServer
 from unerring import App, rule, step, stream
 from unerring.app import ledgers
@@ -18,6 +28,7 @@ from unerring.app.parts import Parts
 from unerring.channels import Start
 from unerring.log import EventLog, Quarantine, WriterConfig
 from unerring.model import ConfigError, HandshakeError, schema_of
+from unerring.runtime import without_secrets
 
 AT_MS = 1_772_352_000_000
 PATIENCE_S = 300
@@ -245,6 +256,39 @@ def test_brokers_that_fail_and_come_back_cost_nothing(cluster, tmp_path):
         produce(cluster.address, "readings", [message(n, n % 2) for n in range(50, 100)])
         run.holds(100)
     assert run.numbers() == list(range(100))
+
+
+def test_two_writers_of_one_log_take_every_offset_once_together(cluster, tmp_path):
+    cluster.create("readings", 2)
+    one, other = (Run(tmp_path, cluster.url("readings", f"?{QUICK}")) for _ in range(2))
+    with one.running(), other.running():
+        for first in range(0, 400, 100):
+            sent = [{**message(n, n % 2), "timestamp": AT_MS + 20_000 * n} for n in range(first, first + 100)]
+            produce(cluster.address, "readings", sent)
+            one.until(lambda first=first: one.there() and len(one.table()) >= first - 190)
+        produce(cluster.address, "readings", [last(partition) for partition in range(2)])
+        one.holds(400)
+    assert one.taken() == sorted((f"readings/{n % 2}", 0, n // 2) for n in range(400))
+    assert one.bad() == []
+
+
+def test_a_password_is_not_shown():
+    url = "kafka://x/a?format=avro&registry=https://me:secret@host/"
+    assert without_secrets(url) == "kafka://x/a?format=avro&registry=https://…@host/"
+    assert without_secrets("tcp://127.0.0.1:7000?direct=a:1") == "tcp://127.0.0.1:7000?direct=a:1"
+
+
+def test_consumer_groups_are_left_alone(cluster, tmp_path):
+    cluster.create("readings", 2)
+    run = Run(tmp_path, cluster.url("readings", f"?{QUICK}"), declared=Patchy)
+    cluster.watch()
+    for first in (0, 20):
+        with run.running():
+            produce(cluster.address, "readings", [message(n, n % 2) for n in range(first, first + 20)])
+            run.holds(first + 20)
+    asked = cluster.asked()
+    assert FETCH in asked
+    assert not asked & {OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP}
 
 
 def test_a_partition_that_is_ahead_is_not_fetched_while_much_is_held(cluster, tmp_path):

@@ -21,7 +21,7 @@ from unerring.app.place import Place
 from unerring.channels import ConsumerConfig, Start
 from unerring.log import NOTHING, EventLog, LogWriter, Mark, Resets, WriterConfig
 from unerring.model import SECOND_US, ConfigError, MessageLoss, SchemaError, StreamSchema
-from unerring.runtime import AsyncSubscriber, check_address, monotonic_us, reads_topic, source_of
+from unerring.runtime import AsyncSubscriber, check_address, monotonic_us, reads_topic, source_of, without_secrets
 
 if TYPE_CHECKING:
     from unerring.app.application import App
@@ -88,8 +88,8 @@ class Feeds:
         self._metrics = metrics
         self._stopping = asyncio.Event()
         self._thread: LoopThread | None = None
-        self._topics: dict[str, dict[str, KafkaFeed]] = {}
-        """By stream and address, the topics that feed it."""
+        self._topics: dict[str, list[KafkaFeed]] = {}
+        """By stream, the topics that feed it."""
         self._joined: dict[str, int] = {}
         self._accepted: dict[str, dict[int, Mark]] = {}
         """By stream, what each producer's subscriber was last told."""
@@ -97,7 +97,7 @@ class Feeds:
         """By stream, the names of producers beyond the bound of the stream."""
 
     def start(self, say: Callable[[str], None] = lambda text: None) -> None:
-        say("subscribing to " + ", ".join(url for urls in self._channels.values() for url in urls))
+        say("subscribing to " + ", ".join(without_secrets(url) for urls in self._channels.values() for url in urls))
         self._thread = LoopThread("feeds", self._all, self._parts.end)
         self._thread.start()
 
@@ -137,7 +137,7 @@ class Feeds:
             self._write_ledgers()
 
     def _write_ledgers(self) -> None:
-        topics = [one for feeds in self._topics.values() for url, feed in feeds.items() for one in feed.accounts(url)]
+        topics = [one for feeds in self._topics.values() for feed in feeds for one in feed.accounts()]
         ledgers.write(self._scratch, self._channels, self._subscribers, self.writers, topics)
 
     async def _keep(self, name: str, urls: Sequence[str], writer: LogWriter) -> None:
@@ -156,8 +156,8 @@ class Feeds:
     async def _feed_all(self, urls: Sequence[str], writer: LogWriter, marks: Mapping[str, Mark]) -> None:
         """Producers that publish to us, and topics of others, into one writer."""
         name = writer.schema.name
-        self._topics[name] = {
-            url: KafkaFeed(
+        self._topics[name] = [
+            KafkaFeed(
                 source_of(url),
                 writer,
                 self._start is Start.EARLIEST,
@@ -165,10 +165,10 @@ class Feeds:
             )
             for url in urls
             if reads_topic(url)
-        }
+        ]
         ours = [url for url in urls if not reads_topic(url)]
         async with asyncio.TaskGroup() as group:
-            for feed in self._topics[name].values():
+            for feed in self._topics[name]:
                 group.create_task(feed.run(self._stopping))
             if ours:
                 group.create_task(self._feed(ours, writer, marks))

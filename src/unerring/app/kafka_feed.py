@@ -44,12 +44,14 @@ class KafkaFeed:
         """`waits` hears for whom it waits while it cannot read, and an empty text when it reads again."""
         self.writer = writer
         self.topic = source.address.topic
+        self._address = source.address.text
         self._earliest = earliest
         self._waits = waits
         self._config = source.config
         self._reader = KafkaReader(source, PayloadDecoder(source.payload, writer.schema))
         self._epochs = Epochs(writer.chain.store, writer.chain.folder, f"kafka-{self.topic}")
         self._reading: Reading | None = None
+        self._waiting = ""
         self._losses: list[Loss] = []
         self._read: dict[str, Mark] = {}
         """The last message of each partition that the writer was given."""
@@ -74,7 +76,7 @@ class KafkaFeed:
                     except (NetworkError, WorldError) as error:
                         if not isinstance(error, NetworkError) and type(error) is not WorldError:
                             raise  # a damaged log, a full disk
-                        self._waits(str(error) if isinstance(error, NetworkError) else "")
+                        self._wait_for(str(error) if isinstance(error, NetworkError) else "")
                         await self._rest(stopping, pause_us)
                         pause_us = min(2 * pause_us, self._config.pause_us_max)
             finally:
@@ -110,7 +112,7 @@ class KafkaFeed:
             marks[producer] = max(mark, marks.get(producer, (-1, -1)))
         return marks
 
-    def accounts(self, url: str) -> list[Account]:
+    def accounts(self) -> list[Account]:
         """A ledger for each partition: offsets from where the epoch began to the broker's end."""
         if self._reading is None:
             return []
@@ -130,7 +132,7 @@ class KafkaFeed:
             accounts.append(
                 Account(
                     stream=self.writer.schema.name,
-                    url=url,
+                    url=self._address,
                     producer=producer,
                     id=producer,
                     epoch=epoch,
@@ -166,11 +168,11 @@ class KafkaFeed:
         look_us = monotonic_us() + self._config.look_us
         while not stopping.is_set():
             await do(self._reader.pause, self._ahead())
-            self._take(await do(self._reader.read, WAIT_S))
-            self._waits(self._reader.waiting)
+            await self._take(await do(self._reader.read, WAIT_S), stopping)
+            self._wait_for(self._reader.waiting)
             now = monotonic_us()
             self._settle(now)
-            if self.writer.due(now) or self.writer.full:
+            if self.writer.due(now):
                 self.writer.seal()
             if now >= look_us:
                 if await self._changed(do):
@@ -190,9 +192,15 @@ class KafkaFeed:
             or set(found.starts) != set(reading.starts)
         )
 
-    def _take(self, messages: Sequence[TakenMessage]) -> None:
+    async def _take(self, messages: Sequence[TakenMessage], stopping: asyncio.Event) -> None:
         """Hand messages to the writer: events of consecutive offsets together, whatever is bad by itself."""
         for _, some in groupby(enumerate(messages), _run):
+            while self.writer.full:
+                self.writer.seal()
+                if self.writer.full:  # it cannot say what it took: nothing more is taken, and the broker keeps the rest
+                    await self._rest(stopping, self._config.pause_us_min)
+                if stopping.is_set():
+                    return
             run = [message for _, message in some]
             first = run[0]
             epoch = -1 if self._reading is None else self._reading.epoch
@@ -223,6 +231,11 @@ class KafkaFeed:
         newest = {partition: self._newest_us.get(partition, TIME_MIN) for partition in self._reading.starts}
         slowest_us = min(newest.values(), default=TIME_MIN)
         return [partition for partition, newest_us in newest.items() if newest_us > slowest_us]
+
+    def _wait_for(self, why: str) -> None:
+        if why != self._waiting:
+            self._waiting = why
+            self._waits(why)
 
     async def _rest(self, stopping: asyncio.Event, pause_us: int) -> None:
         try:

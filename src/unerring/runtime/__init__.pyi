@@ -122,6 +122,7 @@ from .transports import (
     open_inlet as open_inlet,
     open_outlet as open_outlet,
 )
+from .transports.config import without_secrets as without_secrets
 from .transports.tcp import YIELD_BYTES as YIELD_BYTES
 
 __all__: list[str]

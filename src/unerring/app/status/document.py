@@ -39,7 +39,7 @@ from unerring.app.status.timeline import RunTimeline
 from unerring.app.status.tree import tree_of
 from unerring.app.verdicts import verdict_in
 from unerring.model import SECOND_US, LogError, UnerringError
-from unerring.runtime import cluster as clusters, status as live_status
+from unerring.runtime import cluster as clusters, status as live_status, without_secrets
 
 if TYPE_CHECKING:
     from unerring.app.application import App
@@ -179,7 +179,8 @@ class RunStatus:
             silent_us = now_us - working.get(channel_part(stream), now_us)
             if stream not in heard and silent_us >= WAITS_US:
                 since = f"since {silent_us / SECOND_US:.0f} s"
-                yield f"no producer was heard of on the channel of {stream} {since}: is one at {' or '.join(urls)}?"
+                shown = " or ".join(map(without_secrets, urls))
+                yield f"no producer was heard of on the channel of {stream} {since}: is one at {shown}?"
 
     def _damages(self) -> list[str]:
         """A sentence for each file that is not as it was written."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import urllib.parse
 from typing import Any, Final
 
@@ -74,6 +75,11 @@ def parse_url(url: str) -> TransportUrl:
     except ValueError as error:
         raise ConfigError(f"{url!r}: {error}; write options as ?name=value&name=value") from None
     return TransportUrl(f"{scheme}://{place}", scheme, place, dict(pairs))
+
+
+def without_secrets(url: str) -> str:
+    """An address for people to see: what stands before an @ as user and password is left out, in options too."""
+    return re.sub(r"(//|%2F%2F)[^/?&@]*@", r"\1…@", url)
 
 
 def _is_text(url: str) -> bool:
