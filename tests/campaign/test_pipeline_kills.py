@@ -135,22 +135,3 @@ def test_executors_are_decommissioned_under_resident_tasks_and_nothing_changes(j
             assert driver.kill_at(kills.sealed_count, count, "executor", signal.SIGPWR)
         assert driver.wait(1800) == 0
     assert kills.sealed_bytes(level) == wanted
-
-
-SPECULATING = (
-    "spark.speculation=true",
-    "spark.speculation.interval=500ms",
-    "spark.speculation.task.duration.threshold=2s",
-)
-
-
-@pytest.mark.timeout(3600)
-def test_speculative_copies_of_resident_tasks_are_more_tasks_and_nothing_changes(java: Path, tmp_path: Path) -> None:
-    rows, intervals = 20, 2000
-    wanted = kills.undisturbed(tmp_path / "perfect", 14, rows * intervals, rows)
-    level = kills.prepare(tmp_path / "run", 14, rows * intervals, rows)
-    data = Path(level.address)
-    with kills.Driver(data, "local-cluster[2,2,1024]", rows, resident=True, settings=SPECULATING) as driver:
-        assert driver.wait(1800) == 0
-    assert kills.sealed_bytes(level) == wanted
-    assert "tasks: 4" in (data / "driver.log").read_text(), "a copy of each of the two"

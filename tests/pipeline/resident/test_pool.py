@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark import InheritableThread
 
 from unerring.matching.oracle import run_tree
 from unerring.model import Event
@@ -132,13 +133,19 @@ def test_what_spark_takes_for_idle_is_not_killed(spark: SparkSession, tmp_path: 
         until(reached(pool, EVENTS[49].stamp.time), pool)
 
 
-def test_one_task_holds_all_partitions_of_all_levels(spark: SparkSession, tmp_path: Path) -> None:
-    """A cluster with one free slot is enough."""
+def test_one_task_holds_all_and_a_copy_of_it_is_one_more_task(spark: SparkSession, tmp_path: Path) -> None:
+    """A cluster with one free slot is enough; and Spark may start a copy of a task that it takes for slow."""
     levels = levels_in(tmp_path)
     with running(spark, levels, tasks=1) as pool:
+        feed(levels, EVENTS[:200], 100)
+        until(reached(pool, EVENTS[199].stamp.time), pool)
+        assert len(pool.hub.tasks) == 1
+        copy = InheritableThread(target=pool.jobs._once, args=(0,), session=spark)
+        copy.start()
+        until(lambda: len(pool.hub.tasks) == 2, pool)
         feed(levels, EVENTS, 100)
         until(reached(pool, END_US), pool)
-        assert len(pool.hub.tasks) == 1
+    copy.join()
     check(tmp_path)
 
 
