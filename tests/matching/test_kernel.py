@@ -104,6 +104,7 @@ def lower_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """What happens to many keys and to large batches, with a few."""
     monkeypatch.setattr(kernel_module, "IDLE_MIN", 2)
     monkeypatch.setattr(keys, "DIRECT_MAX", 2)
+    monkeypatch.setattr(keys, "FEW_MAX", 2)
     monkeypatch.setattr(latest, "KEYS_CACHED", 1)
     monkeypatch.setattr(latest, "BLOCK", 2)
     monkeypatch.setattr(single, "OUTPUTS_MIN", 1)

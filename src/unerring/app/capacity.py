@@ -33,7 +33,7 @@ SEGMENT_BUCKET_BYTES: Final = 840
 """A segment's footer, each bucket's digest in it, and what each bucket that has events adds."""
 STORED_RATIO: Final = 0.64
 """Bytes of an event in a segment over those of its payload on the wire (columns, lz4), for W1's events."""
-STATE_SLOT_BYTES: Final = 43
+STATE_SLOT_BYTES: Final = 32
 """W1's kernel: a key's slot in its arrays, which grow by doubling."""
 SNAPSHOT_KEY_BYTES: Final = 47
 """W1's state as it is written: one key with an open match."""

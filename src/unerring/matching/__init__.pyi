@@ -14,6 +14,7 @@ from .kernel.columns import (
     Texts as Texts,
     merged as merged,
 )
+from .kernel.state import Room as Room
 from .kernel.together import Together as Together
 from .matcher import Keep as Keep, Matcher as Matcher, Quarantined as Quarantined, Router as Router
 from .merge import Merge as Merge, Merged as Merged, MergeState as MergeState

@@ -21,7 +21,7 @@ from unerring.matching.kernel.outputs import Matches, constant
 from unerring.matching.kernel.reading import RowReader, settled
 from unerring.matching.kernel.registers import Bank, Register, View, declare, fold, sure_registers
 from unerring.matching.kernel.scalar import Lines, Uncompiled
-from unerring.matching.kernel.state import Entries, RegisterRows, keys_more, longer
+from unerring.matching.kernel.state import Entries, RegisterRows, keys_more
 from unerring.model import TIME_MAX
 from unerring.rules import PatternPlan, Selection, of_row_alone, patterns as pt
 
@@ -118,6 +118,13 @@ def due(first, last, through, NB, LB, QD, QK, QR, OQ):
             m += 1
         at += 1
     return m, at
+
+
+def link(first, last, gone, QK, QP, tail):
+    """Each entry says which one of its key came before it."""
+    for at in range(first, last):
+        QP[at] = tail[QK[at]]
+        tail[QK[at]] = gone + at
 '''
 
 
@@ -137,21 +144,28 @@ def _one_step(plan: PatternPlan, net: Net) -> tuple[str, str, int]:
 
 
 class AbsenceMemory(RegisterRows):
-    """The queue: deadline, key, number of the row, registers. `first` entries are done."""
+    """The queue: deadline, key, number of the row, registers. `first` entries are done, and `gone` more are no longer
+    there. The entries of a key are found from its newest, `tail`, each by the place of the one before in all that ever
+    were in the queue."""
 
     def __init__(self, bank: Bank, within: int) -> None:
         super().__init__(bank, 0, 64)
         self._within = within
         self.NB = np.empty(0, np.int64)
         self.LB = np.empty(0, np.int64)
-        self.first = self.last = 0
-        self.QD, self.QK, self.QR = (np.empty(64, np.int64) for _ in range(3))
+        self.tail = np.empty(0, np.int64)
+        self.first = self.last = self.gone = 0
+        self._linked = 0
+        """Entries before this one are found from their keys."""
+        self.QD, self.QK, self.QR, self.QP = (np.empty(64, np.int64) for _ in range(4))
         self._all_sure = len(bank.sure) == len(bank.registers)
 
     def reserve(self, keys: int) -> None:
         more = keys_more(len(self.NB), keys)
         if more:
+            longer = self.room.longer
             self.NB, self.LB = longer(self.NB, more, NEVER), longer(self.LB, more)
+            self.tail = longer(self.tail, more, -1)
 
     def step(
         self, functions: Functions, batch: Columns, key: Array, arguments: Sequence[Any], through: int, rows_before: int
@@ -161,7 +175,7 @@ class AbsenceMemory(RegisterRows):
         until = NEVER if through >= TIME_MAX else through
         first, still_open = functions["scan"](count, until, self.NB, rows, key, *arguments)
         rows = rows[first:count]
-        places = np.empty(self.last - self.first + 1, np.int64)
+        places = np.empty(len(self.due(through)) + 1, np.int64)
         queue = (self.NB, self.LB, self.QD, self.QK, self.QR)
         carried, self.first = functions["due"](self.first, self.last, through, *queue, places)
         old = places[:carried]
@@ -174,6 +188,8 @@ class AbsenceMemory(RegisterRows):
         functions["settle"](count, rows_before, self.NB, self.LB, key)
         done = len(times) - int(still_open)
         self._append(times[done:], keys[done:], rows[done - carried :] + rows_before, *(r[done:] for r in registers))
+        functions["link"](self._linked, self.last, self.gone, self.QK, self.QP, self.tail)
+        self._linked = self.last
         return _matches(times[:done], keys[:done], *(array[:done] for array in registers))
 
     def _unbound(self, count: int) -> tuple[Array, Array, Array, Array, Array]:
@@ -187,20 +203,26 @@ class AbsenceMemory(RegisterRows):
 
     def _append(self, *fresh: Array) -> None:
         count = len(fresh[0])
-        arrays: tuple[Array, ...] = (self.QD, self.QK, self.QR, self.I, self.F, self.N)
         if self.last + count > len(self.QD):
-            held = self.last - self.first
-            room = 2 * (held + count) + 64
-            grown = []
-            for array in arrays:
-                larger = np.zeros((room, *array.shape[1:]), array.dtype)
-                larger[:held] = array[self.first : self.last]
-                grown.append(larger)
-            self.QD, self.QK, self.QR, self.I, self.F, self.N = arrays = tuple(grown)
-            self.first, self.last = 0, held
-        for array, new in zip(arrays, fresh, strict=True):
+            self._make_room(count)
+        for array, new in zip((self.QD, self.QK, self.QR, *self.registers), fresh, strict=True):
             array[self.last : self.last + count] = new
         self.last += count
+
+    def _make_room(self, count: int) -> None:
+        """For so many entries more: where others are done, if these are the most, or in longer arrays."""
+        if 2 * self.first > self.last:
+            for array in (self.QD, self.QK, self.QR, self.QP, *self.registers):
+                array[: self.last - self.first] = array[self.first : self.last]
+            self.gone += self.first
+            self._linked -= self.first
+            self.first, self.last = 0, self.last - self.first
+        more = keys_more(len(self.QD), self.last + count)
+        if more:
+            self.QD, self.QK, self.QR, self.QP = (
+                self.room.longer(array, more) for array in (self.QD, self.QK, self.QR, self.QP)
+            )
+            self.add_rows(more)
 
     def is_quiet(self, through: int) -> bool:
         return self.first == self.last or bool(self.QD[self.first] > through)
@@ -215,18 +237,26 @@ class AbsenceMemory(RegisterRows):
         return int(np.count_nonzero(held))
 
     def entries(self, through: int, keys: Array | None = None) -> Entries:
-        open_ = np.arange(self.first, self.last)
-        if keys is not None:
-            wanted = np.zeros(len(self.LB), np.bool_)
-            wanted[keys] = True
-            open_ = open_[wanted[self.QK[open_]]]
+        open_ = np.arange(self.first, self.last) if keys is None else self._places(keys)
         open_ = open_[self.LB[self.QK[open_]] <= self.QR[open_]]
         integers = np.concatenate([self.QD[open_, None], self.QR[open_, None], self.I[open_]], axis=1)
         return Entries(self.QK[open_], integers, self.F[open_], self.N[open_])
 
+    def _places(self, keys: Array) -> Array:
+        """Where entries of some keys are: all that have not ended, in order, and perhaps others."""
+        unlinked = np.arange(max(self.first, self._linked), self.last)
+        found = [unlinked[np.isin(self.QK[unlinked], keys)]]
+        at = self.tail[keys] - self.gone
+        while len(at):
+            at = at[at >= self.first]
+            at = at[self.LB[self.QK[at]] <= self.QR[at]]  # those before one that ended have ended
+            found.append(at)
+            at = self.QP[at] - self.gone
+        return np.sort(np.concatenate(found))
+
     def load(self, entries: Entries, keys: int) -> None:
-        self.NB, self.LB = np.empty(0, np.int64), np.empty(0, np.int64)
-        self.first = self.last = 0
+        self.NB, self.LB, self.tail = (np.empty(0, np.int64) for _ in range(3))
+        self.first = self.last = self.gone = self._linked = 0
         self.reserve(keys)
         # In the order of deadlines; rows are numbered by key, and tell one key's entries of one deadline apart.
         order = np.lexsort((entries.integers[:, 1], entries.integers[:, 0]))

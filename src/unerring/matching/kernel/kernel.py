@@ -15,7 +15,8 @@ import numpy as np
 
 from unerring.matching.kernel import compilation
 from unerring.matching.kernel.columns import DTYPES, Array, Column, Columns, Numbers, Texts, from_rows
-from unerring.matching.kernel.keys import LOOK_UP, Interner, KeyIndex
+from unerring.matching.kernel.key_tables import LOOK_UP
+from unerring.matching.kernel.keys import Interner, KeyIndex
 from unerring.matching.kernel.marks import Marks
 from unerring.matching.kernel.measures import MeasureSource, python_column, register_column
 from unerring.matching.kernel.outputs import Matches, OutputColumns, places
@@ -23,7 +24,7 @@ from unerring.matching.kernel.programs import Program, program_of
 from unerring.matching.kernel.relevance import Wanted
 from unerring.matching.kernel.scalar import Uncompiled
 from unerring.matching.kernel.snapshots import Form, gather
-from unerring.matching.kernel.state import NO_KEYS, Entries
+from unerring.matching.kernel.state import IN_MEMORY, NO_KEYS, Entries, Housed, Memory, Room, arrays_of, distinct
 from unerring.matching.matcher import Keep, Quarantined, Router
 from unerring.matching.merge import Merged
 from unerring.matching.outputs import Output, Row
@@ -32,6 +33,9 @@ from unerring.rules import Plan, key_types
 
 IDLE_MIN: Final = 1 << 12
 """Numbers of idle keys are taken back once there are more than this, and more than there are keys with state."""
+
+COUNTED_FOR: Final = 1 << 12
+"""Keys that are counted for each time that somebody asks: with more of them, the answer is some time old."""
 
 COMPILE_AFTER: Final = 20_000
 """Below so many rows the compiler would take longer than it saves."""
@@ -104,17 +108,33 @@ class Kernel:
         """Whether machine code runs by now."""
         self.compilation_fault = ""
         """Why there is no machine code although it was asked for: a full disk, a compiler that gave up."""
+        self._room: Room = IN_MEMORY
         self._reset()
 
     def _reset(self) -> None:
-        self._index = KeyIndex(key_types(self._plan))
+        self._index = KeyIndex(key_types(self._plan), room=self._room)
         self._interner = Interner()
-        self._memory = self._program.memory()
+        self._memory = self._new_memory()
+        self._counted, self._uncounted = 0, 0
+        self._held = 0
+        """Numbers of keys or texts, when it was last looked for idle ones."""
         self._through = TIME_MIN
         self._rows = 0
         self._marks: Marks | None = None
         """Kept only once `mark` was called."""
         self._marked_at = TIME_MIN
+
+    def _new_index(self, direct: bool, keys: int) -> KeyIndex:
+        """An empty one, for so many keys."""
+        index = KeyIndex(key_types(self._plan), direct, self._room)
+        if self.is_compiled or (self._compile_after is not None and keys >= self._compile_after):
+            index.functions = compilation.compiled(LOOK_UP, self._cache)
+        return index
+
+    def _new_memory(self) -> Memory:
+        memory = self._program.memory()
+        memory.room = self._room
+        return memory
 
     def _compile(self, like: Columns) -> None:
         """Compile, and try it on no rows of these types, so that the next real batch finds machine code."""
@@ -149,7 +169,7 @@ class Kernel:
                 self._submit(work)
         if self._ready is not None:
             self._functions, self._ready, self.is_compiled = self._ready, None, True
-            self._index.look_up = compilation.compiled(LOOK_UP, self._cache)["look_up"]
+            self._index.functions = compilation.compiled(LOOK_UP, self._cache)
 
     @property
     def plan(self) -> Plan:
@@ -161,7 +181,12 @@ class Kernel:
 
     @property
     def keys(self) -> int:
-        return self._memory.count(self._through)
+        """How many keys have state. Of many, the number is some time old: to count costs as much as there are, so it
+        is done after as many rows, or questions of which each pays for some."""
+        self._uncounted += COUNTED_FOR
+        if self._uncounted >= self._index.size:
+            self._counted, self._uncounted = self._memory.count(self._through), 0
+        return self._counted
 
     @property
     def open(self) -> int:
@@ -170,8 +195,20 @@ class Kernel:
 
     @property
     def state_bytes(self) -> int:
-        """The size of the state in memory."""
-        return sum(array.nbytes for array in vars(self._memory).values() if isinstance(array, np.ndarray))
+        """The size of the state in memory, with the table of its keys."""
+        return sum(array.nbytes for holder in self._holders() for _, array in arrays_of(holder))
+
+    def _holders(self) -> list[Housed]:
+        """The objects whose arrays grow with the keys."""
+        return [self._memory, *self._index.holders, *([] if self._marks is None else [self._marks])]
+
+    def move(self, room: Room) -> None:
+        """Have the arrays that grow with the keys elsewhere from now on, and all that are made later."""
+        self._room = self._index.room = room
+        for holder in self._holders():
+            holder.room = room
+            for name, array in list(arrays_of(holder)):
+                setattr(holder, name, room.moved(array))
 
     def take_quarantined(self) -> list[Quarantined]:
         return [] if self._router is None else self._router.take_refused()
@@ -235,12 +272,14 @@ class Kernel:
         key = self._key_numbers(batch)
         self._memory.reserve(self._index.size)
         if self._marks is not None:
-            self._marks.touch(key, self._index.size)
-            self._marks.touch(self._memory.due(through), self._index.size)
+            marked = partial(self._memory.entries, self._marked_at)
+            self._marks.touch(key, self._index.size, marked)
+            self._marks.touch(self._memory.due(through), self._index.size, marked)
         constants = self._program.constants(batch, self._interner)
         arguments = (*constants, *reader.arguments(batch, self._interner))
         matches = self._memory.step(self._functions, batch, key, arguments, through, self._rows)
         self._rows += len(batch)
+        self._uncounted += len(batch)
         if len(matches.time):
             return self._outputs(matches, batch, constants)
         if self._nothing is None:
@@ -302,34 +341,33 @@ class Kernel:
 
     def _forget_idle_keys(self) -> None:
         """Numbers of keys and texts that nothing holds any more are given anew."""
-        idle_max = max(IDLE_MIN, 2 * getattr(self, "_held", 0))
-        if (self._index.direct or self._index.size <= idle_max) and len(self._interner.texts) <= idle_max:
+        idle_max = max(IDLE_MIN, 2 * self._held)
+        few_keys = self._index.direct or self._index.size <= idle_max
+        if few_keys and len(self._interner.texts) <= idle_max:
             return
-        self._renumber(direct=self._index.direct)
+        many_texts = len(self._interner.texts) > idle_max
+        if many_texts or 2 * self._memory.count(self._through) <= self._index.size:
+            self._renumber(direct=self._index.direct)
         self._held = max(self._index.size, len(self._interner.texts))
 
     def _renumber(self, direct: bool) -> None:
         """Keep the numbers of keys and texts that something holds; forget the others."""
         entries = self._memory.entries(self._through)
-        numbers = np.unique(entries.key)
-        dirty = NO_KEYS
+        numbers, changed, ended = distinct(entries.key), NO_KEYS, NO_KEYS
         if self._marks is not None:
-            touched = self._marks.touched()
-            changed, ended = self._marks.changed(touched, self._memory.entries(self._through, touched))
-            dirty = np.union1d(changed, ended)
-            numbers = np.union1d(numbers, self._marks.held())
-        index = KeyIndex(key_types(self._plan), direct)
-        index.look_up = self._index.look_up
+            changed, ended = self._marks.changed(self._memory.entries(self._through, self._marks.touched()))
+            numbers = np.sort(np.concatenate([numbers, ended]))
+        index = self._new_index(direct, len(numbers))
         given = index.give(self._index.held(numbers))
         entries = Entries(
             given[np.searchsorted(numbers, entries.key)], self._texts_moved(entries), *entries.columns[2:]
         )
         self._index = index
-        self._memory = self._program.memory()
+        self._memory = self._new_memory()
         self._memory.load(entries, index.size)
         if self._marks is not None:
-            moved = np.stack([numbers, given])
-            self._marks = self._marks.renumbered(moved, index.size, entries, given[np.searchsorted(numbers, dirty)])
+            self._marks = Marks(index.size, self._room)
+            self._marks.change(*(given[np.searchsorted(numbers, keys)] for keys in (changed, ended)))
 
     def _texts_moved(self, entries: Entries) -> Array:
         """The integers of the entries, with new numbers for the texts among them; the others are forgotten."""
@@ -348,17 +386,16 @@ class Kernel:
         return self._form.written(self._through, None, entries, self._index, self._interner)
 
     def mark(self) -> None:
-        self._marks = Marks(self._memory.entries(self._through), self._index.size)
+        self._marks = Marks(self._index.size, self._room)
         self._marked_at = self._through
 
     def delta(self) -> bytes:
         marks = self._marks
         if marks is None:
             raise RuleError(f"rule {self._plan.name}: no state was marked that a delta could follow; call mark() first")
-        touched = marks.touched()
-        entries = self._memory.entries(self._through, touched)
-        changed, ended = marks.changed(touched, entries)
-        marks.move(touched, entries)
+        entries = self._memory.entries(self._through, marks.touched())
+        changed, ended = marks.changed(entries)
+        marks.move()
         entries = entries.of(np.isin(entries.key, changed))
         after, self._marked_at = self._marked_at, self._through
         return self._form.written(self._through, after, entries, self._index, self._interner, ended)
@@ -367,8 +404,7 @@ class Kernel:
         self.restore_from([[state]])
 
     def restore_from(self, trails: Sequence[Sequence[bytes]], keep: Keep | None = None) -> None:
-        gathered = gather(self._form, trails, keep)
-        gathered.index.look_up = self._index.look_up
+        gathered = gather(self._form, trails, keep, self._new_index)
         self._reset()
         self._index, self._interner = gathered.index, gathered.interner
         self._through, self._rows = gathered.through, gathered.rows

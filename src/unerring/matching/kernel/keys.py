@@ -2,71 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from unerring.matching.kernel.columns import Array, Columns, Texts
 from unerring.matching.kernel.compilation import plain
-from unerring.matching.outputs import canonical_key
+from unerring.matching.kernel.key_tables import FEW_MAX, LOOK_UP, BytesTable, IntegerTable, ObjectTable
+from unerring.matching.kernel.state import IN_MEMORY, Housed, Room
 from unerring.model import ColumnType, Key, invariant
 
 DIRECT_MAX = 1 << 22
 """Integer keys from 0 up to here are their own numbers: no table, no lookup."""
 
 
-LOOK_UP = """
-
-def look_up(n, first, values, keys, numbers, held, M, out):
-    mask = len(keys) - 1
-    for i in range(first, n):
-        v = values[i]
-        h = (((v ^ (v >> 31)) * -7046029254386353131) >> 20) & mask
-        while numbers[h] != -1 and keys[h] != v:
-            h = (h + 1) & mask
-        if numbers[h] == -1:
-            if M[0] == len(held):
-                return i
-            keys[h] = v
-            numbers[h] = M[0]
-            held[M[0]] = v
-            M[0] += 1
-        out[i] = numbers[h]
-    return n
-"""
-"""Numbers of integer keys from a table with open addressing, at most half full. Stops where it would be fuller."""
-
-
 Keys = Array | list[Key]
 """Many keys: an array where they are one integer each, else a list."""
-
-
-class IntegerTable:
-    """Integer keys of any size: a hash table in arrays."""
-
-    def __init__(self, room: int = 1024) -> None:
-        self._keys = np.zeros(2 * room, np.int64)
-        self._numbers = np.full(2 * room, -1, np.int64)
-        self.held = np.zeros(room, np.int64)
-        """The key of each number."""
-        self._counted = np.zeros(1, np.int64)
-
-    @property
-    def size(self) -> int:
-        return int(self._counted[0])
-
-    def numbers(self, values: Array, look_up: Callable[..., Any]) -> Array:
-        out = np.empty(len(values), np.int64)
-        row = 0
-        while True:
-            table = (self._keys, self._numbers, self.held, self._counted)
-            row = int(look_up(len(values), row, values, *table, out))
-            if row == len(values):
-                return out
-            larger = IntegerTable(2 * len(self.held))
-            larger.numbers(self.held[: self.size], look_up)
-            vars(self).update(vars(larger))
 
 
 class KeyIndex:
@@ -75,43 +26,50 @@ class KeyIndex:
     The numbers are internal: neither outputs nor snapshots depend on them.
     """
 
-    def __init__(self, kinds: tuple[ColumnType, ...], direct: bool = True) -> None:
+    def __init__(self, kinds: tuple[ColumnType, ...], direct: bool = True, room: Room = IN_MEMORY) -> None:
         """`direct=False`: there are integer keys that cannot be their own numbers."""
         self._integers = kinds == (ColumnType.INT,)
         self.direct = direct and self._integers
-        self.look_up = plain(LOOK_UP)["look_up"]
-        self._table = IntegerTable()
-        self._keys: list[Key] = []
-        self._numbers: dict[Key, int] = {}
+        self.functions = plain(LOOK_UP)
+        self.room = room
+        self._table = IntegerTable(room)
+        self._named: ObjectTable | BytesTable = ObjectTable()
         self._bound = 0
         if not kinds:
-            self._add(())
+            self._numbers([()])
 
     @property
     def size(self) -> int:
         """Above every number given."""
-        return self._bound if self.direct else self._table.size if self._integers else len(self._keys)
+        return self._bound if self.direct else self._table.size if self._integers else self._named.size
 
-    def _add(self, key: Key) -> int:
-        number = self._numbers.setdefault(key, len(self._keys))
-        if number == len(self._keys):
-            self._keys.append(key)
-        return number
+    @property
+    def holders(self) -> list[Housed]:
+        """The objects whose arrays grow with the keys."""
+        named: list[Housed] = [self._named, self._named.hashes] if isinstance(self._named, BytesTable) else []
+        return [self._table, *named]
+
+    def _numbers(self, keys: list[Key]) -> Array:
+        numbers = self._named.numbers(keys, self.functions)
+        if isinstance(self._named, ObjectTable) and self._named.size > FEW_MAX:
+            many = BytesTable(self.room)
+            many.numbers(self._named.keys(np.arange(self._named.size)), self.functions)
+            self._named = many
+        return numbers
 
     def give(self, keys: Keys) -> Array:
         """The numbers of some keys, new or known."""
         if not self._integers:
-            return np.fromiter((self._add(canonical_key(key)) for key in keys), np.int64, len(keys))
+            return self._numbers(list(keys))
         values = np.asarray(keys, np.int64)
         if self.direct:
             self._bound = max(self._bound, int(values.max(initial=-1)) + 1)
             return values
-        with np.errstate(over="ignore"):  # a hash may wrap
-            return self._table.numbers(values, self.look_up)
+        return self._table.numbers(values, self.functions)
 
     def held(self, numbers: Array) -> Keys:
         """The keys of some numbers, as `give` takes them."""
-        return self.column(numbers, 0) if self._integers else [self._keys[number] for number in numbers.tolist()]
+        return self.column(numbers, 0) if self._integers else self._named.keys(numbers)
 
     def fits(self, batch: Columns, names: tuple[str, ...]) -> bool:
         """Whether all keys of a batch can be their own numbers, if the index works like that."""
@@ -131,27 +89,26 @@ class KeyIndex:
             return np.zeros(len(batch), np.int8)
         if self._integers:
             values = _numbers_in(batch, names[0])
-            return values if self.direct else self._table.numbers(values, self.look_up)
+            return values if self.direct else self._table.numbers(values, self.functions)
         codes, uniques = _factorised(batch.columns[names[0]])
         for name in names[1:]:
             more, beside = _factorised(batch.columns[name])
             pairs, codes = np.unique(codes.astype(np.int64) * len(beside) + more, return_inverse=True)
             uniques = [(*uniques[pair // len(beside)], *beside[pair % len(beside)]) for pair in pairs.tolist()]
-        table = np.fromiter((self._add(canonical_key(key)) for key in uniques), np.int64, len(uniques))
-        return table[codes]
+        return self._numbers(uniques)[codes]
 
     def keys(self, numbers: Array) -> list[Key]:
         """The keys of some numbers."""
         if self._integers:
             return [(value,) for value in self.column(numbers, 0).tolist()]
-        return [self._keys[number] for number in numbers.tolist()]
+        return self._named.keys(numbers)
 
     def column(self, numbers: Array, index: int) -> Array:
         """One key column of some keys."""
         if self._integers:
             return numbers.astype(np.int64) if self.direct else self._table.held[numbers]
         values = np.empty(len(numbers), object)
-        values[:] = [self._keys[number][index] for number in numbers.tolist()]
+        values[:] = [key[index] for key in self._named.keys(numbers)]
         return values
 
 

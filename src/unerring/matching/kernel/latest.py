@@ -18,9 +18,9 @@ from unerring.matching.kernel.lists import LONG, NEVER
 from unerring.matching.kernel.lowering import STRICT, Final, Net, Wait
 from unerring.matching.kernel.outputs import Matches, constant
 from unerring.matching.kernel.reading import RowReader, settled
-from unerring.matching.kernel.registers import Bank, Register, View, declare, fold, sure_registers
-from unerring.matching.kernel.scalar import Lines, Uncompiled
-from unerring.matching.kernel.state import NO_KEYS, Entries, RegisterRows, keys_more, longer
+from unerring.matching.kernel.registers import UNBOUND, Bank, Register, View, declare, fold, sure_registers
+from unerring.matching.kernel.scalar import CODED, Lines, Uncompiled
+from unerring.matching.kernel.state import NO_KEYS, Entries, RegisterRows, keys_more
 from unerring.model import TIME_MAX
 from unerring.rules import PatternPlan, Selection, of_row_alone, patterns as pt
 
@@ -64,7 +64,7 @@ class LatestSource:
             self._write_scan_many(lines)
         lines("")
         lines("")
-        with lines.block(f"def capture(n, OR, OA, OK, OT, OI, OF, ON, I0, F0, N0, key, K, Q, {columns}):"):
+        with lines.block(f"def capture(n, OR, OA, OK, OT, OI, OF, ON, I, F, N, key, K, Q, {columns}):"):
             self._write_capture(lines)
         lines("")
         lines("")
@@ -124,28 +124,27 @@ class LatestSource:
             lines("OK[j] = k")
             lines("OT[j] = T[i]")
             lines("i = OA[j]")
-            view = _Named(self.bank)
+            view, carried = _Named(self.bank), Carried(self.bank, self.first.name)
             with lines.block("if i >= 0:"):
-                for text in self._copies("O{0}[j, {1}] = {0}0[0, {1}]", sure=False):
-                    lines(text)
+                self._write_blank(lines, view, self.bank.registers)
                 self._fold(lines, view, self.first.name)
             with lines.block("else:"):
-                lines("s = k + 1")
-                for text in self._copies("O{0}[j, {1}] = {0}0[s, {1}]", sure=True):
-                    lines(text)
+                self._write_blank(lines, view, [one for one in self.bank.registers if one not in carried.values])
+                for register in carried.values:
+                    lines(f"{view.value(register)} = {carried.value(register)}")
+                for register in carried.states:
+                    lines(f"{view.state(register)} = {carried.state(register)}")
+                lines("pass")
             lines("i = OR[j]")
             self._fold(lines, view, self.last.name)
 
-    def _copies(self, text: str, sure: bool) -> list[str]:
-        """A statement for each register's value and state; `sure`: also for values that are always filled."""
-        copies = []
-        for register in self.bank.registers:
-            array, column, number = self.bank.place(register)
+    def _write_blank(self, lines: Lines, view: View, registers: list[Register]) -> None:
+        """Registers with nothing bound. Those that are filled in every match need not be blank before."""
+        for register in registers:
             if register not in self.bank.sure:
-                copies += [text.format(array, column), text.format("N", number)]
-            elif sure:
-                copies.append(text.format(array, column))
-        return copies or ["pass"]
+                lines(f"{view.value(register)} = {-1 if register.type in CODED else 0}")
+                lines(f"{view.state(register)} = {UNBOUND}")
+        lines("pass")
 
     def _write_carry(self, lines: Lines) -> None:
         """At the end of a batch, copy the registers of open matches, so that they outlive it."""
@@ -166,10 +165,9 @@ class LatestSource:
             lines(f"D[k, 0] = {NONE}")
         with lines.block("else:"):
             lines("i = j")
-            lines("s = k + 1")
-            for text in self._copies("{0}[s, {1}] = {0}[0, {1}]", sure=False):
-                lines(text)
-            self._fold(lines, View(self.bank, "s", 0), self.first.name)
+            carried = Carried(self.bank, self.first.name)
+            self._write_blank(lines, carried, carried.values)
+            self._fold(lines, carried, self.first.name)
 
     def _fold(self, lines: Lines, view: View, variable: str) -> None:
         taken = [register for register in self.bank.registers if register.takes(variable)]
@@ -192,6 +190,34 @@ class _Named(View):
         return "O" + View.state(self, register)
 
 
+class Carried(View):
+    """The registers of an open match, by key: only those that the first row goes into, and states that are not sure."""
+
+    def __init__(self, bank: Bank, first: str) -> None:
+        super().__init__(bank, "k", 0)
+        self.values = [register for register in bank.registers if register.takes(first)]
+        self.states = [register for register in self.values if register not in bank.sure]
+
+    def _place(self, register: Register) -> tuple[str, int]:
+        array = self.bank.place(register)[0]
+        return array, [one for one in self.values if self.bank.place(one)[0] == array].index(register)
+
+    def value(self, register: Register) -> str:
+        array, column = self._place(register)
+        return f"{array}[k, {column}]"
+
+    def state(self, register: Register) -> str:
+        # A register that is sure has no state; nothing that folds it uses what is returned for it then.
+        return f"N[k, {self.states.index(register)}]" if register in self.states else ""
+
+    def columns(self, array: str) -> list[int]:
+        """For each column of one of the arrays, the column of an entry that it is."""
+        if array == "N":
+            return [self.bank.place(register)[2] for register in self.states]
+        places = [self.bank.place(register) for register in self.values]
+        return [column for kind, column, _ in places if kind == array]
+
+
 def _two_steps(plan: PatternPlan, net: Net) -> tuple[Wait, Wait]:
     match net.line() if net.one_path() and plan.selection is Selection.RECENT else []:
         case [Wait() as first, Wait() as then, Final(())]:
@@ -212,16 +238,25 @@ def _two_steps(plan: PatternPlan, net: Net) -> tuple[Wait, Wait]:
 
 
 class LatestMemory(RegisterRows):
-    """By key: a deadline and a row, and the registers of an `a` that came in an earlier batch (from row 1 on)."""
+    """By key: a deadline and a row, and the registers of an `a` that came in an earlier batch."""
 
-    def __init__(self, bank: Bank) -> None:
+    def __init__(self, bank: Bank, first: str) -> None:
         super().__init__(bank, 0, 1)
+        carried = Carried(bank, first)
+        self._columns = [carried.columns(array) for array in "IFN"]
+        self._blank = self.blank[0], self.blank[1], self.blank[2].copy()
+        self._blank[2][0, [bank.place(register)[2] for register in bank.sure]] = 0
+        """One entry with nothing bound; what is sure has no state."""
         self.D = np.empty((0, 2), np.int64)
+        self.I, self.F, self.N = (
+            np.empty((0, len(columns)), array.dtype)
+            for columns, array in zip(self._columns, self.registers, strict=True)
+        )
 
     def reserve(self, keys: int) -> None:
         more = keys_more(len(self.D), keys)
         if more:
-            self.D = longer(self.D, more, NONE)
+            self.D = self.room.longer(self.D, more, NONE)
             self.D[-more:, 1] = CARRIED
             self.add_rows(more)
 
@@ -251,14 +286,16 @@ class LatestMemory(RegisterRows):
     def entries(self, through: int, keys: Array | None = None) -> Entries:
         until = NEVER if through >= TIME_MAX else through
         numbers = np.flatnonzero(self.D[:, 0] > until) if keys is None else keys[self.D[keys, 0] > until]
-        integers, floats, states = self.taken(numbers + 1)
-        return Entries(numbers, np.concatenate([self.D[numbers, :1], integers], axis=1), floats, states)
+        full = [np.repeat(blank, len(numbers), axis=0) for blank in self._blank]
+        for array, columns, held in zip(full, self._columns, self.taken(numbers), strict=True):
+            array[:, columns] = held
+        return Entries(numbers, np.concatenate([self.D[numbers, :1], full[0]], axis=1), *full[1:])
 
     def load(self, entries: Entries, keys: int) -> None:
         self.D = np.empty((0, 2), np.int64)
-        self.I, self.F, self.N = self.taken(slice(1))
+        self.I, self.F, self.N = self.taken(slice(0))
         self.reserve(keys)
         self.D[entries.key, 0] = entries.integers[:, 0]
-        self.I[entries.key + 1] = entries.integers[:, 1:]
-        self.F[entries.key + 1] = entries.floats
-        self.N[entries.key + 1] = entries.states
+        registers = (entries.integers[:, 1:], entries.floats, entries.states)
+        for array, columns, held in zip(self.registers, self._columns, registers, strict=True):
+            array[entries.key] = held[:, columns]

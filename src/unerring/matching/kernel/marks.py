@@ -1,98 +1,104 @@
 """Which keys changed since a time: those that rows or deadlines touched and whose state is not what it was.
 
-For every key there is a digest of its entries as they were at the mark. A key is looked at only if something touched
-it, so that a step costs what it touched, and a row that a rule passes over changes nothing.
+When a key is first touched after the mark, a digest of its entries is noted before anything changes them. So a mark
+costs nothing, a step costs what it touches, and a row that a rule passes over changes nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 
 from unerring.matching.kernel.columns import Array
-from unerring.matching.kernel.state import Entries, longer
+from unerring.matching.kernel.state import IN_MEMORY, NO_KEYS, Entries, Room, distinct
 
-_SEEDS: Final = (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03)
+_SEED: Final = 0x9E3779B97F4A7C15
+_OTHER: Final = 2
+"""Of a key that had state, but which is not known any more: unlike any digest, which are odd. Without state it is 0."""
 
 
 class Marks:
-    """What the state was at the mark, and what has been touched since."""
+    """What has been touched since the mark, and what it was then. `size`: above every key's number."""
 
-    def __init__(self, entries: Entries, size: int) -> None:
-        self._digests = np.zeros((size, len(_SEEDS)), np.uint64)
-        """By key number; 0: unlike any state. A key without state has 0 too, and is not `held`."""
-        self._held = np.zeros(size, np.bool_)
-        self._touched = np.zeros(size, np.bool_)
-        self._remember(*digests(entries))
+    def __init__(self, size: int, room: Room = IN_MEMORY) -> None:
+        self.room = room
+        self.is_touched = room.longer(np.empty(0, np.bool_), size)
+        self._keys: list[Array] = []
+        self._before: list[Array] = []
 
-    def touch(self, keys: Array, size: int) -> None:
-        """Something may have changed for these. `size`: above every key's number."""
-        self._reserve(size)
-        self._touched[keys] = True
+    def touch(self, keys: Array, size: int, entries_of: Callable[[Array], Entries]) -> None:
+        """Something may change for these. `entries_of`: some keys' entries, as they were at the mark if nothing has
+        touched them since."""
+        more = size - len(self.is_touched)
+        if more > 0:
+            self.is_touched = self.room.longer(self.is_touched, max(more, min(len(self.is_touched), 1 << 20)))
+        fresh = distinct(keys[~self.is_touched[keys]])
+        if len(fresh):
+            held, digest = digests(entries_of(fresh))
+            before = np.zeros(len(fresh), np.uint64)
+            before[np.searchsorted(fresh, held)] = digest
+            self._note(fresh, before)
+
+    def _note(self, keys: Array, before: Array) -> None:
+        self.is_touched[keys] = True
+        self._keys.append(keys)
+        self._before.append(before)
 
     def touched(self) -> Array:
         """All keys that were touched since the mark."""
-        return np.flatnonzero(self._touched)
+        return np.concatenate([NO_KEYS, *self._keys])
 
-    def held(self) -> Array:
-        """The keys that had state at the mark."""
-        return np.flatnonzero(self._held)
-
-    def changed(self, touched: Array, entries: Entries) -> tuple[Array, Array]:
+    def changed(self, entries: Entries) -> tuple[Array, Array]:
         """Of the touched keys, with all entries that they have now: those with another state, those with none left."""
-        keys, now = digests(entries)
-        changed = keys[(now != self._digests[keys]).any(axis=1)]
-        left = touched[self._held[touched]]
-        return changed, left[~np.isin(left, keys, assume_unique=True)]
+        touched = self.touched()
+        before = np.concatenate([np.empty(0, np.uint64), *self._before])
+        order = np.argsort(touched)
+        touched, before = touched[order], before[order]
+        keys, digest = digests(entries)
+        now = np.zeros_like(before)
+        now[np.searchsorted(touched, keys)] = digest
+        differs, is_held = now != before, now != 0
+        return touched[differs & is_held], touched[differs & ~is_held]
 
-    def move(self, touched: Array, entries: Entries) -> None:
-        """The mark is now: these are the touched keys' entries."""
-        self._digests[touched], self._held[touched] = 0, False
-        self._remember(*digests(entries))
-        self._touched[touched] = False
+    def move(self) -> None:
+        """The mark is now."""
+        for keys in self._keys:
+            self.is_touched[keys] = False
+        self._keys, self._before = [], []
 
-    def renumbered(self, moved: Array, size: int, entries: Entries, dirty: Array) -> Marks:
-        """The same marks where keys and texts have new numbers. `moved`: old number and new one of every key that is
-        held or has state; `dirty`: new numbers of keys that changed since the mark."""
-        marks = Marks(entries, size)
-        marks._digests[dirty] = 0
-        marks._held[:] = False
-        was = moved[0] < len(self._held)
-        marks._held[moved[1][was]] = self._held[moved[0][was]]
-        marks.touch(dirty, size)
-        return marks
-
-    def _remember(self, keys: Array, digest: Array) -> None:
-        self._digests[keys], self._held[keys] = digest, True
-
-    def _reserve(self, size: int) -> None:
-        more = size - len(self._held)
-        if more > 0:
-            more = max(more, min(len(self._held), 1 << 20))
-            self._digests, self._held = longer(self._digests, more), longer(self._held, more)
-            self._touched = longer(self._touched, more)
+    def change(self, changed: Array, ended: Array) -> None:
+        """These keys have another state than at the mark, or none any more. Whether they had one does not matter to the
+        first: they are written anyway."""
+        for keys in (changed, ended):
+            self._note(keys, np.full(len(keys), _OTHER, np.uint64))
 
 
 def digests(entries: Entries) -> tuple[Array, Array]:
-    """The keys that have entries, in order of their numbers, and for each 128 bits of all its entries."""
-    by_key = np.argsort(entries.key, kind="stable")
-    key = entries.key[by_key]
+    """The keys that have entries, in order of their numbers, and for each 64 bits of all its entries: two states of one
+    key are alike by chance once in 2**64."""
+    if np.any(entries.key[1:] < entries.key[:-1]):
+        entries = entries.of(np.argsort(entries.key, kind="stable"))
+    key = entries.key
     starts = np.flatnonzero(np.diff(key, prepend=-1))
-    position = (np.arange(len(key)) - np.repeat(starts, np.diff(starts, append=len(key)))).astype(np.uint64)
-    columns = [
-        *(entries.integers[by_key, at].view(np.uint64) for at in range(entries.integers.shape[1])),
-        *(entries.floats[by_key, at].view(np.uint64) for at in range(entries.floats.shape[1])),
-        *(entries.states[by_key, at].astype(np.uint64) for at in range(entries.states.shape[1])),
-    ]
-    result = np.empty((len(starts), len(_SEEDS)), np.uint64)
     with np.errstate(over="ignore"):  # a hash may wrap
-        for at, seed in enumerate(_SEEDS):
-            digest = _mixed(position + np.uint64(seed))
-            for column in columns:
-                digest = _mixed((digest ^ column) + np.uint64(seed))
-            result[:, at] = (np.add.reduceat(digest, starts) if len(starts) else digest) | np.uint64(1)
-    return key[starts], result
+        digest = np.full(len(key), _SEED, np.uint64)
+        if len(starts) < len(key):
+            lengths = np.diff(starts, append=len(key))
+            digest += (np.arange(len(key)) - np.repeat(starts, lengths)).astype(np.uint64)
+        for column in (*entries.integers.T, *entries.floats.T, *_words(entries.states)):
+            digest = _mixed(digest ^ column.view(np.uint64))
+        if len(starts) < len(key):
+            digest = np.add.reduceat(digest, starts)
+    return key[starts], digest | np.uint64(1)
+
+
+def _words(states: Array) -> Array:
+    """Rows of bytes as columns of 8 bytes each."""
+    padded = np.zeros((len(states), -(-states.shape[1] // 8) * 8), np.uint8)
+    padded[:, : states.shape[1]] = states
+    return padded.view(np.uint64).T
 
 
 def _mixed(value: Array) -> Array:

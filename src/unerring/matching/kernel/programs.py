@@ -107,7 +107,7 @@ def _pattern_program(plan: PatternPlan) -> Program:
 def _latest(plan: PatternPlan, net: Net) -> Program:
     draft = _Draft(plan)
     writer = LatestSource(plan, net, draft.reader, draft.bank)
-    return draft.program("latest", writer, lambda: LatestMemory(draft.bank), 1, passes_over=True)
+    return draft.program("latest", writer, lambda: LatestMemory(draft.bank, writer.first.name), 1, passes_over=True)
 
 
 def _absence(plan: PatternPlan, net: Net) -> Program:

@@ -12,8 +12,8 @@ from unerring.matching.kernel.compilation import Functions
 from unerring.matching.kernel.lists import BASE, DEADLINE, FRESH, NEVER
 from unerring.matching.kernel.outputs import OUTPUTS_MIN, Matches, joined
 from unerring.matching.kernel.registers import Bank
-from unerring.matching.kernel.state import Entries, RegisterRows, keys_more, longer
-from unerring.model import TIME_MIN, RuleError, invariant
+from unerring.matching.kernel.state import NO_KEYS, Entries, RegisterRows, keys_more
+from unerring.model import RuleError, invariant
 
 RUNS_MAX = 1_000_000
 """Open ways to match of one key. Above, memory and time would grow without end: the rule stops with a sentence."""
@@ -62,23 +62,21 @@ class RunLists(RegisterRows):
         self._grow_slots(slots)
 
     def _grow_slots(self, slots: int) -> None:
+        """So many slots in all; the new ones are taken first."""
         old = len(self.I)
-        more = slots - old
-        self.I, self.F, self.N = (
-            np.concatenate([array, np.repeat(blank, more, axis=0)])
-            for array, blank in zip(self.registers, self.blank, strict=True)
-        )
-        self.following = longer(self.following, slots - len(self.following), -1)
-        free = np.empty(slots, np.int64)
+        self.add_rows(slots - old)
+        for array, blank in zip(self.registers, self.blank, strict=True):
+            array[old:] = blank
+        self.following = self.room.longer(self.following, slots - len(self.following), -1)
+        self.free = self.room.longer(self.free, slots - len(self.free))
         held = int(self.M[FREE])
-        free[:more] = np.arange(slots - 1, old - 1, -1)
-        free[more : more + held] = self.free[:held]
-        self.free = free
-        self.M[FREE] = held + more
+        self.free[held : held + slots - old] = np.arange(slots - 1, old - 1, -1)
+        self.M[FREE] = held + slots - old
 
     def reserve(self, keys: int) -> None:
         more = keys_more(len(self.head), keys)
         if more:
+            longer = self.room.longer
             self.head, self.count_of = longer(self.head, more, -1), longer(self.count_of, more)
             self.due_at = longer(self.due_at, more, NEVER)
 
@@ -123,18 +121,24 @@ class RunLists(RegisterRows):
         if self.M[FREE] < wanted:
             self._grow_slots(2 * len(self.I) + wanted)
         if self.M[TIMERS] + 2 > len(self.HT) // 2:
-            self.HT = np.concatenate([self.HT, np.empty_like(self.HT)])
-            self.HK = np.concatenate([self.HK, np.empty_like(self.HK)])
+            self.HT, self.HK = (self.room.longer(array, len(array)) for array in (self.HT, self.HK))
         return wanted
 
     def is_quiet(self, through: int) -> bool:
         return not self.M[TIMERS] or bool(self.HT[0] > through)
 
     def due(self, through: int) -> Array:
-        times, keys = self.HT[: self.M[TIMERS]], self.HK[: self.M[TIMERS]]
-        early = np.flatnonzero(times <= through)
-        keys = keys[early]
-        fired: Array = keys[self.due_at[keys] == times[early]]  # a timer that was set anew since is void
+        # In a heap, what is above a timer is not later: only those that are due, and what is below them, are looked at.
+        at = np.arange(min(1, int(self.M[TIMERS])))
+        early = []
+        while len(at):
+            at = at[self.HT[at] <= through]
+            early.append(at)
+            at = np.concatenate([2 * at + 1, 2 * at + 2])
+            at = at[at < self.M[TIMERS]]
+        due = np.concatenate([NO_KEYS, *early])
+        keys = self.HK[due]
+        fired: Array = keys[self.due_at[keys] == self.HT[due]]  # a timer that was set anew since is void
         return fired
 
     def count(self, through: int) -> int:
@@ -159,16 +163,16 @@ class RunLists(RegisterRows):
 
     def load(self, entries: Entries, keys: int) -> None:
         count = len(entries)
-        self.I, self.F, self.N = (
-            np.concatenate([blank, held])
-            for blank, held in zip(self.blank, (entries.integers, entries.floats, entries.states), strict=True)
-        )
+        self.I, self.F, self.N = self.taken(slice(1))
+        self.add_rows(count)
+        for array, held in zip(self.registers, entries.columns[1:], strict=True):
+            array[1:] = held
         if not self.keeps_fresh:
             self.I[:, FRESH] = 0
         self.M[:LIMIT] = 0
         self.head, self.count_of, self.due_at = (np.empty(0, np.int64) for _ in range(3))
         self.reserve(keys)
-        self.following = np.full(count + 1, -1, np.int64)
+        self.following = self.room.longer(np.empty(0, np.int64), count + 1, -1)
         self.free = np.empty(0, np.int64)
         starts = np.flatnonzero(np.diff(entries.key, prepend=-1))  # a key's entries stand together
         keys_held, lengths = entries.key[starts], np.diff(starts, append=count)
@@ -189,8 +193,8 @@ class RunLists(RegisterRows):
             self.due_at[keys] = soon
         else:
             soon = np.empty(0, np.int64)
-        self.HT = np.concatenate([soon, np.full(64, TIME_MIN, np.int64)])
-        self.HK = np.concatenate([keys, np.zeros(64, np.int64)])
+        self.HT, self.HK = (self.room.longer(np.empty(0, np.int64), len(keys) + 64) for _ in range(2))
+        self.HT[: len(keys)], self.HK[: len(keys)] = soon, keys
         self.M[TIMERS] = len(keys)
 
 

@@ -6,7 +6,7 @@ was fed and on nothing else: not on how it was cut, nor on which other keys the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -185,7 +185,11 @@ class Gathered:
     interner: Interner
 
 
-def gather(form: Form, trails: Sequence[Sequence[bytes]], keep: Keep | None) -> Gathered:
+NewIndex = Callable[[bool, int], KeyIndex]
+"""An empty index: whether keys are their own numbers, and how many there will be."""
+
+
+def gather(form: Form, trails: Sequence[Sequence[bytes]], keep: Keep | None, new_index: NewIndex) -> Gathered:
     """One state of several: each trail is a whole state and the deltas that follow it, and no two have a key in common.
     `keep` says which keys are wanted; without it, all."""
     read = [[form.read(data) for data in trail] for trail in trails]
@@ -194,7 +198,8 @@ def gather(form: Form, trails: Sequence[Sequence[bytes]], keep: Keep | None) -> 
             check_follows(form.plan, snapshot.after, None if before is None else before.through)
     through = one_time(form.plan, (trail[-1].through for trail in read if trail))
     pieces = [(snapshot, form.keys_in(snapshot.keys), form.keys_in(snapshot.ended)) for t in read for snapshot in t]
-    index = KeyIndex(form.kinds, direct_keys(form.kinds, [keys for _, *both in pieces for keys in both]))
+    keys = [keys for _, *both in pieces for keys in both]
+    index = new_index(direct_keys(form.kinds, keys), sum(map(len, keys)))
     interner = Interner()
     numbers = [(index.give(keys), index.give(ended)) for _, keys, ended in pieces]
     newest = np.full(index.size, -1, np.int64)

@@ -6,9 +6,9 @@ Whatever the kernel, its state is a list of entries: a key and a row of integers
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -42,8 +42,55 @@ class Entries:
 NO_KEYS = np.empty(0, np.int64)
 
 
+def distinct(keys: Array) -> Array:
+    """Each key once, in order. (`np.unique` looks each up in a table, which takes ten times as long.)"""
+    ordered = np.sort(keys)
+    once: Array = ordered[np.diff(ordered, prepend=-1) != 0]
+    return once
+
+
+class Room(Protocol):
+    """Where arrays are that grow with the keys: in memory, or in files that whoever runs the kernel has mapped."""
+
+    def longer(self, array: Array, more: int, value: int = 0) -> Array:
+        """The array with so many more places of one value. The one that was given must not be used again."""
+        ...
+
+    def moved(self, array: Array) -> Array:
+        """An array that was elsewhere."""
+        ...
+
+
+class InMemory:
+    """Arrays as they are made."""
+
+    def longer(self, array: Array, more: int, value: int = 0) -> Array:
+        return np.concatenate([array, np.full((more, *array.shape[1:]), value, array.dtype)])
+
+    def moved(self, array: Array) -> Array:
+        return array
+
+
+IN_MEMORY: Final = InMemory()
+
+
+class Housed(Protocol):
+    """An object with arrays that grow with the keys."""
+
+    room: Room
+
+
+def arrays_of(holder: Housed) -> Iterator[tuple[str, Array]]:
+    """Its arrays, with their names."""
+    for name, value in vars(holder).items():
+        if isinstance(value, np.ndarray):
+            yield name, value
+
+
 class RegisterRows:
     """The memory of all kernels: rows of integers (`base` of them the kernel's own), floats and states."""
+
+    room: Room = IN_MEMORY
 
     def __init__(self, bank: Bank, base: int, rows: int) -> None:
         integers, floats, states = bank.widths()
@@ -60,11 +107,11 @@ class RegisterRows:
 
     def add_rows(self, more: int) -> None:
         """More rows, all zero."""
-        self.I, self.F, self.N = longer(self.I, more), longer(self.F, more), longer(self.N, more)
+        self.I, self.F, self.N = (self.room.longer(array, more) for array in self.registers)
 
     def outputs(self, room: int) -> tuple[Array, Array, Array]:
         """Room for the registers of so many matches."""
-        integers, floats, states = (array.shape[1] for array in self.registers)
+        integers, floats, states = (array.shape[1] for array in self.blank)
         return (
             np.empty((room, integers - self.base), np.int64),
             np.empty((room, floats)),
@@ -80,13 +127,10 @@ def keys_more(held: int, keys: int) -> int:
     return max(keys, min(2 * held, keys + (1 << 20))) - held if keys > held else 0
 
 
-def longer(array: Array, more: int, value: int = 0) -> Array:
-    """The array with so many more places of one value."""
-    return np.concatenate([array, np.full((more, *array.shape[1:]), value, array.dtype)])
-
-
 class Memory(Protocol):
     """The state of one kernel."""
+
+    room: Room
 
     def step(
         self, functions: Functions, batch: Columns, key: Array, arguments: Sequence[Any], through: int, rows_before: int

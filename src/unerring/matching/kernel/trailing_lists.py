@@ -15,7 +15,7 @@ from unerring.matching.kernel.compilation import Functions
 from unerring.matching.kernel.outputs import Matches
 from unerring.matching.kernel.registers import Bank, Register
 from unerring.matching.kernel.run_lists import RunLists
-from unerring.matching.kernel.state import Entries, longer
+from unerring.matching.kernel.state import Entries
 from unerring.matching.kernel.totals import WIDE_LIMBS
 
 DERIVED = "tail, middle, back, previous, W, Z"
@@ -41,16 +41,16 @@ class TrailingLists(RunLists):
 
     def _grow_slots(self, slots: int) -> None:
         super()._grow_slots(slots)
-        self.previous = longer(self.previous, slots - len(self.previous), -1)
+        self.previous = self.room.longer(self.previous, slots - len(self.previous), -1)
 
     def reserve(self, keys: int) -> None:
         super().reserve(keys)
         more = len(self.head) - len(self.tail)
         if more:
             self.tail, self.middle, self.back = (
-                longer(array, more, -1) for array in (self.tail, self.middle, self.back)
+                self.room.longer(array, more, -1) for array in (self.tail, self.middle, self.back)
             )
-            self.W = longer(self.W, more)
+            self.W = self.room.longer(self.W, more)
 
     def arrays(self) -> tuple[Array, ...]:
         return (*super().arrays(), self.tail, self.middle, self.back, self.previous, self.W, self.Z)
