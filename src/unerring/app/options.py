@@ -18,6 +18,7 @@ BESIDE_MB: Final = 700
 _NOT_LIVE: Final = {
     "master": "it runs without Spark",
     "resident": "it runs without Spark",
+    "state_memory": "replicas keep their state in memory; to have it in files, use --engine spark",
     "once": "it runs until it is stopped; to process what the log holds and end, use --engine spark",
     "live": "all rules of it run live; --live chooses some of a run with --engine spark",
     "take_over": "rules are changed with --engine spark; run the new rules live in a new --data folder",
@@ -38,6 +39,7 @@ class SparkOptions(msgspec.Struct, frozen=True):
     memory: str = "1g"
     rows: int = 8_000_000
     resident: bool = True
+    state_memory: str = ""
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +53,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     master: str = ""
     memory: str = ""
     rows: int = 8_000_000
+    state_memory: str = ""
+    """What a task of Spark may have of its memory for state; the rest is in files. Empty: all that it needs."""
     resident: bool | None = None
     """Whether rules on Spark are run by tasks that stay, not in micro-batches. None: they are, unless the run ends."""
     once: bool = False
@@ -67,6 +71,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.engine not in ("live", "spark"):
             raise CallerError(f"there is no engine {self.engine!r}; use spark or live")
+        state_memory_bytes(self.state_memory)
         if self.engine == "live":
             self._refuse("--engine live", _NOT_LIVE)
         elif self.supervised:
@@ -115,15 +120,24 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     def driver(self) -> SparkOptions:
         """The options of one of several drivers; an empty master or memory is chosen so that all share this machine."""
         master = self.master or f"local[{max(1, (os.cpu_count() or 1) // self.drivers)}]"
-        return SparkOptions(master, self.memory or "1g", self.rows, self.stays)
+        return SparkOptions(master, self.memory or "1g", self.rows, self.stays, self.state_memory)
+
+
+def state_memory_bytes(text: str) -> int | None:
+    """What `--state-memory` asks for; None where it is not given."""
+    return _size_mb("--state-memory", text) << 20 if text else None
+
+
+def _size_mb(option: str, text: str) -> int:
+    sized = re.fullmatch(r"(\d+)([mg])b?", text.strip().lower())
+    if sized is None:
+        raise ConfigError(f"{option} {text!r} is not a size; write for example 700m or 1g")
+    return int(sized[1]) * (1024 if sized[2] == "g" else 1)
 
 
 def check_memory(drivers: int, memory: str, free_mb: int | None = None) -> None:
     """A sentence, if this machine has no room for so many drivers: the kernel would kill one after the other."""
-    sized = re.fullmatch(r"(\d+)([mg])b?", memory.strip().lower())
-    if sized is None:
-        raise ConfigError(f"--memory {memory!r} is not a size; write for example 700m or 1g")
-    heap_mb = int(sized[1]) * (1024 if sized[2] == "g" else 1)
+    heap_mb = _size_mb("--memory", memory)
     wanted_mb = drivers * (heap_mb + BESIDE_MB)
     free_mb = _free_mb() if free_mb is None else free_mb
     if free_mb is not None and wanted_mb > free_mb:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from unerring.app.application import App
 from unerring.app.inputs import LOOK_S, STORE_LOOK_S, Inputs, rules_of
 from unerring.app.metrics import Metrics
-from unerring.app.options import RunOptions
+from unerring.app.options import RunOptions, state_memory_bytes
 from unerring.app.parts import Part, Parts
 from unerring.app.place import Place
 from unerring.log import LocalStore
@@ -138,7 +138,8 @@ def _spark_engine(app: App, options: RunOptions, place: Place, parts: Parts, met
     master, memory = options.master or "local[*]", options.memory or "2g"
     log = str(place.scratch / "spark.log")
     config = SparkConfig(master=master, memory=memory, log=log, quick=True, makes_archive=options.once)
-    bounds = Bounds(rows_per_batch=options.rows, look_s=place.look_s(0.0))
+    state_memory = state_memory_bytes(options.state_memory)
+    bounds = Bounds(rows_per_batch=options.rows, look_s=place.look_s(0.0), state_memory_bytes=state_memory)
     engine = SparkEngine(app, place, config, bounds, parts=parts, metrics=metrics, resident=options.stays)
     if options.take_over is not None:
         engine.take_over(options.take_over)

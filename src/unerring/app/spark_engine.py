@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -118,7 +118,9 @@ class SparkEngine:
         self.metrics = metrics or Metrics()
         self.standby = standby
         self.resident = resident
-        self.views = [LevelView(level) for level in (standby.levels if standby else app.levels(place))]
+        levels = standby.levels if standby else app.levels(place)
+        within = self.bounds.state_memory_bytes
+        self.views = [LevelView(replace(level, state_memory_bytes=within)) for level in levels]
         self._running: RunningLevels | None = None
         self._look_s = 0.0
         """When it looks next whether the run was rescaled; by a monotonic clock."""

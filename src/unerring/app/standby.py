@@ -25,7 +25,7 @@ from unerring.app.application import App, load
 from unerring.app.following import PAUSE_S_MAX, Following, to_replica
 from unerring.app.live import SPARK, rules_on_spark, topology_of
 from unerring.app.metrics import Metrics
-from unerring.app.options import SparkOptions
+from unerring.app.options import SparkOptions, state_memory_bytes
 from unerring.app.parts import Parts
 from unerring.app.place import Place, Where, place_of
 from unerring.app.requests import Requests
@@ -86,7 +86,8 @@ class Drive:
         levels = tuple(replace(level, scratch=str(home)) for level in app.levels(place, rules))
         standby = StandbyDriver(levels, home, self.order)
         parts, metrics = Parts(config=RestartsConfig(tries_max=RESTARTS_MAX + 1)), Metrics()
-        bounds = Bounds(rows_per_batch=options.rows, look_s=place.look_s(0.0))
+        state_memory = state_memory_bytes(options.state_memory)
+        bounds = Bounds(rows_per_batch=options.rows, look_s=place.look_s(0.0), state_memory_bytes=state_memory)
         self.engine = SparkEngine(
             app, place, config, bounds, parts=parts, metrics=metrics, standby=standby, resident=options.resident
         )

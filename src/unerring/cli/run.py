@@ -32,6 +32,12 @@ def command(
     scratch: Scratch = None,
     memory: Annotated[str, typer.Option(help="Memory of Spark's driver: 2g, or 1g for each of several.")] = "",
     rows: Annotated[int, typer.Option(help="About the largest number of events of a micro-batch.")] = 8_000_000,
+    state_memory: Annotated[
+        str,
+        typer.Option(
+            help="Spark: memory for state in each task, such as 2g; what is beyond it is in files of its host."
+        ),
+    ] = "",
     resident: Annotated[
         bool | None,
         typer.Option(
@@ -94,6 +100,7 @@ def command(
         master=master,
         memory=memory,
         rows=rows,
+        state_memory=state_memory,
         resident=resident,
         once=once,
         take_over=take_over,

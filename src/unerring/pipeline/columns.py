@@ -10,6 +10,7 @@ from unerring.matching import (
     Keep,
     Kernel,
     OutputColumns,
+    Room,
     from_arrow,
     merged,
     to_arrow,
@@ -42,6 +43,13 @@ class ColumnFeed:
     @property
     def keys(self) -> int:
         return self._kernel.keys
+
+    @property
+    def state_bytes(self) -> int:
+        return self._kernel.state_bytes
+
+    def move(self, room: Room) -> None:
+        self._kernel.move(room)
 
     def warm(self, tables: dict[str, pa.Table]) -> None:
         self._kernel.warm(self._columns_of(tables))

@@ -9,7 +9,7 @@ from heapq import merge
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from unerring.log import events_of
-from unerring.matching import Keep, Matcher, Output, Row, merge_order
+from unerring.matching import Keep, Matcher, Output, Room, Row, merge_order
 from unerring.model import ColumnType, Event, Key, StreamSchema
 from unerring.rules import Attribute, OperatorPlan, Plan, key_types
 
@@ -30,6 +30,15 @@ class Feed(Protocol):
 
     @property
     def keys(self) -> int: ...
+
+    @property
+    def state_bytes(self) -> int:
+        """What `move` can move."""
+        ...
+
+    def move(self, room: Room) -> None:
+        """Have the state elsewhere, if the rule is compiled."""
+        ...
 
     def feed(self, tables: dict[str, pa.Table], through_us: int) -> dict[str, pa.Table]:
         """The rows of whole times, by stream, each in stamp order; the staged outputs, by stream."""
@@ -98,6 +107,14 @@ class RowFeed:
     @property
     def keys(self) -> int:
         return self._matcher.keys
+
+    @property
+    def state_bytes(self) -> int:
+        """Objects of Python cannot be moved."""
+        return 0
+
+    def move(self, room: Room) -> None:
+        """They stay where they are."""
 
     def feed(self, tables: dict[str, pa.Table], through_us: int) -> dict[str, pa.Table]:
         lanes = [self._rows(name, table) for name, table in tables.items()]

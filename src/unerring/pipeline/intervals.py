@@ -30,6 +30,8 @@ class Bounds:
     """About how many of them a bucket's task holds in memory at a time, times the number of buckets."""
     look_s: float = 0.0
     """How often a query looks for something new, and so how often it seals."""
+    state_memory_bytes: int | None = None
+    """See `Level`."""
 
 
 def next_end(chains: dict[str, Chain], from_us: int, through_us: int, rows: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +34,10 @@ class Level:
     unkeyed: bool = False
     """Whether its rules have no key. They run in one partition, at a pace of their own: a query beside that of the
     rules of their height that have keys, which do not wait for them."""
+
+    state_memory_bytes: int | None = None
+    """What the state of compiled rules may have of a task's memory; what is beyond it is in files of its host. None:
+    all that it needs."""
 
     @property
     def label(self) -> str:
@@ -87,6 +92,12 @@ class Level:
     def checkpoint(self) -> Path:
         """Spark's checkpoint and our note beside it."""
         return Path(self.scratch or self.address) / "checkpoints" / self.name
+
+    @property
+    def spill_folder(self) -> Path:
+        """Where a task has the files of a state that is larger than its memory; on its own host."""
+        folder = self.scratch or self.address
+        return Path(tempfile.gettempdir() if "://" in folder else folder) / "spill"
 
     def chains(self) -> dict[str, Chain]:
         """The chains of all inputs."""

@@ -21,6 +21,7 @@ from unerring.rules import Plan
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from unerring.matching import Room
     from unerring.pipeline.shared import SharedLane
 
 FORMAT: Final = 2
@@ -99,6 +100,24 @@ class Partition:
         """How many keys have state."""
         return sum(feed.keys for feed in self._feeds)
 
+    @property
+    def state_bytes(self) -> int:
+        """The size of the state of its compiled rules, in memory or in files."""
+        return sum(feed.state_bytes for feed in self._feeds)
+
+    def move(self, room: Room) -> None:
+        """Have the state of its compiled rules in files."""
+        for feed in self._feeds:
+            feed.move(room)
+
+    def _hold(self, coming_bytes: int = 0) -> None:
+        """Keep within the memory that the level's state may have."""
+        level = self.level
+        if level.state_memory_bytes is not None:
+            from unerring.pipeline.spilling import STATE_MEMORY
+
+            STATE_MEMORY.hold(self, level.state_memory_bytes, level.spill_folder, coming_bytes)
+
     def begin(self, through_us: int) -> None:
         """Everything up to here is as if it had never been: where a query starts."""
         self.through_us = through_us
@@ -155,6 +174,7 @@ class Partition:
             else:
                 outputs.update(feed.feed({lane[0]: held[lane] for lane in keys_of(plan).items()}, through_us))
             self._quarantine(plan.name, feed)
+        self._hold()
         self.through_us = through_us
         self.rows = sum(len(table) for table in held.values())
         return outputs
@@ -195,6 +215,7 @@ class Partition:
         keys were spread over another number of partitions: of them, this one takes its own."""
         states = [state for trail in trails for state in trail]
         invariant(all(len(state.engines) == len(self._feeds) for state in states), "a state of these very rules")
+        self._hold(coming_bytes=sum(state.size for state in states))
         alike = len(trails) == 1 and all(state.buckets == self.level.buckets for state in states)
         for number, (plan, feed) in enumerate(zip(self.level.plans, self._feeds, strict=True)):
             pieces = [[state.engines[number] for state in trail] for trail in trails]
