@@ -14,7 +14,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
-@pytest.mark.parametrize("name", ["channels", "dashboard", "rules"])
+@pytest.mark.parametrize("name", ["channels", "dashboard", "keys", "rules"])
 def test_a_benchmark_gives_one_json_object_a_figure(name: str) -> None:
     ran = bench(name, "--quick", "--json")
     assert ran.returncode == 0, ran.stderr
@@ -28,6 +28,15 @@ def test_a_benchmark_gives_one_json_object_a_figure(name: str) -> None:
         said = {figure["figure"]: figure["value"] for figure in figures}
         assert said["added_messages_per_event"] == 0
         assert said["header_bytes"] <= 32
+    if name == "keys":
+        said = {figure["figure"]: figure for figure in figures}
+        assert {one for one in said if said[one]["goal"]} == {
+            "W1.bytes_per_key",
+            "due.W1.cpu_ratio",
+            "due.W3.cpu_ratio",
+            "spill.speed_ratio",
+        }
+        assert said["W1.whole_state_bytes_per_key"]["value"] < 64
     if name == "rules":
         said = {figure["figure"]: figure for figure in figures}
         assert {one for one in said if said[one]["goal"]} >= {"start.cold_s", "start.warm_s", "throughput.ratio"}

@@ -26,6 +26,8 @@ from unerring.model import CallerError, ConfigError, DiskError
 from unerring.pipeline.spilling import FileRoom, StateMemory, mapped_bytes
 from unerring.rules import Plan
 
+from .kills import TESTS, prepare, sealed_bytes, undisturbed
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
@@ -166,6 +168,22 @@ def test_a_folder_that_cannot_be_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DiskError, match=r"does not fit in .*file.*Not a directory"):
         FileRoom(tmp_path / "file" / "spill", 1).moved(np.arange(10))
+
+
+def test_a_kill_with_state_in_files_loses_nothing(tmp_path: Path) -> None:
+    """After a state of one of two partitions was kept, and once more when both go on from what was kept."""
+    sealed = undisturbed(tmp_path / "memory", seed=4)
+    level = prepare(tmp_path / "files", seed=4)
+    command = [sys.executable, "-m", "tests.pipeline.spilled", level.address]
+    for _ in range(2):
+        with subprocess.Popen(command, cwd=TESTS.parent, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for _ in range(3):
+                assert process.stdout.readline()
+            process.kill()
+    subprocess.run(command, cwd=TESTS.parent, check=True, capture_output=True, timeout=120)
+    assert sealed_bytes(level) == sealed
+    assert list((Path(level.address) / "spill").iterdir()) == []
 
 
 def test_files_are_closed_with_their_arrays(tmp_path: Path) -> None:

@@ -90,9 +90,11 @@ class FileRoom:
         self._maps.add(mapping)
         return np.ndarray(shape, dtype, mapping)
 
-    def release(self) -> None:
-        """Let go of what is in memory; it stays in the files."""
-        for mapping in self._maps:
+    def release(self, limit_bytes: int = 0) -> None:
+        """Let go of what is in memory, until this process has no more of files than the limit; it stays in them."""
+        for mapping in sorted(self._maps, key=len, reverse=True):
+            if mapped_bytes() <= limit_bytes:
+                return
             mapping.madvise(mmap.MADV_DONTNEED)
 
 
@@ -129,9 +131,8 @@ class StateMemory:
             one.move(room)
             self._rooms[one] = room
             self._in_memory.discard(one)
-        if mapped_bytes() > limit_bytes:
-            for room in self._rooms.values():
-                room.release()
+        for room in self._rooms.values():
+            room.release(limit_bytes)
 
 
 STATE_MEMORY: Final = StateMemory()
