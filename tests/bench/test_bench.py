@@ -8,6 +8,12 @@ import sys
 
 import pytest
 
+from unerring.cli.bench import _load
+from unerring.matching import Row
+from unerring.matching.oracle import outputs_of
+from unerring.model import Event, Stamp
+from unerring.pipeline import levels_of
+
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "unerring", "bench", *arguments]
@@ -61,3 +67,25 @@ def test_an_unknown_benchmark_or_option_is_answered_with_a_sentence() -> None:
     ran = bench("dashboard", "--against", "flink")
     assert ran.returncode == 2
     assert "benchmark dashboard has no --against" in ran.stderr
+
+
+def test_growth_says_how_far_a_curve_is_from_a_line() -> None:
+    growth = _load("growth")
+    curve = list(growth._axis("rules", {1: 2.0, 2: 3.0, 4: 4.0}, [100, 100, 100]))
+    assert [figure["figure"] for figure in curve] == ["rules.1", "rules.2", "rules.4", "rules.over_linear"]
+    assert [figure["value"] for figure in curve] == [50, 100 / 3, 25, 0.5]
+    assert curve[-1]["met"]
+    [*_, flat] = growth._axis("keys", {10: 5.0, 1000: 2.0, 10**6: 3.0}, [9, 9, 9], proportional=False)
+    assert (flat["value"], flat["met"]) == (1.5, False)
+
+
+def test_each_level_of_growth_passes_on_what_the_one_below_does() -> None:
+    growth = _load("growth")
+    plans = growth._passing(3)
+    levels = levels_of(plans, (growth.SCHEMA,), "nowhere", 1)
+    assert [[plan.name for plan in level.plans] for level in levels] == [["Level1"], ["Level2"], ["Level3"]]
+    events = [
+        Event("Typed", Stamp(time), (key,), {"key": key, "type": "A", "v": 0.5})
+        for time, key in ((1, 3), (1, 4), (2, 3))
+    ]
+    assert len(outputs_of(plans[0], [Row(0, event) for event in events], 5)) == 3

@@ -8,11 +8,14 @@ from random import Random
 import numpy as np
 import pytest
 
+from unerring.matching.kernel import Columns, Kernel, Numbers, Texts, kernel as kernel_module, keys as keys_module
+from unerring.matching.kernel.columns import Column
 from unerring.matching.kernel.compilation import plain
 from unerring.matching.kernel.key_tables import LOOK_UP, BytesTable, IntegerTable, ObjectTable
 from unerring.matching.kernel.marks import Marks, digests
 from unerring.matching.kernel.state import IN_MEMORY, Entries
 from unerring.model import Key
+from unerring.rules.workloads import W1
 
 FUNCTIONS = plain(LOOK_UP)
 
@@ -79,3 +82,28 @@ def test_marks_tell_what_changed_and_what_ended_of_what_was_touched() -> None:
     marks.move()
     assert marks.touched().tolist() == []
     assert not marks.is_touched.any()
+
+
+def test_many_keys_are_counted_now_and_then_and_after_as_many_rows() -> None:
+    kernel = Kernel(W1.plan, compile_after=None)
+
+    def feed(keys: list[int], kind: str) -> None:
+        times = kernel.through + 1 + np.arange(len(keys)) if kernel.through > 0 else 1 + np.arange(len(keys))
+        columns: dict[str, Column] = {
+            "key": Numbers(np.array(keys)),
+            "type": Texts(np.zeros(len(keys), np.int8), (kind,)),
+            "v": Numbers(np.zeros(len(keys))),
+        }
+        kernel.feed_columns(Columns(times, columns), int(times[-1]))
+
+    feed([0, 1, keys_module.DIRECT_MAX - 1], "A")  # rows of the arrays: as many as the largest key
+    counts = [kernel.keys for _ in range(keys_module.DIRECT_MAX // kernel_module.COUNTED_ASKED)]
+    assert (counts[0], counts[-1]) == (0, 3)
+    feed([0], "B")
+    assert kernel.keys == 3  # not yet
+    few = Kernel(W1.plan, compile_after=None)
+    kernel = few
+    feed([5, 6], "A")
+    assert few.keys == 2
+    feed([5], "B")
+    assert few.keys == 1

@@ -34,8 +34,8 @@ from unerring.rules import Plan, key_types
 IDLE_MIN: Final = 1 << 12
 """Numbers of idle keys are taken back once there are more than this, and more than there are keys with state."""
 
-COUNTED_FOR: Final = 1 << 12
-"""Keys that are counted for each time that somebody asks: with more of them, the answer is some time old."""
+COUNTED_ASKED, COUNTED_FED = 1 << 16, 4
+"""Keys that are counted for each time that somebody asks, and for each row: with more, the answer is some time old."""
 
 COMPILE_AFTER: Final = 20_000
 """Below so many rows the compiler would take longer than it saves."""
@@ -183,7 +183,7 @@ class Kernel:
     def keys(self) -> int:
         """How many keys have state. Of many, the number is some time old: to count costs as much as there are, so it
         is done after as many rows, or questions of which each pays for some."""
-        self._uncounted += COUNTED_FOR
+        self._uncounted += COUNTED_ASKED
         if self._uncounted >= self._index.size:
             self._counted, self._uncounted = self._memory.count(self._through), 0
         return self._counted
@@ -279,7 +279,7 @@ class Kernel:
         arguments = (*constants, *reader.arguments(batch, self._interner))
         matches = self._memory.step(self._functions, batch, key, arguments, through, self._rows)
         self._rows += len(batch)
-        self._uncounted += len(batch)
+        self._uncounted += COUNTED_FED * len(batch)
         if len(matches.time):
             return self._outputs(matches, batch, constants)
         if self._nothing is None:
