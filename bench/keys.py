@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 
 from unerring.matching import Column, Columns, Kernel, Numbers, Texts, code_folder
-from unerring.pipeline.spilling import FileRoom
-from unerring.rules import Plan, workloads as rules
+from unerring.model import stream
+from unerring.pipeline import FileRoom
+from unerring.rules import Plan, last, rule, step, time_of, workloads as rules
 
 KEYS, FEW_KEYS = 10_000_000, 100_000
 TEXT_KEYS = 1_000_000
@@ -36,6 +37,25 @@ ROUNDS = 5
 FORM_KEYS, FORM_ROWS = 2_000_000, 250_000
 TYPES = ("A", "B", "C", "D")
 A, ANY = 0, -1
+
+
+@stream(key="name", name="Named")
+class Named:
+    """As the workloads' events, with a key that is a text."""
+
+    name: str
+    type: str
+    v: float
+
+
+_a, _b = step("a", Named, Named.type == "A"), step("b", Named, Named.type == "B")
+NAMED = (
+    rule("ByName")
+    .pattern(_a.then(_b).within(seconds=10))
+    .select("recent")
+    .emit(began=time_of(last(_a)), a_v=last(_a).v, b_v=last(_b).v)
+)
+"""W1 on them."""
 
 
 class Fed:
@@ -186,15 +206,19 @@ def _steps_s(
 
 
 def _text_bytes(keys: int) -> Iterator[dict[str, Any]]:
-    """The table of keys that are texts of 16 letters, without the texts of a batch."""
-    from unerring.matching.kernel.keys import KeyIndex
-    from unerring.model import ColumnType
-
-    before = _resident()
-    index = KeyIndex((ColumnType.TEXT,))
-    index.functions = Fed(rules.W1.plan, FEW_KEYS // 100).kernel._index.functions
+    """Keys that are texts of 16 letters, each with an open match."""
+    kernel = Kernel(NAMED.plan, compile_after=0, cache=code_folder())
+    before = 0
     for first in range(0, keys, CHANGED):
-        index.give([(f"key-{number:012d}",) for number in range(first, min(keys, first + CHANGED))])
+        names = tuple(f"key-{number:012d}" for number in range(first, first + CHANGED))
+        columns: dict[str, Column] = {
+            "name": Texts(np.arange(CHANGED), names),
+            "type": Texts(np.zeros(CHANGED, np.int8), TYPES),
+            "v": Numbers(np.ones(CHANGED)),
+        }
+        through_us = 1 + first // CHANGED
+        kernel.feed_columns(Columns(np.full(CHANGED, through_us), columns), through_us)
+        before = before or _resident()
     yield _figure("text_keys.bytes_per_key", (_resident() - before) / keys, "bytes")
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 
-from unerring.pipeline.spilling import FileRoom
+from unerring.pipeline import FileRoom
 
 STEPS = 4
 RANGES = 64

@@ -42,6 +42,7 @@ from .session import (
 )
 from .source import UnerringSource as UnerringSource
 from .sources import Source as Source, follow_source as follow_source, ingest_source as ingest_source
+from .spilling import FileRoom as FileRoom
 from .sql_tables import SparkTables as SparkTables, match as match
 from .states import DELTAS_MAX as DELTAS_MAX, size_at as size_at
 from .streaming import (
