@@ -83,11 +83,14 @@ class Best:
 
     def __init__(self, subscribers: int) -> None:
         self.rate = 0.0
+        self.share = 1.0
+        """What came of what was sent, in the worst round: who takes part of it pays for that part alone."""
         self.publisher_us = self.consumer_us = float("inf")
         self._subscribers = subscribers
 
     def note(self, played: dict[str, float]) -> None:
         self.rate = max(self.rate, played["rate"])
+        self.share = min(self.share, played.get("share", 1.0))
         self.publisher_us = min(self.publisher_us, played["publisher_us"])
         self.consumer_us = min(self.consumer_us, played["consumer_us"])
 
@@ -122,6 +125,7 @@ def _over(quick: bool, scheme: str) -> Iterator[dict[str, Any]]:
     yield figure_of(f"{scheme}.rate", best["reliable"].rate, "messages/s")
     yield figure_of(f"{scheme}.bare_rate", best["bare"].rate, "messages/s")
     yield figure_of(f"{scheme}.ratio", best["reliable"].rate / best["bare"].rate, "ratio", 0.8, at_least=True)
+    yield figure_of(f"{scheme}.bare_lost", 1 - best["bare"].share, "ratio")
     yield from _costs(scheme, "", best)
     if scheme == "udp":
         yield figure_of("udp.rate.loss1pct", best["lossy"].rate, "messages/s")
