@@ -14,7 +14,7 @@ import pytest
 
 from unerring.log import Chain, EventLog, IngestConfig, Quarantine, TakeConfig, Times, ingest as ingest_file
 from unerring.model import TIME_MAX, CallerError, Column, ColumnType, StreamSchema, WorldError
-from unerring.pipeline import ingest
+from unerring.pipeline import ingest, judge_intake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -198,6 +198,9 @@ def test_a_stream_of_files_is_taken_exactly_once(spark: SparkSession, tmp_path: 
     times = [row[0] for row in rows_of(chain)]
     assert times == sorted(time for time, _, _ in made if time < 340 - 30)
     assert chain.through_us == 340 - 30 - 1
+    accounts, wrong, events = judge_intake(spark, EventLog(tmp_path / "run" / "log"), "Reading")
+    assert (wrong, events) == ([], len(times))
+    assert sum(account.in_stream for account in accounts) == len(times)
     offsets = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
     assert len(offsets) == 4
     # Spark lost what it had noted, and repeats its last micro-batch.

@@ -132,6 +132,7 @@ KINDS: Final[tuple[tuple[str, tuple[str, ...], Check], ...]] = (
     ("positions of readers", ("log/*/positions/*.json",), _json),
     ("sinks", ("sinks/*.json",), _json),
     ("marks of ingested files", ("log/*/ingested/*.json",), _json),
+    ("intakes", ("log/*/intake/*/*.json",), _json),
     ("quarantine", ("log/*/quarantine/*.parquet",), _named_by_digest),
     ("events back from quarantine", ("log/*/quarantine/*.returning", "log/*/quarantine/*.returned"), _json),
     ("versions of rules", ("log/.versions/*", "log/rule-versions/*"), _json),

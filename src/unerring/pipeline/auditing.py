@@ -29,7 +29,7 @@ from unerring.audit import (
     moment,
     unmaking,
 )
-from unerring.log import BadEvent, Chain, EventLog, Mark, Quarantine, Resets, Span, Taken
+from unerring.log import BadEvent, Chain, EventLog, Mark, Parts, Quarantine, Resets, Span, Taken, waiting
 from unerring.model import TIME_MAX, Stamp
 from unerring.pipeline.history import rows_before
 from unerring.pipeline.level import Level
@@ -146,8 +146,30 @@ def judge_intake(spark: SparkSession, log: EventLog, name: str) -> tuple[list[In
         if is_accounted(bad, cut, end, resets)
     ]
     incarnations = {*taken, *((producer, epoch) for producer, epoch, *_ in marks)}
-    accounts, violations = check_intake(name, taken, marks, excused_of(incarnations, cut, end))
+    excused = excused_of(incarnations, cut, end)
+    for who, ranges in _waiting_numbers(chain).items():
+        excused.setdefault(who, []).extend(ranges)
+    accounts, violations = check_intake(name, taken, marks, excused)
     return accounts, violations, chain.count(chain.base.from_us, TIME_MAX)
+
+
+def _waiting_numbers(chain: Chain) -> dict[Incarnation, list[Range]]:
+    """The numbers of rows that intakes hold until the watermark has passed them."""
+    import numpy as np
+
+    parts = Parts(chain.store, chain.folder, chain.schema)
+    waits: dict[Incarnation, list[Range]] = {}
+    for settled_us, run in waiting(chain.store, chain.folder, chain.producers()).runs:
+        for at, piece in enumerate(run.pieces):
+            if piece.last_us <= settled_us:
+                continue
+            table = parts.part(run.part(at), ["time", "_producer", "_epoch", "_sequence"])
+            numbers = np.sort(table.column("_sequence").to_numpy()[table.column("time").to_numpy() > settled_us])
+            ends = np.flatnonzero(np.append(np.diff(numbers) > 1, True))
+            starts = np.append(0, ends[:-1] + 1)
+            who = table.column("_producer")[0].as_py(), table.column("_epoch")[0].as_py()
+            waits.setdefault(who, []).extend(zip(numbers[starts].tolist(), numbers[ends].tolist(), strict=True))
+    return waits
 
 
 def is_accounted(bad: BadEvent, cut: Taken, end: Taken, resets: Mapping[str, Sequence[Mark]]) -> bool:
