@@ -40,7 +40,8 @@ class Source:
 
     def __init__(self, spark: SparkSession, path: str, kind: str | None, options: Mapping[str, str]) -> None:
         self.spark = spark
-        self.path = path
+        # The JVM's working directory need not be this process's.
+        self.path = str(Path(path).absolute()) if path and Path(path).exists() else path
         self.kind = kind or _kind_of(path)
         self.options = {**({"header": "true"} if self.kind == "csv" else {}), **options}
 
