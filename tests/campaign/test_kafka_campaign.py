@@ -16,5 +16,5 @@ def test_every_offset_is_accounted_for_at_a_broker_with_durable_topics(tmp_path:
     notes = Notes()
     with WeedBroker(tmp_path / "weed") as broker, notes.serving(tmp_path) as address:
         broker.create("readings", 3)
-        line = Line(tmp_path, broker.address, "readings", 3, address)
+        line = Line(tmp_path, broker.address, "readings", 3, address, hot_every=100)
         killed_again_and_again(line, notes, 8, 1_000, Random(seed))

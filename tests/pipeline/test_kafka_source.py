@@ -11,7 +11,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructType, TimestampType
 
 from tests.kafka import MockCluster, produce
+from unerring.log import EventLog, Quarantine
 from unerring.model import CallerError, WorldError
+from unerring.pipeline import ingest
 from unerring.pipeline.kafka_source import KafkaOptions, KafkaSparkSource, KafkaStream, Span, shared
 
 if TYPE_CHECKING:
@@ -84,6 +86,23 @@ def test_a_query_goes_on_from_its_checkpoint_and_takes_bad_messages_along(
     send(cluster, 30, 50)
     run({"start": "earliest"})
     assert sorted(row.number for batch in seen for row in batch) == list(range(30, 50))
+
+
+def test_a_topic_is_ingested_as_a_spark_job(spark: SparkSession, cluster: MockCluster, tmp_path: Path) -> None:
+    cluster.create("readings", 2)
+    send(cluster, 0, 30)
+    produce(cluster.address, "readings", [{"value": b"[]", "partition": 1}])
+    stream = spark.readStream.format("unerring-kafka").option("start", "earliest")
+    readings = stream.schema(f"{SCHEMA}, _corrupt_record string").load(cluster.url("readings"))
+    query = ingest(readings, stream="Reading", time="time", key="machine", lateness="0s", data=tmp_path, once=True)
+    query.awaitTermination()
+    log = EventLog(tmp_path / "log")
+    chain = log.chain("Reading")
+    chain.refresh()
+    numbers = chain.read(chain.base.from_us, chain.through_us).column("number").to_pylist()
+    assert numbers == list(range(len(numbers)))
+    assert len(numbers) >= 29, "the last time may not be over"
+    assert [event.raw for event in Quarantine(log.store, "Reading").events()] == [b"[]"]
 
 
 def test_a_query_ends_when_the_topic_lost_what_it_had_not_read_or_is_another(cluster: MockCluster) -> None:

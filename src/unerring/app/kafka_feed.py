@@ -161,7 +161,7 @@ class KafkaFeed:
     def _lose(self, loss: Loss) -> None:
         self._losses = [*self._losses, loss][-LOSSES_SHOWN_MAX:]
         mark = (loss.epoch, loss.first if loss.last is None else loss.last)
-        self.writer.lost(loss.producer, mark, str(loss), monotonic_us())
+        self.writer.lost(loss.producer, mark, str(loss), monotonic_us(), loss.first)
 
     async def _read_on(self, do: Callable[..., Any], stopping: asyncio.Event) -> None:
         """Until it is time to look at the topic again, and that shows a change."""
