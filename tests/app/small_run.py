@@ -54,7 +54,7 @@ def make(data: Path) -> None:
     rows.write_text("at,machine,celsius,note\n1000,m1,2.5,\n")
     ingest(log, rows, BURST, Times("at", "us"))
     rows.unlink()
-    ledgers.write(data, {}, {})
+    ledgers.write(data, {}, {}, {})
     LocalStore(data).replace(verdicts.FILE, protect_json({"at_us": 1, "wrong": 0}))
     timeline.note(data, "n0", What.STARTED, "as process 7")
     timeline.note(data, "n0", What.ENDED, "with the run")

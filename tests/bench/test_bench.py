@@ -20,7 +20,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
-@pytest.mark.parametrize("name", ["channels", "dashboard", "keys", "rules"])
+@pytest.mark.parametrize("name", ["channels", "dashboard", "deliver", "keys", "rules"])
 def test_a_benchmark_gives_one_json_object_a_figure(name: str) -> None:
     ran = bench(name, "--quick", "--json")
     assert ran.returncode == 0, ran.stderr

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.kafka import MockCluster
 from tests.processes import postgres
 from tests.s3 import S3Server
-from tests.sinks.places import DeltaPlace, IcebergPlace, PostgresPlace
+from tests.sinks.places import DeltaPlace, IcebergPlace, KafkaPlace, PostgresPlace
 from tests.sinks.test_kills import killed
 
 KILLS = 100
@@ -31,6 +32,11 @@ def test_delta(tmp_path: Path) -> None:
 
 def test_delta_on_an_object_store(s3_bucket: str, tmp_path: Path) -> None:
     assert killed(DeltaPlace(f"{s3_bucket}/lake"), tmp_path, KILLS, seed=13)["killed"] == KILLS
+
+
+def test_kafka(tmp_path: Path) -> None:
+    with MockCluster() as cluster:
+        assert killed(KafkaPlace(cluster), tmp_path, KILLS, seed=15)["killed"] == KILLS
 
 
 def test_iceberg(s3: S3Server, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
+from tests.kafka import MockCluster, produce
 from tests.s3 import OWNER, TABLES, S3Server
 from tests.sinks.world import SCHEMA, STORE, Place, rows
 from unerring.model import StreamSchema
@@ -120,6 +121,28 @@ class IcebergPlace(RealPlace):
         catalogue = load_catalog("lake")
         catalogue.create_namespace_if_not_exists("plant")
         catalogue.create_table(f"plant.{self.table(name)}", pa.schema([("time", pa.int64()), ("ordinal", pa.int64())]))
+
+
+class KafkaPlace(RealPlace):
+    """Topics of librdkafka's mock cluster. It does not fence drivers that were overtaken, nor hide what they sent."""
+
+    kind = "kafka"
+
+    def __init__(self, cluster: MockCluster) -> None:
+        super().__init__()
+        self.cluster = cluster
+        self._made: set[str] = set()
+
+    def url(self, name: str) -> str:
+        topic = self.table(name)
+        if topic not in self._made:
+            self._made.add(topic)
+            self.cluster.create(topic)
+        return self.cluster.url(topic)
+
+    def make_other(self, name: str) -> None:
+        self.url(name)
+        produce(self.cluster.address, self.table(name), [{"value": b"theirs", "partition": 0}])
 
 
 def read_variables() -> None:

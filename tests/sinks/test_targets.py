@@ -105,7 +105,8 @@ def test_failures_and_lost_answers_double_nothing(place: Place, seed: int) -> No
     target.close()
 
 
-def test_two_drivers_at_once_double_nothing(place: Place) -> None:
+def test_two_drivers_at_once_double_nothing(table_place: Place) -> None:
+    place = table_place
     record = record_of(place, "pair")
     held = chain_with(150)
     works = [delivery(_again(held), record, lambda: place.open("pair", record)) for _ in range(2)]
@@ -123,7 +124,8 @@ def _again(chain: Chain) -> Chain:
     return EventLog(chain.store).chain(chain.name)
 
 
-def test_a_rewound_target_has_what_it_had_then(place: Place) -> None:
+def test_a_rewound_target_has_what_it_had_then(table_place: Place) -> None:
+    place = table_place
     record = record_of(place, "back")
     chain = chain_with(120)
     delivery(chain, record, lambda: place.open("back", record)).run(NOW, follow=False)
@@ -154,8 +156,8 @@ def test_another_run_s_sink_is_another_sink(real_place: RealPlace) -> None:
         delivery(chain, theirs, lambda: place.open("shared", theirs)).run(NOW, follow=False)
 
 
-def test_a_table_of_another_schema_is_refused(real_place: RealPlace) -> None:
-    place = real_place
+def test_a_table_of_another_schema_is_refused(real_table_place: RealPlace) -> None:
+    place = real_table_place
     place.make_other("other")
     record = record_of(place, "other")
     work = delivery(chain_with(5), record, lambda: place.open("other", record))

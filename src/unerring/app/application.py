@@ -150,7 +150,8 @@ class App:
     ) -> App:
         """`app.deliver("overheating", to="delta:s3://lake/overheating")`: a run brings each situation there once.
 
-        - `to`: `postgresql://USER@HOST/DATABASE/TABLE`, `delta:ADDRESS`, `iceberg:CATALOG.NAMESPACE.TABLE`.
+        - `to`: `postgresql://USER@HOST/DATABASE/TABLE`, `delta:ADDRESS`, `iceberg:CATALOG.NAMESPACE.TABLE`,
+          `kafka://BROKER/TOPIC`, or `https://…` for a webhook.
         - `name`: of the sink, by default the situation's.
         - `every`: the pause between two commits, such as "5s"; by default 1 s for tables of files, else none.
         - `rows`: how many rows a commit has at most.

@@ -41,6 +41,13 @@ from .kafka import (
     source_of as source_of,
     topic_now as topic_now,
 )
+from .kafka.address import (
+    KafkaAddress as KafkaAddress,
+    client_options as client_options,
+    explain as explain,
+    greet as greet,
+    kafka_address as kafka_address,
+)
 from .links import LinksConfig as LinksConfig
 from .live import (
     Cluster as Cluster,

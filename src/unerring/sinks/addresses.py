@@ -12,11 +12,12 @@ KINDS: Final = {
     "postgresql": "postgresql://USER@HOST/DATABASE/TABLE",
     "delta": "delta:s3://BUCKET/TABLE, or delta:FOLDER",
     "iceberg": "iceberg:CATALOG.NAMESPACE.TABLE",
+    "kafka": "kafka://BROKER:PORT/TOPIC",
     "webhook": "https://HOST/PATH",
 }
 """How the address of each kind is written."""
 _SECRET: Final = re.compile(r"(?<=//)([^/@:]*):[^/@]*@")
-_PARAMETER: Final = re.compile(r"(?i)((?:password|secret|token|key)[^=&]*)=[^&]*")
+_PARAMETER: Final = re.compile(r"(?i)((?:password|secret|token|api_?key)[^=&]*)=[^&]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ def address_of(to: str) -> Address:
         return Address("webhook", to)
     if scheme in ("postgresql", "postgres") and rest.startswith("//"):
         return Address("postgresql", to)
+    if scheme == "kafka" and rest.startswith("//"):
+        return Address("kafka", to)
     if colon and rest and scheme in ("delta", "iceberg"):
         return Address(scheme, rest)
     known = "; ".join(KINDS.values())

@@ -7,19 +7,27 @@ from typing import TYPE_CHECKING
 
 from unerring.log import Chain
 from unerring.model import Stamp
-from unerring.sinks.port import as_chunk
+from unerring.sinks.port import ORDINAL_MAX, as_chunk
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def chunks(chain: Chain, after: Stamp | None, rows_max: int) -> Iterator[pa.Table]:
+def start_of(chain: Chain, after: Stamp | None) -> int:
+    """From where a chain is read to find what is after a stamp, which may lie inside a time."""
+    if after is None:
+        return chain.base.from_us
+    return max(after.time - (after.ordinal < ORDINAL_MAX), chain.base.from_us)
+
+
+def chunks(chain: Chain, after: Stamp | None, rows_max: int, from_us: int | None = None) -> Iterator[pa.Table]:
     """What the chain is known to hold after a stamp, in chunks of about so many rows. None ends inside a time, so one
-    is larger where a single time has more. Segments are read one by one; a small one does not make a small chunk."""
+    is larger where a single time has more. Segments are read one by one; a small one does not make a small chunk.
+    `from_us`: where whoever has read before goes on."""
     import pyarrow as pa
 
     names = [column.name for column in chain.schema.columns]
-    from_us = chain.base.from_us if after is None else max(after.time - 1, chain.base.from_us)
+    from_us = start_of(chain, after) if from_us is None else from_us
     held: list[pa.Table] = []
     for span in chain.spans(from_us, chain.through_us):
         rows = _after(chain.read(max(from_us, span.from_us), span.through_us, columns=names), after)

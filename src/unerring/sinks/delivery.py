@@ -10,7 +10,8 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, Final
 
 import msgspec
 
@@ -26,9 +27,13 @@ from unerring.model import (
     WorldError,
     check,
 )
-from unerring.sinks.chunks import chunks
+from unerring.sinks.chunks import chunks, start_of
 from unerring.sinks.port import ORDINAL_MAX, Overtaken, Target, last_stamp
 from unerring.sinks.record import SinkRecord
+
+_COUNTED_MAX: Final = 2_000
+"""What is waiting is counted in the log's index, and in the footers of segments that it does not name yet, if they are
+not more than this: a long past that nobody compacted is not opened for a figure."""
 
 
 class DeliveryConfig(ProcessConfig, frozen=True):
@@ -103,8 +108,11 @@ class Delivery:
         self._positions = Positions(chain.store, chain.folder)
         self._target: Target | None = None
         self._after: Stamp | None = None
+        self._read_us = TIME_MIN
+        """Up to here everything that is sealed was handed to the target, or was before its position."""
         self._pinned = self._positions.get(record.reader)
         self._noted_s = -1e9
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix=f"sink-{record.name}-reading")
 
     def run(self, stopping: threading.Event, follow: bool = True) -> None:
         """Deliver until `stopping`, or, without `follow`, until the target has what is sealed. Raises what nobody can
@@ -145,16 +153,25 @@ class Delivery:
     def _deliver(self, stopping: threading.Event) -> bool:
         """Bring everything that is sealed now; whether there was anything."""
         target = self._opened()
-        self.chain.refresh()
-        moved = False
-        for chunk in chunks(self.chain, self._after, self.config.rows_max):
-            if stopping.is_set():
-                break
-            target.write(chunk, self._after)
-            self._after, moved = last_stamp(chunk), True
+        through_us = self.chain.refresh()
+        waiting = chunks(self.chain, self._after, self.config.rows_max, self._read_us)
+        chunk = next(waiting, None)
+        moved = chunk is not None
+        while chunk is not None and not stopping.is_set():
+            # The next one is read while the target takes this one; nobody else uses the chain meanwhile.
+            following = self._reading.submit(next, waiting, None)
+            try:
+                target.write(chunk, self._after)
+            finally:
+                wait([following])
+            self._after = last_stamp(chunk)
             self.progress.delivered += len(chunk)
+            self._read_us = self._after.time  # a chunk ends with a whole time
+            chunk = following.result()
             self._note()
-        self._note(caught_up=not stopping.is_set())
+        if chunk is None:
+            self._read_us = through_us
+        self._note(caught_up=chunk is None)
         return moved
 
     def _opened(self) -> Target:
@@ -162,10 +179,13 @@ class Delivery:
             target = self._opening()
             try:
                 self._after = self._checked(target.position())
+                self._read_us = start_of(self.chain, self._after)
             except BaseException:
                 target.close()
                 raise
             self._target = target
+            self._pin()
+            self._noted_s = self._now_s()
         if self.progress.state != "delivering":
             if self.progress.state == "waiting":
                 self._say(f"sink {self.record.name} delivers again")
@@ -205,7 +225,7 @@ class Delivery:
         due = self._now_s() - self._noted_s >= self.config.note_s
         if caught_up:
             progress.waiting = 0
-        elif due:
+        elif due and self.chain.tail_segments <= _COUNTED_MAX:
             progress.waiting = self.chain.count(from_us, self.chain.through_us)
         progress.lag_us = max(0, self.chain.through_us - from_us) if progress.waiting else 0
         if due:

@@ -55,20 +55,21 @@ class DeltaTarget:
         address, options = _place(where)
         with self._told():
             self._table = self._opened(address, options)
+            self._time_us = self._looked_up()
             self._check()
 
     def position(self) -> Stamp | None:
-        time_us = self._time_us()
-        return None if time_us is None else Stamp(time_us, ORDINAL_MAX)
+        return None if self._time_us is None else Stamp(self._time_us, ORDINAL_MAX)
 
     def write(self, chunk: pa.Table, after: Stamp | None) -> None:
         from deltalake import write_deltalake
 
-        at = self._time_us()
-        if at != (None if after is None else after.time):
-            raise Overtaken(f"{self._record.to} is at {at}, not at {after and after.time}")
+        if self._time_us != (None if after is None else after.time):
+            raise Overtaken(f"{self._record.to} is at {self._time_us}, not at {after and after.time}")
+        to_us = last_stamp(chunk).time
         with self._told():
-            write_deltalake(self._table, chunk, mode="append", commit_properties=self._moved(last_stamp(chunk).time))
+            write_deltalake(self._table, chunk, mode="append", commit_properties=self._moved(to_us))
+        self._time_us = to_us
 
     def read(self, from_us: int, through_us: int) -> pa.Table:
         import pyarrow as pa
@@ -93,9 +94,10 @@ class DeltaTarget:
         with self._told():
             # By its number, which no statistics are held against.
             self._table.delete(f"cast(time as bigint) > {to.time}", commit_properties=self._moved(to.time))
-            if self._time_us() != to.time:  # there was nothing to delete, and so no commit
+            if self._looked_up() != to.time:  # there was nothing to delete, and so no commit
                 nothing = target_schema(self._schema).empty_table()
                 write_deltalake(self._table, nothing, mode="append", commit_properties=self._moved(to.time))
+        self._time_us = to.time
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -143,7 +145,8 @@ class DeltaTarget:
         times = files.column("max.time").cast(pa.int64()) if "max.time" in files.column_names else []
         return max((time.as_py() for time in times if time.is_valid), default=TIME_MIN)
 
-    def _time_us(self) -> int | None:
+    def _looked_up(self) -> int | None:
+        """The position in the version that is loaded. After a commit of ours that is the commit's own."""
         version: int | None = self._table.transaction_version(self._record.id)
         return version
 

@@ -20,6 +20,10 @@ def open_target(address: Address, schema: StreamSchema, record: SinkRecord, stor
         from unerring.sinks.delta import DeltaTarget
 
         return DeltaTarget(address.rest, schema, record)
+    if address.kind == "kafka":
+        from unerring.sinks.kafka import KafkaTarget
+
+        return KafkaTarget(address.rest, schema, record)
     if address.kind == "webhook":
         from unerring.sinks.webhook import WebhookTarget
 

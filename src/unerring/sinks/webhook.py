@@ -6,25 +6,23 @@ whose answer was lost is posted again with the same key, and the receiver tells 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
-from unerring.log import Store, events_of
+from unerring.log import Store
 from unerring.model import (
     CallerError,
     ConfigError,
-    Event,
     NetworkError,
     Stamp,
     StreamSchema,
     protect_json,
     verified_json,
 )
+from unerring.sinks.documents import documents, stamp_in
 from unerring.sinks.port import Overtaken, as_rows
 from unerring.sinks.record import SinkRecord, position_name
 from unerring.sinks.words import in_short
@@ -40,7 +38,6 @@ MOVED_EVERY: Final = 50
 _TIMEOUT_S: Final = 30.0
 _LATER: Final = frozenset({408, 409, 421, 423, 425, 429})
 """Answers of the 4xx kind that another try may change; 5xx are too, and the others are not."""
-_INT_MAX: Final = 2**53
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -75,12 +72,12 @@ class WebhookTarget:
         """Post what is after the position, and move that with each event or batch that was taken."""
         if self._at != after:
             raise Overtaken(f"{self._record.to} is at {self._at}, not at {after}")
-        events = events_of(as_rows(chunk, self._schema), self._schema)
+        waiting = documents(as_rows(chunk, self._schema), self._schema)
         taken, requests = self._at, 0
         try:
-            while batch := list(islice(events, self._batch)):
-                self._post(batch)
-                taken, requests = batch[-1].stamp, requests + 1
+            while batch := list(islice(waiting, self._batch)):
+                self._post(batch[-1][0], [document for _, document in batch])
+                taken, requests = stamp_in(batch[-1][0]), requests + 1
                 if requests % MOVED_EVERY == 0:
                     self._move(taken)
         finally:
@@ -104,13 +101,13 @@ class WebhookTarget:
     def _at(self) -> Stamp | None:
         return None if self._kept is None else Stamp(self._kept.time, self._kept.ordinal)
 
-    def _post(self, events: list[Event]) -> None:
+    def _post(self, last: str, bodies: list[bytes]) -> None:
         """One request; done when the service has taken it."""
         import httpx
 
-        documents = [_document(event) for event in events]
-        content = msgspec.json.encode(documents if self._batch > 1 else documents[0])
-        headers = {KEY: _id(events[-1]), "Content-Type": "application/json"}
+        content = b"[" + b",".join(bodies) + b"]" if self._batch > 1 else bodies[0]
+        key = f"{self._schema.name}-{last}"
+        headers = {KEY: key, "Content-Type": "application/json"}
         to = self._record.to
         try:
             answer = self._client.post(self._url, content=content, headers=headers)
@@ -118,7 +115,7 @@ class WebhookTarget:
             raise NetworkError(f"{to} does not answer ({in_short(error)})") from None
         if answer.is_success:
             return
-        said = f"{to} answered {answer.status_code} to {_id(events[-1])}"
+        said = f"{to} answered {answer.status_code} to {key}"
         if answer.status_code >= 500 or answer.status_code in _LATER:
             raise NetworkError(said)
         raise CallerError(
@@ -144,35 +141,3 @@ def _batch(text: str) -> int:
     if not text.isdigit() or not 1 <= int(text) <= BATCH_MAX:
         raise ConfigError(f"{BATCH}={text}: write a number of events from 1 to {BATCH_MAX}")
     return int(text)
-
-
-def _id(event: Event) -> str:
-    """The same at every try, for ever."""
-    return f"{event.stream}-{event.stamp.time}-{event.stamp.ordinal}"
-
-
-def _document(event: Event) -> dict[str, Any]:
-    """An event for a program of any language: bytes as hexadecimal digits, and as texts whole numbers beyond
-    2^53, NaN and the infinities."""
-    return {
-        "id": _id(event),
-        "stream": event.stream,
-        "time_us": event.stamp.time,
-        "ordinal": event.stamp.ordinal,
-        "payload": dict(_plain(event.payload)),
-    }
-
-
-def _plain(payload: Any) -> Iterator[tuple[str, Any]]:
-    for name, value in payload.items():
-        if isinstance(value, bytes):
-            yield name, value.hex()
-        else:
-            yield name, str(value) if _outside_json(value) else value
-
-
-def _outside_json(value: Any) -> bool:
-    """Numbers that JSON has no way to write, or that others read inexactly."""
-    if isinstance(value, float):
-        return not math.isfinite(value)
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) > _INT_MAX

@@ -81,6 +81,11 @@ def kafka_url(brokers: str, topic: str, *, columns: Mapping[str, str] | None = N
     return url
 
 
+def kafka_address(url: str) -> tuple[KafkaAddress, dict[str, str]]:
+    """The address of a topic that a user writes, and those of its options that say nothing of the cluster."""
+    return parse_kafka(parse_url(url))
+
+
 def settings_in(address: KafkaAddress) -> dict[str, str]:
     """The settings of the address's file: `name=value` lines, as Kafka's own tools read them."""
     if not address.config:
