@@ -1,4 +1,4 @@
-"""`unerring deliver RUN`: bring sealed streams into tables, databases and services, each event once."""
+"""`unerring deliver RUN`: bring sealed streams into tables, databases, topics and services, each event once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def command(
     ] = "",
     to: Annotated[
         str,
-        typer.Option(help="The target: postgresql://…/DATABASE/TABLE, delta:ADDRESS, iceberg:CATALOG.NAMESPACE.TABLE"),
+        typer.Option(
+            help="The target: postgresql://HOST/DATABASE/TABLE, delta:ADDRESS, iceberg:CATALOG.NAMESPACE.TABLE, "
+            "kafka://BROKER/TOPIC, or https://… for a webhook."
+        ),
     ] = "",
     name: Annotated[str, typer.Option(help="The sink's name; by default the stream's.")] = "",
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what is sealed later, until Ctrl-C.")] = False,
