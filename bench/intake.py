@@ -9,8 +9,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import intake_channel
 import intake_spark
 
 
 def run(quick: bool = False) -> Iterator[dict[str, Any]]:
+    yield from intake_channel.channel_figures(quick)
     yield from intake_spark.spark_figures(quick)

@@ -18,7 +18,7 @@ from .demo.factory import Factory as Factory, Shape as Shape
 from .demo.mutants import MUTANTS as MUTANTS
 from .demo.screen import Screen as Screen, print_verdict as print_verdict
 from .duckdb_tables import DuckTables as DuckTables
-from .feeds import check_channels as check_channels
+from .feeds import Feeds as Feeds, check_channels as check_channels
 from .folder import address_in as address_in, check_run as check_run, remember as remember
 from .learned import costs_of_run as costs_of_run, kept_in as kept_in, priced as priced
 from .live_engine import LiveEngine as LiveEngine

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from unerring.log.lanes import Lanes, ProducerState
 from unerring.log.producers import NOTHING, Mark, Run, Taken, less, within
-from unerring.model import TIME_MIN, StreamSchema
+from unerring.model import TIME_MAX, TIME_MIN, StreamSchema
 
 if TYPE_CHECKING:
     import numpy as np
@@ -119,6 +119,9 @@ class Merge:
         self._runs: dict[int, tuple[Run, ...]] = {}
         """What a chain has taken above what was received here, by producer."""
         self._floor_us = TIME_MIN
+        self._expired_us = TIME_MIN
+        self._newly_us = TIME_MAX
+        """The least time of what came since `expire` last looked."""
         self.rows = 0
         """How many are held."""
 
@@ -157,10 +160,12 @@ class Merge:
         behind = self._advance(rows)
         if behind.any():
             self._disordered.append(rows.pick(behind))
+            self._newly_us = min(self._newly_us, int(self._disordered[-1].times.min()))
             self.rows += len(self._disordered[-1])
             rows = rows.pick(~behind)
         if len(rows):
             self._held.append(self._ordered(rows))
+            self._newly_us = min(self._newly_us, int(self._held[-1].times[0]))
             self.rows += len(rows)
         return count - int(fresh.sum())
 
@@ -310,6 +315,9 @@ class Merge:
 
     def expire(self, through_us: int) -> Expired:
         """Let go of what is held at or before the end of what is sealed: it has no place any more."""
+        if through_us <= self._expired_us and self._newly_us > through_us:
+            return Expired(None, None)  # as most of the time: nothing was sealed since, and nothing came that is late
+        self._expired_us, self._newly_us = through_us, TIME_MAX
         parts = [part.part(0, count) for part in self._held if (count := _count_through(part, through_us))]
         doomed = [part.pick(over) for part in self._disordered if (over := part.times <= through_us).any()]
         if parts:
@@ -362,37 +370,35 @@ class Merge:
         lanes = self.lanes
         count = len(lanes)
         epochs, received = lanes.epochs[:count].copy(), lanes.received[:count].copy()
-        above: dict[str, tuple[Run, ...]] = {}
         odd = set(self._runs)
         parts = [*(self._held if held is None else held), *self._disordered]
+        own = np.zeros(0, np.int64)
         if parts:
             codes, eras, numbers = (
                 np.concatenate([getattr(part, name) for part in parts]) for name in ("codes", "epochs", "sequences")
             )
-            order = np.lexsort((numbers, eras, codes))
-            codes, eras, numbers = codes[order], eras[order], numbers[order]
-            starts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
-            counts = np.diff([*starts, len(codes)])
-            own = codes[starts]
+            counts = np.bincount(codes, minlength=count)
+            firsts = np.full(count, np.iinfo(np.int64).max)
+            np.minimum.at(firsts, codes, numbers)
+            own = np.flatnonzero(counts)
             # Mostly what is held of a producer is the last that came of it, without a gap.
-            whole = (eras[starts] == epochs[own]) & (numbers[starts] + counts - 1 == received[own])
-            received[own[whole]] = numbers[starts[whole]] - 1
-            odd.update(own[~whole].tolist())
-        marks: dict[str, Mark] = dict(
-            zip(lanes.names, zip(epochs.tolist(), received.tolist(), strict=True), strict=True)
-        )
+            whole = firsts[own] + counts[own] - 1 == received[own]
+            received[own[whole]] = firsts[own[whole]] - 1
+            odd.update(own[~whole].tolist(), codes[eras != epochs[codes]].tolist())
+        pairs = zip(epochs.tolist(), received.tolist(), strict=True)
+        marks: dict[str, Mark] = dict(zip(lanes.names, pairs, strict=True))
+        above: dict[str, tuple[Run, ...]] = {}
         for code in sorted(odd):
-            name, own_held = lanes.names[code], []
-            if parts:
-                first, last = np.searchsorted(codes, [code, code + 1]).tolist()
-                own_held = list(zip(eras[first:last].tolist(), numbers[first:last].tolist(), strict=True))
-            mark = int(lanes.epochs[code]), int(lanes.received[code])
-            marks[name], runs = less(mark, self._runs.get(code, ()), own_held)
+            mine = np.flatnonzero(codes == code) if parts else own
+            name, still = (
+                lanes.names[code],
+                zip(eras[mine].tolist(), numbers[mine].tolist(), strict=True) if parts else (),
+            )
+            marks[name], runs = less(self._received(code), self._runs.get(code, ()), sorted(still))
             if runs:
                 above[name] = runs
         # Whoever has something here that is not sealed is waited for by a writer that goes on from there.
-        holding = {lanes.names[code] for code in np.unique(codes).tolist()} if parts else set()
-        return Taken(marks, above, lanes.away() - holding)
+        return Taken(marks, above, lanes.away() - {lanes.names[code] for code in own.tolist()})
 
     # --- what can be seen ---
 

@@ -158,8 +158,9 @@ class LogWriter:
         self._check_room(producer)
         self._now = now
         code = self.merge.hear(producer, now)
-        if epoch > self.merge.lanes.epochs[code]:
-            self._flush()  # what it said before it began again stands before
+        if epoch > (known := self.merge.lanes.epochs[code]):
+            if known >= 0:
+                self._flush()  # what it said before it began again stands before
             if epoch > self.merge.lanes.epochs[code]:  # still: another writer may have been further
                 self.merge.lanes.succeed(code, epoch)
         self._waiting.append(_Frames(code, epoch, first, times, ordinals, payloads))
@@ -180,8 +181,10 @@ class LogWriter:
 
     def lost(self, producer: str, mark: Mark, detail: str, now: int, first: int | None = None) -> None:
         """Record events that the channel declared lost, up to the mark, from a sequence of its epoch on; the stream
-        continues. What another writer has of them is not lost."""
+        continues. What another writer has of them is not lost: it may have acknowledged them for both."""
         self._flush()
+        self.chain.refresh()
+        self._expire()
         begin = mark if first is None else (mark[0], first)
         missing = self.merge.missing(producer, begin, mark)
         self.merge.note(producer, mark, now)
