@@ -13,7 +13,20 @@ from unerring.app.folder import remember
 from unerring.app.live import make_cluster
 from unerring.app.place import place_of
 from unerring.app.verifying import KINDS
-from unerring.log import BadEvent, EventLog, LocalStore, Positions, Quarantine, Reason, compact, cut, ingest, write_part
+from unerring.log import (
+    BadEvent,
+    EventLog,
+    Intaker,
+    LocalStore,
+    Positions,
+    Quarantine,
+    Reason,
+    Watermark,
+    compact,
+    cut,
+    ingest,
+    write_part,
+)
 from unerring.log.quarantine import Returning
 from unerring.log.times import Times
 from unerring.model import Persist, Stamp, UnerringError, protect_json, schema_of
@@ -54,6 +67,7 @@ def make(data: Path) -> None:
     rows.write_text("at,machine,celsius,note\n1000,m1,2.5,\n")
     ingest(log, rows, BURST, Times("at", "us"))
     rows.unlink()
+    Intaker(log.chain("Burst"), "files", Times("at", "us")).take(1, "none", lambda order: [], Watermark())
     ledgers.write(data, {}, {}, {})
     LocalStore(data).replace(verdicts.FILE, protect_json({"at_us": 1, "wrong": 0}))
     timeline.note(data, "n0", What.STARTED, "as process 7")
