@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from tests.kafka import PRODUCE, MockCluster, produce
+from tests.kafka import MockCluster, produce
 from tests.sinks.places import KafkaPlace
 from tests.sinks.world import SCHEMA, STORE, chain_with, delivery, record_of, wrong_in
 from unerring.audit import DUPLICATION, FALSE_ORDERING
@@ -18,6 +18,8 @@ from unerring.sinks import Overtaken, address_of, open_target
 from unerring.sinks.chunks import chunks
 
 NOW = threading.Event()
+PRODUCE = 0
+"""Kafka's number of the request."""
 REQUEST_TIMED_OUT, NOT_LEADER = 7, 6
 TOPIC_AUTHORIZATION_FAILED, INVALID_PRODUCER_EPOCH = 29, 47
 
