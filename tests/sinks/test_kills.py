@@ -13,8 +13,8 @@ from unerring.log import EventLog, LocalStore
 from unerring.sinks import known
 
 ROOT = Path(__file__).parent.parent.parent
-KILLS = 7
-"""Of each sink; more than 20 together."""
+KILLS = {"postgresql": 6, "delta": 6, "kafka": 6, "iceberg": 3}
+"""By sink; more than 20 together. A commit of Iceberg takes ten times as long as the others'."""
 
 
 def killed(place: RealPlace, folder: Path, kills: int, seed: int) -> dict[str, float]:
@@ -41,5 +41,5 @@ def killed(place: RealPlace, folder: Path, kills: int, seed: int) -> dict[str, f
 
 
 def test_drivers_that_are_killed_lose_and_double_nothing(real_place: RealPlace, tmp_path: Path) -> None:
-    figures = killed(real_place, tmp_path, KILLS, seed=1)
-    assert figures["killed"] == KILLS
+    kills = KILLS[real_place.kind]
+    assert killed(real_place, tmp_path, kills, seed=1)["killed"] == kills

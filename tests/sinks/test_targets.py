@@ -79,7 +79,7 @@ def test_history_and_then_what_follows_without_a_seam(place: Place) -> None:
     assert work.progress.delivered == 150
     more = rows(70, chain.through_us + 5, seed=2)
     add(chain, more)
-    work = delivery(chain, record, lambda: place.open("seam", record), config=DeliveryConfig(rows_max=25))
+    work = delivery(chain, record, lambda: place.open("seam", record), config=DeliveryConfig(rows_max=40))
     work.run(NOW, follow=False)
     assert (work.progress.delivered, work.progress.waiting, work.progress.state) == (70, 0, "delivering")
     target = place.open("seam", record)
