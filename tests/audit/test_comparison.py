@@ -118,5 +118,7 @@ def test_an_account_counts_every_number_once() -> None:
     assert nothing == [], "a writer still holds them"
     accounts, nothing = check_intake("s", {("p", 1): [(1, 3)]}, [("p", 1, 2, "ahead"), ("p", 1, 4, "ahead")])
     assert (nothing, accounts[0].quarantined) == ([], {"ahead": 1}), "another writer let the second one in"
+    _, nothing = check_intake("s", {("p", 1): [(1, 2)]}, [("p", 1, 5, "late"), ("p", 1, 8, "lost")])
+    assert nothing == [], "one writer lost 3 to 8, and another had 5 of them"
     _, [gap] = check_intake("s", {("p", 1): [(1, 2), (5, 6)]}, [])
     assert gap.witness == ("stream s, producer p, epoch 1: no record of numbers 3 to 4",)

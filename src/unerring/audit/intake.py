@@ -119,8 +119,9 @@ def _account(
     everything, _ = _merged([*runs, *((n, n) for n in kept)])
     ends = everything[0][0], everything[-1][1]
     inside = [(max(low, ends[0]), min(high, ends[1])) for low, high in excused if low <= ends[1] and high >= ends[0]]
-    for (_, end), (start, _) in pairwise(_merged([*everything, *inside])[0]):
-        if kept.get(start) == LOST:
+    known = _merged([*everything, *inside])[0]
+    for at, ((_, end), (start, _)) in enumerate(pairwise(known), 1):
+        if _declared(known[at:], kept):
             lost += start - end - 1
         else:
             missing += start - end - 1
@@ -145,6 +146,18 @@ def _account(
         Violation(ONCE, (f"{who}: twice in the stream: {_numbers(*span)}",)) for span in doubled[:_WITNESSES_MAX]
     ]
     return account, violations
+
+
+def _declared(above: Sequence[Range], kept: Mapping[int, str]) -> bool:
+    """Whether what is missing below these numbers was declared lost. A loss has its mark at its end; another writer may
+    have had some of what one lost, and put it into quarantine."""
+    for first, last in above:
+        for number in range(first, last + 1):
+            if kept.get(number) == LOST:
+                return True
+            if number not in kept:
+                return False
+    return False
 
 
 def _merged(ranges: Iterable[Range]) -> tuple[list[Range], list[Range]]:

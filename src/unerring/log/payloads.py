@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 BadPayload = tuple[int, Reason, str]
 """Its place among the payloads, why it is none of the stream's, and the details."""
 
+_MAPS: Final = frozenset(bytes((head,)) for head in (*range(0x80, 0x90), 0xDE, 0xDF))
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError)
 
 
@@ -39,7 +40,8 @@ class Payloads:
             forbid_unknown_fields=True,
             gc=False,
         )
-        self._many = msgspec.msgpack.Decoder(list[row])  # type: ignore[valid-type]
+        self._arrays = msgspec.msgpack.Decoder(list[row])  # type: ignore[valid-type]
+        self._maps = msgspec.msgpack.Decoder(list[self._named])  # type: ignore[name-defined]
 
     def read(self, payloads: Sequence[bytes]) -> tuple[pa.Table, list[BadPayload]]:
         """The columns of those that fit, in their order, and the others."""
@@ -47,7 +49,9 @@ class Payloads:
 
         if max(map(len, payloads), default=0) <= self._bytes_max:
             try:
-                rows = self._many.decode(_array_head(len(payloads)) + b"".join(payloads))
+                # All are as the first one, or the careful way finds which are not.
+                many = self._maps if payloads and _is_map(payloads[0]) else self._arrays
+                rows = many.decode(_array_head(len(payloads)) + b"".join(payloads))
             except _UNREADABLE:
                 pass
             else:
@@ -91,6 +95,11 @@ class _TooLarge(Exception):
 def raw_of(payload: dict[str, Any]) -> bytes:
     """A payload as bytes for quarantine, and to know its size."""
     return msgspec.msgpack.encode(payload, enc_hook=repr)
+
+
+def _is_map(payload: bytes) -> bool:
+    """Whether a msgpack value is a map, by its first byte."""
+    return payload[:1] in _MAPS
 
 
 def _array_head(count: int) -> bytes:

@@ -155,8 +155,9 @@ class Intakes:
         writer = self.writer(EventLog(store), self.plant.schema, config, BUCKETS, self.now_us())
         writer.chain.indexes.clock_s = lambda: self.now_us() / 1e6
         marks = writer.chain.taken().marks
-        heard = {name: _heard_by(life, marks.get(name, NOTHING)) for name, life in self.plant.lives.items()}
-        while writer.chain.refresh() < TIME_MAX:
+        lives = self.plant.lives
+        heard = {name: _heard_by(life, marks.get(name, NOTHING)) for name, life in lives.items()}
+        while writer.chain.refresh() < TIME_MAX or any(heard[name] < len(life.said) for name, life in lives.items()):
             for life in self.plant.lives.values():
                 if life.published or self.plant.determined:
                     writer.join(life.name, self.now_us())
@@ -169,6 +170,7 @@ class Intakes:
             if writer.due(self.now_us()) and (self.random.random() < 0.3 or not waiting):
                 writer.seal()
             store.read("nothing")  # lets time pass
+        writer.seal()
 
     def _hear(self, writer: LogWriter, life: Life, at: int) -> int:
         """Take the next thing that a producer said; where to go on."""
