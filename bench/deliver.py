@@ -179,6 +179,8 @@ def _lag(place: RealPlace, folder: Path, seconds: float) -> Iterator[dict[str, A
     )
     thread = threading.Thread(target=work.run, args=(stopping,))
     thread.start()
+    while work.progress.state != "delivering":
+        NEVER.wait(0.01)
     per_seal = int(PER_S * SEALED_EVERY_S)
     began = time.monotonic()
     number = 0
