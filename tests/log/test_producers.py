@@ -143,6 +143,30 @@ def test_what_was_sealed_out_of_sequence_is_written_down_and_not_taken_again() -
     assert [bad.sequence for bad in Quarantine(log.store, "Burst").events()] == [2]
 
 
+def test_what_comes_twice_before_it_is_looked_at_is_taken_once() -> None:
+    """A producer that was not acknowledged yet sends again; both copies may be in one batch of the writer's."""
+    log = EventLog(MemoryStore())
+    writer = LogWriter(log, BURST)
+    bad = {"machine": "m1", "celsius": "hot"}
+    for producer, sequence, time, what in [
+        ("p", 1, 10, payload(1)),
+        ("q", 1, 10, payload(2)),
+        ("p", 2, 11, bad),
+        ("p", 3, 12, payload(3)),
+        ("p", 1, 10, payload(1)),
+        ("p", 2, 11, bad),
+        ("q", 1, 10, payload(2)),
+        ("p", 3, 12, payload(3)),
+        ("p", 4, 13, payload(4)),
+    ]:
+        writer.append(producer, (0, sequence), Stamp(time), what, now=0)
+    writer.end(now=0)
+    assert writer.seal() == {"p": (0, 4), "q": (0, 1)}
+    assert [row[2:] for row in rows_in(log)] == [("p", 0, 1), ("q", 0, 1), ("p", 0, 3), ("p", 0, 4)]
+    assert writer.repeated == 4
+    assert writer.quarantined == 1
+
+
 def test_a_writer_that_cannot_say_what_it_took_seals_less_and_never_forgets() -> None:
     log = EventLog(MemoryStore())
     config = WriterConfig(rows_per_segment=4, rows_held_max=19, runs_max=1)

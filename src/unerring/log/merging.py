@@ -215,6 +215,7 @@ class Merge:
         """Which were neither received here nor taken by another writer."""
         epochs, received = self.lanes.epochs[rows.codes], self.lanes.received[rows.codes]
         fresh: Numbers = (rows.epochs > epochs) | ((rows.epochs == epochs) & (rows.sequences > received))
+        fresh &= _rising(rows.codes, rows.sequences)
         self._leave_out_runs(rows, fresh)
         return fresh
 
@@ -416,6 +417,22 @@ def _count_through(rows: Rows, through_us: int) -> int:
     import numpy as np
 
     return int(np.searchsorted(rows.times, through_us, side="right"))
+
+
+def _rising(codes: Numbers, sequences: Numbers) -> Numbers:
+    """Which rows are beyond all before them of the same producer; the others came twice."""
+    import numpy as np
+
+    order = np.argsort(codes, kind="stable")
+    by_producer, numbers = codes[order], sequences[order]
+    same = by_producer[1:] == by_producer[:-1]
+    rising = np.ones(len(codes), bool)
+    if (same & (numbers[1:] <= numbers[:-1])).any():
+        starts = np.flatnonzero(np.concatenate([[True], ~same]))
+        for first, last in zip(starts.tolist(), [*starts[1:].tolist(), len(codes)], strict=True):
+            highest = np.maximum.accumulate(numbers[first:last])
+            rising[order[first + 1 : last]] = numbers[first + 1 : last] > highest[:-1]
+    return rising
 
 
 def _behind(times: Numbers, newest_us: int, lateness_us: int, strictly: bool) -> tuple[Numbers, int]:

@@ -251,18 +251,18 @@ class LogWriter:
                 columns = columns.filter(pa.array((rows.times <= limit_us)[good]))
                 good[ahead] = False
                 bad = [*bad, *((int(at), Reason.AHEAD, self._ahead_by(int(rows.times[at]))) for at in ahead)]
-        refused: list[BadEvent] = []
+        refused: dict[tuple[str, Mark], BadEvent] = {}
         for at, reason, detail in sorted(bad):
             name = self.merge.lanes.names[int(rows.codes[at])]
             mark = int(rows.epochs[at]), int(rows.sequences[at])
-            if self.merge.is_new(name, mark):
-                refused.append(BadEvent(name, *mark, reason, detail, payloads[at], int(rows.times[at])))
+            if (name, mark) not in refused and self.merge.is_new(name, mark):
+                refused[name, mark] = BadEvent(name, *mark, reason, detail, payloads[at], int(rows.times[at]))
             else:
                 self._repeated += 1
         self._repeated += self.merge.take(rows.with_columns(good, columns))
-        for event in refused:
-            self.merge.note(event.producer, (event.epoch, event.sequence), now)
-        self._refuse(refused, now)
+        for name, mark in refused:
+            self.merge.note(name, mark, now)
+        self._refuse(list(refused.values()), now)
         self._expire()
         self._age(now)
 
