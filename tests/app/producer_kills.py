@@ -15,7 +15,7 @@ import msgspec
 from tests.ports import free_port
 from unerring.app import ledgers
 from unerring.audit import check_intake
-from unerring.log import EventLog, Quarantine
+from unerring.log import EventLog, Quarantine, declared_losses
 from unerring.model import TIME_MAX
 
 PUBLISH = """
@@ -113,7 +113,9 @@ def _check(log: EventLog, publishers: int, events: int) -> None:
     for row in rows:
         taken.setdefault((row["_producer"], row["_epoch"]), []).append((row["_sequence"], row["_sequence"]))
     bad = Quarantine(chain.store, "Gauge").events()
-    accounts, violations = check_intake("Gauge", taken, [(*event.id, event.reason.value) for event in bad])
+    accounts, violations = check_intake(
+        "Gauge", taken, [(*event.id, event.reason.value) for event in bad], declared=declared_losses(bad)
+    )
     assert violations == []
     assert [(event.reason, event.detail) for event in bad] == []
     assert sorted(account.in_stream for account in accounts) == [events] * publishers

@@ -122,3 +122,15 @@ def test_an_account_counts_every_number_once() -> None:
     assert nothing == [], "one writer lost 3 to 8, and another had 5 of them"
     _, [gap] = check_intake("s", {("p", 1): [(1, 2), (5, 6)]}, [])
     assert gap.witness == ("stream s, producer p, epoch 1: no record of numbers 3 to 4",)
+
+
+def test_an_account_knows_what_was_declared_lost_together() -> None:
+    """One writer declared 16 to 30 lost, the other one had sealed 18 by then."""
+    taken, marks = {("p", 1): [(1, 15), (18, 18), (31, 40)]}, [("p", 1, 30, "lost")]
+    _, [gap] = check_intake("s", taken, marks)
+    assert gap.witness == ("stream s, producer p, epoch 1: no record of numbers 16 to 17",)
+    [account], nothing = check_intake("s", taken, marks, declared={("p", 1): [(16, 30)]})
+    assert nothing == []
+    assert (account.in_stream, account.lost, account.missing) == (26, 14, 0)
+    [account], [gap] = check_intake("s", taken, marks, declared={("p", 1): [(17, 30)]})
+    assert (account.lost, account.missing) == (13, 1), gap

@@ -34,6 +34,8 @@ ONCE_FAILED = [
     *(("channels", seed) for seed in (131, 273, 495, 636, 657, 1109, 1176, 1340, 1398, 1807, 1999)),
     # A source restarted when all its events were acknowledged and no watermark was kept: it began before them again.
     ("correlation", 9000403),
+    # A writer declared numbers lost, some of which the other one had: the account missed those below them.
+    ("intake", 32001899),
 ]
 
 

@@ -1,7 +1,8 @@
 """What came into the log: for each producer and epoch, every number is in the stream, in quarantine, or declared lost.
 
-Promise 1 as a log can show it. A loss is declared up to a mark: what is missing just below a mark of kind `lost` was
-declared with it, and so is everything above the last mark of an epoch whose end nobody knows.
+Promise 1 as a log can show it. A loss is declared from a number up to a mark; another writer may have had some of it.
+Where the first number is not known, what is missing just below a mark of kind `lost` was declared with it. So is
+everything above the last mark of an epoch whose end nobody knows.
 """
 
 from __future__ import annotations
@@ -51,10 +52,12 @@ def check_intake(
     taken: Mapping[Incarnation, Sequence[Range]],
     marks: Iterable[tuple[str, int, int, str]],
     excused: Mapping[Incarnation, Sequence[Range]] | None = None,
+    declared: Mapping[Incarnation, Sequence[Range]] | None = None,
 ) -> tuple[list[Intake], list[Violation]]:
     """`taken`: runs of numbers in the stream, in any order, perhaps overlapping; `marks`: producer, epoch, number and
     reason of what is in quarantine. The account begins with the first number that anybody saw. `excused`: numbers that
-    are not in it: a writer still holds them, or retention has removed them."""
+    are not in it: a writer still holds them, or retention has removed them. `declared`: numbers that a writer declared
+    lost together."""
     kept: dict[Incarnation, dict[int, str]] = {}
     for producer, epoch, number, reason in marks:
         kept.setdefault((producer, epoch), {})[number] = reason
@@ -68,6 +71,7 @@ def check_intake(
             taken.get((producer, epoch), ()),
             kept.get((producer, epoch), {}),
             (excused or {}).get((producer, epoch), ()),
+            (declared or {}).get((producer, epoch), ()),
         )
         accounts.append(account)
         violations += faults
@@ -108,6 +112,7 @@ def _account(
     ranges: Sequence[Range],
     kept: Mapping[int, str],
     excused: Sequence[Range],
+    declared: Sequence[Range],
 ) -> tuple[Intake, list[Violation]]:
     # What was too far ahead for one writer, another one may have let in a moment later: then it is in the stream.
     kept = {n: why for n, why in kept.items() if why != AHEAD or not any(low <= n <= high for low, high in ranges)}
@@ -118,8 +123,9 @@ def _account(
     gaps: list[str] = []
     everything, _ = _merged([*runs, *((n, n) for n in kept)])
     ends = everything[0][0], everything[-1][1]
-    inside = [(max(low, ends[0]), min(high, ends[1])) for low, high in excused if low <= ends[1] and high >= ends[0]]
-    known = _merged([*everything, *inside])[0]
+    known = _merged([*everything, *_within(ends, excused)])[0]
+    accounted, known = known, _merged([*known, *_within(ends, declared)])[0]
+    lost += _size(known) - _size(accounted)
     for at, ((_, end), (start, _)) in enumerate(pairwise(known), 1):
         if _declared(known[at:], kept):
             lost += start - end - 1
@@ -158,6 +164,14 @@ def _declared(above: Sequence[Range], kept: Mapping[int, str]) -> bool:
             if number not in kept:
                 return False
     return False
+
+
+def _within(ends: Range, ranges: Sequence[Range]) -> list[Range]:
+    return [(max(low, ends[0]), min(high, ends[1])) for low, high in ranges if low <= ends[1] and high >= ends[0]]
+
+
+def _size(runs: Sequence[Range]) -> int:
+    return sum(last - first + 1 for first, last in runs)
 
 
 def _merged(ranges: Iterable[Range]) -> tuple[list[Range], list[Range]]:

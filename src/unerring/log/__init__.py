@@ -16,7 +16,7 @@ from unerring.log.objects import SEGMENTS
 from unerring.log.parts import PARTS, Parts, part_after, part_columns, write_part
 from unerring.log.positions import Positions
 from unerring.log.producers import NOTHING, Mark, Run, Taken
-from unerring.log.quarantine import QUARANTINE, BadEvent, Quarantine, Reason, share_text
+from unerring.log.quarantine import QUARANTINE, BadEvent, Quarantine, Reason, declared_losses, share_text
 from unerring.log.resets import Resets
 from unerring.log.respread import in_stamp_order
 from unerring.log.retention import Retention, begin_at, cut, cut_at, retain
@@ -145,6 +145,7 @@ __all__ = [
     "compact",
     "cut",
     "cut_at",
+    "declared_losses",
     "encode_buckets",
     "encode_segment",
     "entry_of",

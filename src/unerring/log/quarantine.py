@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -62,6 +63,8 @@ class BadEvent(msgspec.Struct, frozen=True, order=True):
     raw: bytes
     time_us: int | None = None
     """Its event time, where that is known and does not stand in the bytes."""
+    first: int | None = None
+    """Of a loss: the first of the numbers up to `sequence` that were declared lost with it, where that is known."""
 
     @property
     def id(self) -> EventId:
@@ -100,7 +103,9 @@ class Quarantine:
                 raise LogError(f"{where} is damaged: its bytes do not match its name; restore it from a copy")
             for row in pq.read_table(pa.BufferReader(data), schema=_schema()).to_pylist():
                 event = BadEvent(**{**row, "reason": Reason(row["reason"])})
-                events.setdefault((event.producer, event.epoch, event.sequence), event)
+                known = events.setdefault(event.id, event)
+                if event.first is not None and (known.first is None or event.first < known.first):
+                    events[event.id] = event  # two writers lost it, one of them more than the other
         for key in self.returned():
             events.pop(key, None)
         return [events[key] for key in sorted(events)]
@@ -159,6 +164,15 @@ def _id(event: BadEvent) -> EventId:
     return event.id
 
 
+def declared_losses(bad: Iterable[BadEvent]) -> dict[tuple[str, int], list[tuple[int, int]]]:
+    """By producer and epoch: the numbers that were declared lost together, first and last."""
+    declared: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for event in bad:
+        if event.reason is Reason.LOST and event.first is not None:
+            declared.setdefault((event.producer, event.epoch), []).append((event.first, event.sequence))
+    return declared
+
+
 def share_text(count: int, total: int) -> str:
     """A share in percent."""
     return f"{100 * count / max(total, 1):.3g} %"
@@ -181,5 +195,6 @@ def _schema() -> pa.Schema:
             pa.field("detail", pa.string(), nullable=False),
             pa.field("raw", pa.binary(), nullable=False),
             pa.field("time_us", pa.int64()),
+            pa.field("first", pa.int64()),
         ]
     )

@@ -188,7 +188,11 @@ class LogWriter:
         begin = mark if first is None else (mark[0], first)
         missing = self.merge.missing(producer, begin, mark)
         self.merge.note(producer, mark, now)
-        self._refuse([BadEvent(producer, *last, Reason.LOST, detail, b"") for _, last in missing], now)
+        bad = [
+            BadEvent(producer, *last, Reason.LOST, detail, b"", None, start[1] if start[0] == last[0] else 0)
+            for start, last in missing
+        ]
+        self._refuse(bad, now)
 
     def advance(self, time_us: int, now: int, producer: str | None = None) -> None:
         """Take a watermark: nothing follows at or before this time, from one producer or (None) from any. One that is

@@ -29,7 +29,19 @@ from unerring.audit import (
     moment,
     unmaking,
 )
-from unerring.log import BadEvent, Chain, EventLog, Mark, Parts, Quarantine, Resets, Span, Taken, waiting
+from unerring.log import (
+    BadEvent,
+    Chain,
+    EventLog,
+    Mark,
+    Parts,
+    Quarantine,
+    Resets,
+    Span,
+    Taken,
+    declared_losses,
+    waiting,
+)
 from unerring.model import TIME_MAX, Stamp
 from unerring.pipeline.history import rows_before
 from unerring.pipeline.level import Level
@@ -140,16 +152,13 @@ def judge_intake(spark: SparkSession, log: EventLog, name: str) -> tuple[list[In
         for producer, epoch, ranges in msgspec.msgpack.decode(part, type=list[tuple[str, int, list[Range]]]):
             taken.setdefault((producer, epoch), []).extend(ranges)
     cut, end, resets = chain.base.taken, chain.taken(), Resets(log.store, name).all()
-    marks = [
-        (bad.producer, bad.epoch, bad.sequence, bad.reason.value)
-        for bad in Quarantine(log.store, name).events()
-        if is_accounted(bad, cut, end, resets)
-    ]
+    kept = [bad for bad in Quarantine(log.store, name).events() if is_accounted(bad, cut, end, resets)]
+    marks = [(*bad.id, bad.reason.value) for bad in kept]
     incarnations = {*taken, *((producer, epoch) for producer, epoch, *_ in marks)}
     excused = excused_of(incarnations, cut, end)
     for who, ranges in _waiting_numbers(chain).items():
         excused.setdefault(who, []).extend(ranges)
-    accounts, violations = check_intake(name, taken, marks, excused)
+    accounts, violations = check_intake(name, taken, marks, excused, declared_losses(kept))
     return accounts, violations, chain.count(chain.base.from_us, TIME_MAX)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from unerring.audit import Violation, check_intake
-from unerring.log import Chain, Quarantine, Reason
+from unerring.log import Chain, Quarantine, Reason, declared_losses
 from unerring.simulation.intake_programs import Id, Plant
 
 _LATE = (Reason.LATE, Reason.NOT_INCREASING)
@@ -39,7 +39,8 @@ def check_merge(plant: Plant, chain: Chain) -> Iterator[Violation]:
     taken: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for producer, epoch, sequence in in_log:
         taken.setdefault((producer, epoch), []).append((sequence, sequence))
-    _, violations = check_intake(chain.name, taken, [(*event.id, event.reason.value) for event in bad])
+    marks = [(*event.id, event.reason.value) for event in bad]
+    _, violations = check_intake(chain.name, taken, marks, declared=declared_losses(bad))
     yield from violations
     holes = [(name, run) for name in sorted(chain.taken().above) for run in chain.taken().holes(name)]
     pending = [key for key in published for name, (first, last) in holes if key[0] == name and first <= key[1:] <= last]
