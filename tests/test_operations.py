@@ -19,7 +19,13 @@ from unerring.model import ClusterConfig, ProcessConfig
 ROOT = Path(__file__).parent.parent
 OPERATIONS = ROOT / "docs" / "operations.md"
 UNITS = ("_seconds", "_bytes", "_keys", "_total", "_up", "_leads", "_queued", "_waiting", "_pending", "_stuck", "_held")
-COUNTED = ("unerring_instances", "unerring_violations")
+COUNTED = (
+    "unerring_held_events",
+    "unerring_instances",
+    "unerring_producers",
+    "unerring_refused_producers",
+    "unerring_violations",
+)
 """Gauges that count what their name says."""
 
 

@@ -262,7 +262,7 @@ class Feeds:
         self.turned_away.setdefault(writer.schema.name, {})[name] = None
         if self._metrics is not None:
             count = len(self.turned_away[writer.schema.name])
-            self._metrics.set("unerring_producers_refused", count, stream=writer.schema.name)
+            self._metrics.set("unerring_refused_producers", count, stream=writer.schema.name)
 
     async def _pause(self, writer: LogWriter) -> None:
         """Until the writer is due, at most a writer's age."""

@@ -16,7 +16,7 @@ HELP: Final = {
     "unerring_repeated_total": "Events that came again after they were in the log, by stream.",
     "unerring_late_total": "Events that came after their stream had passed their time, by stream.",
     "unerring_producers": "Producers that a stream has ever had.",
-    "unerring_producers_refused": "Producers whose events are not taken, since the stream has as many as it may have.",
+    "unerring_refused_producers": "Producers whose events are not taken, since the stream has as many as it may have.",
     "unerring_held_events": "Events that a writer holds until the watermark of their stream lets them go.",
     "unerring_part_up": "Whether a part of the run's own process works (1), or failed and waits for its restart (0).",
     "unerring_part_restarts_total": "How often a part of the run's own process was started again.",

@@ -226,7 +226,7 @@ class RunStatus:
             "balanced": all(account["balanced"] for account in accounts),
             **{name: sum(account[name] for account in accounts) for name in sums},
             "accounts": accounts,
-            "waits": msgspec.to_builtins(written.waits),
+            "waits": list(msgspec.to_builtins(written.waits)),
         }
 
 
