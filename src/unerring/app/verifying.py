@@ -131,7 +131,7 @@ KINDS: Final[tuple[tuple[str, tuple[str, ...], Check], ...]] = (
     ("marks of how far streams reached", ("log/*/reached.json",), _mark),
     ("positions of readers", ("log/*/positions/*.json",), _json),
     ("sinks", ("sinks/*.json",), _json),
-    ("marks of ingested files", ("log/*/ingested/*.json",), _json),
+    ("marks of ingested files", ("log/*/ingested/*.json", "log/*/ingested/*/*.json"), _json),
     ("intakes", ("log/*/intake/*/*.json",), _json),
     ("quarantine", ("log/*/quarantine/*.parquet",), _named_by_digest),
     ("events back from quarantine", ("log/*/quarantine/*.returning", "log/*/quarantine/*.returned"), _json),

@@ -1,4 +1,4 @@
-"""`unerring ingest SOURCE`: bring events into a stream of the log, from a file, or as a Spark job from anywhere."""
+"""`unerring ingest SOURCE...`: bring events into a stream of the log, from files, or as a Spark job from anywhere."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 
 def command(
-    source: Annotated[
-        str,
+    sources: Annotated[
+        list[str],
         typer.Argument(
-            help="A CSV, JSON-lines or Parquet file; with --master whatever Spark reads: files, folders, patterns, "
-            "addresses such as s3a://bucket/events, or '' for a source that --option describes."
+            metavar="SOURCE...",
+            help="CSV, JSON-lines or Parquet files; with --master one source, whatever Spark reads: files, folders, "
+            "patterns, addresses such as s3a://bucket/events, or '' for a source that --option describes.",
         ),
     ],
     stream: Annotated[str, typer.Option(help="The stream's name.")],
@@ -32,8 +33,9 @@ def command(
     lateness: Annotated[
         str | None,
         typer.Option(
-            help="How far out of order rows may be: 10s, 500ms, 2h. On Spark files are sorted as a whole; there it is "
-            "how late the next files may be, and rows wait for them."
+            help="How far out of order rows may be, also across the files of one call: 10s, 500ms, 2h. Default: what "
+            "the stream declares. On Spark files are sorted as a whole; there it is how late the next files may be, "
+            "and rows wait for them."
         ),
     ] = None,
     time_unit: Annotated[
@@ -71,8 +73,14 @@ def command(
     Rows may be out of order by the given lateness. Later rows, and rows that do not fit the stream, go to quarantine
     with a reason. Ingesting the same file again adds nothing; an interrupted ingest continues where it stopped.
 
-    Without --master one process reads one file. With --master Spark does it: its tasks check, sort and write the rows.
+    Without --master one process reads the files, in the order in which they are named, as if they were one: rows find
+    their places across the files' seams, within the lateness. When the last file ends, all of it is sealed, up to its
+    newest time: the files of a later call do not find places before that. So name files that overlap in one call.
+
+    With --master Spark does it: its tasks check, sort and write the rows.
     A folder may be ingested again when it has new files. Examples:
+
+    unerring ingest monday.csv tuesday.csv --stream Reading --time-column at --key machine --lateness 30s
 
     unerring ingest events/ --master local[*] --stream Reading --time-column at --key machine
 
@@ -92,7 +100,12 @@ def command(
     late_us = None if lateness is None else to_duration_us(lateness)
     declared = _declared(place.log, stream, app)
     if master is not None:
-        spark = OnSpark(place, master, memory, source, kind, options_of(option or []), named)
+        if len(sources) > 1:
+            raise CallerError(
+                f"with --master there is one source, and these are {len(sources)}; name their folder, or a pattern in "
+                "quotes such as 'events/*.csv'"
+            )
+        spark = OnSpark(place, master, memory, sources[0], kind, options_of(option or []), named)
         columns = None if declared else _key_of(place.log, stream, key, no_key)
         wanted = declared[0] if declared else stream
         result = (
@@ -105,44 +118,53 @@ def command(
             "--format, --option, --source and --follow are Spark's; add --master, such as --master local[*]"
         )
     else:
-        file = Path(source)
+        files = [Path(source) for source in sources]
         result = _in_process(
-            place.log, file, declared or _guessed(place.log, stream, file, key, no_key, times), times, late_us, end
+            place.log, files, declared or _guessed(place.log, stream, files[0], key, no_key, times), times, late_us, end
         )
-    _report(result, source, stream, data, quarantine_max, as_json)
+    _report(result, sources, stream, data, quarantine_max, as_json)
 
 
 def _in_process(
-    log: EventLog, file: Path, declared: tuple[StreamSchema, int], times: Times, late_us: int | None, end: bool
+    log: EventLog, files: list[Path], declared: tuple[StreamSchema, int], times: Times, late_us: int | None, end: bool
 ) -> Ingested:
-    """One file, by this process alone."""
+    """Files, by this process alone."""
     from rich.console import Console
 
     from unerring.log import IngestConfig, ingest
 
     schema, buckets = declared
-    config = IngestConfig(lateness_us=late_us or 0)
-    with Console(stderr=True).status(f"reading {file}") as status:
+    config = IngestConfig(lateness_us=schema.lateness_us if late_us is None else late_us)
+    what = _named(list(map(str, files)))
+    with Console(stderr=True).status(f"reading {what}") as status:
         return ingest(
             log,
-            file,
+            files,
             schema,
             times,
             config,
             end=end,
             buckets=buckets,
-            show=lambda rows: status.update(f"reading {file}: {rows:,} rows"),
+            show=lambda rows: status.update(f"reading {what}: {rows:,} rows"),
         )
 
 
-def _report(result: Ingested, source: str, stream: str, data: str, quarantine_max: float, as_json: bool) -> None:
+def _named(sources: list[str]) -> str:
+    return sources[0] if len(sources) == 1 else f"{len(sources)} files"
+
+
+def _report(result: Ingested, sources: list[str], stream: str, data: str, quarantine_max: float, as_json: bool) -> None:
     """What came of it; exit code 1 if too much of it is in quarantine."""
+    source = _named(sources)
     if as_json:
         typer.echo(json.dumps(msgspec.to_builtins(result)))
     elif result.already:
-        typer.echo(f"{source} is already in stream {stream}: nothing to add")
+        is_or_are = "is" if len(sources) == 1 else "are"
+        typer.echo(f"{source} {is_or_are} already in stream {stream}: nothing to add")
     else:
-        typer.echo(f"{result.added:,} of {result.rows:,} rows of {source} are in stream {stream}")
+        before = f", {result.files_already:,} of which were in before," if result.files_already else ""
+        told = "were added to" if before else "are in"
+        typer.echo(f"{result.added:,} of {result.rows:,} rows of {source}{before} {told} stream {stream}")
         for reason, count in result.quarantined.items():
             typer.echo(f"{count:,} went to quarantine: {reason}")
     if result.waiting and not as_json:
