@@ -12,7 +12,7 @@ from random import Random
 
 import msgspec
 
-from tests.ports import free_port
+from tests.ports import free_ports
 from unerring.app import ledgers
 from unerring.audit import check_intake
 from unerring.log import EventLog, Quarantine, declared_losses
@@ -66,7 +66,7 @@ raise feeds.error
 def play(folder: Path, publishers: int, events: int, kills: int, seed: int) -> None:
     """Publish, kill, and check that the ledger of every producer balances."""
     random = Random(seed)
-    ports = [free_port() for _ in range(publishers)]
+    ports = free_ports(publishers)
     urls = ",".join(f"tcp://127.0.0.1:{port}" for port in ports)
     log = EventLog(folder / "log")
 
