@@ -16,7 +16,6 @@ PLACE = "s3a://bucket/run"
 COMMANDS = [
     ["run", "unerring.rules.workloads:W1", "--data", PLACE],
     ["run", "nowhere:app", "--engine", "live", "--data", PLACE],
-    ["ingest", PLACE, "--stream", "A", "--time-column", "t"],
     ["ingest", "a.csv", "--stream", "A", "--time-column", "t", "--data", PLACE],
     ["audit", PLACE],
     ["retain", PLACE, "--before", "5"],

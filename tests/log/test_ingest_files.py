@@ -235,6 +235,12 @@ def test_the_command_takes_files_and_says_what_was_in_before(
     assert "with --master there is one source, and these are 4" in capsys.readouterr().err
 
 
+def test_an_address_is_not_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ingested("s3a://bucket/events", *KNOWN, "--data", tmp_path / "run") == 2
+    assert "s3a://bucket/events is an address, not a file; add --master" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_lateness_of_a_stream_counts_where_none_is_given(tmp_path: Path) -> None:
     @stream(key="machine", name="Reading", lateness=800)
     class Late:

@@ -118,6 +118,11 @@ def command(
             "--format, --option, --source and --follow are Spark's; add --master, such as --master local[*]"
         )
     else:
+        for source in sources:
+            if "://" in source:
+                raise CallerError(
+                    f"{source} is an address, not a file; add --master, such as --master local[*]: Spark reads it"
+                )
         files = [Path(source) for source in sources]
         result = _in_process(
             place.log, files, declared or _guessed(place.log, stream, files[0], key, no_key, times), times, late_us, end
