@@ -37,7 +37,8 @@ class LiveRun:
         self.app = load(address)
         self.events = events
         self.streams = [schema.name for schema in self.app.outputs]
-        self.writer = LogWriter(EventLog(data / "log"), schema_of(Reading), None, self.app.buckets)
+        self.schema = next(schema for schema in self.app.streams if schema.name == "Reading")
+        self.writer = LogWriter(EventLog(data / "log"), self.schema, None, self.app.buckets)
         self.cluster = live.make_cluster(address, options.pop("f", 1), data, **options)
         self.supervisor = self.new_supervisor()
 

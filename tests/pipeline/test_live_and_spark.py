@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import shutil
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.app.live_tree import LiveRun, LiveTree, readings
+from tests.app.gateways_app import LATENESS_US
+from tests.app.live_tree import APART_US, LiveRun, LiveTree, readings
+from tests.app.tree_app import Reading
+from unerring import event_of
 from unerring.app.auditing import Audit
 from unerring.app.live_needs import needs_of
-from unerring.log import EventLog
-from unerring.model import TIME_MAX, TIME_MIN
+from unerring.log import EventLog, Quarantine, Reason
+from unerring.model import TIME_MAX, TIME_MIN, Event
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.retention import Needs, retain
 from unerring.pipeline.streaming import detect_available
@@ -26,20 +30,75 @@ if TYPE_CHECKING:
 def test_both_engines_seal_the_same_situations_and_the_audit_is_content(spark: SparkSession, tmp_path: Path) -> None:
     tree = LiveTree(tmp_path / "live", events=120, seed=5)
     asyncio.run(tree.run(failures=1))
-    batch = tmp_path / "spark"
-    shutil.copytree(tmp_path / "live" / "log" / "Reading", batch / "log" / "Reading")
-    for level in tree.app.levels(batch):
+    check_engines(spark, tree, tmp_path / "spark")
+
+
+def check_engines(spark: SparkSession, run: LiveRun, batch: Path) -> None:
+    """Spark finds in the same sealed log what the live run did, and so does the audit."""
+    shutil.copytree(run.data / "log" / "Reading", batch / "log" / "Reading")
+    for level in run.app.levels(batch):
         detect_available(spark, level, Bounds())
-    for stream in tree.streams:
-        live, from_spark = (EventLog(folder / "log").chain(stream) for folder in (tmp_path / "live", batch))
+    for stream in run.streams:
+        live, from_spark = (EventLog(folder / "log").chain(stream) for folder in (run.data, batch))
         assert live.refresh() == from_spark.refresh() == TIME_MAX
         told, wanted = (chain.read(chain.base.from_us, TIME_MAX) for chain in (live, from_spark))
         assert len(told)
         assert told.equals(wanted)
-    report = Audit(tree.app, tmp_path / "live").run(spark, lambda _: None)
+    report = Audit(run.app, run.data).run(spark, lambda _: None)
     assert not report.wrong, report
-    assert [(rule.stream, rule.engine) for rule in report.rules] == [(stream, "live") for stream in tree.streams]
+    assert [(rule.stream, rule.engine) for rule in report.rules] == [(stream, "live") for stream in run.streams]
     assert all(rule.delivered for rule in report.rules)
+
+
+class Gateways(LiveRun):
+    """Three producers of one stream, in turns: each out of order within the lateness, and behind the one before it."""
+
+    COUNT = 3
+    LATE = 100
+    """The event that is later than that."""
+
+    def __init__(self, data: Path, events: int) -> None:
+        draw = Random(11)
+        arrived = [self.event(number, draw) for number in range(events)]
+        super().__init__(data, "tests.app.gateways_app:app", arrived, f=0)
+        self.fed = 0
+
+    def event(self, number: int, draw: Random) -> Event:
+        step, gateway = divmod(number, self.COUNT)
+        behind = draw.randrange(LATENESS_US) + (10 * LATENESS_US if number == self.LATE else 0)
+        time_us = 100 * APART_US + step * APART_US - gateway * 2 * APART_US - behind
+        reading = Reading(machine=draw.randrange(2), celsius=draw.randrange(100))
+        return event_of(reading, time_us - time_us % 2000)  # so that some have one time
+
+    def feed(self, events: list[Event]) -> None:
+        for event in events:
+            step, gateway = divmod(self.fed, self.COUNT)
+            self.writer.append(f"gateway-{gateway}", (0, step), event.stamp, event.payload, 0)
+            self.fed += 1
+        self.writer.seal()
+
+    def end(self) -> None:
+        for gateway in range(self.COUNT):
+            self.writer.end(0, f"gateway-{gateway}")
+        self.writer.seal()
+
+
+@pytest.mark.timeout(600)
+def test_both_engines_and_the_audit_agree_on_late_events_of_many_producers(spark: SparkSession, tmp_path: Path) -> None:
+    run = Gateways(tmp_path / "live", events=240)
+    asyncio.run(run.play(0, 240, end=True))
+    chain = run.log("Reading")
+    rows = chain.read(chain.base.from_us, chain.refresh()).to_pylist()
+    merged = [(row["time"], row["_producer"], row["_sequence"]) for row in rows]
+    came = [(event.stamp.time, f"gateway-{at % 3}", at // 3) for at, event in enumerate(run.events)]
+    late = came.pop(run.LATE)
+    assert merged == sorted(came)
+    assert merged != came
+    assert any(row["ordinal"] for row in rows), "some have one time"
+    assert len(chain.tail()) > 3, "it was sealed while they published"
+    bad = Quarantine(chain.store, "Reading").events()
+    assert [(event.reason, event.producer, event.sequence) for event in bad] == [(Reason.LATE, *late[1:])]
+    check_engines(spark, run, tmp_path / "spark")
 
 
 @pytest.mark.timeout(600)
