@@ -28,7 +28,7 @@ from unerring.model import (
 )
 from unerring.runtime.certificates import make_certificates
 from unerring.runtime.frames import READ_BYTES, framed
-from unerring.runtime.greeting import Accepted, Greeting, Identity
+from unerring.runtime.greeting import VERSION, Accepted, Greeting, Identity
 from unerring.runtime.links import Links, LinksConfig, seal, unseal
 from unerring.runtime.loop import Driver, DriverConfig
 
@@ -301,7 +301,7 @@ def test_several_machines_share_a_link(wait):
 
 def test_hostile_bytes_on_a_link_are_counted_and_harm_nobody(wait):
     chance = random.Random(3)
-    good = framed(Codec(Greeting, 4096).encode(Greeting(1, CLUSTER, "mallory", 1)))
+    good = framed(Codec(Greeting, 4096).encode(Greeting(VERSION, CLUSTER, "mallory", 1)))
     good += framed(Codec(Accepted, 4096).encode(Accepted()))
     attacks = [
         b"GET / HTTP/1.1\r\n\r\n",
@@ -309,9 +309,9 @@ def test_hostile_bytes_on_a_link_are_counted_and_harm_nobody(wait):
         framed(b""),
         framed(b"\xc1" * 30),
         framed(Codec(Greeting, 4096).encode(Greeting(9, CLUSTER, "mallory", 1))),
-        framed(Codec(Greeting, 4096).encode(Greeting(1, CLUSTER, "", 1))),
-        framed(Codec(Greeting, 4096).encode(Greeting(1, CLUSTER, "mal/lory", 1))),
-        framed(Codec(Greeting, 4096).encode(Greeting(1, CLUSTER, "mallory", -1))),
+        framed(Codec(Greeting, 4096).encode(Greeting(VERSION, CLUSTER, "", 1))),
+        framed(Codec(Greeting, 4096).encode(Greeting(VERSION, CLUSTER, "mal/lory", 1))),
+        framed(Codec(Greeting, 4096).encode(Greeting(VERSION, CLUSTER, "mallory", -1))),
         good + struct.pack(">I", 2**31),
         good + framed(b""),
         good + framed(b"\x09abc"),
