@@ -12,6 +12,7 @@ from tests.sinks.world import SCHEMA, STORE, chain_with, delivery, record_of, wr
 from unerring.model import CallerError, ConfigError, NetworkError, SchemaError
 from unerring.sinks import address_of, open_target
 from unerring.sinks.chunks import chunks
+from unerring.sinks.postgresql import PostgresTarget
 
 NOW = threading.Event()
 
@@ -115,3 +116,31 @@ def test_an_address_without_a_table_is_a_mistake(url: str) -> None:
 def test_a_password_is_not_shown() -> None:
     assert str(address_of("postgresql://me:secret@h/d/t?sslpassword=x")) == "postgresql://me@h/d/t?sslpassword=***"
     assert psycopg.conninfo.conninfo_to_dict("postgresql://me:secret@h/d")["password"] == "secret"
+
+
+def test_a_driver_that_begins_while_another_writes_takes_the_rows_for_its_own(
+    postgresql: PostgresPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = record_of(postgresql, "both")
+    chain = chain_with(30)
+    [chunk] = chunks(chain, None, 100)
+    one = postgresql.open("both", record)
+    written = threading.Event()
+    writer = threading.Thread(target=lambda: (one.write(chunk, None), written.set()))
+    check_columns = PostgresTarget._check_columns
+
+    def between(self: PostgresTarget) -> None:
+        """The other driver writes between the look at the position and the look at the rows, or has to wait."""
+        check_columns(self)
+        writer.start()
+        while not written.wait(0.01) and not postgresql.execute(
+            "SELECT 1 FROM pg_stat_activity WHERE application_name = 'unerring' AND wait_event_type = 'Lock'"
+        ):
+            pass
+
+    monkeypatch.setattr(PostgresTarget, "_check_columns", between)
+    other = postgresql.open("both", record)
+    writer.join()
+    assert wrong_in(other, chain) == {}
+    one.close()
+    other.close()

@@ -116,7 +116,8 @@ class PostgresTarget:
                 f"CREATE TABLE {self._positions} (sink text PRIMARY KEY, stream text NOT NULL, time bigint, "
                 "ordinal bigint, moved timestamp with time zone NOT NULL DEFAULT now())"
             )
-        at = self._position()
+        # Locked: a driver that writes now would come between the look at the position and the look at the rows.
+        at = self._position("FOR UPDATE")
         if self._there(self._table):
             self._check_columns()
             if at is None and self._execute(f"SELECT EXISTS (SELECT FROM {self._table})").fetchone()[0]:
