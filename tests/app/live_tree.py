@@ -14,7 +14,7 @@ from typing import Any
 from tests.app.tree_app import Reading
 from unerring import event_of
 from unerring.app import live, load
-from unerring.app.sink import live_situations
+from unerring.app.live_sealer import live_situations
 from unerring.audit.strong_reliability import check_strong_reliability
 from unerring.log import Chain, EventLog, LogWriter
 from unerring.matching.tree import QueryTree

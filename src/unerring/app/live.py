@@ -21,8 +21,8 @@ import msgspec
 
 from unerring.app.application import App, load
 from unerring.app.following import PAUSE_S_MAX, Following, to_source
+from unerring.app.live_sealer import SEAL_S, LiveSealer
 from unerring.app.place import Place, Where, place_of
-from unerring.app.sink import SEAL_S, Sink
 from unerring.correlation import (
     MEMBERSHIP,
     Application,
@@ -210,13 +210,13 @@ async def run_node(run: Place, name: str) -> None:
         deliver = following.deliver
     else:
         machine = Application(records or {}, name, cluster.topology, cluster.config)
-        sink = Sink(run.log, app, machine, records or {}, run.look_s(SEAL_S))
-        deliver = sink.deliver
+        sealer = LiveSealer(run.log, app, machine, records or {}, run.look_s(SEAL_S))
+        deliver = sealer.deliver
     host = Host(cluster, name, machine, storage, deliver)
     if node.role is Role.SOURCE:
         beside = lambda: following.run(host.driver)  # noqa: E731
     elif node.role is Role.APPLICATION:
-        beside = lambda: sink.run(host)  # noqa: E731
+        beside = lambda: sealer.run(host)  # noqa: E731
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, host.driver.stop, ASKED)
     stopped = await host.run(folder / "status" / f"{dotted(name)}.json", beside)

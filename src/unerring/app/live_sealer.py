@@ -1,4 +1,4 @@
-"""The sink of a live run: situations that the application has committed are sealed into the run's log.
+"""The sealer of a live run: situations that the application has committed are sealed into the run's log.
 
 So they are read as those of the Spark engine are, and an audit finds them. The file in which position and effect commit
 together keeps only what is not sealed yet.
@@ -70,7 +70,7 @@ class _Lane:
         return number
 
 
-class Sink:
+class LiveSealer:
     """Takes committed situations in order, and seals them a few times a second."""
 
     def __init__(
