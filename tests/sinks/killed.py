@@ -64,6 +64,7 @@ LOADED = {
     "delta": ["deltalake"],
     "kafka": ["confluent_kafka", "unerring.runtime.kafka"],
     "iceberg": ["pyiceberg.catalog.rest", "pyiceberg.io.pyarrow"],
+    "webhook": ["httpx"],
 }
 """What drivers need is imported once, before the first is forked."""
 

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from tests.s3 import READER, S3Server
 from tests.sinks.places import DeltaPlace
-from tests.sinks.world import SCHEMA, STORE, Place, chain_with, delivery, record_of, wrong_in
+from tests.sinks.service import Gate
+from tests.sinks.world import SCHEMA, STORE, Fault, Place, chain_with, delivery, record_of, wrong_in
 from unerring.model import CallerError, ConfigError, NetworkError
-from unerring.sinks import Overtaken, address_of, open_target
+from unerring.sinks import Overtaken, Target, address_of, open_target
 from unerring.sinks.chunks import chunks
 
 NOW = threading.Event()
@@ -74,15 +76,45 @@ def test_a_store_that_does_not_answer_is_waited_for(monkeypatch: pytest.MonkeyPa
         open_target(address_of("delta:s3://unerring/none"), SCHEMA, record_of(Place(), "none"), STORE)
 
 
-def test_a_store_without_the_right_is_told_so(
-    s3_bucket: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    from tests.s3 import READER
-
-    for name, value in request.getfixturevalue("s3").environment(READER).items():
+def test_a_store_without_the_right_is_told_so(s3_bucket: str, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in s3.environment(READER).items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match="may not write"):
         open_target(address_of(f"delta:{s3_bucket}/closed"), SCHEMA, record_of(Place(), "closed"), STORE)
+
+
+EXPIRED = b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
+
+
+@pytest.mark.parametrize(("status", "body"), [(400, EXPIRED), (403, b"<Error><Code>AccessDenied</Code></Error>")])
+def test_credentials_that_expire_in_the_middle_stop_the_sink_until_there_are_others(
+    s3_bucket: str, s3: S3Server, monkeypatch: pytest.MonkeyPatch, status: int, body: bytes
+) -> None:
+    gate = Gate(s3.endpoint)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", gate.root)
+    place = DeltaPlace(f"{s3_bucket}/lake")
+    record = record_of(place, "expired")
+    chain = chain_with(90)
+
+    def opening() -> Target:
+        target = place.open("expired", record)
+        return Fault(target, lambda: "" if target.position() is None else expire(), NetworkError)
+
+    def expire() -> str:
+        gate.closed = status, body
+        return ""
+
+    try:
+        work = delivery(chain, record, opening)
+        with pytest.raises(ConfigError, match="sink expired may not write to delta:s3"):
+            work.run(NOW, follow=False)
+        assert work.progress.state == "stopped"
+        assert 30 <= work.progress.delivered < 45
+        gate.closed = None
+        delivery(chain, record, lambda: place.open("expired", record)).run(NOW, follow=False)
+        assert wrong_in(place.open("expired", record), chain) == {}
+    finally:
+        gate.end()
 
 
 def test_an_unknown_store_is_a_mistake() -> None:

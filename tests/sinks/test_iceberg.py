@@ -8,9 +8,10 @@ import pytest
 
 from tests.s3 import S3Server
 from tests.sinks.places import IcebergPlace, read_variables
-from tests.sinks.world import SCHEMA, STORE, chain_with, delivery, record_of, wrong_in
-from unerring.model import CallerError, ConfigError
-from unerring.sinks import Overtaken, address_of, open_target
+from tests.sinks.service import Gate
+from tests.sinks.world import SCHEMA, STORE, Fault, chain_with, delivery, record_of, wrong_in
+from unerring.model import CallerError, ConfigError, NetworkError
+from unerring.sinks import Overtaken, Target, address_of, open_target
 from unerring.sinks.chunks import chunks
 
 NOW = threading.Event()
@@ -71,6 +72,36 @@ def test_somebody_else_s_rows_after_ours_stop_the_sink(iceberg: IcebergPlace) ->
 def test_an_address_that_leads_nowhere_is_a_mistake(iceberg: IcebergPlace, url: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         open_target(address_of(url), SCHEMA, record_of(iceberg, "no"), STORE)
+
+
+def test_a_token_that_expires_in_the_middle_stops_the_sink_until_there_is_another(
+    iceberg: IcebergPlace, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(s3.catalogue)
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", gate.root)
+    read_variables()
+    record = record_of(iceberg, "expired")
+    chain = chain_with(60)
+
+    def opening() -> Target:
+        target = iceberg.open("expired", record)
+        return Fault(target, lambda: "" if target.position() is None else expire(), NetworkError)
+
+    def expire() -> str:
+        gate.closed = 401, b'{"error": {"message": "expired", "type": "NotAuthorizedException", "code": 401}}'
+        return ""
+
+    try:
+        work = delivery(chain, record, opening)
+        with pytest.raises(ConfigError, match="sink expired may not use iceberg:lake"):
+            work.run(NOW, follow=False)
+        assert work.progress.state == "stopped"
+        assert 30 <= work.progress.delivered < 45
+        gate.closed = None
+        delivery(chain, record, lambda: iceberg.open("expired", record)).run(NOW, follow=False)
+        assert wrong_in(iceberg.open("expired", record), chain) == {}
+    finally:
+        gate.end()
 
 
 def test_a_catalogue_that_refuses_us_is_told_so(iceberg: IcebergPlace, monkeypatch: pytest.MonkeyPatch) -> None:

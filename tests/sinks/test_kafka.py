@@ -11,10 +11,10 @@ import pytest
 
 from tests.kafka import MockCluster, produce
 from tests.sinks.places import KafkaPlace
-from tests.sinks.world import SCHEMA, STORE, chain_with, delivery, record_of, wrong_in
+from tests.sinks.world import SCHEMA, STORE, Fault, chain_with, delivery, record_of, wrong_in
 from unerring.audit import DUPLICATION, FALSE_ORDERING
 from unerring.model import CallerError, ConfigError, NetworkError, Stamp
-from unerring.sinks import Overtaken, address_of, open_target
+from unerring.sinks import Overtaken, Target, address_of, open_target
 from unerring.sinks.chunks import chunks
 
 NOW = threading.Event()
@@ -118,6 +118,29 @@ def test_a_topic_without_the_right_is_told_so(topics: KafkaPlace) -> None:
     topics.cluster.fail_topic(topics.table("closed"), TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(ConfigError, match="may not write"):
         open_target(address_of(url), SCHEMA, record_of(topics, "closed"), STORE)
+
+
+def test_a_right_that_ends_in_the_middle_stops_the_sink_until_it_is_given_again(topics: KafkaPlace) -> None:
+    record = record_of(topics, "expired")
+    chain = chain_with(90)
+
+    def opening() -> Target:
+        target = topics.open("expired", record)
+        return Fault(target, lambda: "" if target.position() is None else expire(), NetworkError)
+
+    def expire() -> str:
+        topics.cluster.fail(PRODUCE, TOPIC_AUTHORIZATION_FAILED)
+        return ""
+
+    work = delivery(chain, record, opening)
+    with pytest.raises(ConfigError, match="sink expired may not write to kafka"):
+        work.run(NOW, follow=False)
+    assert work.progress.state == "stopped"
+    assert 30 <= work.progress.delivered < 45
+    delivery(chain, record, lambda: topics.open("expired", record)).run(NOW, follow=False)
+    target = topics.open("expired", record)
+    assert wrong_in(target, chain) == {}
+    target.close()
 
 
 def test_a_broker_that_is_down_is_waited_for(topics: KafkaPlace) -> None:

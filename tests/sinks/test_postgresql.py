@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 from tests.sinks.places import PostgresPlace
-from tests.sinks.world import SCHEMA, STORE, chain_with, delivery, record_of, wrong_in
+from tests.sinks.world import SCHEMA, STORE, Fault, chain_with, delivery, record_of, wrong_in
 from unerring.model import CallerError, ConfigError, NetworkError, SchemaError
-from unerring.sinks import address_of, open_target
+from unerring.sinks import Target, address_of, open_target
 from unerring.sinks.chunks import chunks
 from unerring.sinks.postgresql import PostgresTarget
 
@@ -51,6 +51,34 @@ def test_a_user_without_the_right_is_told_so(postgresql: PostgresPlace) -> None:
     url = postgresql.url("closed").replace("unerring@", "stranger@")
     with pytest.raises(ConfigError, match="may not do what it has to"):
         open_target(address_of(url), SCHEMA, record_of(postgresql, "closed"), STORE)
+
+
+def test_a_user_who_may_no_longer_log_in_stops_the_sink_until_he_may(postgresql: PostgresPlace) -> None:
+    postgresql.execute("DROP ROLE IF EXISTS courier")
+    postgresql.execute("CREATE ROLE courier LOGIN SUPERUSER")
+    address = address_of(postgresql.url("expired").replace("unerring@", "courier@"))
+    record = record_of(postgresql, "expired")
+    chain = chain_with(90)
+
+    def opening() -> Target:
+        target = open_target(address, SCHEMA, record, STORE)
+        return Fault(target, lambda: "" if target.position() is None else expire(), NetworkError)
+
+    def expire() -> str:
+        postgresql.execute("ALTER ROLE courier NOLOGIN")
+        postgresql.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'courier'")
+        return ""
+
+    work = delivery(chain, record, opening)
+    with pytest.raises(ConfigError, match="sink expired may not connect to postgresql"):
+        work.run(NOW, follow=False)
+    assert work.progress.state == "stopped"
+    assert 30 <= work.progress.delivered < 45
+    postgresql.execute("ALTER ROLE courier LOGIN")
+    delivery(chain, record, lambda: open_target(address, SCHEMA, record, STORE)).run(NOW, follow=False)
+    target = postgresql.open("expired", record)
+    assert wrong_in(target, chain) == {}
+    target.close()
 
 
 def test_columns_of_others_are_left_alone_unless_they_need_a_value(postgresql: PostgresPlace) -> None:

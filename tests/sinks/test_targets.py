@@ -197,6 +197,57 @@ def test_a_target_that_is_down_for_a_while_is_tried_until_it_is_back(place: Plac
     target.close()
 
 
+class VirtualHours(threading.Event):
+    """What a driver waits on, on a clock that moves as far as it is waited for. Meanwhile the stream goes on."""
+
+    def __init__(self, chain: Chain, end_s: float) -> None:
+        super().__init__()
+        self.now_s = 0.0
+        self._chain = chain
+        self._end_s = end_s
+
+    def wait(self, timeout: float | None = None) -> bool:
+        before_s, self.now_s = self.now_s, self.now_s + (timeout or 0.0)
+        if before_s // 600 < self.now_s // 600:
+            add(self._chain, rows(10, self._chain.through_us + 5, seed=int(self.now_s)))
+        if self.now_s >= self._end_s:
+            self.set()
+        return self.is_set()
+
+
+def test_a_target_that_is_down_for_an_hour_is_tried_now_and_then(place: Place) -> None:
+    record = record_of(place, "hour")
+    held = chain_with(60)
+    hours = VirtualHours(held, end_s=2 * 3600 - 60)
+    down_s, up_s = 1000, 1000 + 3600
+    tries: list[float] = []
+    heard: list[str] = []
+
+    def when() -> str:
+        return "after" if not tries and hours.now_s >= down_s else ""  # the answer to the first write is lost
+
+    def opening() -> Target:
+        if down_s <= hours.now_s < up_s:
+            tries.append(hours.now_s)
+            raise NetworkError("nobody answers")
+        return Fault(place.open("hour", record), when, NetworkError)
+
+    config = DeliveryConfig(rows_max=30, look_s=20.0)
+    work = delivery(_again(held), record, opening, config=config, say=heard.append, now_s=lambda: hours.now_s)
+    work.run(hours)
+    target = place.open("hour", record)
+    assert wrong_in(target, held) == {}
+    target.close()
+    assert 3600 / config.pause_s_max - 1 <= len(tries) <= 3600 / config.pause_s_max + 10
+    assert up_s - tries[-1] <= config.pause_s_max
+    assert heard == [
+        "sink hour is waiting and is tried again: the answer was lost",
+        "sink hour is waiting and is tried again: nobody answers",
+        "sink hour delivers again",
+    ]
+    assert (work.progress.state, work.progress.waiting) == ("delivering", 0)
+
+
 def test_retention_keeps_what_was_not_delivered(place: Place) -> None:
     record = record_of(place, "kept")
     chain = chain_with(100)

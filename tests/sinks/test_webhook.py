@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
 
+from tests.sinks.service import Service, keys_of
 from tests.sinks.world import QUICK, SCHEMA, chain_with, delivery
 from unerring.log import Chain, MemoryStore
 from unerring.model import CallerError, ConfigError, Stamp
@@ -17,46 +15,6 @@ from unerring.sinks import Delivery, SinkRecord, address_of, forget, open_target
 from unerring.sinks.record import position_name, register
 
 NOW = threading.Event()
-
-
-class Service:
-    """Takes what is posted; answers as it was told, then 204."""
-
-    def __init__(self) -> None:
-        self.taken: list[tuple[str, Any]] = []
-        self.answers: list[int] = []
-        """0: the request is taken, and the answer is lost."""
-        service = self
-
-        class Page(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                status = service.answers.pop(0) if service.answers else 204
-                if status < 300:
-                    service.taken.append((self.headers["Idempotency-Key"], json.loads(body)))
-                if status == 0:
-                    self.connection.close()
-                    self.close_connection = True
-                    return
-                self.send_response(status)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, format: str, *args: object) -> None: ...
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
-        self._server.handle_error = lambda *_: None  # type: ignore[method-assign]
-        self.url = f"http://127.0.0.1:{self._server.server_port}/alarms"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def keys(self) -> list[str]:
-        return [key for key, _ in self.taken]
-
-    def end(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 @pytest.fixture
@@ -69,12 +27,6 @@ def service() -> Iterator[Service]:
 def work_on(chain: Chain, store: MemoryStore, url: str) -> Delivery:
     record = register(store, "alarms", SCHEMA.name, str(address_of(url)))
     return delivery(chain, record, lambda: open_target(address_of(url), SCHEMA, record, store), config=QUICK)
-
-
-def keys_of(chain: Chain) -> list[str]:
-    rows = chain.read(chain.base.from_us, chain.through_us)
-    stamps = zip(rows.column("time").to_pylist(), rows.column("ordinal").to_pylist(), strict=True)
-    return [f"overheating-{time}-{ordinal}" for time, ordinal in stamps]
 
 
 def test_each_situation_is_posted_with_its_stamp_as_key(service: Service) -> None:
@@ -100,10 +52,12 @@ def test_what_was_not_taken_is_posted_again_and_a_lost_answer_repeats_its_key(se
     assert work.progress.failures == 4
 
 
-def test_an_answer_that_does_not_change_stops_the_sink_where_it_is(service: Service) -> None:
+@pytest.mark.parametrize("status", [422, 401, 403])
+def test_an_answer_that_does_not_change_stops_the_sink_where_it_is(service: Service, status: int) -> None:
+    # 401 and 403: also what a service says when a credential in the address is no longer valid.
     chain, store = chain_with(20), MemoryStore()
-    service.answers = [204, 204, 422]
-    with pytest.raises(CallerError, match="answered 422 to overheating-"):
+    service.answers = [204, 204, status]
+    with pytest.raises(CallerError, match=f"answered {status} to overheating-"):
         work_on(chain, store, service.url).run(NOW, follow=False)
     assert service.keys() == keys_of(chain)[:2]
     work_on(chain, store, service.url).run(NOW, follow=False)

@@ -23,6 +23,7 @@ from .folder import address_in as address_in, check_run as check_run, remember a
 from .learned import costs_of_run as costs_of_run, kept_in as kept_in, priced as priced
 from .live_engine import LiveEngine as LiveEngine
 from .live_needs import needs_of as needs_of, retained_levels as retained_levels
+from .live_sealer import live_situations as live_situations
 from .metrics import serve as serve
 from .new import make_app as make_app
 from .options import RunOptions as RunOptions
@@ -39,7 +40,6 @@ from .reconciling import running_in as running_in
 from .resets import reset_producer as reset_producer
 from .run import CHECK_S as CHECK_S, Run as Run, run_of as run_of
 from .sealed_events import SealedEvents as SealedEvents
-from .sink import live_situations as live_situations
 from .spark_engine import LevelView as LevelView, SparkEngine as SparkEngine
 from .status import RunStatus as RunStatus, StatusMetrics as StatusMetrics
 from .status.prometheus import prometheus as prometheus

@@ -8,6 +8,7 @@ position, and one whose answer was lost finds the new one.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -41,6 +42,10 @@ _SETTINGS: Final = {
     # A driver that sleeps in the middle of a transaction loses it, and with it the lock that others need.
     "idle_in_transaction_session_timeout": 60_000,
 }
+_NO_LOGIN: Final = re.compile(
+    r"authentication failed|not permitted to log in|role .* does not exist|no pg_hba.conf entry"
+)
+"""libpq gives no code for why it could not connect. A server that speaks another language is waited for."""
 _FIRST_US: Final = -210_866_803_200 * SECOND_US
 """The first moment that PostgreSQL knows."""
 _TYPES: Final = {
@@ -196,6 +201,8 @@ class PostgresTarget:
                 f"sink {name}: {to} refuses a row ({in_short(error)}); correct the table, or deliver into another one"
             ) from None
         except psycopg.Error as error:
+            if _NO_LOGIN.search(str(error)):
+                raise ConfigError(f"sink {name} may not connect to {to} ({in_short(error)}); let it in") from None
             raise NetworkError(f"{to} does not answer as it should ({in_short(error)})") from None
 
 

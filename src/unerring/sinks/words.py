@@ -6,7 +6,11 @@ import re
 from typing import Final
 
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
-_REFUSED: Final = re.compile(r"(?i)\b(401|403|access ?denied|forbidden|permission ?denied|unauthori[sz]ed)\b")
+_REFUSED: Final = re.compile(
+    r"(?i)\b(401|403|access ?denied|forbidden|permission ?denied|unauthori[sz]ed|"
+    r"expired ?token|invalid ?access ?key ?id|signature ?does ?not ?match)\b"
+)
+"""The last three are what S3 says, with 400 or 403, of credentials that are no longer valid, or never were."""
 _LENGTH_MAX: Final = 300
 
 
