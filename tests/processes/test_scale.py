@@ -11,9 +11,11 @@ import pytest
 from unerring.model import Deliver, Persist, Send
 from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
-from unerring.processes.messages import Decided, Fetch, Heartbeat, Mail, Post, Replicate, Start, Started
+from unerring.processes.graph import Service
+from unerring.processes.messages import Answer, Decided, Fetch, Heartbeat, Mail, Post, Replicate, Reply, Start, Started
 from unerring.processes.node import ProcessNode
 from unerring.processes.pacing import Beats, Hearing, Wakes
+from unerring.processes.replica import Replica
 
 NAMES = ("n0", "n1", "n2")
 STEP_US = 5_000
@@ -181,14 +183,78 @@ def test_instances_that_wait_are_not_looked_at() -> None:
     wakes.now("a")
     wakes.later("b", 500)
     wakes.later("b", 900)  # stands for an earlier time
-    assert wakes.take(100) == ["a"]
-    assert wakes.take(499) == []
-    assert wakes.take(500) == ["b"]
+    assert wakes.take(100, 1_000) == ["a"]
+    assert wakes.take(499, 1_000) == []
+    assert wakes.take(500, 1_000) == ["b"]
     wakes.later("b", 900)
     wakes.later("b", 700)
     wakes.forget("c")
-    assert wakes.take(800) == ["b"]
-    assert wakes.take(10_000) == []
+    assert wakes.take(800, 1_000) == ["b"]
+    assert wakes.take(10_000, 1_000) == []
+
+
+def test_a_tick_looks_at_a_bounded_number_of_instances_those_that_waited_longest_first() -> None:
+    wakes = Wakes()
+    for name in "dacb":
+        wakes.now(name)
+    wakes.later("early", 50)
+    assert wakes.take(100, 2) == ["d", "a"]
+    wakes.now("d")
+    assert wakes.take(100, 2) == ["c", "b"]
+    assert wakes.take(100, 9) == ["early", "d"]
+
+
+class Asked(msgspec.Struct):
+    at: int = 0
+    receipt: str = ""
+
+
+def test_instances_that_wait_for_a_service_cost_nothing_until_their_time_has_come(monkeypatch: Any) -> None:
+    """All are due at once, and the service is slow: each tick looked at each of them, and was longer than the pause
+    between two."""
+    process = Process("due", state=Asked, services=[Service("slow")])
+
+    @process.action(service="slow", writes="receipt", write=True)
+    async def ask(at: int) -> str: ...
+
+    process.flow(process.sleep("until", until="at"), ask)
+    config = ProcessesConfig(ticks_max=100)
+    node = ProcessNode("n", ("n",), [process], {}, Random(1), 0, ClusterBounds(f=0), config)
+    node.start(0)
+    for number in range(400):
+        node.begin(Start(f"i{number}", "due", {"at": 1_000_000}), 0)
+        node.timer("tick", 1)
+    ticks: list[str] = []
+    tick = Replica.tick
+
+    def counted(replica: Replica, now: int, may_ask: bool = True) -> None:
+        ticks.append(replica.instance)
+        tick(replica, now, may_ask)
+
+    monkeypatch.setattr(Replica, "tick", counted)
+
+    def requests(now: int) -> list[Any]:
+        ticks.clear()
+        effects = node.timer("tick", now)
+        assert len(ticks) <= config.ticks_max
+        return [e.message for e in effects if isinstance(e, Send) and e.to == "service:slow"]
+
+    asked = [request for step in range(10) for request in requests(1_000_000 + step * config.tick_us)]
+    assert len(asked) == 400
+    for step in range(10, 50):  # nothing comes, and no attempt is over
+        assert requests(1_000_000 + step * config.tick_us) == []
+        assert len(ticks) == 0
+    for request in asked:  # not its turn yet: that is no attempt
+        node.handle("service:slow", Reply(request.instance, request.iid, "do", Answer.WAIT, 30_000_000), 2_000_000)
+    for step in range(100, 1_500):
+        assert requests(1_000_000 + step * config.tick_us) == []
+    again = [request for step in range(10) for request in requests(32_100_000 + step * config.tick_us)]
+    assert sorted(r.iid for r in again) == sorted(r.iid for r in asked)
+    for request in again:
+        node.handle("service:slow", Reply(request.instance, request.iid, "do", Answer.DONE, "r"), 33_000_000)
+    for step in range(10):
+        requests(33_000_000 + step * config.tick_us)
+    assert [outline.status for outline in node.finished.values()] == ["completed"] * 400
 
 
 def test_who_is_slow_is_given_time_and_who_was_away_is_not() -> None:

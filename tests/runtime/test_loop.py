@@ -484,3 +484,22 @@ def test_a_message_that_breaks_its_protocol_costs_the_link_and_not_the_process()
         assert driver.reports.sentences("peer.protocol_error") == ["bad: a view of 2**64 - 1"]
 
     asyncio.run(main())
+
+
+def test_a_machine_that_takes_longer_for_its_timer_than_it_waits_between_two_still_hears_messages(wait):
+    """Its timer is due again whenever it has been handled: messages came after all that are due, so never."""
+    world, clock = World(), Clock()
+
+    def slow(now):
+        clock.now_us += 100
+        return [SetTimer("tick", now + 20)]
+
+    machine = Scripted(start=[SetTimer("tick", 0)], on_timer={"tick": slow})
+
+    async def feed(driver):
+        for _ in range(3):
+            driver.offer("peer", [])
+        driver.offer("peer", [Stop("heard")])
+
+    assert drive(wait, machine, world, feed, clock=clock).why == "heard"
+    assert len(machine.timers) <= 4

@@ -17,6 +17,7 @@ What replicas say and keep
   history.py      which part of a state's history is sent, kept and shown
   mailbox.py      messages, stored until a decided state consumes them
   execution.py    one execution of a group: requests, replies, the state after it
+  flow.py         limits of a service: whose turn it is, and who waits for how long
   undo.py         compensations: in reverse order, logged, repeated until done
   commands.py     what operators ask: cancel, hold, resume, try again, move; the state that carries it out
 
@@ -67,6 +68,7 @@ from unerring.processes.drawing import draw
 from unerring.processes.election import Election
 from unerring.processes.execution import UNKEPT, Execution, values_of
 from unerring.processes.explain import explain, process_text
+from unerring.processes.flow import Limiter, Limits
 from unerring.processes.graph import LOCAL, Edge, Graph, Kind, Retry, Service, Variable, Vertex
 from unerring.processes.grouping import Group, Grouping, group_at
 from unerring.processes.history import GIVEN, PAST, Pages, history_of
@@ -149,6 +151,8 @@ __all__ = [
     "Grouping",
     "Inbox",
     "Kind",
+    "Limiter",
+    "Limits",
     "Mail",
     "Master",
     "Out",

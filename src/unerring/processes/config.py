@@ -18,6 +18,8 @@ class ProcessesConfig(ProcessConfig, frozen=True):
     """t_b: at most so much longer, by chance, so that suspicions do not collide."""
     candidacies_max: int = 32
     """Views asked for at once. When a node with many instances dies, the others must not drown in elections."""
+    ticks_max: int = 500
+    """Instances whose time-outs are looked at in one tick; more wait for the next one."""
     transfers_max: int = 64
     """States on their way to or from a node because of its restart. More wait for their turn, so that a node that comes
     back with many instances takes neither its own nor the others' time."""
@@ -63,6 +65,7 @@ class ProcessesConfig(ProcessConfig, frozen=True):
         check(self, "abort_views_max", 1, 1_000)
         check(self, "leads_max", 1, 100_000)
         check(self, "candidacies_max", 1, 100_000)
+        check(self, "ticks_max", 1, 100_000)
         check(self, "transfers_max", 1, 100_000)
         check(self, "transfer_us", self.tick_us, 600 * SECOND_US)
         check(self, "resend_us_max", self.resend_us, 600 * SECOND_US)

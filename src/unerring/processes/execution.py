@@ -28,6 +28,7 @@ from unerring.processes.messages import (
     Step,
     Taken,
     iid_of,
+    waits_us,
 )
 
 UNKEPT: Final = (OverflowError, TypeError, UnicodeEncodeError, RecursionError)
@@ -50,6 +51,13 @@ class Attempt:
         """The last attempt was."""
         self.doubtful = False
         """An earlier attempt may have had the effect."""
+
+    def wait(self, pause_us: int, now: int) -> None:
+        """It was not its turn: that was no attempt."""
+        self.due_us = now + pause_us
+        self.why = f"waits for its turn at {self.request.service}"
+        self.answered = True
+        self.count = max(self.count - 1, 0)
 
 
 class Execution:
@@ -272,6 +280,9 @@ class Execution:
         attempt = self.open.get(reply.iid)
         if attempt is None or reply.mode != "do":
             return []
+        if reply.answer == Answer.WAIT:
+            attempt.wait(waits_us(reply), now)
+            return []
         unsure = attempt.doubtful and not reply.recorded
         if unsure or reply.answer in (Answer.UNKNOWN, Answer.UNREACHED):
             attempt.due_us = min(attempt.due_us, now + _pause_us(attempt))
@@ -301,6 +312,10 @@ class Execution:
             return False
         self.room -= size
         return True
+
+    def next_us(self, idle_until_us: int) -> int:
+        """When the first request that has no answer is due again."""
+        return min((attempt.due_us for attempt in self.open.values()), default=idle_until_us)
 
     def tick(self, now: int) -> list[Request]:
         """Repeat what got no answer, under the same IID. Patience ends in an abort: the outcome is unknown, unless no

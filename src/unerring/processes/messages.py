@@ -368,6 +368,7 @@ class Answer:
     FENCED: Final = "fenced"  # a higher view is at work, or this IID was cancelled
     UNKNOWN: Final = "unknown"  # it failed and recorded nothing
     UNREACHED: Final = "unreached"  # the request did not get there: this attempt did nothing
+    WAIT: Final = "wait"  # it is not its turn: nothing was done, and after so many microseconds it may ask again
 
 
 class Reply(Message, frozen=True):
@@ -378,6 +379,14 @@ class Reply(Message, frozen=True):
     value: Any = None
     recorded: bool = True
     """Of a refusal: the same IID will be refused again. False: this attempt did nothing, and no more is known."""
+
+
+WAIT_US_MAX: Final = 600 * SECOND_US
+
+
+def waits_us(reply: Reply) -> int:
+    """How long whoever asked has to wait for its turn; whatever the service says, not for ever."""
+    return min(max(reply.value, 0), WAIT_US_MAX) if isinstance(reply.value, int) else SECOND_US
 
 
 # ---- on disk ---------------------------------------------------------------------------------------------------------

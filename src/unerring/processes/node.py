@@ -131,6 +131,8 @@ class ProcessNode:
         self.publications = Publications(shared, self._tell, self._plan_all)
         self.pulse = Pulse(shared, now)
         self.wakes = Wakes()
+        self._asking: dict[str, None] = {}
+        """Instances whose view this node asks for."""
         self._load(records, now)
 
     def _load(self, records: Mapping[str, bytes], now: int) -> None:
@@ -157,10 +159,7 @@ class ProcessNode:
 
     def timer(self, name: str, now: int) -> Effects:
         if self.pulse.tick(now):
-            # Messages that the others sent meanwhile are still unread: nobody may be suspected for that.
             self.shared.hearing.slept(now)
-            for replica in self.instances.values():
-                replica.watch.led_us = now
         self._tick_instances(now)
         self.pulse.beat(self.instances, now)
         self.shared.transfers.give_up(now)
@@ -175,9 +174,11 @@ class ProcessNode:
     def _tick_instances(self, now: int) -> None:
         """Those that need it. Of the instances of a node that fell silent, as many as a view may be asked for now: all
         of them at every tick would be most of the work, when there is most to do."""
-        most = self.shared.config.candidacies_max
-        awake = [self.instances[id] for id in self.wakes.take(now) if id in self.instances]
-        asking = sum(replica.election.votes is not None for replica in awake)
+        config = self.shared.config
+        most, due = config.candidacies_max, self.wakes.take(now, config.ticks_max)
+        awake = [self.instances[id] for id in due if id in self.instances]
+        self._asking = {id: None for id in self._asking if self._asks(id)}
+        asking = len(self._asking)
         known = {replica.instance: None for replica in awake}
         for peer, followers in self.shared.followed.items():
             if self.shared.hearing.silent(peer, now):
@@ -192,6 +193,9 @@ class ProcessNode:
             next_us = replica.next_us(now)
             if replica.instance in self.instances and next_us > now:
                 self.wakes.later(replica.instance, next_us)
+
+    def _asks(self, instance: str) -> bool:
+        return instance in self.instances and self.instances[instance].election.votes is not None
 
     def handle(self, sender: Address, message: Any, now: int) -> Effects:
         """ProtocolError: what the sender cannot mean; nothing of it was believed."""
@@ -314,6 +318,8 @@ class ProcessNode:
             return
         self.wakes.now(replica.instance)
         self.pulse.beats.note(replica)
+        if replica.election.votes is not None:
+            self._asking[replica.instance] = None
         if replica.replication.state is None:
             self.shared.transfers.shown(replica.instance)
         if replica.decided is None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from heapq import heappop, heappush
+from itertools import islice
 from typing import Protocol
 
 from unerring.model import Address
@@ -32,14 +33,17 @@ class Wakes:
             self._at[instance] = at_us
             heappush(self._times, (at_us, instance))
 
-    def take(self, now: int) -> list[str]:
-        """All instances that need this tick."""
+    def take(self, now: int, most: int) -> list[str]:
+        """The instances that need this tick, those that have waited longest first. Whatever is above `most` waits for
+        the next one: between two ticks a node has to hear what it is told."""
         while self._times and self._times[0][0] <= now:
             at_us, instance = heappop(self._times)
             if self._at.get(instance) == at_us:
                 del self._at[instance]
                 self._awake[instance] = None
-        taken, self._awake = list(self._awake), {}
+        taken = list(islice(self._awake, most))
+        for instance in taken:
+            del self._awake[instance]
         return taken
 
     def forget(self, instance: str) -> None:
@@ -54,6 +58,8 @@ class Hearing:
     def __init__(self, config: ProcessesConfig) -> None:
         self._config = config
         self.heard_us: dict[Address, int] = {}
+        self.slept_us = 0
+        """When this node last noticed that it had slept: whoever it listens to counts as heard until then."""
         self._rounds_us: dict[Address, int] = {}
         self._beat_us: dict[Address, int] = {}
         self._gaps_us: dict[Address, int] = {}
@@ -76,6 +82,7 @@ class Hearing:
 
     def slept(self, now: int) -> None:
         """Messages that the others sent meanwhile are still unread: nobody may be suspected for that."""
+        self.slept_us = now
         self.heard_us = dict.fromkeys(self.heard_us, now)
         self._beat_us = dict.fromkeys(self._beat_us, now)
 
@@ -116,7 +123,7 @@ class Beats:
 
     def note(self, replica: Leading) -> None:
         """Something may have happened to an instance."""
-        lead = replica.lead()
+        lead = replica.lead() if replica.others else None
         if lead is not None and self._announced.get(replica.instance) != lead:
             self._news[replica.instance] = None
 
@@ -130,7 +137,7 @@ class Beats:
         named: dict[str, Lead] = {}
         for _ in range(min(len(self._turns), self._config.leads_max)):
             self._name(instances, self._turns.popleft(), named)
-        for instance in list(self._news)[: self._config.leads_max]:
+        for instance in list(islice(self._news, self._config.leads_max)):
             del self._news[instance]
             if instance not in self._announced:
                 self._name(instances, instance, named)

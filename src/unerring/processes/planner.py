@@ -215,13 +215,16 @@ class Planner:
     def next_us(self, idle_until_us: int) -> int:
         """When this planner has to look again if nothing comes; 0: at every tick."""
         decided = self._acceptor.decided
-        if decided is None or not self._recovery.outside_undone():
+        if decided is None:
             return 0
         state = decided[1]
-        if state.final:
+        idle_until_us = self._recovery.sweep_us(self._decided_us, idle_until_us)
+        if self._undoing.undo is not None:
+            idle_until_us = min(self._undoing.undo.next_us, idle_until_us)
+        if state.final or state.status == Status.UNDOING:
             return idle_until_us
         process = self._context.process_of(state)
-        here = process.graph.enabled(state.cut) if process is not None else ()
+        here = process.graph.enabled(state.cut) if process is not None and not state.held else ()
         times_us = [self._sleeps_until_us(vertex, state) for vertex in here if vertex.kind is Kind.SLEEP]
         times_us += [state.deadline_us - self._context.shared.wall_offset_us] if state.deadline_us else []
         return min(*times_us, self._inbox.ask_us, *self._parent.due_us, idle_until_us)
@@ -249,6 +252,11 @@ class Planner:
             master, state = self.handing
             self._renames_us = now + self._context.config.resend_us
             self._context.out.send(master, Name(self._acceptor.view, state, master))
+
+    @property
+    def renames_us(self) -> int:
+        """When the master has to be named again."""
+        return max(self._renames_us, self._watch.led_us + self._context.config.heartbeat_us + 1)
 
     def name_again(self, now: int) -> None:
         """Name the master again, as long as it does not show that it leads."""

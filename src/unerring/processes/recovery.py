@@ -77,7 +77,18 @@ def sweep(graph: Graph, grouping: Grouping, state: State, decided_in: int) -> tu
 class Recovery:
     """Own executions that are being undone, what survivors cancel for others, and who is clean."""
 
-    __slots__ = ("_acceptor", "_clean", "_context", "_logs", "_master", "_reported_us", "_swept", "sweep", "undos")
+    __slots__ = (
+        "_acceptor",
+        "_clean",
+        "_context",
+        "_logs",
+        "_looked_us",
+        "_master",
+        "_reported_us",
+        "_swept",
+        "sweep",
+        "undos",
+    )
 
     def __init__(self, context: Context, acceptor: Acceptor, logs: Logs, master: Master) -> None:
         self._context = context
@@ -91,6 +102,8 @@ class Recovery:
         self._swept = 0
         self._clean: dict[Address, tuple[int, int]] = {}
         """The view and group up to which each of the others has announced that it is clean."""
+        self._looked_us = 0
+        """When it last looked what survivors have to cancel."""
         self._reported_us = 0
         """When it was last reported what the undoing of the process waits for."""
 
@@ -132,6 +145,20 @@ class Recovery:
     def tick(self, now: int) -> None:
         for key in list(self.undos):
             self._compensate(key, now)
+
+    def next_us(self, idle_until_us: int) -> int:
+        """When a compensation of an own execution has to be asked for again."""
+        return min((undo.next_us for undo in self.undos.values()), default=idle_until_us)
+
+    def sweep_us(self, since_us: int, idle_until_us: int) -> int:
+        """As planner of a state decided at `since_us`: when to look again after what is outside the lineage."""
+        if self._acceptor.decided is None or self.outside_undone():
+            return idle_until_us
+        if self.sweep is not None and self.sweep.view == self._acceptor.decided[0]:
+            return self.sweep.next_us
+        patience_us = since_us + self._context.config.sweep_patience_us
+        # Afterwards it is blocked: only the others can say that they are clean.
+        return patience_us if patience_us > self._looked_us else idle_until_us
 
     def on_reply(self, reply: Reply, now: int) -> None:
         for key, undo in list(self.undos.items()):
@@ -208,6 +235,7 @@ class Recovery:
             return
         view, state = self._acceptor.decided
         context = self._context
+        self._looked_us = now
         if now - since_us < context.config.sweep_patience_us:
             return
         if self.sweep is None or self.sweep.view != view:

@@ -254,15 +254,19 @@ class Replica:
 
     def next_us(self, now: int) -> int:
         """When a tick is needed again if nothing comes. Most of many open instances wait, and cost nothing by it."""
-        working = (
-            *(self.replication.state, self.master.execution, self.backups.execution, self.undoing.undo),
-            *(self.recovery.sweep, self.planner.handing, self.election.votes),
+        idle_until_us = min(
+            self.replication.next_us(now + IDLE_US_MAX),
+            self.recovery.next_us(now + IDLE_US_MAX),
+            *(work.next_us(now + IDLE_US_MAX) for work in (self.master.execution, self.backups.execution) if work),
         )
-        if self.recovery.undos or any(work is not None for work in working):
-            return 0
-        idle_until_us = now + IDLE_US_MAX
+        if self.planner.handing is not None:
+            idle_until_us = min(idle_until_us, self.planner.renames_us)
         if self.planner.planning and self.decided is not None:
             return self.planner.next_us(idle_until_us)
+        if self.leading:
+            return idle_until_us
+        if self.election.votes is not None:
+            return min(idle_until_us, self.watch.led_until_us(self.acceptor.accepted is not None))
         # Whoever suspects and may not ask now waits; the node picks those whose leader fell silent by itself.
         config, leader = self.context.config, self.watch.leader
         until_us = self.watch.named_until_us(self.acceptor.accepted is not None)

@@ -84,6 +84,10 @@ class Replication:
         if context.me not in self.acks:
             context.out.send(context.me, Ack(context.instance, self._acceptor.view, state.group))
 
+    def next_us(self, idle_until_us: int) -> int:
+        """When the state has to be sent again."""
+        return idle_until_us if self.state is None else self._resend_us
+
     def tick(self, now: int) -> None:
         if self.state is not None and now >= self._resend_us:
             self.resend(tuple(member for member in self._context.others if member not in self.acks), now)

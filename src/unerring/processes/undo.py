@@ -11,7 +11,18 @@ import msgspec
 from unerring.processes.children import UNDO, family_of, starts
 from unerring.processes.config import ProcessesConfig
 from unerring.processes.graph import Graph, Kind, Vertex
-from unerring.processes.messages import CHILD, Answer, GroupLog, Reply, Request, State, Undone, iid_of, iid_of_undo
+from unerring.processes.messages import (
+    CHILD,
+    Answer,
+    GroupLog,
+    Reply,
+    Request,
+    State,
+    Undone,
+    iid_of,
+    iid_of_undo,
+    waits_us,
+)
 
 
 class UndoStep(msgspec.Struct, frozen=True):
@@ -116,6 +127,11 @@ class Undo:
     def stuck(self) -> bool:
         return self.attempts > self.config.undo_attempts_max
 
+    @property
+    def next_us(self) -> int:
+        """When it has to ask; 0: at once."""
+        return 0 if self.asked is None else self.due_us
+
     def hurry(self) -> None:
         """Ask again at the next tick, with fresh patience."""
         self.attempts, self.due_us = 0, 0
@@ -153,6 +169,9 @@ class Undo:
     def reply(self, reply: Reply, now: int) -> bool:
         """Whether this answered the request under way, so that there is progress to keep."""
         if self.asked is None or reply.iid != self.asked.iid or reply.mode != self.asked.mode:
+            return False
+        if reply.answer == Answer.WAIT:
+            self.attempts, self.due_us = max(self.attempts - 1, 0), now + waits_us(reply)
             return False
         if reply.answer in (Answer.UNKNOWN, Answer.UNREACHED) or not reply.recorded:
             return False

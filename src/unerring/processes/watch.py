@@ -57,11 +57,11 @@ class Watch:
         if not self.leader:
             return named_until_us
         hearing = self._context.shared.hearing
-        heard_us = max(self.led_us, hearing.heard_us.get(self.leader, 0))
+        heard_us = max(self.led_us, hearing.slept_us, hearing.heard_us.get(self.leader, 0))
         return min(heard_us + self._patience_us + hearing.slack_us(self.leader), named_until_us)
 
     def named_until_us(self, started: bool) -> int:
         """As long as its leader is heard, or somebody may lead it who has not spoken of it yet."""
         hearing = self._context.shared.hearing
         round_us = hearing.round_us(self.leader) + (START_US if self.leader and not started else 0)
-        return self.led_us + round_us + self._patience_us + hearing.slack_us(self.leader)
+        return max(self.led_us, hearing.slept_us) + round_us + self._patience_us + hearing.slack_us(self.leader)

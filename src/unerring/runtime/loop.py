@@ -150,12 +150,14 @@ class Driver:
             self._space.set()
 
     def _handle_some(self) -> bool:
-        """Due timers first, then messages, up to a turn's worth. False: there was nothing to handle, or no room."""
+        """The timers that are due by now, then messages, up to a turn's worth. False: there was nothing to handle, or
+        no room. A timer that is set again comes in a later turn: a machine that takes longer for it than it waits
+        between two would never hear a message."""
         executor = self._executor
-        handled = 0
+        handled, turn_us = 0, self._clock()
         while handled < TURN_INPUTS_MAX and executor.stopping is None and len(executor) <= self._config.effects_max:
             now = self._clock()
-            name = executor.due(now)
+            name = executor.due(turn_us)
             if name is not None:
                 executor.take(executor.call(self.machine.timer, name, now))
             elif self._inbox:

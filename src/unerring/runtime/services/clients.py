@@ -17,10 +17,11 @@ import httpx
 import msgspec
 
 from unerring.model import Address, FrameError, Refused
-from unerring.processes import Answer, Reply, Request
+from unerring.processes import Answer, Limiter, Limits, Reply, Request
 from unerring.runtime.executor import Carrier
 from unerring.runtime.reports import Reports
 from unerring.runtime.services.headers import written
+from unerring.runtime.timers import monotonic_us
 
 GONE: Final = 410
 """The status of a refusal for good."""
@@ -84,6 +85,8 @@ class HttpService:
         limits = httpx.Limits(max_connections=connections_max, max_keepalive_connections=connections_max)
         self._client = httpx.AsyncClient(base_url=url, timeout=timeout_s, limits=limits, transport=transport)
         self._most = reply_bytes_max
+        self.at_once_max = connections_max
+        """Requests that a node makes at once; the others wait for their turn, and that is no attempt."""
 
     async def ask(self, request: Request) -> Reply:
         method = "DELETE" if request.mode == "cancel" else "POST"
@@ -151,7 +154,11 @@ class ServiceCarrier:
         self._services = services
         self._links = links
         self._reports = reports
-        self._asking_max = asking_max
+        self._turns = {
+            name: Limiter(Limits(at_once=min(getattr(service, "at_once_max", asking_max), asking_max)))
+            for name, service in services.items()
+        }
+        self._asked = 0
         self._asking: set[asyncio.Task[None]] = set()
         self.offer: Callable[[Address, Any], bool] = lambda sender, message: False
         """The driver's inbox, once there is a driver."""
@@ -177,15 +184,23 @@ class ServiceCarrier:
             why = f"this node has no service {request.service!r}; give it one"
             self._reports.note("process.no_service", why)
             asyncio.get_running_loop().call_soon(self.offer, to, answer(request, Answer.UNREACHED, why))
-        elif len(self._asking) >= self._asking_max:
-            self._reports.count("process.not_asked")  # the machine will ask again
+            return
+        self._asked += 1
+        id, turns = str(self._asked), self._turns[request.service]
+        wait_us = turns.ask(id, f"{request.mode} {request.iid}", "", 0, monotonic_us())
+        if wait_us:
+            self._reports.count("process.not_asked")
+            asyncio.get_running_loop().call_soon(self.offer, to, answer(request, Answer.WAIT, wait_us))
         else:
-            task = asyncio.get_running_loop().create_task(self._carry(service, to, request))
+            task = asyncio.get_running_loop().create_task(self._carry(service, id, to, request))
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
 
-    async def _carry(self, service: Service, to: Address, request: Request) -> None:
-        reply = await service.ask(request)
+    async def _carry(self, service: Service, id: str, to: Address, request: Request) -> None:
+        try:
+            reply = await service.ask(request)
+        finally:
+            self._turns[request.service].end(id, False, monotonic_us())
         if reply.answer in (Answer.UNKNOWN, Answer.UNREACHED) and reply.value:
             self._reports.note(f"process.{reply.answer}_outcome", f"{request.iid}: {reply.value}")
         self.offer(to, reply)
