@@ -14,6 +14,7 @@ import tracemalloc
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.runtime.known import open_known_connection
 from unerring.model import (
     Codec,
     ConfigError,
@@ -326,7 +327,7 @@ def test_hostile_bytes_on_a_link_are_counted_and_harm_nobody(wait):
             await wait.until(lambda: all_connected(a, b))
             port = int(b.address.rpartition(":")[2])
             for attack in attacks:
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                reader, writer = await open_known_connection(port)
                 writer.write(attack)
                 writer.write_eof()
                 with contextlib.suppress(ConnectionError):
@@ -345,11 +346,16 @@ def test_hostile_bytes_on_a_link_are_counted_and_harm_nobody(wait):
 def test_a_silent_caller_is_cut_off(wait):
     async def scenario():
         a = await Node("a", handshake_us=20_000).open()
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(a.address.rpartition(":")[2]))
-        with contextlib.suppress(ConnectionError):
-            assert await reader.read() == b""
-        writer.close()
-        assert "no greeting arrived in time" in a.reports.sentences("links.refused")[0]
+        port = int(a.address.rpartition(":")[2])
+        for known in (False, True):
+            reader, writer = await (
+                open_known_connection(port) if known else asyncio.open_connection("127.0.0.1", port)
+            )
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+            writer.close()
+            assert "no greeting arrived in time" in a.reports.sentences("links.refused")[-1]
+        assert a.reports["links.refused"] == 2
         await a.links.close()
 
     wait.run(scenario())

@@ -9,9 +9,11 @@ import struct
 
 import pytest
 
+from tests.runtime.known import open_known_connection
 from unerring.model import HandshakeError, NetworkError
 from unerring.runtime.frames import framed
 from unerring.runtime.reports import Reports
+from unerring.runtime.sockets import listen
 from unerring.runtime.transports import TransportConfig, open_inlet, open_outlet
 from unerring.runtime.transports.hello import GREETINGS, VERSION, Hello, Refused, Welcome
 
@@ -32,6 +34,10 @@ HOSTILE = {
     "silence cut short": b"",
     "half a header": b"\x00\x00",
 }
+
+
+def connection(port, known):
+    return open_known_connection(port) if known else asyncio.open_connection("127.0.0.1", port)
 
 
 class Service:
@@ -70,11 +76,12 @@ class Service:
         return self.reports["tcp.bad_frame"] + self.reports["tcp.refused"]
 
 
+@pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("attack", sorted(HOSTILE))
-def test_hostile_bytes_are_counted_and_harm_nobody(wait, attack):
+def test_hostile_bytes_are_counted_and_harm_nobody(wait, attack, known):
     async def scenario():
         async with Service(wait) as service:
-            reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+            reader, writer = await connection(service.port, known)
             writer.write(HOSTILE[attack])
             writer.write_eof()
             with contextlib.suppress(ConnectionError):
@@ -82,7 +89,7 @@ def test_hostile_bytes_are_counted_and_harm_nobody(wait, attack):
             writer.close()
             await wait.until(lambda: service.refusals() == 1)
             said = [*service.reports.sentences("tcp.bad_frame"), *service.reports.sentences("tcp.refused")]
-            assert said[0].startswith("tcp://127.0.0.1:")
+            assert said[0].removeprefix("tcp://").startswith("127.0.0.1:")
             await service.still_serves()
 
     wait.run(scenario())
@@ -93,7 +100,7 @@ def test_a_thousand_random_attacks(wait):
     chance = random.Random(7)
 
     async def attack(port):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await connection(port, known=chance.random() < 0.5)
         with contextlib.suppress(ConnectionError):
             if chance.random() < 0.5:
                 writer.write(GREETING)
@@ -123,7 +130,7 @@ def test_a_thousand_random_attacks(wait):
 def test_a_peer_that_never_greets_is_cut_off(wait):
     async def scenario():
         async with Service(wait, handshake_us=30_000) as service:
-            reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+            reader, writer = await open_known_connection(service.port)
             with contextlib.suppress(ConnectionError):
                 assert await reader.read() == b""
             writer.close()
@@ -142,7 +149,7 @@ def test_a_claimed_length_reserves_no_memory(wait):
         async with Service(wait) as service:
             writers = []
             for _ in range(10):
-                _, writer = await asyncio.open_connection("127.0.0.1", service.port)
+                _, writer = await open_known_connection(service.port)
                 writer.write(GREETING + struct.pack(">I", 100_000))
                 writers.append(writer)
             await wait.until(lambda: service.reports["tcp.connected"] == 11)
@@ -158,7 +165,7 @@ def test_a_claimed_length_reserves_no_memory(wait):
 def test_connections_are_bounded(wait):
     async def scenario():
         async with Service(wait, connections_max=3) as service:
-            pairs = [await asyncio.open_connection("127.0.0.1", service.port) for _ in range(5)]
+            pairs = [await open_known_connection(service.port) for _ in range(5)]
             await wait.until(lambda: service.reports["tcp.refused"] >= 3)
             assert any("too many connections" in said for said in service.reports.sentences("tcp.refused"))
             for _, writer in pairs:
@@ -180,14 +187,23 @@ def test_connections_are_bounded(wait):
 )
 def test_a_false_producer_is_recognised(wait, answer, error, sentence):
     async def scenario():
-        async def pretend(reader, writer):
-            writer.write(answer)
-            writer.close()
+        class Pretender(asyncio.Protocol):
+            def connection_made(self, transport):
+                transport.write(answer)
+                transport.close()
 
-        server = await asyncio.start_server(pretend, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
+        server = await listen(
+            "127.0.0.1",
+            0,
+            "",
+            lambda peer: Pretender(),
+            handshake_us=5_000_000,
+            handshakes_max=8,
+            reports=Reports(),
+            prefix="tcp",
+        )
         reports = Reports()
-        inlet = open_inlet(f"tcp://127.0.0.1:{port}", reports=reports)
+        inlet = open_inlet(f"tcp://127.0.0.1:{server.port}", reports=reports)
         received = []
         if error is None:
             await inlet.open(lambda sender, data: received.append(data))
@@ -197,8 +213,7 @@ def test_a_false_producer_is_recognised(wait, answer, error, sentence):
         assert any(sentence in said for said in reports.sentences("tcp.unreachable"))
         await inlet.close()
         assert received == []
-        server.close()
-        await server.wait_closed()
+        await server.close()
 
     wait.run(scenario())
 

@@ -1,4 +1,4 @@
-"""Listening and dialling: the loopback rule, TLS, and redialling with a jittered, bounded pause."""
+"""Listening and dialling: the loopback rule, TLS or a secret, and redialling with a jittered, bounded pause."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from unerring.model import ConfigError, HandshakeError, NetworkError, UnerringError
 from unerring.runtime.certificates import client_context, server_context
 from unerring.runtime.reports import Reports
+from unerring.runtime.secret import prove_to_acceptor, prove_to_dialler, shared_secret
 
 Connection = TypeVar("Connection", bound=asyncio.BaseProtocol)
 
@@ -77,12 +78,13 @@ async def _listening_socket(host: str, port: int, tls: str) -> socket.socket:
 
 
 class Listener:
-    """Accepts connections, each given to a protocol of its own; who fails the TLS handshake is counted and named."""
+    """Accepts connections, each given to a protocol of its own; who fails the handshake is counted and named."""
 
     def __init__(
         self,
         listener: socket.socket,
         context: ssl.SSLContext | None,
+        secret: bytes | None,
         accept: Callable[[str], asyncio.Protocol | asyncio.BufferedProtocol | None],
         handshake_us: int,
         handshakes_max: int,
@@ -92,6 +94,7 @@ class Listener:
         self.host, self.port = listener.getsockname()[:2]
         self._socket = listener
         self._context = context
+        self._secret = secret
         self._accept = accept
         self._handshake_us = handshake_us
         self._handshakes_max = handshakes_max
@@ -123,9 +126,9 @@ class Listener:
 
     def _begin(self, peer: socket.socket, address: str) -> None:
         if len(self._handshakes) >= self._handshakes_max:
-            self._reports.note(f"{self._prefix}.refused", f"{address}: too many handshakes under way")
-            peer.close()
-            return
+            # The one that has taken longest makes room: whoever means it is done in no time.
+            next(iter(self._handshakes)).cancel()
+            self._reports.note(f"{self._prefix}.refused", f"{address}: too many handshakes under way; one was cut off")
         self._untouched[peer] = None
         task = asyncio.create_task(self._welcome(peer, address))
         self._handshakes[task] = None
@@ -133,6 +136,8 @@ class Listener:
 
     async def _welcome(self, peer: socket.socket, address: str) -> None:
         del self._untouched[peer]
+        if self._secret is not None and not await self._is_known(peer, address, self._secret):
+            return
         protocol = self._accept(address)
         if protocol is None:
             self._reports.note(f"{self._prefix}.refused", f"{address}: too many connections")
@@ -152,6 +157,21 @@ class Listener:
         except asyncio.CancelledError:
             protocol.connection_lost(NetworkError("this side stopped listening"))
             raise
+
+    async def _is_known(self, peer: socket.socket, address: str, secret: bytes) -> bool:
+        """Whether the peer has proved that it knows the secret; it holds no place among the connections before."""
+        try:
+            async with asyncio.timeout(self._handshake_us / 1e6):
+                await prove_to_dialler(peer, secret)
+        except (TimeoutError, HandshakeError) as error:
+            why = str(error) or "no greeting arrived in time"
+            self._reports.note(f"{self._prefix}.refused", f"{address}: {why}")
+            peer.close()
+            return False
+        except asyncio.CancelledError:
+            peer.close()
+            raise
+        return True
 
     async def close(self) -> None:
         self._loop.remove_reader(self._socket)
@@ -175,24 +195,38 @@ async def listen(
     handshakes_max: int,
     reports: Reports,
     prefix: str,
+    foreign: bool = False,
 ) -> Listener:
     """Start to listen; `accept` gives the protocol of each new connection from a host:port, or None: too many.
 
-    The protocol also learns of a TLS handshake that failed, by `connection_lost` alone.
+    The protocol also learns of a TLS handshake that failed, by `connection_lost` alone. `foreign`: others speak here,
+    in a protocol that knows no secret of ours.
     """
     context = server_context(tls) if tls else None
+    secret = None if tls or foreign else shared_secret()
     listener = await _listening_socket(host, port, tls)
-    return Listener(listener, context, accept, handshake_us, handshakes_max, reports, prefix)
+    return Listener(listener, context, secret, accept, handshake_us, handshakes_max, reports, prefix)
 
 
-async def dial(host: str, port: int, tls: str, within_us: int, make: Callable[[], Connection]) -> Connection:
-    """One connection, or NetworkError (nobody there) or HandshakeError (somebody there, whom TLS refuses)."""
+async def dial(
+    host: str, port: int, tls: str, within_us: int, make: Callable[[], Connection], foreign: bool = False
+) -> Connection:
+    """One connection, or NetworkError (nobody there) or HandshakeError (somebody there, whom TLS or the secret
+    refuses). `foreign`: see `listen`."""
     loop = asyncio.get_running_loop()
     where = join_host(host, port)
     context = client_context(tls) if tls else None
     try:
         async with asyncio.timeout(within_us / 1e6):
-            transport, protocol = await loop.create_connection(make, host, port, ssl=context)
+            if tls or foreign:
+                transport, protocol = await loop.create_connection(make, host, port, ssl=context)
+            else:
+                known = await _connect_known(host, port, shared_secret())
+                transport, protocol = await loop.create_connection(make, sock=known)
+    except HandshakeError as error:
+        raise HandshakeError(f"{where}: {error}") from None
+    except NetworkError as error:
+        raise NetworkError(f"{where}: {error}") from None
     except TimeoutError:
         raise NetworkError(f"{where} did not answer within {within_us / 1e6:g} s") from None
     except ssl.SSLError as error:
@@ -204,6 +238,21 @@ async def dial(host: str, port: int, tls: str, within_us: int, make: Callable[[]
     if connected is not None:
         keep_alive(connected)
     return protocol
+
+
+async def _connect_known(host: str, port: int, secret: bytes) -> socket.socket:
+    """A connection whose other end knows the secret, and knows that we do."""
+    loop = asyncio.get_running_loop()
+    family, kind, protocol, _, address = (await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
+    connection = socket.socket(family, kind, protocol)
+    try:
+        connection.setblocking(False)
+        await loop.sock_connect(connection, address)
+        await prove_to_acceptor(connection, secret)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def keep_alive(connection: socket.socket) -> None:

@@ -198,7 +198,7 @@ class GiopClient:
         self._heard = False
 
     async def connect(self) -> None:
-        await dial(*self.address, "", self.config.connect_us, lambda: self.connection)
+        await dial(*self.address, "", self.config.connect_us, lambda: self.connection, foreign=True)
 
     @property
     def under_way(self) -> int:

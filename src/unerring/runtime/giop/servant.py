@@ -71,6 +71,7 @@ class PushConsumer:
             handshakes_max=CONNECTIONS_MAX,
             reports=self._reports,
             prefix="corba",
+            foreign=True,
         )
         return Reference(PUSH_CONSUMER, self._listener.host, self._listener.port, self._key)
 
