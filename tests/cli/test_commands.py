@@ -43,6 +43,21 @@ def test_a_node_runs_an_instance_once(tmp_path: Path) -> None:
         assert json.loads(done.stdout) == {"n": 42}, done.stderr
 
 
+def test_what_a_node_writes_is_for_its_user_alone(tmp_path: Path) -> None:
+    assert unerring(tmp_path, "node", "shop:double", "--start", "double=d1", "--data", "nodes").returncode == 0
+    written = list((tmp_path / "nodes").rglob("*"))
+    assert any(path.suffix == ".db" for path in written)
+    open_to_others = [path for path in (tmp_path / "nodes", *written) if path.stat().st_mode & 0o077]
+    assert open_to_others == []
+
+
+def test_a_token_is_read_from_a_file(tmp_path: Path) -> None:
+    assert "No such option: --token" in unerring(tmp_path, "dashboard", ".", "--token", "x").stderr
+    assert "cannot be read as a token" in unerring(tmp_path, "dashboard", ".", "--token-file", "none").stderr
+    (tmp_path / "empty").write_text("\n")
+    assert "has no token in it" in unerring(tmp_path, "dashboard", ".", "--token-file", "empty").stderr
+
+
 def test_wrong_calls_get_a_sentence(tmp_path: Path) -> None:
     assert "is not NAME=VALUE" in unerring(tmp_path, "node", "shop:double", "--peer", "n1").stderr
     assert "not a process" in unerring(tmp_path, "node", "shop:State").stderr

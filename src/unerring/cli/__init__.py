@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -48,6 +49,11 @@ COMMANDS: dict[str, str] = {
     "certs": "Create certificates for mutual TLS (development only).",
 }
 
+
+_PRIVATE = 0o077
+"""What a run writes is for its user alone: folders 0700, files 0600."""
+_PUBLIC = ("new",)
+"""Commands whose files are the user's to share as any others."""
 
 RENAMED = {"--canary": "--mutant", "--canaries": "--mutants"}
 """Old options that still work for one release, and what to write instead."""
@@ -100,11 +106,17 @@ def main(arguments: list[str] | None = None) -> None:
     """Run one command; a mistake or a fault ends with one sentence on stderr and exit code 2."""
     app: Any = typer.Typer(cls=Unerring, add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
     app.callback()(_describe)
+    given = _with_new_names(sys.argv[1:] if arguments is None else arguments)
+    before = os.umask(_PRIVATE)
+    if given[:1] and given[0] in _PUBLIC:
+        os.umask(before)
     try:
-        app(args=_with_new_names(sys.argv[1:] if arguments is None else arguments), prog_name="unerring")
+        app(args=given, prog_name="unerring")
     except UnerringError as error:
         sys.stderr.write(f"unerring: {error}\n")
         raise SystemExit(2) from None
+    finally:
+        os.umask(before)
 
 
 def _with_new_names(arguments: list[str]) -> list[str]:

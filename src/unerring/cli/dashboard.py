@@ -7,12 +7,13 @@ import errno
 import os
 import secrets
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from unerring.cli._place import HERE, Run, Scratch
-from unerring.model import NetworkError
+from unerring.model import ConfigError, NetworkError
 
 if TYPE_CHECKING:
     from unerring.dashboard import Dashboard
@@ -24,12 +25,10 @@ def command(
     run: Run = HERE,
     scratch: Scratch = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on loopback; 0: any free port.")] = 8700,
-    token: Annotated[
-        str,
-        typer.Option(
-            envvar="UNERRING_TOKEN", help="The token for kill and restart; by default a new one, which is printed."
-        ),
-    ] = "",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="A file with the token for kill and restart; by default a new token, which is printed."),
+    ] = None,
     browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
     """Serve a run's page on loopback until Ctrl-C: the query tree, situations and why they arose, processes, channels,
@@ -37,6 +36,7 @@ def command(
     from unerring.app import RunStatus, place_of
     from unerring.dashboard import Dashboard
 
+    token = _token(token_file)
     made = secrets.token_urlsafe(12)
     dashboard = Dashboard(RunStatus(place_of(run, scratch)), token or made)
     listener = _listen(port)
@@ -47,6 +47,19 @@ def command(
     if browser:
         typer.launch(f"{address}#token={token or made}")
     asyncio.run(_serve(dashboard, listener))
+
+
+def _token(file: Path | None) -> str:
+    """Never from an argument: every user of the host can see those."""
+    if file is None:
+        return os.environ.get("UNERRING_TOKEN", "")
+    try:
+        token = file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read as a token: {error}") from None
+    if not token:
+        raise ConfigError(f"{file} has no token in it; write one, such as: openssl rand -hex 12 > {file}")
+    return token
 
 
 def _listen(port: int) -> socket.socket:
