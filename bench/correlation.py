@@ -6,7 +6,7 @@ as columns then, and `columns.events_per_s` is what the node's one process does 
 from the moment at which the source is handed an event to the moment at which the application has committed the
 situation that it decides. Failover: from kill -9 of the leader to the commit of a situation decided by an event
 published after it. Bursts: the stream is quiet for half a second between two; without a failure nothing may be sent
-twice.
+twice, neither by real processes nor in a simulation, where no process waits for a core.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.envir
 import live_w1
 import workloads
 from unerring.app import live
+from unerring.evaluation import Factory, FactoryRun
 from unerring.log import EventLog, with_origin
 from unerring.matching import Columns, Kernel, Numbers, Texts, code_folder
 from unerring.model import TIME_MAX, TIME_MIN, LogError, Persist, WorldError, schema_of, verified_json
@@ -81,6 +82,8 @@ def run(quick: bool = False) -> Iterator[dict[str, Any]]:
         with tempfile.TemporaryDirectory() as folder:
             twice = asyncio.run(_sent_twice(Path(folder), f, 3 if quick else 20))
         yield _figure(f"bursts.sent_twice.f{f}", twice, "ratio", 0.001)
+    for f in (0, 1, 2, 3):
+        yield _figure(f"quiet.duplicates.f{f}", _duplicates(f, 3 if quick else 20), "events", 0)
     with tempfile.TemporaryDirectory() as folder:
         times = asyncio.run(_failovers(Path(folder), kills))
     yield _figure("failover.kills", len(times), "kills")
@@ -301,6 +304,16 @@ async def _sent_twice(data: Path, f: int, bursts: int) -> float:
         await run.until(lambda: len(_delivered(data)) >= first_count + bursts * burst)
         last_count, last_sent = await settled()
     return (last_sent - first_sent) / (last_count - first_count) - 1.0
+
+
+def _duplicates(f: int, bursts: int) -> int:
+    """Simulated: how many events of a small factory came to a receiver that had them, with a burst every half a second,
+    the defaults of the product, and no failure."""
+    run = Factory(FactoryRun(f, steps=bursts, tiers=(1, 2, 3), step_us=500_000), seed=1)
+    run.play()
+    if violations := run.verdict():
+        raise RuntimeError(f"f = {f}: {violations[0]}")
+    return run.meter.duplicates
 
 
 async def _failovers(data: Path, kills: int) -> list[float]:

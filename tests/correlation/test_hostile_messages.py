@@ -117,7 +117,7 @@ def test_a_record_without_the_one_who_entered_is_refused() -> None:
     table = Table(line())
     replica = table.machines["N1/0"]
     with pytest.raises(ProtocolError, match="does not have"):
-        replica.handle(MEMBERSHIP, Entered(replica._token, 1, True, Record(1, {})), table.now)
+        replica.handle(MEMBERSHIP, Entered(replica._entering.token, 1, True, Record(1, {})), table.now)
 
 
 def test_parts_of_a_snapshot_that_do_not_belong_together_are_refused() -> None:

@@ -486,22 +486,6 @@ def test_resume_is_an_ack() -> None:
     assert isinstance(source.outgoing.queues["a"].batch(3, 3), Batch)
 
 
-@pytest.mark.parametrize("f", [0, 1, 2, 3])
-def test_a_quiet_stream_costs_no_duplicates(f: int) -> None:
-    """Section 5.1: without a failure an event is sent once to each receiver, pauses between bursts or not."""
-    table = started(levels=2, f=f)
-    times = []
-    for burst in range(6):
-        times += [burst * 1000 + number for number in range(10, 20)]
-        table.publish(*times[-10:])
-        table.run(SECOND // 2)
-    for level, receivers in ((1, f + 1), (2, 1)):
-        replicas = [table.machines[f"N{level}/{i}"].outgoing for i in range(f + 1)]
-        sent = sum(outgoing.transmissions for outgoing in replicas)
-        assert sent == replicas[0].queues[f"s{level}"].count * receivers, f"level {level}"
-    ends_perfect(table, times, "s2")
-
-
 def test_a_receiver_that_its_leader_does_not_reach_is_served_after_a_pause_too() -> None:
     """Liveness does not rest on the leader: whoever has more than the receiver serves it when asked."""
     table = started(levels=2)

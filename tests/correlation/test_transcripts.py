@@ -15,6 +15,8 @@ from unerring.correlation.messages import (
     Batch,
     Candidate,
     Elected,
+    Enough,
+    HasMore,
     LeaderDead,
     Register,
     Registered,
@@ -41,6 +43,10 @@ def named(message: Any) -> str:
             return f"{kind} {message.stream} after {at(message.prev)}: {times}"
         case Resume():
             return f"{kind} {message.stream} after {at(message.last)}"
+        case HasMore():
+            return f"{kind} {message.stream} up to number {message.count}{' and leads' if message.leads else ''}"
+        case Enough():
+            return f"{kind} {message.stream}"
         case Elected():
             return f"{kind} {message.leader}"
         case Vote() | Candidate() | LeaderDead() | Register() | Registered() | AskSnapshot() | SnapshotPart():

@@ -21,8 +21,8 @@ from unerring.model import CallerError
 
 pytestmark = pytest.mark.xdist_group("evaluation")  # its sweeps are made once
 
-PLANT = (1, 2, 3)
-"""Tiers of a small factory: 12 correlation nodes."""
+PLANT = (1, 3)
+"""Tiers of a small factory: 8 correlation nodes."""
 
 
 def sweep(name: str, runs: list[Any], seeds: range) -> Summary:
@@ -48,16 +48,16 @@ def plant() -> Summary:
         return FactoryRun(f, p, steps=20, tiers=PLANT, **more)
 
     # Few steps need many failures: the rates are higher than in the paper, and so is what they are compared with.
-    runs = [run(f, p, setting="plain") for f in (1, 2, 3) for p in (0.0, 0.02)]
-    runs += [run(3, 0.01, setting="plain")]
-    runs += [run(3, 0.02, setting=setting) for setting in ("paper's lists", "ours", "ours, asking first")]
-    runs += [run(f, p, durable=True) for f in (0, 2) for p in (0.0, 0.1)]
+    runs = [run(f, p, setting="plain") for f in (1, 2, 3) for p in (0.0, 0.04)]
+    runs += [run(3, 0.02, setting="plain")]
+    runs += [run(3, 0.04, setting=setting) for setting in ("paper's lists", "ours, resending at once", "ours")]
+    runs += [run(f, 0.1, durable=True) for f in (0, 2)]
     return sweep("correlation", runs, range(3))
 
 
 def test_duplicates_grow_linearly_with_replicas_and_failures(plant: Summary) -> None:
     """Figures 5a and 6a."""
-    by_f = plant.line("f", "duplicates", lambda run: (run.p_fail, run.setting) == (0.02, "plain"))
+    by_f = plant.line("f", "duplicates", lambda run: (run.p_fail, run.setting) == (0.04, "plain"))
     by_p = plant.line("p_fail", "duplicates", lambda run: (run.f, run.setting) == (3, "plain"))
     assert by_f.slope > 0
     assert by_p.slope > 0
@@ -65,13 +65,13 @@ def test_duplicates_grow_linearly_with_replicas_and_failures(plant: Summary) -> 
     assert by_p.r2 > 0.7
 
 
-def test_acks_for_each_receiver_leave_fewer_duplicates_and_asking_first_fewer_still(plant: Summary) -> None:
+def test_a_new_leader_that_asks_first_sends_hardly_anything_twice(plant: Summary) -> None:
     """Better than the paper at the same guarantee."""
-    paper, ours, asking = (
-        plant.value("duplicates", lambda run, s=setting: (run.f, run.p_fail, run.setting) == (3, 0.02, s))
-        for setting in ("paper's lists", "ours", "ours, asking first")
+    plain, paper, ours = (
+        plant.value("duplicates", lambda run, s=setting: (run.f, run.p_fail, run.setting) == (3, 0.04, s))
+        for setting in ("plain", "paper's lists", "ours")
     )
-    assert asking <= ours < paper / 2
+    assert ours < paper / 2 < plain / 4
 
 
 def test_event_messages_are_not_quadratic(plant: Summary) -> None:

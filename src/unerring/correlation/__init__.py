@@ -7,7 +7,7 @@
 | engine | what correlates |
 | queue, outgoing | what is not yet received by all; pruning, credit, serving |
 | election, detector | who sends |
-| join, snapshot, membership | coming back, and the record that says so |
+| entering, join, snapshot, membership | coming back, and the record that says so |
 | journal | durable mode |
 | replica, source, application | the machines |
 """

@@ -22,6 +22,7 @@ from unerring.correlation.messages import (
     AskAcks,
     Batch,
     Forget,
+    HasMore,
     NotMember,
     Ping,
     Pong,
@@ -100,6 +101,8 @@ class Application:
                 began = not self.intake.record.version
                 self.intake.read(record, now)
                 return self.intake.begin(now) if began else []
+            case HasMore(stream) if stream in self.intake.streams:
+                return self.intake.has_more(sender, message)
             case AskAcks():
                 return [Send(sender, self.intake.ack(stream)) for stream in self.intake.streams]
             case Connected(peer):

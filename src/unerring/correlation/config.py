@@ -42,13 +42,14 @@ class CorrelationConfig(ProcessConfig, frozen=True, forbid_unknown_fields=True):
 
     # How patient.
     patience_us: int = 200 * MILLISECOND_US
-    """A stream that does not advance for so long is asked for at all upstream replicas; doubled each time."""
+    """When a stream has not advanced for so long, a receiver asks who has more of it; doubled each time, if nobody has.
+    What somebody has had for so long, and has not come, it asks for."""
     patience_us_max: int = 2 * SECOND_US
     gap_pause_us: int = 20 * MILLISECOND_US
     """The pause before the same gap is reported again."""
-    ask_us: int = 0
-    """How long a new leader waits for each receiver's word what it has, before it resends. 0: it resends at once, as in
-    the paper; more: hardly anything is sent twice, and a failover takes one more round."""
+    ask_us: int = 50 * MILLISECOND_US
+    """How long a new leader waits for each receiver's word what it has, before it resends: hardly anything is then sent
+    twice, and a failover takes one more round. 0: it resends at once, as in the paper."""
     lease_us: int = SECOND_US
     """How long a normal replica serves a receiver that asked."""
     vote_us: int = 60 * MILLISECOND_US

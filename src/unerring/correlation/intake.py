@@ -2,17 +2,24 @@
 
 An ack means received. It is cumulative, carries the receiver's incarnation, and is repeated to all upstream replicas at
 intervals, because nothing else would repeat a lost one. A stream that does not advance is asked for at *all* upstream
-replicas, whether or not a leader seems alive: that alone gives liveness.
+replicas, whether or not a leader seems alive: that alone gives liveness. But a pause is no loss, and costs nothing:
+
+| the stream does not advance | what the receiver does |
+|---|---|
+| for `patience_us` | asks all upstream replicas whether they have more: who has none does not answer |
+| and for as long again, and somebody had more | asks the leader to send it; or, if none answered, all who have it |
+| and again, although the leader was asked | asks all who have it: they serve it for `lease_us` |
+| and a leader serves it again | tells the others that this is enough |
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from unerring.correlation.config import CorrelationConfig
 from unerring.correlation.detector import Detector
 from unerring.correlation.incoming import Incoming, Taken, Verdict
-from unerring.correlation.messages import Ack, Batch, Ping, Pong, Resume
+from unerring.correlation.messages import Ack, AskMore, Batch, Enough, HasMore, Ping, Pong, Resume
 from unerring.correlation.record import EMPTY, Record
 from unerring.correlation.shapes import Shapes
 from unerring.correlation.topology import Topology
@@ -23,14 +30,20 @@ NEVER = -(1 << 62)
 
 
 class _Asking:
-    """How long one stream has been quiet, and when it was last asked for."""
+    """One stream's patience: since when it is quiet, who said to have more of it, and who was asked for that."""
 
-    __slots__ = ("advanced_us", "gap_us", "patience_us")
+    __slots__ = ("gap_us", "having", "helpers", "leader_asked", "patience_us", "quiet_us")
 
     def __init__(self, now: int, patience_us: int) -> None:
-        self.advanced_us = now
+        self.quiet_us = now
+        """When it last advanced or was asked for."""
         self.patience_us = patience_us
         self.gap_us = NEVER
+        self.having: dict[Address, HasMore] = {}
+        self.leader_asked = False
+        """Whether a leader was asked for what it has, and nothing has come since."""
+        self.helpers: list[Address] = []
+        """Who serves this receiver without leading, because it asked."""
 
 
 class Intake:
@@ -81,12 +94,18 @@ class Intake:
             if now - asking.gap_us < self.config.gap_pause_us:
                 return taken, []
             asking.gap_us = now
-            return taken, [Report("correlation.gap"), *self.resume(batch.stream, sender)]
+            return taken, [Report("correlation.gap"), *self.resume(batch.stream, (sender,))]
         self._servers[batch.stream] = sender
-        if taken.advanced:
-            asking.advanced_us = now
-            asking.patience_us = self.config.patience_us
-        return taken, []
+        if not taken.advanced:
+            return taken, []
+        asking.quiet_us = now
+        asking.patience_us = self.config.patience_us
+        asking.having.clear()
+        asking.leader_asked = False
+        if not asking.helpers or sender in asking.helpers:
+            return taken, []
+        helpers, asking.helpers = asking.helpers, []
+        return taken, [Send(name, Enough(batch.stream)) for name in helpers]
 
     def consume(self, rows: Sequence[Row]) -> None:
         """These were processed."""
@@ -111,13 +130,13 @@ class Intake:
         self._announced[stream] = self.credit(stream)
         return Ack(stream, incoming.last, incoming.count, self.incarnation, self._announced[stream])
 
-    def resume(self, stream: str, sender: Address | None = None) -> Effects:
-        """Send me what follows: to whoever sent something later, or, for want of patience, to all upstream replicas."""
+    def resume(self, stream: str, names: Iterable[Address]) -> Effects:
+        """Send me what follows."""
         incoming = self.streams[stream]
         self._announced[stream] = self.credit(stream)
         credit = self._announced[stream]
         message = Resume(stream, incoming.last, incoming.count, self.incarnation, credit, incoming.watermark)
-        return [Send(name, message) for name in (self._upstream[stream] if sender is None else (sender,))]
+        return [Send(name, message) for name in names]
 
     def begin(self, now: int) -> Effects:
         """At the start, and after a snapshot: tell all upstream what is here; their leaders serve what follows.
@@ -156,11 +175,7 @@ class Intake:
         """Ask for what does not move; repeat acks; measure."""
         effects: Effects = []
         for stream in self.streams:
-            asking = self._asking.setdefault(stream, _Asking(now, self.config.patience_us))
-            if now - asking.advanced_us >= asking.patience_us:
-                asking.advanced_us = now
-                asking.patience_us = min(2 * asking.patience_us, self.config.patience_us_max)
-                effects += [Report("correlation.asked"), *self.resume(stream)]
+            effects += self._ask(stream, now)
         if now - self._repeated_us >= self.config.ack_repeat_us:
             self._repeated_us = now
             for stream in self.streams:
@@ -170,6 +185,44 @@ class Intake:
             self._pinged_us = now
             effects += [Send(name, Ping(now)) for name in self.upstream()]
         return effects
+
+    def _ask(self, stream: str, now: int) -> Effects:
+        """The next question about a stream that does not advance, if it is time for one."""
+        asking = self._asking.setdefault(stream, _Asking(now, self.config.patience_us))
+        quiet_us = now - asking.quiet_us
+        if asking.having and quiet_us >= self.config.patience_us:
+            having = {name: more for name, more in asking.having.items() if self._lacks(stream, more)}
+            asking.having.clear()
+            if having:
+                return self._ask_for_it(stream, asking, having, now)
+        if quiet_us < asking.patience_us:
+            return []
+        asking.quiet_us = now
+        asking.patience_us = min(2 * asking.patience_us, self.config.patience_us_max)
+        incoming = self.streams[stream]
+        question = AskMore(stream, incoming.count, self.credit(stream), incoming.watermark)
+        return [Send(name, question) for name in self._upstream[stream]]
+
+    def _ask_for_it(self, stream: str, asking: _Asking, having: Mapping[Address, HasMore], now: int) -> Effects:
+        """Somebody has had more for a while, and it has not come."""
+        asking.quiet_us = now
+        asking.patience_us = self.config.patience_us
+        leaders = [name for name, more in having.items() if more.leads]
+        whom = leaders if leaders and not asking.leader_asked else list(having)
+        asking.leader_asked = bool(leaders)
+        asking.helpers = [name for name in whom if name not in leaders]
+        return [Report("correlation.asked"), *self.resume(stream, whom)]
+
+    def _lacks(self, stream: str, more: HasMore) -> bool:
+        incoming = self.streams[stream]
+        return more.count > incoming.count or more.watermark > incoming.watermark
+
+    def has_more(self, sender: Address, more: HasMore) -> Effects:
+        """An answer. It is used after a while, if the stream does not advance without."""
+        asking = self._asking.get(more.stream)
+        if asking is not None and sender in self._upstream[more.stream] and self._lacks(more.stream, more):
+            asking.having[sender] = more
+        return []
 
     def hear(self, sender: Address, now: int) -> None:
         """Any word from an upstream replica."""

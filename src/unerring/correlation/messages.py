@@ -44,7 +44,7 @@ class Ack(Message, frozen=True):
 
 
 class Resume(Message, frozen=True):
-    """An ack that asks for everything after `last` and `advance`: a gap was seen, or nothing moves."""
+    """An ack that asks for everything after `last` and `watermark`: a gap was seen, or nothing moves."""
 
     stream: Name
     last: Stamp
@@ -52,6 +52,30 @@ class Resume(Message, frozen=True):
     incarnation: Incarnation
     credit: Count
     watermark: Time
+
+
+class AskMore(Message, frozen=True):
+    """From a receiver that does not advance: does anybody have more for me than this?"""
+
+    stream: Name
+    count: Count
+    credit: Count
+    watermark: Time
+
+
+class HasMore(Message, frozen=True):
+    """The answer of whoever could send it something: how far the stream is there, and whether that replica leads."""
+
+    stream: Name
+    count: Count
+    watermark: Time
+    leads: bool
+
+
+class Enough(Message, frozen=True):
+    """From a receiver that a leader serves again: whoever serves it besides need not."""
+
+    stream: Name
 
 
 class Pruned(Message, frozen=True):
@@ -284,6 +308,9 @@ ANY: Final = (
     Batch
     | Ack
     | Resume
+    | AskMore
+    | HasMore
+    | Enough
     | Pruned
     | AskAcks
     | NotMember

@@ -12,7 +12,20 @@ from typing import Final
 import msgspec
 
 from unerring.correlation.config import CorrelationConfig
-from unerring.correlation.messages import Ack, AskAcks, Batch, NotMember, Pruned, Receipt, Register, Registered, Resume
+from unerring.correlation.messages import (
+    Ack,
+    AskAcks,
+    AskMore,
+    Batch,
+    Enough,
+    HasMore,
+    NotMember,
+    Pruned,
+    Receipt,
+    Register,
+    Registered,
+    Resume,
+)
 from unerring.correlation.queue import Queue
 from unerring.correlation.record import EMPTY, Record, Standing, node_of
 from unerring.correlation.topology import Topology
@@ -276,12 +289,16 @@ class Outgoing:
         elif held.learn(receipt.last, receipt.count, receipt.credit):
             self.acked = True
 
-    def resume(self, sender: str, resume: Resume, now: int) -> Effects:
-        """A receiver misses something, or does not advance: whoever has more than it serves it for a while.
+    def more(self, sender: str, ask: AskMore) -> Effects:
+        """Say so if there is more here than a receiver has. It does not begin to serve: what the receiver lacks may be
+        on its way, or the leader's next word."""
+        queue = self.queues.get(ask.stream)
+        if queue is None or not queue.has_more(ask.count, ask.credit, ask.watermark):
+            return []
+        return [Send(sender, HasMore(ask.stream, queue.count, queue.watermark, self.leading))]
 
-        Who has no more does not begin to serve: the stream is quiet, and its leader alone will send what comes. Should
-        that not arrive, the receiver asks again.
-        """
+    def resume(self, sender: str, resume: Resume, now: int) -> Effects:
+        """A receiver misses something that this replica has had for a while: it is served, for a while."""
         stranger = self.ack(sender, resume)
         if stranger is not None:
             return [Send(sender, stranger)]
@@ -292,8 +309,15 @@ class Outgoing:
         if resume.count < queue.mark_count:
             return [Send(sender, Pruned(resume.stream, queue.mark, self.incarnation))]
         held.again()
-        if resume.count < queue.count or resume.watermark < queue.watermark:
+        if queue.has_more(resume.count, resume.credit, resume.watermark):
             held.served_until_us = now + self.config.lease_us
+        return []
+
+    def enough(self, sender: str, enough: Enough) -> Effects:
+        """A leader serves that receiver again."""
+        for (name, _), held in self._held.get(enough.stream, {}).items():
+            if name == sender:
+                held.served_until_us = NEVER
         return []
 
     def prune(self) -> None:

@@ -157,6 +157,13 @@ class Queue:
         """The watermark for one who has `end` events: capped just before the first that it has not."""
         return self.watermark if end == self.count else min(self.watermark, self._at(end).time - 1)
 
+    def has_more(self, count: int, credit: int, watermark: int) -> bool:
+        """Whether one who has so many events, this credit and this watermark could be sent anything new."""
+        if not self.mark_count <= count <= self.count:
+            return count < self.count
+        end = self.allowed(count, credit)
+        return end > count or self.watermark_after(end) > watermark
+
     def _piece_of(self, number: int) -> int:
         return bisect_right(self._firsts, number) - 1
 

@@ -21,6 +21,7 @@ from unerring.correlation import snapshot
 from unerring.correlation.config import CorrelationConfig
 from unerring.correlation.election import DEAF_US, Election
 from unerring.correlation.engine import Engine, Fed, HandOver
+from unerring.correlation.entering import Entering
 from unerring.correlation.incoming import Incoming, Verdict
 from unerring.correlation.intake import NEVER, Intake
 from unerring.correlation.join import Join
@@ -31,15 +32,15 @@ from unerring.correlation.messages import (
     Ack,
     AskAcks,
     AskConfirmation,
+    AskMore,
     AskSnapshot,
     Batch,
     Candidate,
-    Challenge,
     Confirmation,
     Elected,
-    Enter,
-    Entered,
+    Enough,
     Gossip,
+    HasMore,
     LeaderDead,
     NotMember,
     Ping,
@@ -48,7 +49,6 @@ from unerring.correlation.messages import (
     Pruned,
     ReadRecord,
     RecordIs,
-    Refused,
     Register,
     Registered,
     Resume,
@@ -114,12 +114,10 @@ class Replica:
         self.incarnation = 0
         self.record = EMPTY
         self.election = Election(name, config)
-        self._entropy = entropy
         self._make_engine = engine
         self._journal = None if records is None else Journal(records, config.durable_snapshot_events)
+        self._entering = Entering(name, topology.fingerprint(), entropy, self._journal, config.join_retry_us)
         self._join: Join | None = None
-        self._token = ""
-        self._entered_us = NEVER
         self._gossiped_us = NEVER
         self._polled_us = NEVER
         self._asked_acks_us = NEVER
@@ -142,15 +140,7 @@ class Replica:
     # ---- the machine -------------------------------------------------------------------------------------------
 
     def start(self, now: int) -> Effects:
-        return [SetTimer(TICK, now + self.config.tick_us), *self._begin_token(), *self._enter(now)]
-
-    def _begin_token(self) -> Effects:
-        """The same token means the same start of the same process; on a disk that holds no state yet, it lasts."""
-        if self._journal is not None and self._journal.token and not self._journal.incarnation:
-            self._token = self._journal.token
-            return []
-        self._token = f"{self._entropy.random():.17f}"
-        return [] if self._journal is None else self._journal.ask(self._token)
+        return [SetTimer(TICK, now + self.config.tick_us), *self._entering.begin(now)]
 
     def timer(self, name: str, now: int) -> Effects:
         if name == FLUSH:
@@ -304,6 +294,15 @@ class Replica:
             effects += self._read_record()
         return effects + self._after_acks(now)
 
+    def _ask_more(self, sender: Address, ask: AskMore, now: int) -> Effects:
+        return self.outgoing.more(sender, ask)
+
+    def _enough(self, sender: Address, enough: Enough, now: int) -> Effects:
+        return self.outgoing.enough(sender, enough)
+
+    def _has_more(self, sender: Address, more: HasMore, now: int) -> Effects:
+        return self.intake.has_more(sender, more) if more.stream in self.intake.streams else []
+
     def _gossip(self, sender: Address, gossip: Gossip, now: int) -> Effects:
         """Lines 46-50: a peer's acks, per receiver; this replica prunes by its own membership."""
         if node_of(sender) != self.node or not self.record.holds(sender, gossip.incarnation):
@@ -333,7 +332,7 @@ class Replica:
 
     def _tick(self, now: int) -> Effects:
         if self.phase is Phase.ENTERING:
-            return self._enter(now) if now - self._entered_us >= self.config.join_retry_us else []
+            return self._entering.tick(now)
         effects: Effects = []
         if now - self._polled_us >= self.config.record_poll_us:
             self._polled_us = now
@@ -401,11 +400,6 @@ class Replica:
 
     # ---- membership and join -----------------------------------------------------------------------------------
 
-    def _enter(self, now: int, nonce: str = "") -> Effects:
-        self._entered_us = now
-        kept = 0 if self._journal is None else self._journal.incarnation
-        return [Send(MEMBERSHIP, Enter(self.name, self._token, kept, self.topology.fingerprint(), nonce))]
-
     def _connected(self, sender: Address, message: Connected, now: int) -> Effects:
         """A new connection: what was on the way on the old one may be lost, both ways."""
         self.outgoing.reconnected(message.peer)
@@ -421,30 +415,23 @@ class Replica:
         return effects + self._flush(now)
 
     def _while_entering(self, message: Any, now: int) -> Effects:
-        if isinstance(message, Connected) and message.peer == MEMBERSHIP:
-            return self._enter(now)
-        if isinstance(message, Refused) and message.token == self._token:
-            return [Stop(message.why)]
-        if isinstance(message, Challenge) and message.token == self._token:
-            return self._enter(now, message.nonce)
-        if not isinstance(message, Entered) or message.token != self._token:
-            return []
-        member = message.record.members.get(self.name)
-        if member is None or member.incarnation != message.incarnation:
-            raise ProtocolError(f"the record does not have {self.name} with incarnation {message.incarnation}")
-        kept = self._journal is not None and self._journal.incarnation == message.incarnation
-        if not message.founding and not kept:
+        entered = self._entering.entered(message)
+        if entered is None:
+            return self._entering.hear(message, now)
+        member = entered.record.members[self.name]
+        kept = self._journal is not None and self._journal.incarnation == entered.incarnation
+        if not entered.founding and not kept:
             self._begin_empty()
-        self.incarnation = self.intake.incarnation = self.outgoing.incarnation = message.incarnation
+        self.incarnation = self.intake.incarnation = self.outgoing.incarnation = entered.incarnation
         self.phase = Phase.MEMBER
-        if not message.founding and member.standing is Standing.JOINING:
+        if not entered.founding and member.standing is Standing.JOINING:
             self.phase = Phase.JOINING
             self._join = self.join_part(self.name, self.incarnation, self.config.join_retry_us)
             self._join.holding = kept
         effects: Effects = []
         if self._journal is not None and not kept and self.phase is Phase.MEMBER:
             effects += self._journal.replace(self.incarnation, self._snapshot())
-        effects += self._read(message.record, now)
+        effects += self._read(entered.record, now)
         if self.holding:
             effects += self.intake.begin(now)
             if self.engine is None:
@@ -487,9 +474,7 @@ class Replica:
         if self._journal is not None:
             self._journal.forget()
         report = Report("correlation.joins_anew", f"{self.name} is no longer in the record")
-        self._token = f"{self._entropy.random():.17f}"
-        asked = [] if self._journal is None else self._journal.ask(self._token)
-        return [report, *asked, *self._enter(now)]
+        return [report, *self._entering.anew(now)]
 
     def _carry_on(self, now: int, at_once: bool = False) -> Effects:
         if self._join is None:
@@ -575,6 +560,9 @@ _On = Callable[[Replica, Address, Any, int], Effects]
 
 _ON: dict[type, _On] = {
     Resume: Replica._resume,
+    AskMore: Replica._ask_more,
+    Enough: Replica._enough,
+    HasMore: Replica._has_more,
     Gossip: Replica._gossip,
     AskAcks: Replica._ask_acks,
     Pruned: Replica._pruned,
@@ -596,5 +584,5 @@ _ON: dict[type, _On] = {
     Disconnected: Replica._disconnected,
 }
 
-_NEEDS_STATE = (Resume, AskAcks, Register, Produced, Pruned, Connected)
+_NEEDS_STATE = (Resume, AskMore, Enough, HasMore, AskAcks, Register, Produced, Pruned, Connected)
 """A joiner without a snapshot does not answer these; whoever sent them asks again."""

@@ -20,6 +20,7 @@ from unerring.correlation.messages import (
     MEMBERSHIP,
     Ack,
     AskAcks,
+    AskMore,
     Ping,
     Pong,
     Publish,
@@ -215,6 +216,8 @@ class Source:
                 effects = [] if stranger is None else [Send(sender, stranger)]
             case Resume():
                 effects = self.outgoing.resume(sender, message, now)
+            case AskMore():
+                effects = self.outgoing.more(sender, message)
             case Register():
                 effects = [Send(sender, self.outgoing.register(sender, message))]
             case RecordIs(record):

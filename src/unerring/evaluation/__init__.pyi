@@ -1,6 +1,7 @@
 """What other packages import of evaluation. This is the list; `__init__.py` loads it when it is used."""
 
 from .claims import Claim as Claim, claims_of as claims_of
+from .correlation import Factory as Factory, FactoryRun as FactoryRun
 from .figures import draw as draw
 from .grids import (
     EXPERIMENTS as EXPERIMENTS,

@@ -113,7 +113,7 @@ def _correlation(summary: Summary) -> Iterator[Claim]:
         three,
         bare,
     )
-    compared = {(run.f, run.p_fail) for run in summary.runs.values() if run.setting == "ours, asking first"}
+    compared = {(run.f, run.p_fail) for run in summary.runs.values() if run.setting == "ours, resending at once"}
     for f, p in sorted(compared):
         duplicates = [summary.value("duplicates", at(f, p, setting=setting)) for setting in SETTINGS]
         delays = [summary.value("latency_ms_mean", at(f, p, setting=setting)) for setting in SETTINGS]

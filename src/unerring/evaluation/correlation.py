@@ -56,16 +56,6 @@ REST_US: Final = 120 * SECOND_US
 """The longest time that a run may take after its last step."""
 
 LINK: Final = LinkSpec(delay_us=200, spread_us=300, delay_us_max=20 * MILLISECOND_US)
-CONFIG: Final = CorrelationConfig(
-    tick_us=50 * MILLISECOND_US,
-    gossip_us=100 * MILLISECOND_US,
-    ping_us=SECOND_US,
-    ack_repeat_us=SECOND_US,
-    suspect_us_min=250 * MILLISECOND_US,
-    patience_us=3 * STEP_US,
-    lease_us=2 * STEP_US,
-)
-
 
 ELECTION: Final = (Vote, Candidate, Elected, LeaderDead)
 
@@ -79,6 +69,7 @@ class FactoryRun(msgspec.Struct, frozen=True):
     setting: str = "ours"
     steps: int = STEPS
     tiers: tuple[int, ...] = TIERS
+    step_us: int = STEP_US
 
 
 class Meter:
@@ -135,26 +126,28 @@ class AsksAll(Intake):
 
     def begin(self, now: int) -> Effects:
         super().begin(now)
-        return [effect for stream in self.streams for effect in self.resume(stream)]
+        return [effect for stream in self.streams for effect in self.resume(stream, self._upstream[stream])]
 
 
 SETTINGS: Final[Mapping[str, tuple[type[Intake], type[Outgoing], int]]] = {
     "plain": (AsksAll, ServesWhoAsks, 0),
     "paper's lists": (Intake, CompletelyAcked, 0),
-    "ours": (Intake, Outgoing, 0),
-    "ours, asking first": (Intake, Outgoing, 50 * MILLISECOND_US),
+    "ours, resending at once": (Intake, Outgoing, 0),
+    "ours": (Intake, Outgoing, CorrelationConfig().ask_us),
 }
 """Whom a recovered replica asks, which acks go to the other replicas, and how long a new leader waits for its
 receivers. The paper states only the second."""
 
 
 @lru_cache(maxsize=4)
-def perfect(seed: int, steps: int, tiers: tuple[int, ...]) -> dict[str, list[Event]]:
+def perfect(seed: int, steps: int, tiers: tuple[int, ...], step_us: int = STEP_US) -> dict[str, list[Event]]:
     """What a failure-free system delivers to the management, by stream."""
     topology = factory(0, tiers)
     drawn = primary_events(seed, steps, tiers)
     primary = {
-        f"primary{i}": [e for n, step in enumerate(drawn) for e in events_of(f"primary{i}", time_of(n), step[i])]
+        f"primary{i}": [
+            e for n, step in enumerate(drawn) for e in events_of(f"primary{i}", time_of(n, step_us), step[i])
+        ]
         for i in range(sum(tiers))
     }
     streams = perfect_run([_stage(topology, node) for node in topology.nodes if node.role is Role.CORRELATION], primary)
@@ -166,9 +159,9 @@ def _stage(topology: Topology, node: NodeSpec) -> Stage:
     return Stage(topology.inputs(node.name), lambda rows, through: engine.feed(rows, through).outputs)
 
 
-def time_of(step: int) -> int:
+def time_of(step: int, step_us: int) -> int:
     """When a step happens, in the world and in the stamps."""
-    return BEGIN_US + (step + 1) * STEP_US
+    return BEGIN_US + (step + 1) * step_us
 
 
 class Factory:
@@ -176,10 +169,11 @@ class Factory:
 
     def __init__(self, run: FactoryRun, seed: int) -> None:
         self.run = run
+        self.end_us = time_of(run.steps, run.step_us)
         self.seed = seed
         self.topology = factory(run.f, run.tiers)
         intake_part, outgoing, ask_us = SETTINGS[run.setting]
-        self.config = msgspec.structs.replace(CONFIG, ask_us=ask_us)
+        self.config = CorrelationConfig(ask_us=ask_us)
         self.meter = Meter()
         intake = type("Intake", (intake_part,), {"incoming_part": self.meter.incoming()})
         self.replica = type("Replica", (Replica,), {"intake_part": intake, "outgoing_part": outgoing})
@@ -203,10 +197,11 @@ class Factory:
                 world.add(name, self._boot(node, name))
         drawn = primary_events(self.seed, self.run.steps, self.run.tiers)
         for step, facilities in enumerate(drawn):
-            world.at(time_of(step), lambda step=step, facilities=facilities: self._step(step, facilities))  # type: ignore[misc]
+            at_us = time_of(step, self.run.step_us)
+            world.at(at_us, lambda at_us=at_us, facilities=facilities: self._step(at_us, facilities))  # type: ignore[misc]
         world.at(BEGIN_US, self._begin)
-        world.at(time_of(self.run.steps), self._end)
-        world.every(STEP_US // 4, self._look, time_of(self.run.steps), BEGIN_US)
+        world.at(self.end_us, self._end)
+        world.every(self.run.step_us // 4, self._look, self.end_us, BEGIN_US)
 
     def _membership(self, records: Mapping[str, bytes], entropy: Entropy, now: int) -> Membership:
         return Membership(records, self.topology, self.config, entropy)
@@ -227,9 +222,9 @@ class Factory:
     def _begin(self) -> None:
         self.elected = self.world.count(*ELECTION)
 
-    def _step(self, step: int, facilities: list[list[tuple[int, int, int]]]) -> None:
+    def _step(self, time_us: int, facilities: list[list[tuple[int, int, int]]]) -> None:
         for facility, drawn in enumerate(facilities):
-            self.world.call(f"source{facility}/0", "publish", events_of(f"primary{facility}", time_of(step), drawn))
+            self.world.call(f"source{facility}/0", "publish", events_of(f"primary{facility}", time_us, drawn))
         if self.run.p_fail:
             self._fail_some()
 
@@ -238,8 +233,8 @@ class Factory:
         for node in self.nodes:
             for name in node.replicas:
                 if draw.random() < self.run.p_fail and world.nodes[name].machine is not None:
-                    at_us = world.now_us + draw.randrange(STEP_US)
-                    down_us = draw.randint(*DOWN_STEPS) * STEP_US
+                    at_us = world.now_us + draw.randrange(self.run.step_us)
+                    down_us = draw.randint(*DOWN_STEPS) * self.run.step_us
                     world.at(at_us, lambda name=name, down_us=down_us: self._fail(name, down_us))  # type: ignore[misc]
 
     def _fail(self, name: str, down_us: int) -> None:
@@ -279,10 +274,9 @@ class Factory:
     def play(self) -> None:
         """To the end: until the management has everything."""
         world = self.world
-        end_us = time_of(self.run.steps)
-        world.run_until(end_us)
-        while not world.broken and not self._complete() and world.now_us < end_us + REST_US:
-            world.run_until(world.now_us + STEP_US)
+        world.run_until(self.end_us)
+        while not world.broken and not self._complete() and world.now_us < self.end_us + REST_US:
+            world.run_until(world.now_us + self.run.step_us)
 
     def _complete(self) -> bool:
         node = self.world.nodes["management/0"]
@@ -296,7 +290,7 @@ class Factory:
             return [str(violation) for violation in world.broken]
         records = world.nodes["management/0"].storage.load()
         violations: list[str] = []
-        for stream, expected in perfect(self.seed, self.run.steps, self.run.tiers).items():
+        for stream, expected in perfect(self.seed, self.run.steps, self.run.tiers, self.run.step_us).items():
             delivered = committed(records, stream)
             if delivered != expected:
                 violations += [str(v) for v in check_strong_reliability(delivered, expected, complete=True)]

@@ -107,7 +107,7 @@ def _correlation(summary: Summary) -> Any:
         ("figure-8-latency", "latency_ms_mean", "Figure 8: end-to-end latency of situations", "ms"),
     ):
         yield name, title, "failure probability a step", y, _by(summary, "p_fail", what, fs, "f", durable, "f = {}")
-    most = max((run.p_fail for run in summary.runs.values() if run.setting == "ours, asking first"), default=0.0)
+    most = max((run.p_fail for run in summary.runs.values() if run.setting == "ours, resending at once"), default=0.0)
     yield (
         "better-duplicates",
         f"Better: duplicates by what replicas tell each other of acks (p = {most:g})",
