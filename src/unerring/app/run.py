@@ -116,6 +116,9 @@ def run_of(
 
         engine = LiveEngine(address, app, options, place, say, parts, metrics)
     else:
+        from unerring.app.upgrading import note_first
+
+        note_first(place, address, app)
         engine = _spark_engine(app, options, place, parts, metrics)
     return Run(
         engine,

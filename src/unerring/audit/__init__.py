@@ -1,6 +1,7 @@
 """Pure checkers: from a history to a list of violations, each with its witness. No I/O, no clock, no randomness."""
 
 from unerring.audit.comparison import WITNESSES_MAX, Finding, Stretch, compare, missing
+from unerring.audit.difference import Difference, difference
 from unerring.audit.evidence import EVENTS_MAX, making, unmaking
 from unerring.audit.families import Relative, check_family
 from unerring.audit.intake import Incarnation, Intake, Range, check_intake, check_quarantined
@@ -18,6 +19,7 @@ from unerring.audit.strong_reliability import (
     FALSE_POSITIVE,
     check_strong_reliability,
 )
+from unerring.audit.trial import TrialReport, TriedRule, trial_lines, trial_page, trial_word
 from unerring.audit.verdict import Violation
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "Declared",
     "Delivered",
     "Did",
+    "Difference",
     "Finding",
     "Incarnation",
     "Intake",
@@ -45,6 +48,8 @@ __all__ = [
     "Stage",
     "Starts",
     "Stretch",
+    "TrialReport",
+    "TriedRule",
     "Violation",
     "Wanted",
     "Witness",
@@ -59,11 +64,15 @@ __all__ = [
     "check_starts",
     "check_strong_reliability",
     "compare",
+    "difference",
     "explained",
     "making",
     "missing",
     "moment",
     "page",
     "perfect_run",
+    "trial_lines",
+    "trial_page",
+    "trial_word",
     "unmaking",
 ]

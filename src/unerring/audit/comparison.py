@@ -180,9 +180,9 @@ def _bits(column: Any) -> Any:
 
 def _compare_rows(findings: _Findings, ours: pa.Table, theirs: pa.Table) -> None:
     schema = findings.schema
-    wanted = {row[:2]: (at, row) for at, row in enumerate(_rows(theirs, theirs.column_names))}
+    wanted = {row[:2]: (at, row) for at, row in enumerate(comparable_rows(theirs, theirs.column_names))}
     seen: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-    for at, row in enumerate(_rows(ours, theirs.column_names)):
+    for at, row in enumerate(comparable_rows(ours, theirs.column_names)):
         stamp = row[:2]
         if seen.get(stamp) == row:
             findings.add(DUPLICATION, event_at(ours, at, schema), None, "the same situation is there twice")
@@ -199,7 +199,7 @@ def _compare_rows(findings: _Findings, ours: pa.Table, theirs: pa.Table) -> None
             findings.add(FALSE_NEGATIVE, None, event_at(theirs, at, schema), "it was left out")
 
 
-def _rows(table: pa.Table, names: list[str]) -> list[tuple[Any, ...]]:
+def comparable_rows(table: pa.Table, names: list[str]) -> list[tuple[Any, ...]]:
     """Rows as tuples that are equal where the rows are, bit for bit; stamp first."""
     import pyarrow as pa
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from html import escape
-from typing import Final
+from typing import Final, Protocol
 
 from unerring.audit.intake import Intake
 from unerring.audit.moments import moment
@@ -83,10 +83,15 @@ def page(report: Report) -> str:
         _started(report),
         _how(),
     ]
+    return whole_page(f"Audit of {report.app}", parts)
+
+
+def whole_page(title: str, parts: Iterable[str]) -> str:
+    """Sections as a page that needs nothing else."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Audit of {escape(report.app)}</title><style>{_STYLE}</style></head>"
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>"
         f"<body><main>{''.join(parts)}</main></body></html>\n"
     )
 
@@ -105,7 +110,14 @@ def explained(report: Report) -> Iterator[str]:
     yield _word(report)
 
 
-def event_line(event: Event, report: Report) -> str:
+class WithTimes(Protocol):
+    """A report that knows which columns hold times."""
+
+    @property
+    def time_columns(self) -> dict[str, tuple[str, ...]]: ...
+
+
+def event_line(event: Event, report: WithTimes) -> str:
     """One event in one line."""
     times = report.time_columns.get(event.stream, ())
     parts = [
@@ -196,16 +208,16 @@ def _card(witness: Witness, report: Report) -> str:
     finding = witness.finding
     parts = [f"<b>{escape(_PLAIN[finding.promise])}</b>: {escape(finding.detail)}."]
     if finding.delivered is not None:
-        parts.append(_events("Reported", [finding.delivered], report))
+        parts.append(event_list("Reported", [finding.delivered], report))
     if finding.perfect is not None:
-        parts.append(_events("Should have been", [finding.perfect], report))
-    parts.append(_events("The events that make it", witness.made_by, report))
-    parts.append(_events("It would be right without any one of these events", witness.unmade_by, report))
-    parts.append(_events("The last events of that key before it", witness.nearby, report))
+        parts.append(event_list("Should have been", [finding.perfect], report))
+    parts.append(event_list("The events that make it", witness.made_by, report))
+    parts.append(event_list("It would be right without any one of these events", witness.unmade_by, report))
+    parts.append(event_list("The last events of that key before it", witness.nearby, report))
     return f'<div class="card">{"".join(parts)}</div>'
 
 
-def _events(title: str, events: Iterable[Event], report: Report) -> str:
+def event_list(title: str, events: Iterable[Event], report: WithTimes) -> str:
     items = "".join(f"<li>{escape(event_line(event, report))}</li>" for event in events)
     return f'<p class="soft">{title}</p><ul class="events">{items}</ul>' if items else ""
 

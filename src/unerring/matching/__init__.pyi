@@ -16,6 +16,7 @@ from .kernel.columns import (
 )
 from .kernel.state import Room as Room
 from .kernel.together import Together as Together
+from .looking_back import LookBack as LookBack, look_back as look_back
 from .matcher import Keep as Keep, Matcher as Matcher, Quarantined as Quarantined, Router as Router
 from .merge import Merge as Merge, Merged as Merged, MergeState as MergeState
 from .oracle.windows import window_of as window_of

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from unerring.matching.choice import compilation_fault, why_interpreted
 from unerring.matching.interpreter.matching import PatternRules
+from unerring.matching.looking_back import look_back
 from unerring.model import ColumnType
 from unerring.rules import (
     expressions as ex,
@@ -55,6 +56,7 @@ def describe(plan: pl.Plan) -> dict[str, Any]:
         "null_where": _faults(plan),
         "certain": _certain(plan),
         "state": _state(plan),
+        "looks_back": str(look_back(plan)),
         "matcher": "compiled" if reason is None else "interpreted",
         "why": reason or "",
         "cost": "" if reason is None else _cost(plan),

@@ -1,6 +1,14 @@
 """What other packages import of pipeline. This is the list; `__init__.py` loads it when it is used."""
 
 from . import answers as answers, feeding as feeding, jvm as jvm, savepoints as savepoints
+from .agreements import (
+    FIRST as FIRST,
+    create as create,
+    current as current,
+    edition_of as edition_of,
+    proposal as proposal,
+    proposal_of as proposal_of,
+)
 from .auditing import (
     Scope as Scope,
     bounds_of as bounds_of,
@@ -13,6 +21,7 @@ from .batch import detect_batch as detect_batch
 from .checkpoints import committed_us as committed_us
 from .compacting import Compacted as Compacted, compact_log as compact_log
 from .costs import learn as learn
+from .editions import Changes as Changes, Edition as Edition, changes_of as changes_of
 from .frames import detect as detect
 from .history import rows_before as rows_before, rows_near as rows_near
 from .ingesting import ingest as ingest
@@ -54,6 +63,13 @@ from .streaming import (
     output_chains as output_chains,
     seal_at_once as seal_at_once,
 )
-from .versions import agree as agree, agreed_levels as agreed_levels, ranked_otherwise as ranked_otherwise
+from .trying import Stretch as Stretch, Trial as Trial
+from .versions import (
+    agree as agree,
+    agreed_levels as agreed_levels,
+    is_begun_by as is_begun_by,
+    ranked_otherwise as ranked_otherwise,
+    reached_by as reached_by,
+)
 
 __all__: list[str]

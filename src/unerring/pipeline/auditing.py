@@ -91,12 +91,12 @@ def judge_stream(
     sealed_us = min(delivered.refresh(), through_us)
     spans = delivered.spans(max(judged.from_us, delivered.base.from_us), sealed_us)
     total = known or Stretch()
-    for part in _run(spark, len(spans), _compare_task(delivered, perfect, spans, judged.from_us, scope)):
+    for part in run_pieces(spark, len(spans), _compare_task(delivered, perfect, spans, judged.from_us, scope)):
         total.add(msgspec.msgpack.decode(part, type=Stretch))
     rest_us = max(sealed_us, judged.from_us)
     if rest_us < through_us:
         later = perfect.spans(max(rest_us, perfect.base.from_us), through_us)
-        for part in _run(spark, len(later), _missing_task(perfect, later, rest_us, scope)):
+        for part in run_pieces(spark, len(later), _missing_task(perfect, later, rest_us, scope)):
             total.add(msgspec.msgpack.decode(part, type=Stretch))
     return _verdict(level, plan, delivered.name, delivered.through_us, judged, scope, engine, total)
 
@@ -148,7 +148,7 @@ def judge_intake(spark: SparkSession, log: EventLog, name: str) -> tuple[list[In
     chain = log.chain(name)
     spans = chain.spans(chain.base.from_us, TIME_MAX)
     taken: dict[Incarnation, list[Range]] = {}
-    for part in _run(spark, len(spans), _intake_task(chain, spans)):
+    for part in run_pieces(spark, len(spans), _intake_task(chain, spans)):
         for producer, epoch, ranges in msgspec.msgpack.decode(part, type=list[tuple[str, int, list[Range]]]):
             taken.setdefault((producer, epoch), []).extend(ranges)
     cut, end, resets = chain.base.taken, chain.taken(), Resets(log.store, name).all()
@@ -234,7 +234,7 @@ def waiting_after(chain: Chain, stamp: Stamp) -> int:
 # --- tasks ---
 
 
-def _run(spark: SparkSession, pieces: int, task: Callable[[list[int]], bytes]) -> list[bytes]:
+def run_pieces(spark: SparkSession, pieces: int, task: Callable[[list[int]], bytes]) -> list[bytes]:
     """Give every task some of the pieces, by number; what each of them answers: little, by few tasks for each core."""
     if not pieces:
         return []
@@ -252,10 +252,10 @@ def _run(spark: SparkSession, pieces: int, task: Callable[[list[int]], bytes]) -
 def _compare_task(
     delivered: Chain, perfect: Chain, spans: list[Span], from_us: int, scope: Scope
 ) -> Callable[[list[int]], bytes]:
-    ours, theirs = _address(delivered), _address(perfect)
+    ours, theirs = chain_address(delivered), chain_address(perfect)
 
     def task(numbers: list[int]) -> bytes:
-        chain, other = _open(*ours), _open(*theirs)
+        chain, other = open_chain(*ours), open_chain(*theirs)
         total = Stretch()
         for number in numbers:
             span = spans[number]
@@ -271,10 +271,10 @@ def _compare_task(
 
 
 def _missing_task(perfect: Chain, spans: list[Span], from_us: int, scope: Scope) -> Callable[[list[int]], bytes]:
-    theirs = _address(perfect)
+    theirs = chain_address(perfect)
 
     def task(numbers: list[int]) -> bytes:
-        chain = _open(*theirs)
+        chain = open_chain(*theirs)
         total = Stretch()
         for number in numbers:
             span = spans[number]
@@ -290,13 +290,13 @@ def _missing_task(perfect: Chain, spans: list[Span], from_us: int, scope: Scope)
 
 
 def _intake_task(chain: Chain, spans: list[Span]) -> Callable[[list[int]], bytes]:
-    ours = _address(chain)
+    ours = chain_address(chain)
 
     def task(numbers: list[int]) -> bytes:
         import numpy as np
         import pyarrow.compute as pc
 
-        own = _open(*ours)
+        own = open_chain(*ours)
         ranges_of: dict[Incarnation, list[Range]] = {}
         for number in numbers:
             span = spans[number]
@@ -334,12 +334,12 @@ def _bins(times: list[Any], scope: Scope) -> list[int]:
     return [int(count) for count in counted]
 
 
-def _address(chain: Chain) -> tuple[str, str]:
+def chain_address(chain: Chain) -> tuple[str, str]:
     """A chain by its folder, so that a task finds it again."""
     return chain.store.locate(""), chain.name
 
 
-def _open(folder: str, name: str) -> Chain:
+def open_chain(folder: str, name: str) -> Chain:
     return EventLog(folder).chain(name)
 
 

@@ -54,25 +54,8 @@ class Reference:
         for level in self.levels:
             self._link_inputs(level)
             self._begin(level)
-            reached[level.label] = self._run(spark, level, through_us, bounds, on_sealed)
+            reached[level.label] = run_in_slices(spark, level, through_us, bounds, partial(on_sealed, level))
         return reached
-
-    def _run(
-        self,
-        spark: SparkSession,
-        level: Level,
-        through_us: int,
-        bounds: Bounds,
-        on_sealed: Callable[[Level, Sealed], None],
-    ) -> int:
-        reached = TIME_MIN
-        while True:
-            steps = intervals(level, level.chains(), bounds, through_us)
-            if not steps:
-                return max(reached, savepoints.find(level, through_us) or TIME_MIN)
-            end_us = steps[min(len(steps), INTERVALS_AT_ONCE) - 1][1]
-            reached = detect_batch(spark, level, bounds, through_us=end_us, on_sealed=partial(on_sealed, level))
-            savepoints.drop_before(level, reached)
 
     def _link_inputs(self, level: Level) -> None:
         made = {schema.name for one in self.levels for schema in one.outputs}
@@ -134,6 +117,21 @@ class Reference:
         for span in delivered.spans(begin_us, from_us):
             end_us = min(span.through_us, from_us)
             before.seal(end_us, delivered.read(max(begin_us, span.from_us), end_us))
+
+
+def run_in_slices(
+    spark: SparkSession, level: Level, through_us: int, bounds: Bounds, on_sealed: Callable[[Sealed], None]
+) -> int:
+    """Run a level up to a time, or to where its log ends before it; the time that it reached. Only its last state
+    stays."""
+    reached = TIME_MIN
+    while True:
+        steps = intervals(level, level.chains(), bounds, through_us)
+        if not steps:
+            return max(reached, savepoints.find(level, through_us) or TIME_MIN)
+        end_us = steps[min(len(steps), INTERVALS_AT_ONCE) - 1][1]
+        reached = detect_batch(spark, level, bounds, through_us=end_us, on_sealed=on_sealed)
+        savepoints.drop_before(level, reached)
 
 
 def delivered_chain(level: Level, schema: StreamSchema) -> Chain | None:

@@ -14,7 +14,8 @@ from dataclasses import replace
 from unerring.log import BUCKETS_MAX
 from unerring.model import TIME_MIN, CallerError
 from unerring.pipeline.level import Level
-from unerring.pipeline.versions import Version, version_of, versions, write
+from unerring.pipeline.agreements import Version
+from unerring.pipeline.versions import version_of, versions, write
 
 
 def rescale(levels: Sequence[Level], buckets: int, at_us: int | None = None) -> dict[int, int]:

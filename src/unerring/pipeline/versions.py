@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-import msgspec
-
 from unerring.log import EventLog, LocalStore, join
 from unerring.model import TIME_MAX, TIME_MIN, CallerError, ConfigError, StreamSchema, protect_json, verified_json
+from unerring.pipeline.agreements import Version
+from unerring.pipeline.editions import Edition
 from unerring.pipeline.level import Level, is_unkeyed, levels_of
 from unerring.rules import Plan
 
@@ -26,30 +26,6 @@ _OLDER: Final = ".versions"
 
 _READ: Final[dict[str, Version]] = {}
 _READ_MAX: Final = 1024
-
-
-class Version(msgspec.Struct, frozen=True, order=True):
-    """After this time the outputs of a level's streams come from this version of its rules."""
-
-    after_us: int
-    level: int
-    version: str
-    buckets: int
-    rules: tuple[tuple[str, str], ...]
-    ranges: bool = False
-    """Whether its partitions are ranges of the key's hash; those of earlier releases are not."""
-    unkeyed: bool = False
-
-    def made_by(self, other: Version) -> bool:
-        """Whether the rules are the same; how keys are divided does not count."""
-        return sorted(self.rules) == sorted(other.rules)
-
-    def same_as(self, other: Version) -> bool:
-        """Whether rules, ranks and partitions are the same: all but the time."""
-        return (self.version, self.buckets, self.ranges) == (other.version, other.buckets, other.ranges)
-
-    def __str__(self) -> str:
-        return ", ".join(f"{name} {version}" for name, version in self.rules) + f", {self.buckets} buckets"
 
 
 def enter(level: Level) -> None:
@@ -75,6 +51,12 @@ def enter(level: Level) -> None:
             f"{level.address} was made by other rules on level {level.label} ({agreed[-1]}) than these "
             f"({version_of(level)}); let the new ones take over at an agreed time, or use a new --data folder"
         )
+
+
+def is_begun_by(level: Level) -> bool:
+    """Whether a folder has not begun, or these very rules were agreed for it last."""
+    agreed = versions(level)
+    return not agreed or agreed[-1].made_by(version_of(level))
 
 
 def ranked_otherwise(level: Level) -> bool:
@@ -174,3 +156,19 @@ def write(level: Level, after_us: int) -> bool:
     """Write down that these rules, with these partitions, go on after a time. False: there is such an agreement."""
     name = f"{_FOLDER}/{level.label}-{after_us - TIME_MIN:019d}.json"
     return level.log.store.create(name, protect_json(version_of(level, after_us)))
+
+
+def reached_by(rules: Edition, log: EventLog) -> int:
+    """Up to where a driver of these rules may have got: it reads no further than the streams from outside go. What it
+    makes of them may be handed on before it is sealed."""
+    ends = {schema.name: _end_of_stream(log, schema.name) for schema in rules.sources}
+    reached = TIME_MIN
+    for level in levels_of(rules.plans, rules.sources, "", 1):
+        level_us = min(ends[schema.name] for schema in level.inputs)
+        ends |= {schema.name: level_us for schema in level.outputs}
+        reached = max(reached, level_us)
+    return reached
+
+
+def _end_of_stream(log: EventLog, name: str) -> int:
+    return TIME_MIN if log.declaration(name) is None else log.chain(name).through_us

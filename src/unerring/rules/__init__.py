@@ -44,6 +44,7 @@ from unerring.rules.plan import (
 )
 from unerring.rules.reading import lookback, of_row_alone, walk
 from unerring.rules.steps import all_of, any_of, each, first, last, no, step
+from unerring.rules.storing import StoredPlan, restored, stored
 from unerring.rules.terms import columns, next_row, prev, schema_for, time_of
 from unerring.rules.tree import heights_of, levels_of, part_of, plans_of, ranks_of, sources_of, takers_of
 from unerring.rules.workloads import W1, W2, W3, Typed
@@ -93,6 +94,7 @@ __all__ = [
     "Sliding",
     "StartAnchor",
     "Step",
+    "StoredPlan",
     "Trailing",
     "Tumbling",
     "Typed",
@@ -124,12 +126,14 @@ __all__ = [
     "plans_of",
     "prev",
     "ranks_of",
+    "restored",
     "rule",
     "schema_for",
     "session",
     "sliding",
     "sources_of",
     "step",
+    "stored",
     "takers_of",
     "time_of",
     "trailing",
