@@ -48,7 +48,7 @@ def edition(app: App) -> Edition:
 
 
 def edition_in(place: Place) -> Edition:
-    """The rules that count in a run now: by its store, or, in a run of an earlier release, by the app that ran there."""
+    """The rules that count in a run now: by its store, or, if that does not have them, by the app that ran there."""
     known = current(place.log)
     return edition(load(address_in(place))) if known is None else edition_of(known)
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from unerring.log import BUCKETS_MAX
 from unerring.model import TIME_MIN, CallerError
-from unerring.pipeline.level import Level
 from unerring.pipeline.agreements import Version
+from unerring.pipeline.level import Level
 from unerring.pipeline.versions import version_of, versions, write
 
 
