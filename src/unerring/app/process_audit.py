@@ -252,7 +252,7 @@ def _postgres_lines(dsn: str) -> list[Line]:
 def _did(line: Line) -> Did:
     undo = line.what == "undo" or line.iid.endswith(UNDO_MARK)
     iid = line.iid.removesuffix(UNDO_MARK)
-    action = iid.split("/")[1] if "/" in iid else ""
+    action = iid.split("/")[1].partition("'")[0] if "/" in iid else ""
     view = iid.partition("@")[2]
     basis = tuple(int(view) for view in line.basis.split(",") if view)
     request = _read(line.request)

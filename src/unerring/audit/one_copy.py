@@ -44,6 +44,18 @@ class VertexLike(Protocol):
     def write(self) -> bool: ...
     @property
     def compensable(self) -> bool: ...
+    @property
+    def loop(self) -> str: ...
+    @property
+    def over(self) -> str: ...
+    @property
+    def at_most(self) -> int: ...
+    @property
+    def at_once(self) -> int: ...
+    @property
+    def lane(self) -> int: ...
+    @property
+    def collects(self) -> tuple[tuple[str, str], ...]: ...
 
 
 class EdgeLike(Protocol):
@@ -186,6 +198,7 @@ class _Ways:
         self.sources: dict[str, list[str]] = {}
         for edge in model.edges:
             self.sources.setdefault(edge.target, []).append(edge.source)
+        self.ends = {vertex.loop: vertex.name for vertex in model.vertices if vertex.kind == "again"}
         self._before: dict[str, frozenset[str]] = {}
 
     def before(self, name: str) -> frozenset[str]:
@@ -193,6 +206,32 @@ class _Ways:
             direct = [source for source in self.sources.get(name, []) if source]
             self._before[name] = frozenset(direct).union(*(self.before(source) for source in direct))
         return self._before[name]
+
+    def around(self, name: str) -> list[str]:
+        """The loops that a vertex is in, the outermost first; the end of a loop is in it."""
+        loops = [
+            head
+            for head, end in self.ends.items()
+            if head in self.before(name) and (name == end or name in self.before(end))
+        ]
+        return sorted(loops, key=lambda head: len(self.before(head)))
+
+    def precedes(self, first: Acted, second: Acted) -> bool:
+        """Whether the model has `first` before `second`: in an earlier round, or in the same one on a way to it."""
+        if not self.ends:
+            return first.action in self.before(second.action)
+        common = [loop for loop in self.around(first.action) if loop in self.around(second.action)]
+        one, other = _rounds(first.iid)[: len(common)], _rounds(second.iid)[: len(common)]
+        return one < other or (one == other and first.action in self.before(second.action))
+
+
+def _rounds(iid: str) -> tuple[int, ...]:
+    """The rounds of the loops around an action, as its interaction id has them."""
+    return tuple(int(number) for number in _action_in_round(iid).split("'")[1:])
+
+
+def _action_in_round(iid: str) -> str:
+    return iid.partition("/")[2].partition("/")[0]
 
 
 def _reverse(instance: str, model: Model, journal: Sequence[Did]) -> Iterable[Violation]:
@@ -227,7 +266,7 @@ def _order(instance: str, model: Model, acted: Sequence[Acted], journal: Sequenc
         for second in writes:
             if places[first.iid] != places[second.iid]:
                 continue
-            if first.action in ways.before(second.action) and at[first.iid] > at[second.iid]:
+            if ways.precedes(first, second) and at[first.iid] > at[second.iid]:
                 yield _broken(ORDER, f"{instance}: {second.iid} happened before {first.iid}, which it follows")
 
 
@@ -241,12 +280,19 @@ class _Walk:
         self.state = dict(model.initial)
         self.done: dict[str, None] = {}
         """Interaction ids so far."""
+        self.ways = _Ways(model)
+        self.rounds: dict[str, int] = {}
+        """The rounds of loops under way."""
 
     def _control(self) -> bool:
         """Fire one control vertex, if one is enabled."""
         for edge in self.marks:
             vertex = self.vertices.get(edge.target)
             if vertex is None or vertex.kind in ("call", "send", "receive", "sleep", "child"):
+                continue
+            if vertex.kind in ("loop", "again", "gather"):
+                if not vertex.writes and self._turn(vertex):
+                    return True
                 continue
             into = [other for other in self.model.edges if other.target == vertex.name]
             if vertex.kind == "and-join" and not all(other in self.marks for other in into):
@@ -258,6 +304,65 @@ class _Walk:
             self.marks = [mark for mark in self.marks if mark.target != vertex.name] + out
             return True
         return False
+
+    def _turn(self, vertex: Any) -> bool:
+        """Begin a loop that goes on until a condition holds, or end a round of it; False: it had all of its rounds."""
+        if vertex.kind == "loop":
+            self._move(vertex, vertex.name)
+            self.rounds[vertex.name] = 0
+            return True
+        holds = self.model.choose(vertex, self.state) == "true"
+        if not holds and self.rounds[vertex.loop] + 1 >= self.vertices[vertex.loop].at_most:
+            return False
+        self._end_round(vertex, again=not holds)
+        return True
+
+    def _end_round(self, vertex: Any, again: bool) -> None:
+        self._move(vertex, vertex.loop if again else vertex.name)
+        if again:
+            self.rounds[vertex.loop] += 1
+        else:
+            del self.rounds[vertex.loop]
+
+    def _move(self, vertex: Any, behind: str) -> None:
+        out = [other for other in self.model.edges if other.source == behind]
+        self.marks = [mark for mark in self.marks if mark.target != vertex.name] + out
+
+    def _over_list(self, vertex: Any, action: Acted) -> str:
+        """A step of a loop over a list, or of what puts its lanes together; what is wrong with it, or nothing."""
+        if vertex.kind == "gather":
+            lanes: dict[str, list[Any]] = {}
+            for name, lane in vertex.collects:
+                lanes.setdefault(name, []).append(self.state[lane])
+                self.state[lane] = []
+            for name, lists in lanes.items():
+                longest = max(map(len, lists))
+                self.state[name] = [values[at] for at in range(longest) for values in lists if at < len(values)]
+            self._move(vertex, vertex.name)
+            return ""
+        head = vertex if vertex.kind == "loop" else self.vertices[vertex.loop]
+        items, width = self.state[head.over] or [], head.at_once
+        number = 0 if vertex.kind == "loop" else self.rounds[head.name] + 1
+        item = items[number * width + head.lane :][:1]
+        got = [self.state[name] for _, name in vertex.collects]
+        recorded = item if vertex.kind == "loop" else {"next": item, "got": got}
+        if action.reply != recorded:
+            return f"{action.iid} recorded {action.reply!r}; in that round the model has {recorded!r}"
+        for name in vertex.writes[1:] if vertex.kind == "loop" else ():
+            self.state[name] = []
+        for (name, _), value in zip(vertex.collects, got, strict=True):
+            self.state[name] = [*self.state[name], value]
+        if item:
+            self.state[vertex.writes[0]] = item[0]
+        if vertex.kind == "again":
+            self._end_round(vertex, again=bool(item))
+        else:
+            self._move(vertex, vertex.name if item else self.ways.ends[vertex.name])
+            self.rounds.update({vertex.name: 0} if item else {})
+        return ""
+
+    def _named(self, name: str) -> str:
+        return name + "".join(f"'{self.rounds.get(loop, 0)}" for loop in self.ways.around(name))
 
     def _pass_sleep(self, target: str) -> bool:
         """Sleeps leave no trace, but for those that won a race: they have ended when something behind them was done."""
@@ -282,14 +387,21 @@ class _Walk:
             if not self._pass_sleep(action.action):
                 return f"{action.action} was executed, but the model was at {[mark.target for mark in self.marks]}"
         vertex = self.vertices[action.action]
-        asked = {name: self.state[name] for name in vertex.reads}
+        if self.ways.around(vertex.name) and vertex.kind in ("call", "send", "again"):
+            named = self._named(vertex.name)
+            if _action_in_round(action.iid) != named:
+                return f"{action.iid} was executed where the model has {named}"
+        if vertex.kind in ("loop", "again", "gather"):
+            return self._over_list(vertex, action)
+        plain = vertex.kind == "child"  # a child is given variables by their names in its lane
+        asked = {name if plain else _plain(name): self.state[name] for name in vertex.reads}
         if vertex.kind != "receive" and asked != action.request:
             return f"{action.iid} asked {action.request!r}; after those replies the model asks {asked!r}"
         if vertex.kind == "receive" and action.request and action.request not in self.done:
             return f"{action.action} received {action.iid}, an answer to {action.request}, which does not count"
         self.done[action.iid] = None
         names = vertex.writes
-        replies = {names[0]: action.reply} if len(names) == 1 else {name: action.reply.get(name) for name in names}
+        replies = {names[0]: action.reply} if len(names) == 1 else {n: action.reply.get(_plain(n)) for n in names}
         try:
             self.state.update({name: self.model.fit(name, value) for name, value in replies.items()})
         except CallerError as error:
@@ -304,6 +416,11 @@ class _Walk:
         while self._control() or self._pass_sleep(""):
             pass
         return bool(self.marks) and all(not mark.target for mark in self.marks)
+
+
+def _plain(name: str) -> str:
+    """A variable's name without that of its lane."""
+    return name.partition(":")[0]
 
 
 def _replay(instance: str, model: Model, status: str, acted: Sequence[Acted]) -> Iterable[Violation]:

@@ -88,7 +88,7 @@ class TimedService(SimService):
         if message.mode != "do" or message.iid in self.replies:
             return effects
         name = f"work {self._number}"
-        return [SetTimer(name, now + self.times_us[message.iid.split("/")[1]])]
+        return [SetTimer(name, now + self.times_us[message.iid.split("/")[1].partition("'")[0]])]
 
 
 class Network(msgspec.Struct, frozen=True):

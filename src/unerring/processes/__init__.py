@@ -69,10 +69,11 @@ from unerring.processes.election import Election
 from unerring.processes.execution import UNKEPT, Execution, values_of
 from unerring.processes.explain import explain, process_text
 from unerring.processes.flow import Limiter, Limits
-from unerring.processes.graph import LOCAL, Edge, Graph, Kind, Retry, Service, Variable, Vertex
+from unerring.processes.graph import LOCAL, REPEAT, Edge, Graph, Kind, Retry, Service, Variable, Vertex
 from unerring.processes.grouping import Group, Grouping, group_at
 from unerring.processes.history import GIVEN, PAST, Pages, history_of
 from unerring.processes.inbox import Inbox
+from unerring.processes.lanes import copied
 from unerring.processes.master import Master
 from unerring.processes.messages import (
     AGAIN,
@@ -129,6 +130,7 @@ __all__ = [
     "LOCAL",
     "MOVE",
     "PAST",
+    "REPEAT",
     "RESUME",
     "STREAM",
     "UNKEPT",
@@ -193,6 +195,7 @@ __all__ = [
     "children_used",
     "codec",
     "compared",
+    "copied",
     "difference_text",
     "digest_of",
     "draw",

@@ -22,7 +22,8 @@ import msgspec
 
 from unerring.model import ProcessError, to_duration_us
 from unerring.processes.checks import check, check_condition
-from unerring.processes.graph import LOCAL, Edge, Graph, Kind, Retry, Service, Variable, Vertex
+from unerring.processes.graph import LOCAL, Edge, Graph, Kind, Retry, Service, Variable, Vertex, base_name
+from unerring.processes.lanes import copied
 from unerring.processes.schedules import Schedule
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,6 +39,19 @@ class Fork(msgspec.Struct, frozen=True):
     branches: tuple[tuple[str, tuple[Any, ...]], ...]
     condition: str = ""
     reads: tuple[str, ...] = ()
+
+
+class Loop(msgspec.Struct, frozen=True):
+    """A block that is executed round by round, as written in `flow`."""
+
+    body: tuple[Any, ...]
+    at_most: int
+    condition: str = ""
+    reads: tuple[str, ...] = ()
+    over: str = ""
+    item: str = ""
+    collects: tuple[tuple[str, str], ...] = ()
+    width: int = 1
 
 
 class Process:
@@ -94,7 +108,7 @@ class Process:
         process.deadline_us, process.holds = graph.deadline_us, graph.holds
         process.failover_us = graph.failover_us
         for vertex in graph.vertices:
-            if vertex.kind is Kind.XOR_SPLIT:
+            if vertex.condition:
                 if vertex.condition not in process.conditions:
                     raise ProcessError(f"process {graph.name}: condition {vertex.condition!r} is not defined")
                 check_condition(graph.name, vertex.condition, process.conditions[vertex.condition], process.types)
@@ -256,9 +270,7 @@ class Process:
 
     def xor(self, condition: Callable[..., Any], branches: Mapping[Any, Sequence[Any]]) -> Fork:
         """One of several branches. Keys are what the condition may return."""
-        name = condition.__name__
-        if self.conditions.get(name) is not condition:
-            raise ProcessError(f"process {self.name}: declare {name} with @{self.name}.condition before you use it")
+        name = self._condition_name(condition)
         ways = tuple((label_of(key), tuple(steps)) for key, steps in branches.items())
         return Fork(Kind.XOR_SPLIT, ways, name, tuple(inspect.signature(condition).parameters))
 
@@ -271,13 +283,44 @@ class Process:
         message and a time that are there at once, the message counts."""
         return Fork(Kind.FIRST_SPLIT, tuple((str(number), tuple(steps)) for number, steps in enumerate(branches)))
 
+    def repeat(self, body: Sequence[Any], *, until: Callable[..., Any], at_most: int) -> Loop:
+        """The body once, and again until the condition holds after it. The state after each round is decided before the
+        next one begins. If it does not hold after `at_most` rounds, the process fails."""
+        name = self._condition_name(until)
+        return Loop(tuple(body), at_most, name, tuple(inspect.signature(until).parameters))
+
+    def each(
+        self,
+        items: str,
+        body: Sequence[Any],
+        *,
+        item: str,
+        collect: Mapping[str, str] | None = None,
+        width: int = 1,
+        at_most: int = 10_000,
+    ) -> Loop:
+        """The body once for each item of a list: `items` is the variable that has it, `item` the one that has the item
+        of the round. `collect`: a list = the variable of the body whose value each round adds to it, in the order of
+        the items. `width`: so many items at the same time; each has its own copies of the variables that the body
+        writes. A list of more than `at_most` items lets the process fail."""
+        collects = tuple((collect or {}).items())
+        return Loop(tuple(body), at_most, over=items, item=item, collects=collects, width=width)
+
+    def _condition_name(self, condition: Callable[..., Any]) -> str:
+        name = getattr(condition, "__name__", repr(condition))
+        if self.conditions.get(name) is not condition:
+            raise ProcessError(f"process {self.name}: declare {name} with @{self.name}.condition before you use it")
+        return name
+
     def flow(self, *steps: Any) -> Process:
-        """The order of everything. Actions are given as functions or names; forks by `xor`, `both` and `first`."""
+        """The order of everything. Actions are given as functions or names; forks by `xor`, `both` and `first`, loops
+        by `repeat` and `each`."""
         vertices: list[Vertex] = []
         edges: list[Edge] = []
+        self.variables = tuple(variable for variable in self.variables if base_name(variable.name) == variable.name)
         ends = self._chain(steps, [("", "")], vertices, edges)
         edges += [Edge(source, "", label) for source, label in ends]
-        used = dict.fromkeys(vertex.name for vertex in vertices)
+        used = dict.fromkeys(name for vertex in vertices for name in (vertex.name, base_name(vertex.name)))
         for name in self._declared:
             if name not in used:
                 raise ProcessError(
@@ -301,6 +344,9 @@ class Process:
             if isinstance(step, Fork):
                 ends = self._fork(step, ends, vertices, edges)
                 continue
+            if isinstance(step, Loop):
+                ends = self._loop(step, ends, vertices, edges)
+                continue
             name = step if isinstance(step, str) else getattr(step, "__name__", repr(step))
             if name not in self._declared:
                 raise ProcessError(f"process {self.name}: flow() names {name}, which is not a declared action of it")
@@ -323,6 +369,47 @@ class Process:
         vertices.append(Vertex(join, Kind.AND_JOIN if fork.kind is Kind.AND_SPLIT else Kind.XOR_JOIN))
         return [(join, "")]
 
+    def _loop(
+        self, loop: Loop, ends: list[tuple[str, str]], vertices: list[Vertex], edges: list[Edge]
+    ) -> list[tuple[str, str]]:
+        self._numbers += 1
+        head = f"{'each' if loop.over else 'repeat'}-{self._numbers}"
+        end = f"{head}-end"
+        if not loop.body:
+            raise ProcessError(f"process {self.name}: the loop {head} has no body; give it at least one action")
+        item = (loop.item, *(name for name, _ in loop.collects)) if loop.over else ()
+        reads = (loop.over, *(name for _, name in loop.collects)) if loop.over else loop.reads
+        inner = [
+            Vertex(
+                head,
+                Kind.LOOP,
+                reads=reads[:1] if loop.over else (),
+                writes=item,
+                over=loop.over,
+                at_most=loop.at_most,
+                at_once=loop.width,
+            )
+        ]
+        between: list[Edge] = []
+        last = self._chain(loop.body, [(head, "")], inner, between)
+        between += [Edge(source, end, label) for source, label in last]
+        turn = Vertex(end, Kind.AGAIN, reads=reads, writes=item, loop=head)
+        inner.append(msgspec.structs.replace(turn, condition=loop.condition, collects=loop.collects))
+        if loop.width == 1:
+            vertices += inner
+            edges += [*(Edge(source, head, label) for source, label in ends), *between]
+            return [(end, "")]
+        lanes = copied(self.name, inner, between, loop.width)
+        vertices += lanes.vertices
+        edges += [*(Edge(source, lanes.begin, label) for source, label in ends), *lanes.edges]
+        known = {variable.name: variable for variable in self.variables}
+        for name in lanes.variables:
+            if base_name(name) in known:
+                variable = known[base_name(name)]
+                self.variables += (msgspec.structs.replace(variable, name=name),)
+                self.types[name] = self.types[variable.name]
+        return [(lanes.end, "")]
+
     def initial(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The first state: defaults, and what the starter gave, checked against the declared types."""
         state = {variable.name: variable.default for variable in self.variables}
@@ -341,9 +428,10 @@ class Process:
             raise ProcessError(f"process {self.name}: {name!r} cannot be {_short(value)}: {error}") from None
 
     def choose(self, vertex: Vertex, state: Mapping[str, Any]) -> str:
-        """The label of the branch that an XOR-split takes in that state."""
+        """What the condition of an XOR-split or a loop says in that state."""
         function = self.conditions[vertex.condition]
-        values = {name: state[name] for name in inspect.signature(function).parameters}
+        here = {base_name(name): name for name in vertex.reads}
+        values = {name: state[here.get(name, name)] for name in inspect.signature(function).parameters}
         return label_of(function(**values))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from unerring.model import ProcessError
-from unerring.processes.graph import ACTIONS, BAD_IN_NAMES, SPLITS, Graph, Kind, Vertex
+from unerring.processes.graph import ACTIONS, BAD_IN_NAMES, SPLITS, Graph, Kind, Vertex, base_name
 
 NOT_DETERMINISTIC: Final = frozenset(
     [
@@ -33,6 +33,10 @@ NOT_DETERMINISTIC: Final = frozenset(
 """Names that a condition may not use: what they give differs between replicas or between two calls."""
 
 
+ROUNDS_MAX: Final = 1_000_000
+"""The rounds that a loop may be given."""
+
+
 def check(graph: Graph) -> Graph:
     """The graph itself, if it may run."""
     _names(graph)
@@ -42,6 +46,10 @@ def check(graph: Graph) -> Graph:
     for vertex in graph.vertices:
         if vertex.kind in ACTIONS:
             _action(graph, vertex)
+        else:
+            _variables(graph, vertex)
+        if vertex.kind in (Kind.LOOP, Kind.AGAIN):
+            _loop(graph, vertex)
     _concurrency(graph)
     return graph
 
@@ -117,13 +125,42 @@ def _reachable(graph: Graph) -> None:
             raise _wrong(graph, f"{vertex.name} is never reached from the start; connect it or take it out")
 
 
-def _action(graph: Graph, vertex: Vertex) -> None:
+def _variables(graph: Graph, vertex: Vertex) -> list[str]:
     known = [variable.name for variable in graph.state]
     for use, names in (("reads", vertex.reads), ("writes", vertex.writes)):
         for name in names:
             if name not in known:
                 has = ", ".join(known) or "nothing"
-                raise _wrong(graph, f"action {vertex.name} {use} {name!r}, which the state lacks; it has {has}")
+                what = "action" if vertex.acts else "loop" if vertex.kind in (Kind.LOOP, Kind.AGAIN) else "vertex"
+                raise _wrong(graph, f"{what} {vertex.name} {use} {name!r}, which the state lacks; it has {has}")
+    return known
+
+
+def _loop(graph: Graph, vertex: Vertex) -> None:
+    """A loop is a block: it is entered at its beginning and left at its end only."""
+    head = graph.by_name.get(vertex.loop) if vertex.kind is Kind.AGAIN else vertex
+    ends = [v.name for v in graph.vertices if head is not None and v.loop == head.name and v.kind is Kind.AGAIN]
+    if head is None or head.kind is not Kind.LOOP or len(ends) != 1 or head.name not in graph.before[ends[0]]:
+        raise _wrong(graph, f"{vertex.name} is no loop: it needs one beginning, and one end behind it")
+    if not 1 <= head.at_most <= ROUNDS_MAX:
+        raise _wrong(graph, f"loop {head.name}: at_most is {head.at_most}; it must be 1 to {ROUNDS_MAX}")
+    end = graph.by_name[ends[0]]
+    if not end.condition and not head.over:
+        raise _wrong(graph, f"loop {head.name} has no condition that ends it; give it until=")
+    inside = graph.inside(head.name)
+    for name in inside:
+        sources = [graph.edges[n].source for n in graph.incoming[name]] if name != head.name else []
+        targets = [graph.edges[n].target for n in graph.outgoing[name]] if name != end.name else []
+        outside = [other for other in (*sources, *targets) if other not in inside]
+        if outside:
+            raise _wrong(graph, f"{outside[0] or 'the end'} is no part of loop {head.name}, but connected with {name}")
+        within = graph.by_name[name]
+        if head.over in within.writes and head.over:
+            raise _wrong(graph, f"{name} writes {base_name(head.over)!r}, over which its loop goes; write another one")
+
+
+def _action(graph: Graph, vertex: Vertex) -> None:
+    known = _variables(graph, vertex)
     if vertex.service not in graph.service_by_name:
         raise _wrong(graph, f"action {vertex.name} calls service {vertex.service!r}, which is not declared; add it")
     service = graph.service_by_name[vertex.service]
@@ -176,7 +213,7 @@ def _child(graph: Graph, vertex: Vertex) -> None:
 
 def _concurrency(graph: Graph) -> None:
     """Concurrent branches work on disjoint parts of the state."""
-    acting = [vertex for vertex in graph.vertices if vertex.acts or vertex.kind is Kind.XOR_SPLIT]
+    acting = [vertex for vertex in graph.vertices if vertex.acts or vertex.reads or vertex.writes]
     for index, one in enumerate(acting):
         for other in acting[index + 1 :]:
             if not concurrent(graph, one.name, other.name):

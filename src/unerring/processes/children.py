@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from unerring.processes.graph import Graph, Kind, Vertex
+from unerring.processes.graph import ROUND, Graph, Kind, Vertex
 from unerring.processes.messages import CHILD, Mail, Start, State, Status
 
 UNDO = "~"
 
 
-def family_of(instance: str, vertex: Vertex, again: int) -> str:
-    """The id of an action's child, and what the ids of its children over a list begin with."""
-    return f"{instance}+{vertex.name}" + (f"'{again}" if again else "")
+def family_of(graph: Graph, state: State, vertex: Vertex) -> str:
+    """The id of an action's child at a state, and what the ids of its children over a list begin with."""
+    again = f"{ROUND}{state.again}" if state.again else ""
+    return f"{state.instance}+{graph.in_round(vertex.name, state.rounds)}{again}"
 
 
 def starts(instance: str, vertex: Vertex, family: str, variables: Mapping[str, Any], most: int) -> list[Start]:
@@ -48,9 +49,9 @@ def end_of(instance: str, status: str, reason: str, variables: Mapping[str, Any]
     return Mail(instance, CHILD, {"status": status, "reason": reason, "value": value})
 
 
-def ended(instance: str, vertex: Vertex, state: State, mail: Iterable[Mail], most: int) -> Mail | None:
+def ended(graph: Graph, vertex: Vertex, state: State, mail: Iterable[Mail], most: int) -> Mail | None:
     """The end of an action's children, if it has come: all have completed, or one has not."""
-    family = family_of(instance, vertex, state.again)
+    family = family_of(graph, state, vertex)
     listed = state.variables[vertex.over] if vertex.over else None
     if vertex.over and (not isinstance(listed, list) or len(listed) > most):
         what = (
@@ -61,7 +62,7 @@ def ended(instance: str, vertex: Vertex, state: State, mail: Iterable[Mail], mos
         return _failed(family, f"{vertex.over} has {what}")
     ends = {item.id: item.payload for item in mail if item.channel == CHILD}
     values = []
-    for start in starts(instance, vertex, family, state.variables, most):
+    for start in starts(state.instance, vertex, family, state.variables, most):
         end = ends.get(start.instance)
         if end is not None and end["status"] != Status.COMPLETED:
             return _failed(family, f"{start.instance} was {end['status']}: {end['reason']}")

@@ -11,7 +11,7 @@ import msgspec
 from unerring.model import ProcessError
 from unerring.processes.build import Process
 from unerring.processes.execution import values_of
-from unerring.processes.graph import Cut, Graph, Kind
+from unerring.processes.graph import Cut, Graph, Kind, Rounds
 from unerring.processes.mailbox import counts
 from unerring.processes.messages import AGAIN, CANCEL, HOLD, MOVE, Mail, State, Status, Taken
 from unerring.processes.moving import moved
@@ -80,15 +80,16 @@ def overdue(process: Process, state: State, wall_us: int) -> State | None:
 
 
 def back(process: Process, state: State, step: str) -> State:
-    """Undo back to before a step, then go on from there."""
+    """Undo back to before a step, then go on from there. A step of a loop is that of its last round, unless it names
+    one (`ask'2`)."""
     _check_promises(process, state)
-    groups = [action.group for action in state.taken if action.vertex == step]
+    groups = [action.group for action in state.taken if step in (action.vertex, _action_of(action.iid))]
     if not groups and any(vertex.name == step for vertex in process.graph.enabled(state.cut)):
         return here(process, state)
     if not groups:
         done = ", ".join(dict.fromkeys(action.vertex for action in state.taken)) or "nothing"
         raise ProcessError(f"it cannot go back before {step!r}: that was not done; it did {done}")
-    first = groups[0]
+    first = groups[-1]
     if first <= state.moved:
         raise ProcessError(f"it cannot go back before {step}: it has been moved to another version since")
     for action in state.taken:
@@ -97,21 +98,28 @@ def back(process: Process, state: State, step: str) -> State:
     return msgspec.structs.replace(state, status=Status.UNDOING, rewind=first - 1, held="", reason="")
 
 
-def gone_back(process: Process, state: State, due: Callable[[Cut, dict[str, int]], dict[str, int]]) -> State:
+def _action_of(iid: str) -> str:
+    """The action in its rounds, as an interaction id has it."""
+    return iid.partition("/")[2].partition("/")[0]
+
+
+def gone_back(process: Process, state: State, due: Callable[[Cut, Rounds, dict[str, Any]], dict[str, int]]) -> State:
     """Where the process goes on once everything after `rewind` is undone: as if it had never got further."""
     kept = state.rewind
     taken = tuple(action for action in state.taken if action.group <= kept)
     variables: dict[str, Any] = process.initial(state.given)
     for action in taken:
-        variables.update(values_of(process, process.graph.by_name[action.vertex], action.reply))
+        variables.update(values_of(process, process.graph.by_name[action.vertex], action.reply, variables))
     cut = process.graph.start if kept == 0 else state.lineage[kept - 1].cut
+    rounds = {} if kept == 0 else state.lineage[kept - 1].rounds
     return msgspec.structs.replace(
         state,
         status=Status.RUNNING,
         cut=cut,
+        rounds=rounds,
         variables=variables,
         taken=taken,
-        due=due(cut, variables),
+        due=due(cut, rounds, variables),
         again=state.again + 1,
         rewind=-1,
         rewound=(*state.rewound, (kept + 1, state.group)),

@@ -7,6 +7,7 @@ from xml.sax.saxutils import escape
 from unerring.processes.build import Process
 from unerring.processes.graph import Graph, Kind, Vertex
 
+_SIGNS = {Kind.FIRST_SPLIT: "◷", Kind.LOOP: "↻", Kind.AGAIN: "↺", Kind.GATHER: "≡"}
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 132, 44, 46, 22
 
 
@@ -18,6 +19,7 @@ def draw(process: Process) -> str:
     height = max(y for _, y in places.values()) + _HEIGHT + _GAP_Y
     parts = [_edge(graph, number, places, width) for number in range(len(graph.edges))]
     parts += [_vertex(vertex, *places[vertex.name]) for vertex in graph.vertices]
+    parts += [_back(places[end], places[head]) for head, end in graph.ends.items()]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'font-family="sans-serif" font-size="12" role="img" aria-label="process {escape(graph.name)}">\n'
@@ -43,7 +45,7 @@ def _vertex(vertex: Vertex, x: int, y: int) -> str:
     middle_x, middle_y = x + _WIDTH // 2, y + _HEIGHT // 2
     if not vertex.acts:
         corners = f"{middle_x},{y} {middle_x + 30},{middle_y} {middle_x},{y + _HEIGHT} {middle_x - 30},{middle_y}"
-        sign = "+" if vertex.kind.startswith("and") else "◷" if vertex.kind is Kind.FIRST_SPLIT else "×"
+        sign = _SIGNS.get(vertex.kind, "+" if vertex.kind.startswith("and") else "×")
         return (
             f'<polygon points="{corners}" fill="#fff" stroke="#555"><title>{escape(vertex.name)}</title></polygon>'
             f'<text x="{middle_x}" y="{middle_y + 5}" text-anchor="middle" font-size="16">{sign}</text>'
@@ -69,6 +71,14 @@ def _edge(graph: Graph, number: int, places: dict[str, tuple[int, int]], width: 
     if edge.label and _is_control(graph, edge.source):
         line += f'<text x="{x1 + 4}" y="{(y1 + y2) // 2 - 4}" fill="#666" font-size="10">{escape(edge.label)}</text>'
     return line
+
+
+def _back(end: tuple[int, int], head: tuple[int, int]) -> str:
+    """The way from the end of a round to the beginning of the next one, above the others."""
+    x1, x2 = end[0] + _WIDTH // 2, head[0] + _WIDTH // 2
+    top = min(end[1], head[1]) - _GAP_Y + 4
+    way = f"M{x1} {end[1]}C{x1} {top} {x2} {top} {x2} {head[1]}"
+    return f'<path d="{way}" fill="none" stroke="#555" stroke-dasharray="5 3" marker-end="url(#to)"/>'
 
 
 def _is_control(graph: Graph, name: str) -> bool:

@@ -8,13 +8,15 @@ is on disk before the next write's intent, so that a restarted master resumes wi
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from unerring.model import ProcessError, invariant
 from unerring.processes.build import Process
-from unerring.processes.graph import Kind, Vertex
+from unerring.processes.graph import REPEAT, SKIP, Kind, Vertex, base_name
+from unerring.processes.loops import assigned, begins, ends
 from unerring.processes.messages import (
     Answer,
     GroupLog,
@@ -80,6 +82,7 @@ class Execution:
         self.vertices = vertices
         self.mail = mail
         self.cut = state.cut
+        self.rounds = dict(state.rounds)
         self.variables = dict(state.variables)
         self.taken: list[Taken] = []
         self.consumed: list[str] = []
@@ -123,6 +126,7 @@ class Execution:
             tuple(self.intents.values()),
             tuple(self.outcomes),
             abandoned=bool(self.aborted),
+            rounds=self.input.rounds,
         )
 
     @property
@@ -154,6 +158,10 @@ class Execution:
             return False
         if vertex.kind is Kind.XOR_SPLIT:
             return self._choose(vertex)
+        if vertex.kind in (Kind.LOOP, Kind.AGAIN):
+            return self._turn(vertex)
+        if vertex.assigns:
+            return self._apply(vertex, self._iid(vertex, 0), None, None)
         if not vertex.acts:
             self.cut = self.graph.fire(self.cut, vertex)
             return True
@@ -211,6 +219,37 @@ class Execution:
         self.cut = self.graph.fire(self.cut, vertex, label)
         return True
 
+    def _turn(self, vertex: Vertex) -> bool:
+        """Begin a loop, or end a round of it. The next round is for the next group: its state is decided first."""
+        loop = vertex.loop or vertex.name
+        try:
+            label, reply = begins(vertex, self.variables) if vertex.kind is Kind.LOOP else self._end_round(vertex)
+        except Exception as error:
+            why = str(error) if isinstance(error, ProcessError) else f"condition {vertex.condition} failed: {error!r}"
+            self.aborted, self.permanent = why, True
+            return False
+        if vertex.assigns and not self._apply(vertex, self._iid(vertex, 0), None, reply, label=label):
+            return False
+        if not vertex.assigns:
+            self.cut = self.graph.fire(self.cut, vertex, label)
+        if vertex.kind is Kind.AGAIN:
+            self._close(self.graph.inside(loop))
+        if label == REPEAT:
+            self.rounds[loop] = self.rounds.get(loop, 0) + 1
+        elif vertex.kind is Kind.LOOP and label != SKIP:
+            self.rounds[loop] = 0
+        else:
+            self.rounds.pop(loop, None)
+        return True
+
+    def _end_round(self, vertex: Vertex) -> tuple[str, Any]:
+        return ends(self.process, vertex, self.rounds.get(vertex.loop, 0), self.variables)
+
+    def _close(self, names: Iterable[str]) -> None:
+        """Nothing more of these vertices is executed in this group."""
+        for name in names:
+            self._scope.pop(name, None)
+
     def _child(self, vertex: Vertex, mail: Mail) -> bool:
         """A child has ended, or all children over a list. One that did not complete lets this process fail."""
         if mail.payload["status"] != Status.COMPLETED:
@@ -219,30 +258,33 @@ class Execution:
         self.consumed.append(mail.id)
         return self._apply(vertex, mail.id, self._request(vertex), mail.payload["value"])
 
-    def _apply(self, vertex: Vertex, iid: str, request: Any, reply: Any, took_us: int = 0) -> bool:
+    def _apply(self, vertex: Vertex, iid: str, request: Any, reply: Any, took_us: int = 0, label: str = "") -> bool:
         """A reply changes the internal state. One that does not fit is an abort: the effect, if any, will be undone."""
         view = self._view_of(vertex)
         self.taken.append(Taken(vertex.name, iid, request, reply, vertex.write, self.group, view, took_us=took_us))
         try:
-            values = values_of(self.process, vertex, reply)
+            values = values_of(self.process, vertex, reply, self.variables)
         except ProcessError as error:
             self.aborted = f"{vertex.name} answered what cannot be used: {error}"
-            self.permanent = vertex.final  # it was done, so it must not be tried again
+            self.permanent = vertex.final or vertex.assigns  # it was done, or would be the same again
             return False
         self.variables.update(values)
-        self.cut = self.graph.fire(self.cut, vertex)
+        self.cut = self.graph.fire(self.cut, vertex, label)
         return True
 
     def _view_of(self, vertex: Vertex) -> int:
         return -1 if vertex.final or self.view is None else self.view
 
     def _iid(self, vertex: Vertex, occurrence: int) -> str:
+        name = self.graph.in_round(vertex.name, self.input.rounds)
         if self.view is None:
-            return iid_of(self.input.instance, vertex.name, occurrence, None) + self.tag
-        return iid_of(self.input.instance, vertex.name, occurrence, None if vertex.final else self.view)
+            return iid_of(self.input.instance, name, occurrence, None) + self.tag
+        return iid_of(self.input.instance, name, occurrence, None if vertex.final else self.view)
 
     def _request(self, vertex: Vertex) -> dict[str, Any]:
-        return {name: self.variables[name] for name in vertex.reads}
+        if vertex.kind is Kind.CHILD:
+            return {name: self.variables[name] for name in vertex.reads}
+        return {base_name(name): self.variables[name] for name in vertex.reads}
 
     def _ask(self, vertex: Vertex, occurrence: int, now: int, started: list[Request]) -> None:
         request = self._request(vertex)
@@ -354,8 +396,9 @@ class Execution:
         return msgspec.structs.replace(
             self.input,
             group=self.group,
-            lineage=(*self.input.lineage, Step(view, self.cut, master, wall_us)),
+            lineage=(*self.input.lineage, Step(view, self.cut, master, wall_us, self.rounds)),
             cut=self.cut,
+            rounds=self.rounds,
             variables=self.variables,
             taken=(*self.input.taken, *self.taken),
             consumed=(*self.input.consumed, *self.consumed),
@@ -365,15 +408,18 @@ class Execution:
         )
 
 
-def values_of(process: Process, vertex: Vertex, reply: Any) -> dict[str, Any]:
+def values_of(process: Process, vertex: Vertex, reply: Any, variables: Mapping[str, Any]) -> dict[str, Any]:
     """The variables of the internal state that a reply changes."""
+    if vertex.assigns:
+        return assigned(process, vertex, reply, variables)
     if not vertex.writes:
         return {}
     if len(vertex.writes) == 1:
         return {vertex.writes[0]: process.fit(vertex.writes[0], reply)}
-    if not isinstance(reply, dict) or any(name not in reply for name in vertex.writes):
-        raise ProcessError(f"the reply must have {', '.join(vertex.writes)}, but it is {reply!r}")
-    return {name: process.fit(name, reply[name]) for name in vertex.writes}
+    wanted = {name: base_name(name) for name in vertex.writes}
+    if not isinstance(reply, dict) or any(name not in reply for name in wanted.values()):
+        raise ProcessError(f"the reply must have {', '.join(wanted.values())}, but it is {reply!r}")
+    return {name: process.fit(name, reply[base]) for name, base in wanted.items()}
 
 
 def first_occurrence(state: State, vertex: Vertex) -> int:

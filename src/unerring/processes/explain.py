@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from unerring.processes.build import Process
-from unerring.processes.graph import Cut, Graph, Vertex
+from unerring.processes.graph import Cut, Graph, Kind, Vertex, base_name
 from unerring.processes.grouping import Group, Grouping, group_at, grouping_of
 
 _GROUPS_MAX = 1_000
@@ -27,6 +27,7 @@ def explain(process: Process, grouping: Grouping | None = None) -> dict[str, Any
         "version": graph.version,
         "edges": [[edge.source, edge.target, edge.label] for edge in graph.edges],
         "actions": [_action(graph, vertex) for vertex in graph.vertices if vertex.acts],
+        "loops": [_loop(graph, head, end) for head, end in graph.ends.items()],
         "groups": groups,
         "failover_us": max((group["failover_us"] for group in groups), default=rules.view_change_us),
         "threshold_us": rules.failover_us,
@@ -69,13 +70,36 @@ def _ends(graph: Graph, cut: Cut, group: Group) -> list[Cut]:
     todo = [cut]
     while todo:
         at = todo.pop()
-        vertex = next((v for v in graph.enabled(at) if v.name in group.vertices), None)
-        if vertex is None:
-            ends[at] = None
+        here = [v for v in graph.enabled(at) if v.name in group.vertices]
+        vertex = next((v for v in here if v.kind is not Kind.AGAIN), None)
+        if vertex is None:  # rounds end last, all at once: what follows them is for later groups
+            ends |= dict.fromkeys(_after_rounds(graph, at, [v for v in here if v.kind is Kind.AGAIN]))
         else:
             ways = graph.ways(vertex)
             todo += [graph.fire(at, firing, label) for firing, label in ways if firing.name in group.vertices]
     return list(ends)
+
+
+def _after_rounds(graph: Graph, cut: Cut, ending: list[Vertex]) -> list[Cut]:
+    cuts = [cut]
+    for vertex in ending:
+        cuts = [graph.fire(at, vertex, label) for at in cuts for _, label in graph.ways(vertex)]
+    return cuts
+
+
+def _loop(graph: Graph, head: str, end: str) -> dict[str, Any]:
+    """A loop: what its rounds do, and what ends it."""
+    vertex = graph.by_name[head]
+    inside = graph.inside(head)
+    every = f"one of {vertex.at_once} lanes, " if vertex.at_once > 1 else ""
+    until = f"{every}for each of {base_name(vertex.over)}" if vertex.over else f"until {graph.by_name[end].condition}"
+    return {
+        "loop": head,
+        "end": end,
+        "until": until,
+        "at_most": vertex.at_most,
+        "actions": [name for name in graph.order if name in inside and graph.by_name[name].acts],
+    }
 
 
 def _action(graph: Graph, vertex: Vertex) -> dict[str, Any]:
@@ -168,10 +192,15 @@ def process_text(process: Process, grouping: Grouping | None = None) -> str:
     facts = explain(process, grouping)
     lines = [f"process {facts['process']} (version {facts['version']})", "", "graph"]
     lines += [f"  {a or 'start'} → {b or 'end'}" + (f"  [{label}]" if label else "") for a, b, label in facts["edges"]]
+    lines += [f"  {loop['end']} → {loop['loop']}  [again]" for loop in facts["loops"]]
     lines += ["", "actions"]
     for action in facts["actions"]:
         lines.append(f"  {action['action']} ({action['service']}): {action['class']}")
         lines.append(f"      twice: {action['twice'] or 'no'}")
+    lines += ["", "loops"] if facts["loops"] else []
+    for loop in facts["loops"]:
+        lines.append(f"  {loop['loop']}: {', '.join(loop['actions'])}")
+        lines.append(f"      {loop['until']}, at most {loop['at_most']} rounds; the state after each round is decided")
     lines += ["", "groups"]
     for number, group in enumerate(facts["groups"], 1):
         names = ", ".join(group["actions"]) or "–"

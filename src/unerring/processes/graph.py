@@ -2,12 +2,16 @@
 
 A cut through the graph is the set of marked edges: a vector with one position for each concurrent branch. A vertex
 is enabled when its incoming edge is marked (an AND-join: all of them); firing it moves the marks to its outgoing edges.
+
+A loop is a block between two control vertices. Its edges have no cycle: the vertex at its end either goes on, or moves
+the mark back to the block's beginning and begins another round. Where a process is, is its cut and the rounds of the
+loops around it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final
@@ -19,11 +23,23 @@ from unerring.model import ProcessError, invariant
 Cut = tuple[int, ...]
 """Numbers of marked edges, ascending."""
 
+Rounds = dict[str, int]
+"""The loops that a cut is in, by the name of the vertex at their beginning, each with the number of its round."""
+
+ROUND: Final = "'"
+"""Parts an action from the rounds of the loops around it, in interaction ids and ids of children."""
+LANE: Final = ":"
+"""Parts an action or a variable from the number of its lane, where a loop handles several items at once."""
+
 BAD_IN_NAMES: Final = "/|@~+'!"
 """Characters that ids are put together with: no name has one."""
 
 LOCAL: Final = "local"
 """The service of actions that are async functions inside the node itself."""
+
+REPEAT: Final = "again"
+SKIP: Final = "none"
+"""How a loop goes on where its edges do not say: with another round; without any, because its list is empty."""
 
 
 class Kind(StrEnum):
@@ -39,6 +55,9 @@ class Kind(StrEnum):
     AND_SPLIT = "and-split"
     FIRST_SPLIT = "first-split"  # the waits behind it race: the first that ends decides the branch
     AND_JOIN = "and-join"
+    LOOP = "loop"  # the beginning of a loop: over the items of a list it takes the next one
+    AGAIN = "again"  # its end: another round, or on
+    GATHER = "gather"  # puts together what the lanes of a loop collected
 
 
 SPLITS: Final = (Kind.XOR_SPLIT, Kind.AND_SPLIT, Kind.FIRST_SPLIT)
@@ -95,7 +114,16 @@ class Vertex(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     over: str = ""
     """Of a child: the list with one child for each item; the others of `given` are the same for all."""
     at_once: int = 1
-    """Of children over a list: how many may be under way."""
+    """Of children over a list: how many may be under way. Of a loop over a list: how many lanes it has."""
+    loop: str = ""
+    """Of a loop's end: its beginning."""
+    at_most: int = 0
+    """Of a loop: more rounds let the process fail."""
+    lane: int = 0
+    """Of a loop over a list: it takes every `at_once`-th item, from this one on."""
+    collects: tuple[tuple[str, str], ...] = ()
+    """Of a loop's end: a list, and the variable whose value each round adds to it. Of a gather: a list, and the lists
+    of the lanes, in turns."""
 
     @property
     def acts(self) -> bool:
@@ -109,6 +137,26 @@ class Vertex(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def final(self) -> bool:
         """A write, or a child, that nothing can undo."""
         return (self.write or self.kind is Kind.CHILD) and not self.compensable
+
+    @property
+    def assigns(self) -> bool:
+        """A control vertex that changes variables: it is part of the history."""
+        return not self.acts and bool(self.writes)
+
+
+_ADDED: Final = {"loop": "", "at_most": 0, "lane": 0, "collects": ()}
+"""Fields of a vertex that are not part of a version where they have these values: versions from before they were there
+stay what they are."""
+
+
+def base_name(name: str) -> str:
+    """The name of a variable as its author gave it, whichever lane has it."""
+    return name.partition(LANE)[0]
+
+
+def _versioned(vertex: Vertex) -> dict[str, Any]:
+    fields = msgspec.structs.asdict(vertex)
+    return {name: value for name, value in fields.items() if name not in _ADDED or value != _ADDED[name]}
 
 
 class Edge(msgspec.Struct, frozen=True):
@@ -228,6 +276,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         known = {name: getattr(self, name) for name in self.__struct_fields__}
         if not self.failover_us:  # graphs from before it was there keep their versions
             del known["failover_us"]
+        known["vertices"] = [_versioned(vertex) for vertex in self.vertices]
         return hashlib.blake2b(msgspec.msgpack.encode(known), digest_size=8).hexdigest()
 
     def ended(self, cut: Cut) -> bool:
@@ -244,11 +293,16 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
             yield vertex
 
     def fire(self, cut: Cut, vertex: Vertex, label: str = "") -> Cut:
-        """The cut after `vertex`; an XOR-split takes the edge with that label, and the winner of a race ends it."""
+        """The cut after `vertex`; an XOR-split takes the edge with that label, and the winner of a race ends it. A loop
+        may be left out (SKIP), or go round again (REPEAT)."""
         came = self.races.get(vertex.name, self.incoming[vertex.name])
         left = [number for number in cut if number not in came]
         invariant(len(left) < len(cut), f"{vertex.name} fires only when it is enabled")
         goes = self.outgoing[vertex.name]
+        if label == SKIP and vertex.kind is Kind.LOOP:
+            goes = self.outgoing[self.ends[vertex.name]]
+        if label == REPEAT and vertex.kind is Kind.AGAIN:
+            goes = self.outgoing[vertex.loop]
         if vertex.kind is Kind.XOR_SPLIT:
             goes = tuple(number for number in goes if self.edges[number].label == label)
             invariant(len(goes) == 1, f"XOR-split {vertex.name} has exactly one branch {label!r}")
@@ -260,7 +314,36 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
             return [(vertex, self.edges[number].label) for number in self.outgoing[vertex.name]]
         if vertex.name in self.races:
             return [(self.by_name[self.edges[number].target], "") for number in self.races[vertex.name]]
-        return [(vertex, "")]
+        if vertex.kind is Kind.AGAIN:
+            return [(vertex, ""), (vertex, REPEAT)]
+        return [(vertex, ""), (vertex, SKIP)] if vertex.kind is Kind.LOOP and vertex.over else [(vertex, "")]
+
+    @cached_property
+    def ends(self) -> dict[str, str]:
+        """For each beginning of a loop, its end."""
+        return {vertex.loop: vertex.name for vertex in self.vertices if vertex.kind is Kind.AGAIN}
+
+    @cached_property
+    def around(self) -> dict[str, tuple[str, ...]]:
+        """For each vertex the loops that it is in, the outermost first; the end of a loop is in it."""
+        around = {}
+        for name in self.by_name:
+            loops = [
+                head
+                for head, end in self.ends.items()
+                if head in self.before[name] and (name == end or name in self.before[end])
+            ]
+            around[name] = tuple(sorted(loops, key=self.rank.__getitem__))
+        return around
+
+    def inside(self, loop: str) -> frozenset[str]:
+        """The vertices between a loop's beginning and its end, both among them."""
+        return frozenset([loop, *(name for name, loops in self.around.items() if loop in loops)])
+
+    def in_round(self, name: str, rounds: Mapping[str, int]) -> str:
+        """The name of a vertex in the present rounds of the loops around it. A loop that is not under way begins with
+        round 0; since a group ends with a round, this is the name in the whole group that begins in these rounds."""
+        return name + "".join(f"{ROUND}{rounds.get(loop, 0)}" for loop in self.around[name])
 
     @cached_property
     def before(self) -> dict[str, frozenset[str]]:

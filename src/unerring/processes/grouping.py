@@ -107,7 +107,7 @@ def _through(graph: Graph, cut: Cut) -> Cut:
     while moved:
         moved = False
         for vertex in graph.enabled(cut):
-            if not vertex.acts and vertex.kind is not Kind.XOR_SPLIT:
+            if not vertex.acts and vertex.kind not in (Kind.XOR_SPLIT, Kind.AGAIN):
                 cut, moved = graph.fire(cut, vertex), True
                 break
     return cut
@@ -150,8 +150,8 @@ def _walk(
         if budget_us is not None and end > max(budget_us, 0) and begin > 0:
             continue
         taken.append(name)
-        if name in ends or (vertex.waits and vertex.final):  # a child that stays must be decided before what follows it
-            continue
+        if name in ends or (vertex.waits and vertex.final) or vertex.kind is Kind.AGAIN:
+            continue  # a child that stays, and a round of a loop, must be decided before what follows
         for number in graph.outgoing[name]:
             finish[number] = end
     return tuple(taken)
@@ -173,7 +173,8 @@ def _alone(graph: Graph, reachable: tuple[str, ...], cut: Cut) -> Group:
                 continue
             chosen = chosen or name
         taken.append(name)
-        reached.update(dict.fromkeys(graph.outgoing[name]))
+        if vertex.kind is not Kind.AGAIN:
+            reached.update(dict.fromkeys(graph.outgoing[name]))
     if chosen or _ends(graph, tuple(taken), cut):
         return Group(tuple(taken), time_us=_longest(graph, tuple(taken), ()))
     return _final(graph, tuple(taken), cut)

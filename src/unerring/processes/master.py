@@ -127,7 +127,7 @@ class Master:
         self.execution = None
         context, wall_us = self._context, self._context.wall_us(now)
         state = execution.next_state(context.me, wall_us)
-        due = due_at(execution.graph, state.cut, state.variables, state.due, wall_us)
+        due = due_at(execution.graph, state.cut, state.rounds, state.variables, state.due, wall_us)
         if due != state.due:
             state = msgspec.structs.replace(state, due=due)
         most = context.shared.bounds.state_bytes_max
@@ -215,7 +215,8 @@ def _partly_taken(execution: Execution) -> list[Taken]:
     for intent in execution.intents.values():
         vertex = graph.by_name[intent.vertex]
         view = -1 if vertex.final else execution.view
-        iid = iid_of(execution.input.instance, vertex.name, intent.occurrence, None if vertex.final else view)
+        name = graph.in_round(vertex.name, execution.input.rounds)
+        iid = iid_of(execution.input.instance, name, intent.occurrence, None if vertex.final else view)
         if iid in applied:
             taken.append(applied[iid])
             continue

@@ -57,6 +57,8 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
     master: str = ""
     at_us: int = 0
     """Wall time."""
+    rounds: dict[str, int] = {}
+    """Of the loops around the cut."""
 
 
 class Taken(msgspec.Struct, frozen=True, array_like=True):
@@ -101,7 +103,7 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     occurrence: Count = 0
     """Its occurrence: it rises with each refusal that its service recorded."""
     due: dict[str, int] = {}
-    """When sleeps end, in wall microseconds."""
+    """When sleeps end, in wall microseconds, by their names in their rounds."""
     status: str = Status.RUNNING
     reason: str = ""
     swept: View = 0
@@ -127,6 +129,8 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     undone: tuple[Undone, ...] = ()
     returned: tuple[Mail, ...] = ()
     """Messages that were received in groups which were gone back on: they are there to be received again."""
+    rounds: dict[str, int] = {}
+    """The rounds of the loops around the cut."""
 
     @property
     def executed_in(self) -> int:
@@ -438,6 +442,8 @@ class GroupLog(msgspec.Struct, frozen=True, array_like=True):
     outcomes: tuple[Outcome, ...]
     abandoned: bool = False
     undone: tuple[str, ...] = ()
+    rounds: dict[str, int] = {}
+    """Of loops, where the group began."""
 
 
 class BackupLog(msgspec.Struct, frozen=True, array_like=True):

@@ -59,6 +59,9 @@ def obstacle(old: Graph, new: Graph, number: int) -> str:
     """Why an instance with a mark on this edge of the old version cannot be moved; empty: it can."""
     edge = old.edges[number]
     behind = [name for name in old.order if edge.source and (name in old.before[edge.source] or name == edge.source)]
+    loops = [loop for loop in old.ends if edge.source in old.inside(loop) and edge.source != old.ends[loop]]
+    rest = [name for name in old.order if name not in behind and any(name in old.inside(loop) for loop in loops)]
+    behind += rest  # an earlier round may have been there
     for name in behind:
         if name not in new.by_name:
             return f"{name} lies behind it, and the new version has none"
@@ -143,7 +146,8 @@ def moved(old: Graph, process: Process, state: State, view: int, wall_us: int) -
                 f"{state.instance} waits for its child {vertex.name}, which the new version does not; wait"
             )
     sleeps = [vertex for vertex in new.enabled(cut) if vertex.kind is Kind.SLEEP]
-    due = {vertex.name: state.due.get(vertex.name, wall_us + vertex.time_us) for vertex in sleeps}
+    names = {new.in_round(vertex.name, state.rounds): vertex for vertex in sleeps}
+    due = {name: state.due.get(name, wall_us + vertex.time_us) for name, vertex in names.items()}
     variables = {variable.name: variable.default for variable in new.state} | state.variables
     return msgspec.structs.replace(
         state, version=new.version, cut=cut, due=due, variables=variables, moved=state.group + 1, swept=view

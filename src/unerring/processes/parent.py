@@ -39,9 +39,8 @@ class Parent:
     def _ends(self) -> Ends:
         return {mail.id: mail.payload for mail in self._inbox.mailbox.mail if mail.channel == CHILD}
 
-    def ended(self, vertex: Vertex, state: State) -> Mail | None:
-        mail = self._inbox.mailbox.mail
-        return ended(self._context.instance, vertex, state, mail, self._context.shared.bounds.children_max)
+    def ended(self, graph: Graph, vertex: Vertex, state: State) -> Mail | None:
+        return ended(graph, vertex, state, self._inbox.mailbox.mail, self._context.shared.bounds.children_max)
 
     def tend(self, graph: Graph, state: State, now: int) -> None:
         """Ask for the children that a decided state waits for: it starts them, or brings their ends."""
@@ -51,7 +50,7 @@ class Parent:
         context, known = self._context, self._ends()
         before, self._asked_us = self._asked_us, {}
         for vertex in here:
-            family = family_of(context.instance, vertex, state.again)
+            family = family_of(graph, state, vertex)
             wanted = starts(context.instance, vertex, family, state.variables, context.shared.bounds.children_max)
             open_ones = [start for start in wanted if start.instance not in known]
             for start in open_ones[: vertex.at_once]:

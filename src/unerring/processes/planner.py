@@ -13,7 +13,7 @@ from unerring.processes.acceptor import Acceptor
 from unerring.processes.build import Process
 from unerring.processes.context import Context
 from unerring.processes.execution import first_occurrence
-from unerring.processes.graph import Kind, Vertex
+from unerring.processes.graph import Graph, Kind, Vertex
 from unerring.processes.grouping import Group
 from unerring.processes.inbox import Inbox
 from unerring.processes.master import Master
@@ -24,6 +24,7 @@ from unerring.processes.recovery import Recovery
 from unerring.processes.replication import Replication
 from unerring.processes.steering import Steering
 from unerring.processes.undoing import Undoing
+from unerring.processes.waits import due_us
 from unerring.processes.watch import Watch
 
 Waits = dict[str, Mail | None]
@@ -199,18 +200,18 @@ class Planner:
             if vertex.kind is Kind.RECEIVE:
                 mail = self._inbox.mail_for(vertex, state, used)
             elif vertex.kind is Kind.CHILD:
-                mail = self._parent.ended(vertex, state)
-            if mail is not None or (vertex.kind is Kind.SLEEP and now >= self._sleeps_until_us(vertex, state)):
+                mail = self._parent.ended(graph, vertex, state)
+            if mail is not None or (vertex.kind is Kind.SLEEP and now >= self._sleeps_until_us(graph, vertex, state)):
                 ended[vertex.name] = mail
                 used += [mail.id] if mail is not None else []
                 lost |= dict.fromkeys(rival.name for rival, _ in graph.ways(vertex))
         return ended
 
-    def _sleeps_until_us(self, vertex: Vertex, state: State) -> int:
+    def _sleeps_until_us(self, graph: Graph, vertex: Vertex, state: State) -> int:
         """On this node's clock. A sleep began before this planner had the state: whatever the clock of the node showed
         that began it, a whole sleep from then on is enough."""
-        due_us = state.due.get(vertex.name, 0) - self._context.shared.wall_offset_us
-        return due_us if vertex.reads else min(due_us, self._decided_us + vertex.time_us)
+        ends_us = due_us(graph, vertex, state) - self._context.shared.wall_offset_us
+        return ends_us if vertex.reads else min(ends_us, self._decided_us + vertex.time_us)
 
     def next_us(self, idle_until_us: int) -> int:
         """When this planner has to look again if nothing comes; 0: at every tick."""
@@ -224,8 +225,10 @@ class Planner:
         if state.final or state.status == Status.UNDOING:
             return idle_until_us
         process = self._context.process_of(state)
-        here = process.graph.enabled(state.cut) if process is not None and not state.held else ()
-        times_us = [self._sleeps_until_us(vertex, state) for vertex in here if vertex.kind is Kind.SLEEP]
+        times_us: list[int] = []
+        if process is not None and not state.held:
+            sleeps = [vertex for vertex in process.graph.enabled(state.cut) if vertex.kind is Kind.SLEEP]
+            times_us = [self._sleeps_until_us(process.graph, vertex, state) for vertex in sleeps]
         times_us += [state.deadline_us - self._context.shared.wall_offset_us] if state.deadline_us else []
         return min(*times_us, self._inbox.ask_us, *self._parent.due_us, idle_until_us)
 

@@ -149,6 +149,9 @@ def _check_in(process: Process, state: State, before: State | None, base: int, c
     for cut in (state.cut, *steps):
         if any(not 0 <= edge < len(graph.edges) for edge in cut):
             raise ProtocolError(f"the cut {cut}")
+    for rounds in (state.rounds, *(step.rounds for step in state.lineage)):
+        if any(not 0 <= number < graph.by_name[loop].at_most for loop, number in rounds.items()):
+            raise ProtocolError(f"the rounds {rounds}")
     if state.announced and state.announced not in graph.by_name:
         raise ProtocolError(f"{state.announced!r} is announced")
     _check_variables(process, state, before)
@@ -159,7 +162,7 @@ def _check_in(process: Process, state: State, before: State | None, base: int, c
         _check_taken(graph, state, action, children_max)
     for vertex in graph.enabled(state.cut):
         if vertex.kind is Kind.CHILD:
-            family = family_of(state.instance, vertex, state.again)
+            family = family_of(graph, state, vertex)
             starts(state.instance, vertex, family, state.variables, children_max)
     if base < 0 and not state.moved and (before is None or before.given != state.given):
         process.initial(state.given)

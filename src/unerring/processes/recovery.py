@@ -17,7 +17,7 @@ from unerring.model import Address
 from unerring.processes.acceptor import Acceptor
 from unerring.processes.build import Process
 from unerring.processes.context import Context
-from unerring.processes.graph import Cut, Graph, Vertex
+from unerring.processes.graph import Cut, Graph, Rounds, Vertex
 from unerring.processes.grouping import Grouping, possible_at
 from unerring.processes.logs import Logs
 from unerring.processes.master import Master
@@ -41,8 +41,9 @@ def excluded(group: int, view: int, decided_in: int, state: State) -> bool:
     return view < decided_in and not kept(group, view, state)
 
 
-def cut_before(graph: Graph, state: State, group: int) -> Cut:
-    return graph.start if group == 1 else state.lineage[group - 2].cut
+def place_before(graph: Graph, state: State, group: int) -> tuple[Cut, Rounds]:
+    """Where a group of the lineage, or the next one, began: the cut, and the rounds of loops."""
+    return (graph.start, {}) if group == 1 else (state.lineage[group - 2].cut, state.lineage[group - 2].rounds)
 
 
 def sweep(graph: Graph, grouping: Grouping, state: State, decided_in: int) -> tuple[list[UndoStep], list[str]]:
@@ -50,6 +51,7 @@ def sweep(graph: Graph, grouping: Grouping, state: State, decided_in: int) -> tu
     that cannot cancel, or that may have been tried too often. Later groups first, each in reverse order."""
     steps: list[UndoStep] = []
     writes: dict[int, list[Vertex]] = {}
+    rounds: dict[int, Rounds] = {}
     highest = list(accumulate(state.views, max))
     basis = state.basis
     for view in range(decided_in - 1, state.swept - 1, -1):
@@ -58,7 +60,8 @@ def sweep(graph: Graph, grouping: Grouping, state: State, decided_in: int) -> tu
         if group == len(state.lineage) + 1 and (state.status != Status.RUNNING or state.announced):
             continue  # what follows is an undo or an announced action: both repeat the same interactions
         if group not in writes:
-            names = reversed(possible_at(graph, cut_before(graph, state, group), grouping))
+            cut, rounds[group] = place_before(graph, state, group)
+            names = reversed(possible_at(graph, cut, grouping))
             vertices = [graph.by_name[name] for name in names]
             writes[group] = [vertex for vertex in vertices if vertex.write and not vertex.final]
             blocked = [v.name for v in writes[group] if not graph.service_by_name[v.service].cancels]
@@ -69,7 +72,7 @@ def sweep(graph: Graph, grouping: Grouping, state: State, decided_in: int) -> tu
             if len(steps) + occurrences > SWEPT_MAX:
                 return [], [vertex.name]
             for occurrence in reversed(range(occurrences)):
-                iid = iid_of(state.instance, vertex.name, occurrence, view)
+                iid = iid_of(state.instance, graph.in_round(vertex.name, rounds[group]), occurrence, view)
                 steps.append(UndoStep(state.instance, vertex.name, iid, None, None, group, basis[: group - 1], True))
     return steps, []
 

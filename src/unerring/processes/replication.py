@@ -74,7 +74,7 @@ class Replication:
 
     def replicate_next(self, state: State, now: int) -> None:
         """A state that differs from the decided one, though no group was executed, as the one after it."""
-        step = Step(self._acceptor.view, state.cut, self._context.me, self._context.wall_us(now))
+        step = Step(self._acceptor.view, state.cut, self._context.me, self._context.wall_us(now), state.rounds)
         after = msgspec.structs.replace(state, group=state.group + 1, lineage=(*state.lineage, step))
         self.replicate(after, now)
 

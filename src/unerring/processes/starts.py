@@ -76,7 +76,7 @@ def initial_state(shared: Shared, start: Start, now: int) -> State:
         (),
         graph.start,
         variables,
-        due=due_at(graph, graph.start, variables, {}, wall_us),
+        due=due_at(graph, graph.start, {}, variables, {}, wall_us),
         given=start.given,
         status=Status.UNDOING if start.stillborn else Status.RUNNING,
         reason=CANCELLED if start.stillborn else "",

@@ -51,7 +51,7 @@ def steps_of_log(graph: Graph, instance: str, log: GroupLog) -> list[UndoStep]:
         if answered is not None and answered.answer in (Answer.REFUSED, Answer.FINAL, Answer.UNREACHED):
             continue
         done = answered is not None and answered.answer == Answer.DONE
-        iid = iid_of(instance, intent.vertex, intent.occurrence, log.view)
+        iid = iid_of(instance, graph.in_round(intent.vertex, log.rounds), intent.occurrence, log.view)
         if iid not in log.undone:
             reply = answered.value if answered is not None else None
             steps.append(UndoStep(instance, intent.vertex, iid, intent.request, reply, log.group, log.basis, not done))
@@ -86,7 +86,7 @@ def _at_the_cut(graph: Graph, state: State, most: int) -> list[UndoStep]:
     steps: list[UndoStep] = []
     ended = dict.fromkeys(action.iid for action in state.taken)
     for vertex in graph.enabled(state.cut):
-        family = family_of(state.instance, vertex, state.again)
+        family = family_of(graph, state, vertex)
         if vertex.kind is Kind.CHILD and family not in ended:
             steps += _children(state, vertex, family, state.variables, None, state.group, most)
     return steps

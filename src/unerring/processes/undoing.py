@@ -64,7 +64,9 @@ class Undoing:
         process = self._context.process_of(state)
         if state.rewind >= 0 and process is not None:
             graph, wall_us = process.graph, self._context.wall_us(now)
-            after = gone_back(process, state, lambda cut, variables: due_at(graph, cut, variables, {}, wall_us))
+            after = gone_back(
+                process, state, lambda cut, rounds, variables: due_at(graph, cut, rounds, variables, {}, wall_us)
+            )
             return msgspec.structs.replace(after, undone=undone)
         for_good = any(undo.graph.by_name[action.vertex].final for action in state.taken)
         status = Status.PARKED if for_good else Status.CANCELLED if state.reason == CANCELLED else Status.FAILED

@@ -17,11 +17,22 @@ def sleep_until(vertex: Vertex, variables: Mapping[str, object], wall_us: int) -
 
 
 def due_at(
-    graph: Graph, cut: Cut, variables: Mapping[str, object], before: Mapping[str, int], wall_us: int
+    graph: Graph,
+    cut: Cut,
+    rounds: Mapping[str, int],
+    variables: Mapping[str, object],
+    before: Mapping[str, int],
+    wall_us: int,
 ) -> dict[str, int]:
-    """When the sleeps at a cut end; those that had begun `before` end when they were to."""
-    sleeps = [vertex for vertex in graph.enabled(cut) if vertex.kind is Kind.SLEEP]
-    return {v.name: before.get(v.name, sleep_until(v, variables, wall_us)) for v in sleeps}
+    """When the sleeps at a cut end, by their names in these rounds; those that had begun `before` end when they were
+    to."""
+    sleeps = {graph.in_round(v.name, rounds): v for v in graph.enabled(cut) if v.kind is Kind.SLEEP}
+    return {name: before.get(name, sleep_until(v, variables, wall_us)) for name, v in sleeps.items()}
+
+
+def due_us(graph: Graph, vertex: Vertex, state: State) -> int:
+    """The wall time at which a sleep at a state's cut ends."""
+    return state.due.get(graph.in_round(vertex.name, state.rounds), 0)
 
 
 def waits_for(graph: Graph, state: State) -> list[dict[str, object]]:
@@ -33,7 +44,7 @@ def waits_for(graph: Graph, state: State) -> list[dict[str, object]]:
         if vertex.kind is Kind.RECEIVE:
             waits.append({"wait": vertex.name, "kind": "signal", "channel": vertex.channel})
         elif vertex.kind is Kind.SLEEP:
-            waits.append({"wait": vertex.name, "kind": "time", "until_us": state.due.get(vertex.name, 0)})
+            waits.append({"wait": vertex.name, "kind": "time", "until_us": due_us(graph, vertex, state)})
         elif vertex.kind is Kind.CHILD:
             waits.append({"wait": vertex.name, "kind": "child"})
     return waits

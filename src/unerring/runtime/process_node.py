@@ -380,7 +380,7 @@ def _check_fits(receives: list[tuple[Process, Vertex]], payload: Any) -> None:
     trouble: ProcessError | None = None
     for process, vertex in receives:
         try:
-            values_of(process, vertex, payload)
+            values_of(process, vertex, payload, {})
             return
         except ProcessError as error:
             trouble = error

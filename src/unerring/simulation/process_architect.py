@@ -1,5 +1,5 @@
-"""Random processes: sequences, XOR and AND blocks, actions of all classes, waits of all kinds, children and what undoes
-them; and a second version of each, with an action more somewhere."""
+"""Random processes: sequences, XOR and AND blocks, loops, actions of all classes, waits of all kinds, children and what
+undoes them; and a second version of each, with an action more somewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from unerring.model import MILLISECOND_US
-from unerring.processes import Edge, Graph, Kind, Process, Retry, Service, Variable, Vertex
+from unerring.processes import Edge, Graph, Kind, Process, Retry, Service, Variable, Vertex, copied
 
 
 def odd0(c0: int) -> bool:
@@ -44,14 +44,20 @@ SERVICES: Final = (Service("bank"), Service("shop", cancels=False))
 class Architect:
     """Draws a process: sequences, XOR and AND blocks, actions of all classes."""
 
-    def __init__(self, draw: Random, weights: Sequence[float] = USUAL, races: float = 0.0) -> None:
-        """`races`: how often several waits race instead; such processes may have a threshold of their own, too."""
+    def __init__(self, draw: Random, weights: Sequence[float] = USUAL, races: float = 0.0, loops: float = 0.0) -> None:
+        """`races`: how often several waits race instead; such processes may have a threshold of their own, too.
+        `loops`: how often there is a loop instead."""
         self.draw = draw
         self.races = races
+        self.loops = loops
+        self.lists: list[str] = []
+        self.often = 1
+        """How often what is drawn now may be executed, because of the loops around it."""
         self.vertices: list[Vertex] = []
         self.edges: list[Edge] = []
         self.variables: list[str] = []
         self.channels: list[str] = []
+        """Of receives, each as often as it may receive."""
         self.keyed: list[str] = []
         self.children: dict[str, Process] = {}
         self.coins = 0
@@ -88,11 +94,12 @@ class Architect:
             *(Variable(v, "int", 0) for v in names),
             Variable("items", "list", ITEMS),
             Variable("all", "list", []),
+            *(Variable(v, "list", []) for v in self.lists),
         )
         parts = (tuple(self.vertices), tuple(self.edges), variables, SERVICES)
         failover_us = self.draw.choice((0, 550, 1_000)) * MILLISECOND_US if self.races else 0
         graph = Graph(name, *parts, deadline_us, holds, failover_us)
-        types = {**dict.fromkeys(names, int), "items": list[int], "all": list[int]}
+        types = {**dict.fromkeys(names, int), **dict.fromkeys(("items", "all", *self.lists), list[int])}
         process = Process.of(graph, CONDITIONS, types)
         process.children = dict(self.children)
         process.query(sum_of)
@@ -125,6 +132,9 @@ class Architect:
             if self.races and depth < 2 and self.draw.random() < self.races:
                 ends, readable = self._first(ends, readable, depth)
                 continue
+            if self.loops and depth < 2 and self.draw.random() < self.loops:
+                ends, readable = self._loop(ends, readable, depth)
+                continue
             chance = self.draw.random()
             if depth < 2 and chance < 0.12 and self.coins < 3:
                 ends, readable = self._xor(ends, readable, depth)
@@ -151,10 +161,10 @@ class Architect:
         time_us = draw.choice((1, 20, 100, 400)) * MILLISECOND_US
         kind = draw.choices(CLASSES, self.weights)[0]
         if kind == "receive":
-            self.channels.append(name)
+            self.channels += [name] * self.often
             vertex = Vertex(name, Kind.RECEIVE, channel=name, writes=(variable,), time_us=0)
         elif kind == "keyed":
-            self.keyed.append(name)
+            self.keyed += [name] * self.often
             vertex = Vertex(name, Kind.RECEIVE, channel=name, writes=(variable,), time_us=0, key="key")
         elif kind in ("child", "each"):
             vertex = self._child(name, variable, kind == "each", depth)
@@ -230,7 +240,7 @@ class Architect:
         for label in range(receives + 1):
             name = f"a{len(self.vertices)}"
             if label < receives:
-                self.channels.append(name)
+                self.channels += [name] * self.often
                 self.variables.append(f"x{len(self.vertices)}")
                 wait = Vertex(name, Kind.RECEIVE, channel=name, writes=(self.variables[-1],), time_us=0)
                 known = [*readable, self.variables[-1]]
@@ -241,6 +251,45 @@ class Architect:
             way, _ = self._sequence(way, known, self.draw.randint(0, 2), depth + 1)
             out += way
         return self._put(Vertex(f"first{number}-join", Kind.XOR_JOIN), out), readable
+
+    def _loop(
+        self, ends: list[tuple[str, str]], readable: list[str], depth: int
+    ) -> tuple[list[tuple[str, str]], list[str]]:
+        """Until a coin is odd, at most a few times; or over the items, in one lane or in several."""
+        draw, at, first_edge, before = self.draw, len(self.vertices), len(self.edges), self.often
+        over = self.coins >= 3 or draw.random() < 0.5
+        width = draw.choice((1, 2, 3)) if over else 1
+        at_most = len(ITEMS) if over else draw.randint(2, 5)
+        self.often *= at_most
+        name = f"loop{at}"
+        head = Vertex(name, Kind.LOOP, at_most=at_most, at_once=width)
+        if over:
+            item = f"x{at}"
+            self.variables.append(item)
+            self.lists.append(f"l{at}")
+            head = msgspec.structs.replace(head, reads=("items",), writes=(item, f"l{at}"), over="items")
+            body, known = self._sequence(self._put(head, []), [*readable, item], draw.randint(1, 2), depth + 1)
+            got = draw.choice([variable for variable in known if variable not in readable])
+            end = Vertex(f"{name}-end", Kind.AGAIN, reads=("items", got), writes=head.writes, loop=name)
+            end = msgspec.structs.replace(end, collects=((f"l{at}", got),))
+        else:
+            coin = self.coins
+            self.coins += 1
+            body, known = self._sequence(self._put(head, []), readable, draw.randint(0, 2), depth + 1)
+            body, _ = self._action(body, known, f"c{coin}")
+            end = Vertex(f"{name}-end", Kind.AGAIN, reads=(f"c{coin}",), condition=f"odd{coin}", loop=name)
+        self._put(end, body)
+        self.often = before
+        if width == 1:
+            self.edges += [Edge(source, name, label) for source, label in ends]
+            return [(end.name, "")], readable
+        lanes = copied("p", self.vertices[at:], self.edges[first_edge:], width)
+        self.vertices[at:], self.edges[first_edge:] = lanes.vertices, lanes.edges
+        lists = [variable for variable in lanes.variables if variable.partition(":")[0] in self.lists]
+        self.lists += lists
+        self.variables += [variable for variable in lanes.variables if variable not in lists]
+        self.edges += [Edge(source, lanes.begin, label) for source, label in ends]
+        return [(lanes.end, "")], readable
 
     def _and(
         self, ends: list[tuple[str, str]], readable: list[str], depth: int

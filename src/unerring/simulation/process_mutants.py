@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
-from unerring.model import Address, Effects, Persist
+from unerring.model import Address, Effects, Persist, ProcessError
 from unerring.processes import (
     AGAIN,
     CANCEL,
+    REPEAT,
     Acceptor,
     Answer,
     AskMail,
@@ -420,13 +423,64 @@ class NoTombstone(SimService):
 
 
 class _LeavesRivals(Execution):
-    def _apply(self, vertex: Vertex, iid: str, request: object, reply: object, took_us: int = 0) -> bool:
+    def _apply(
+        self, vertex: Vertex, iid: str, request: object, reply: object, took_us: int = 0, label: str = ""
+    ) -> bool:
         before = self.cut
-        applied = super()._apply(vertex, iid, request, reply, took_us)
+        applied = super()._apply(vertex, iid, request, reply, took_us, label)
         edges = self.graph.edges
         left = [n for n in self.graph.races.get(vertex.name, ()) if n in before and edges[n].target != vertex.name]
         self.cut = tuple(sorted([*self.cut, *left])) if applied else self.cut
         return applied
+
+
+class _NoRounds(Execution):
+    def _iid(self, vertex: Vertex, occurrence: int) -> str:
+        iid = super()._iid(vertex, occurrence)
+        return iid.replace(self.graph.in_round(vertex.name, self.input.rounds), vertex.name, 1)
+
+
+class IidsWithoutRounds(Replica):
+    """Asks in every round of a loop under the same interaction id."""
+
+    execution_part = _NoRounds
+
+
+class _GoesRound(Execution):
+    def _close(self, names: Iterable[str]) -> None:
+        pass
+
+
+class RoundsWithoutState(Replica):
+    """Begins the next round of a loop before the state after the last one is decided."""
+
+    execution_part = _GoesRound
+
+
+class _Unbounded(Execution):
+    def _end_round(self, vertex: Vertex) -> tuple[str, object]:
+        try:
+            return super()._end_round(vertex)
+        except ProcessError:
+            return REPEAT, None
+
+
+class RoundsWithoutBound(Replica):
+    """Goes round however often a loop went round already."""
+
+    execution_part = _Unbounded
+
+
+class _LastRound(Undoing):
+    def steps(self, process: Process, state: State) -> list[UndoStep]:
+        last: dict[str, str] = {}
+        return [step for step in super().steps(process, state) if last.setdefault(step.vertex, step.iid) == step.iid]
+
+
+class UndoesLastRound(Replica):
+    """Undoes each action of a loop once, as if there had been one round."""
+
+    undoing_part = _LastRound
 
 
 class LeavesRivals(Replica):

@@ -165,7 +165,7 @@ class SimService:
 
     def _write_down(self, what: str, request: Request, value: Any) -> None:
         original = request.iid.removesuffix("~")
-        action = original.partition("/")[2].partition("/")[0]
+        action = original.partition("/")[2].partition("/")[0].partition("'")[0]
         suffix = original.rpartition("@")[2].lstrip("b")
         view = int(suffix) if "@" in original and suffix.isdecimal() else -1
         line = Did(what, original, action, request.group, view, request.basis, request.payload, value)

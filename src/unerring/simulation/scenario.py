@@ -99,7 +99,7 @@ _REGISTERED: dict[str, type[Scenario]] = {}
 
 
 def scenario(name: str) -> Callable[[S], S]:
-    """Register a scenario class. NAME or NAME-VARIANT lives in `unerring.simulation.scenarios.NAME`."""
+    """Register a scenario class; those of the package live in `unerring.simulation.scenarios`."""
 
     def register(cls: S) -> S:
         cls.name = name

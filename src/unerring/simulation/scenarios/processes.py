@@ -65,6 +65,8 @@ class Processes(Scenario):
     """How often each class of action is drawn."""
     races: float = 0.0
     """How often waits race instead."""
+    loops: float = 0.0
+    """How often there is a loop instead."""
     cancel_chance = 0.2
     command_chance = 0.6
     """The chance of operators' commands: hold and resume, a step tried again, a move to another version."""
@@ -107,7 +109,7 @@ class Processes(Scenario):
         draw = world.draw
         self.f = draw.choice(self.replicas)
         self.names = tuple(f"node{n}" for n in range(2 * self.f + 1))
-        architect = Architect(draw, self.weights, self.races)
+        architect = Architect(draw, self.weights, self.races, self.loops)
         deadline_us = draw.choice((300, 1000, 4000)) * MILLISECOND_US if draw.random() < 0.1 else 0
         self.process = architect.build("p", deadline_us, holds=draw.random() < 0.15)
         self.newer = architect.next_version(self.process)
@@ -262,12 +264,12 @@ class Processes(Scenario):
         at_us = draw.randrange(self.faults_us // 2)
         key = 1000 + int(instance[1:])
         world.at(at_us, lambda: world.call("client", "want", Start(instance, "p", {"key": key, "past": at_us})))
-        for channel in self.keyed:
-            message = Publish(f"{instance}-{channel}", channel, str(key), draw.randrange(1000))
+        for id, channel in _numbered(instance, self.keyed):
+            message = Publish(id, channel, str(key), draw.randrange(1000))
             later_us = draw.randrange(2 * SECOND_US)
             world.at(later_us, lambda message=message: world.call("client", "publish", message))  # type: ignore[misc]
-        for channel in self.channels:
-            mail = Mail(f"{instance}-{channel}", channel, draw.randrange(1000))
+        for id, channel in _numbered(instance, self.channels):
+            mail = Mail(id, channel, draw.randrange(1000))
             later_us = at_us + draw.randrange(2 * SECOND_US)
             world.at(later_us, lambda mail=mail: world.call("client", "post", instance, mail))  # type: ignore[misc]
         if draw.random() < self.cancel_chance:
@@ -446,34 +448,18 @@ class Processes(Scenario):
                 world.sometimes(word)
 
 
+def _numbered(instance: str, channels: Sequence[str]) -> list[tuple[str, str]]:
+    """A message id for each receive of a channel."""
+    ids = []
+    for at, channel in enumerate(channels):
+        before = channels[:at].count(channel)
+        ids.append((f"{instance}-{channel}" + (f"-{before}" if before else ""), channel))
+    return ids
+
+
 def _outline(node: ProcessNode, instance: str) -> object:
     replica = node.instances.get(instance)
     return "unknown" if replica is None else {k: v for k, v in replica.query().items() if k != "variables"}
-
-
-@scenario("processes-races")
-class ProcessesRaces(Processes):
-    """Waits that race: messages against each other and against times."""
-
-    races = 0.5
-    must_reach: tuple[str, ...] = (
-        "an instance completed",
-        "an instance was cancelled",
-        "an instance failed and was undone",
-        "an instance went back",
-        "an instance was moved",
-        "a message won a race",
-        "a time won a race",
-        "a view above 3",
-    )
-
-    def _note_state(self, world: World, state: State) -> None:
-        super()._note_state(world, state)
-        graph = self.process.graph
-        if state.process != "p" or state.status != "completed":
-            return
-        for vertex in (graph.by_name[taken.vertex] for taken in state.taken if taken.vertex in graph.races):
-            world.sometimes("a time won a race" if vertex.kind is Kind.SLEEP else "a message won a race")
 
 
 @scenario("processes-storm")
@@ -538,7 +524,6 @@ mutant(
     calm_us=10 * SECOND_US,
     seeds_max=200,
 )
-mutant(ProcessesRaces, "goes on waiting for what lost a race", replica=broken.LeavesRivals)
 mutant(ProcessesStorm, "offers an abandoned state", replica=broken.OffersAbandoned, seeds_max=200)
 mutant(
     ProcessesStorm,

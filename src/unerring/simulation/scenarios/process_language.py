@@ -1,0 +1,78 @@
+"""Parts of the language of processes, each often: waits that race, and loops."""
+
+from __future__ import annotations
+
+from unerring.processes import Kind, State
+from unerring.simulation import process_mutants as broken
+from unerring.simulation.scenario import mutant, scenario
+from unerring.simulation.scenarios.processes import Processes
+from unerring.simulation.world import World
+
+
+@scenario("processes-races")
+class ProcessesRaces(Processes):
+    """Waits that race: messages against each other and against times."""
+
+    races = 0.5
+    must_reach: tuple[str, ...] = (
+        "an instance completed",
+        "an instance was cancelled",
+        "an instance failed and was undone",
+        "an instance went back",
+        "an instance was moved",
+        "a message won a race",
+        "a time won a race",
+        "a view above 3",
+    )
+
+    def _note_state(self, world: World, state: State) -> None:
+        super()._note_state(world, state)
+        graph = self.process.graph
+        if state.process != "p" or state.status != "completed":
+            return
+        for vertex in (graph.by_name[taken.vertex] for taken in state.taken if taken.vertex in graph.races):
+            world.sometimes("a time won a race" if vertex.kind is Kind.SLEEP else "a message won a race")
+
+
+@scenario("processes-loops")
+class ProcessesLoops(Processes):
+    """Loops: until a condition holds, over lists, in several lanes, within each other and beside others."""
+
+    loops = 0.4
+    races = 0.1
+    must_reach: tuple[str, ...] = (
+        "an instance completed",
+        "an instance was cancelled",
+        "an instance failed and was undone",
+        "an instance was parked",
+        "an instance went back",
+        "an instance was moved",
+        "a loop went round",
+        "a loop over a list came to its end",
+        "a loop had too many rounds",
+        "a loop in a loop went round",
+        "a master compensated its group",
+        "a view above 3",
+    )
+
+    def _note_state(self, world: World, state: State) -> None:
+        super()._note_state(world, state)
+        if state.process != "p":
+            return
+        rounds = [taken.iid.partition("/")[2].partition("/")[0].split("'")[1:] for taken in state.taken]
+        over = [taken for taken in state.taken if isinstance(taken.reply, dict) and taken.reply.get("next") == []]
+        for word, reached in (
+            ("a loop went round", any(int(number) > 0 for numbers in rounds for number in numbers)),
+            ("a loop in a loop went round", any(int(numbers[-1]) > 0 for numbers in rounds if len(numbers) > 1)),
+            ("a loop over a list came to its end", bool(over)),
+            ("a loop had too many rounds", "does not hold" in state.reason),
+        ):
+            if reached:
+                world.sometimes(word)
+
+
+mutant(ProcessesRaces, "goes on waiting for what lost a race", replica=broken.LeavesRivals)
+mutant(ProcessesLoops, "interaction ids without rounds", replica=broken.IidsWithoutRounds)
+mutant(ProcessesLoops, "goes round before a round is decided", replica=broken.RoundsWithoutState)
+mutant(ProcessesLoops, "goes round for ever", replica=broken.RoundsWithoutBound)
+mutant(ProcessesLoops, "undoes the last round only", replica=broken.UndoesLastRound, cancel_chance=1.0)
