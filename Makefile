@@ -4,6 +4,7 @@
 #   make test       format, lint, types, import contracts, tests
 #   make demo       run a factory, kill parts of it, and audit the result
 #   make campaign   the long searches that are not in `make test`
+#   make night      everything that searches, on fresh seeds, for HOURS (8) hours; QUICK=1: ten minutes, without the campaign
 #   make peers      Apache Flink, DuckDB with Polars, DBOS, and Zenoh with NATS, each in an environment of its own, for
 #                   the races of `unerring bench pipeline`, `processes` and `channels --against NAME` (docs/races.md)
 #   make bench      figures with their goals (BENCH=name for one of them)
@@ -18,6 +19,8 @@ VENV ?= .venv
 BENCH ?= channels
 WORKERS ?= 2
 UPGRADE ?=
+HOURS ?= 8
+QUICK ?=
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .SUFFIXES:
@@ -29,7 +32,7 @@ export VENV PYTHON
 
 run := "$(VENV)/bin/python" -m
 
-.PHONY: help install test lint format lock demo campaign peers bench pictures site clean
+.PHONY: help install test lint format lock demo campaign night peers bench pictures site clean
 
 help:
 	@sed -n 's/^#   make/  make/p' Makefile
@@ -60,6 +63,9 @@ demo: install
 
 campaign: install
 	@$(run) pytest -v -p no:xdist --timeout=7200 tests/campaign
+
+night: install
+	@$(run) unerring night $(if $(QUICK),--quick,--hours $(HOURS) --tests tests/campaign)
 
 peers: install
 	@test -x bench/peers/flink/bin/python || "$(VENV)/bin/python" -m venv bench/peers/flink

@@ -44,6 +44,7 @@ COMMANDS: dict[str, str] = {
     "costs": "Learn, on Spark, how long the actions of processes take.",
     "explain": "Print a rule or a process: how it runs and why, what it keeps, its version.",
     "simulate": "Run a scenario under seeded faults and check what must always hold.",
+    "night": "Try to break it for some hours: fresh seeds, mutants, hostile messages, long tests.",
     "evaluate": "Repeat a paper's evaluation: a sweep on Spark, figures, tables, claims.",
     "query": "Run SQL with MATCH_RECOGNIZE on files and print the rows as JSON lines.",
     "capacity": "Compute what a load needs (messages, bytes, state, storage, cores) and what saturates first.",

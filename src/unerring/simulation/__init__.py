@@ -58,6 +58,19 @@ from unerring.simulation.faults import (
 )
 from unerring.simulation.injection import calm, inject
 from unerring.simulation.network import Link, LinkSpec
+from unerring.simulation.night import (
+    Part,
+    Piece,
+    Progress,
+    carry_out,
+    found_lately,
+    open_night,
+    part_of,
+    parts,
+    report_of,
+    spend,
+    write_report,
+)
 from unerring.simulation.node import State
 from unerring.simulation.process_parts import Client, SimService, Temper
 from unerring.simulation.scenario import Mutant, Outcome, Scenario, find, mutant, names, run, scenario, schedule_of
@@ -89,8 +102,11 @@ __all__ = [
     "LyingDisk",
     "Mutant",
     "Outcome",
+    "Part",
     "Partition",
     "Pause",
+    "Piece",
+    "Progress",
     "Reset",
     "Scenario",
     "SimService",
@@ -100,20 +116,28 @@ __all__ = [
     "Temper",
     "World",
     "calm",
+    "carry_out",
     "catch_mutants",
     "decode_schedule",
     "draw_aimed",
     "draw_faults",
     "encode_schedule",
     "find",
+    "found_lately",
     "inject",
     "mutant",
     "names",
+    "open_night",
+    "part_of",
+    "parts",
+    "report_of",
     "run",
     "scenario",
     "schedule_of",
     "shrink",
+    "spend",
     "sweep",
+    "write_report",
 ]
 
 __getattr__ = renamed("unerring.simulation", {"Canary": "Mutant", "canary": "mutant"})

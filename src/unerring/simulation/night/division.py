@@ -1,0 +1,102 @@
+"""How a night's time is divided: whoever has had least for its weight is next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from unerring.simulation.night.parts import Part
+from unerring.simulation.night.piece import Piece, Trial
+from unerring.simulation.scenario import find
+
+PIECE_S: Final = 20.0
+"""About so long a piece takes: long beside the start of a process, short beside a night."""
+COUNT_MAX: Final = 2_000
+TESTS_S: Final = 600.0
+"""What a file of tests takes until it is known."""
+UNREACHED_WEIGHT: Final = 1.0
+"""What is added for a scenario in which a rare state that must be reached was not."""
+
+
+class Division:
+    """Chooses the next piece. What was done before is told by `add`."""
+
+    def __init__(self, parts: Sequence[Part], first_seeds: dict[str, int], found: dict[str, int]) -> None:
+        self._parts = list(parts)
+        self._next_seed = dict(first_seeds)
+        self._found = dict(found)
+        self._spent_s: dict[str, float] = {part.name: 0.0 for part in parts}
+        self._tried: dict[str, int] = {part.name: 0 for part in parts}
+        self._under_way: dict[str, int] = {part.name: 0 for part in parts}
+        self._mutant: dict[str, int] = {part.name: 0 for part in parts}
+        self._reached: dict[str, set[str]] = {part.name: set() for part in parts}
+
+    def next_piece(self, left_s: float) -> Piece | None:
+        """The next one that ends in time; None: nothing does. It counts as under way until `add`."""
+        waiting = [part for part in self._parts if self.expected_s(part) <= left_s]
+        free = [part for part in waiting if part.kind != "tests" or not self._under_way[part.name]]
+        if not free:
+            return None
+        part = min(free, key=lambda one: (self._had(one), one.name))
+        piece = self._piece(part, left_s)
+        self._under_way[part.name] += 1
+        self._next_seed[part.name] += piece.count if part.kind != "mutants" else self._mutant_seeds(part, piece)
+        return piece
+
+    def add(self, piece: Piece, trial: Trial, seconds: float, new: int = 0) -> None:
+        """A piece ended; `new`: how many causes it was the first to find."""
+        name = piece.part.name
+        if name not in self._spent_s:
+            return
+        self._spent_s[name] += seconds
+        if not piece.shrinks:
+            self._tried[name] += trial.tried
+        self._under_way[name] = max(self._under_way[name] - 1, 0)
+        self._found[name] = self._found.get(name, 0) + new
+        self._reached[name].update(trial.reached)
+
+    def resume(self, piece: Piece) -> None:
+        """A piece of before: its seeds are used."""
+        name = piece.part.name
+        if name in self._next_seed:
+            step = piece.count if piece.part.kind != "mutants" else self._mutant_seeds(piece.part, piece)
+            self._next_seed[name] = max(self._next_seed[name], piece.first + step)
+            self._mutant[name] += piece.part.kind == "mutants"
+
+    def unreached(self, part: Part) -> list[str]:
+        """Rare states that a scenario must reach, and has not yet."""
+        if part.kind != "seeds" or not self._tried[part.name]:
+            return []
+        return [what for what in find(part.subject).must_reach if what not in self._reached[part.name]]
+
+    def expected_s(self, part: Part) -> float:
+        """What one seed, mutant or file of it takes."""
+        tried = self._tried[part.name]
+        if part.kind == "tests":
+            return self._spent_s[part.name] / max(self._runs(part), 1) if tried else TESTS_S
+        return self._spent_s[part.name] / tried if tried else 0.0
+
+    def _runs(self, part: Part) -> int:
+        return max(self._next_seed[part.name] - self._under_way[part.name], 1)
+
+    def _had(self, part: Part) -> float:
+        """The seconds it has had, over its weight; what is under way counts as if it were done."""
+        weight = part.weight(self._found.get(part.name, 0)) + UNREACHED_WEIGHT * bool(self.unreached(part))
+        spent_s = self._spent_s[part.name] + PIECE_S * self._under_way[part.name]
+        return spent_s / weight
+
+    def _piece(self, part: Part, left_s: float) -> Piece:
+        first = self._next_seed[part.name]
+        if part.kind == "mutants":
+            mutants = list(find(part.subject).mutants)
+            number = self._mutant[part.name]
+            self._mutant[part.name] += 1
+            return Piece(part, first, mutant=mutants[number % len(mutants)])
+        if part.kind == "tests":
+            return Piece(part, first)
+        each_s = self.expected_s(part)
+        count = int(min(PIECE_S, left_s) / each_s) if each_s else 1
+        return Piece(part, first, max(1, min(count, COUNT_MAX)))
+
+    def _mutant_seeds(self, part: Part, piece: Piece) -> int:
+        return find(part.subject).mutants[piece.mutant].seeds_max

@@ -1,0 +1,80 @@
+"""Findings, one for each cause: what differs only by numbers and names is the same cause."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from typing import Final
+
+import msgspec
+
+from unerring.simulation.night.parts import Part
+from unerring.simulation.night.piece import Found
+
+SEEDS_KEPT_MAX: Final = 20
+FINDINGS_MAX: Final = 500
+"""Causes that a night keeps. Whoever has so many need not look for more."""
+_CHANGING: Final = re.compile(r"0x[0-9a-f]+|\d+|/\S+")
+
+
+class Finding(msgspec.Struct):
+    """One cause, and the seeds that show it."""
+
+    id: str
+    part: Part
+    what: str
+    text: str
+    """What showed it first."""
+    seeds: list[int]
+    """The first that showed it."""
+    times: int
+    mutant: str = ""
+    faults: str = ""
+    """The file with the fewest faults, beside the report."""
+
+    @property
+    def replay(self) -> str:
+        """The command that shows it again."""
+        seed = str(self.seeds[0])
+        match self.part.kind:
+            case "seeds":
+                words = ["unerring", "simulate", self.part.subject, "--seed", seed]
+                words += ["--faults", self.faults] if self.faults else []
+            case "mutants":
+                words = ["unerring", "simulate", self.part.subject, "--mutants", "--from", seed]
+            case "tests":
+                words = ["python", "-m", "pytest", self.part.subject]
+            case _:
+                words = ["unerring", "night", "--replay", f"{self.part.name}", "--seed", seed]
+        return shlex.join(words)
+
+
+def cause_of(part: Part, found: Found) -> str:
+    """The same for everything that is probably the same mistake."""
+    where = part.subject.partition("-")[0] if part.kind != "tests" else part.subject
+    same = _CHANGING.sub("#", f"{where}|{found.what}")
+    return hashlib.blake2b(same.encode(), digest_size=5).hexdigest()
+
+
+class Findings:
+    """All of a night."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, Finding] = {}
+        self.dropped = 0
+
+    def add(self, part: Part, found: Found, mutant: str = "") -> Finding | None:
+        """Take it; the answer is not None if it is a new cause."""
+        cause = cause_of(part, found)
+        known = self.by_id.get(cause)
+        if known is not None:
+            known.times += 1
+            if len(known.seeds) < SEEDS_KEPT_MAX:
+                known.seeds.append(found.seed)
+            return None
+        if len(self.by_id) >= FINDINGS_MAX:
+            self.dropped += 1
+            return None
+        self.by_id[cause] = Finding(cause, part, found.what, found.text, [found.seed], 1, mutant)
+        return self.by_id[cause]

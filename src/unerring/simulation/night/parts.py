@@ -1,0 +1,73 @@
+"""What a night tries: each part has a name, and a weight by which the time is divided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from unerring.model import CallerError
+from unerring.simulation.scenario import find, names
+
+Kind = Literal["seeds", "mutants", "altered", "repeated", "tests"]
+
+_WEIGHTS: Final[Mapping[Kind, float]] = {"seeds": 1.0, "mutants": 0.25, "altered": 0.25, "repeated": 0.25, "tests": 0.5}
+_HOSTILE: Final = (
+    "channels",
+    "correlation",
+    "correlation-durable",
+    "correlation-async",
+    "correlation-standby",
+    "processes",
+)
+"""Scenarios of machines that speak with others: their messages are altered and repeated."""
+FOUND_WEIGHT: Final = 2.0
+"""What each cause that a part found lately adds to its weight."""
+FOUND_MAX: Final = 4
+
+
+class Part(msgspec.Struct, frozen=True, order=True):
+    """One thing that is tried again and again."""
+
+    kind: Kind
+    subject: str
+    """A scenario's name, or a file of tests."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}:{self.subject}"
+
+    def weight(self, found: int) -> float:
+        """How much of the night it gets, beside the others: never nothing."""
+        return _WEIGHTS[self.kind] + FOUND_WEIGHT * min(found, FOUND_MAX)
+
+
+def parts(tests: Path | None = None, only: Sequence[str] = ()) -> list[Part]:
+    """Everything that can be tried here; `only`: the parts whose names have one of these in them."""
+    known = [Part("seeds", name) for name in names()]
+    known += [Part("mutants", name) for name in names() if find(name).mutants]
+    for name in _HOSTILE:
+        known += [Part("altered", name), Part("repeated", name)]
+    if tests is not None:
+        found = sorted(tests.glob("test_*.py"))
+        if not found:
+            raise CallerError(f"{tests} has no files of tests (test_*.py); leave --tests out, or name another folder")
+        known += [Part("tests", str(path)) for path in found]
+    chosen = [part for part in known if not only or any(text in part.name for text in only)]
+    if not chosen:
+        raise CallerError(f"no part has {' or '.join(map(repr, only))} in its name; there are {_listed(known)}")
+    return chosen
+
+
+def part_of(name: str) -> Part:
+    """The other way round."""
+    kind, colon, subject = name.partition(":")
+    if not colon or kind not in _WEIGHTS:
+        raise CallerError(f"{name!r} is no part of a night; write KIND:NAME, with one of {', '.join(_WEIGHTS)}")
+    return msgspec.convert({"kind": kind, "subject": subject}, Part)
+
+
+def _listed(known: Sequence[Part]) -> str:
+    return ", ".join(part.name for part in known)

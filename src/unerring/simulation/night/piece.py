@@ -1,0 +1,182 @@
+"""A piece of a night, carried out in a process of its own: `python -m unerring.simulation.night.piece PIECE`.
+
+It says which seed it begins, line by line, and at the end what it did. Whoever started it knows from that where a piece
+hangs, or died.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from unerring.model import CallerError
+from unerring.simulation.night.parts import Part
+from unerring.simulation.scenario import find, run, schedule_of
+from unerring.simulation.shrink import encode_schedule, shrink
+from unerring.simulation.sweep import catch
+
+TEXT_CHARS_MAX: Final = 4_000
+SHRINK_RUNS_MAX: Final = 100
+HOSTILE_MESSAGES: Final = 2_000
+_TESTS_FAILED: Final = 1
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Some of a part: `count` seeds from `first` on. Of mutants it is one of them, of tests the file."""
+
+    part: Part
+    first: int
+    count: int = 1
+    mutant: str = ""
+    shrinks: bool = False
+    """Look for the fewest faults that make this seed fail, instead."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Something that must not be."""
+
+    seed: int
+    what: str
+    """The promise that was broken, or the error: the same words each time."""
+    text: str
+    """What shows it."""
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """What a piece did."""
+
+    tried: int
+    """Seeds, or tests."""
+    messages: int = 0
+    virtual_us: int = 0
+    reached: dict[str, int] = {}
+    """In how many seeds each rare state was reached."""
+    found: tuple[Found, ...] = ()
+    caught_after: int | None = None
+    """How many seeds a mutant needed."""
+    schedule: str = ""
+    """The fewest faults."""
+
+
+class Begins(msgspec.Struct, frozen=True, tag=True):
+    seed: int
+
+
+class Ends(msgspec.Struct, frozen=True, tag=True):
+    trial: Trial
+
+
+def carry_out(piece: Piece, begins: Callable[[int], object] = lambda seed: None) -> Trial:
+    """Do it. `begins` is told of each seed."""
+    if piece.shrinks:
+        begins(piece.first)
+        return _shrink(piece)
+    match piece.part.kind:
+        case "seeds":
+            return _seeds(piece, begins)
+        case "mutants":
+            begins(piece.first)
+            return _mutant(piece)
+        case "altered" | "repeated":
+            return _hostile(piece, begins)
+        case _:
+            begins(piece.first)
+            return _tests(piece)
+
+
+def _seeds(piece: Piece, begins: Callable[[int], object]) -> Trial:
+    scenario = find(piece.part.subject)
+    messages = virtual_us = 0
+    reached: dict[str, int] = {}
+    found: list[Found] = []
+    for seed in range(piece.first, piece.first + piece.count):
+        begins(seed)
+        outcome = run(scenario, seed)
+        messages += outcome.messages
+        virtual_us += outcome.virtual_us
+        for what in outcome.reached:
+            reached[what] = reached.get(what, 0) + 1
+        if outcome.violations:
+            violation = outcome.violations[0]
+            found.append(Found(seed, f"{outcome.phase}: {violation.promise}", str(violation)[:TEXT_CHARS_MAX]))
+    return Trial(piece.count, messages, virtual_us, reached, tuple(found))
+
+
+def _mutant(piece: Piece) -> Trial:
+    name = piece.part.subject
+    mutant = find(name).mutants[piece.mutant]
+    caught = catch(name, piece.mutant, mutant.seeds_max, piece.first)
+    if caught.outcome is not None:
+        needed = caught.outcome.seed - piece.first + 1
+        return Trial(needed, caught.outcome.messages, caught.outcome.virtual_us, caught_after=needed)
+    what = f"the mutant {piece.mutant!r} was not caught"
+    return Trial(mutant.seeds_max, found=(Found(piece.first, what, f"{what} in {mutant.seeds_max} seeds"),))
+
+
+def _hostile(piece: Piece, begins: Callable[[int], object]) -> Trial:
+    from unerring.simulation.hostile import rain  # it brings all scenarios along
+
+    sent = 0
+    found: list[Found] = []
+    for seed in range(piece.first, piece.first + piece.count):
+        begins(seed)
+        fell = rain(piece.part.subject, seed, HOSTILE_MESSAGES, repeated=piece.part.kind == "repeated")
+        sent += fell.sent
+        for finding in fell.findings[:1]:
+            text = f"{finding.what}\n{finding.where}\n{finding.message}"
+            found.append(Found(seed, f"{finding.what} at {finding.where}", text[:TEXT_CHARS_MAX]))
+    return Trial(piece.count, messages=sent, found=tuple(found))
+
+
+def _tests(piece: Piece) -> Trial:
+    """A file of tests, by pytest: real processes, servers, disks and Spark."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-rf", piece.part.subject],
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+    said = done.stdout.splitlines()
+    failed = [line.removeprefix("FAILED ") for line in said if line.startswith(("FAILED ", "ERROR "))]
+    text = "\n".join(said)[-TEXT_CHARS_MAX:]
+    found = [Found(piece.first, f"failed: {line.partition(' - ')[0]}", text) for line in failed]
+    if done.returncode not in (0, _TESTS_FAILED) or (done.returncode and not found):
+        found = [Found(piece.first, f"pytest ended with {done.returncode}", text + done.stderr[-TEXT_CHARS_MAX:])]
+    return Trial(_number_of(said), found=tuple(found))
+
+
+def _number_of(said: list[str]) -> int:
+    """How many tests there were, from pytest's last line."""
+    words = said[-1].replace(",", "").split() if said else []
+    return sum(int(number) for number, word in pairwise(words) if word in ("passed", "failed", "error", "errors"))
+
+
+def _shrink(piece: Piece) -> Trial:
+    scenario = find(piece.part.subject)
+    if not schedule_of(scenario, piece.first):
+        return Trial(0)
+    try:
+        _, fewest = shrink(scenario, piece.first, SHRINK_RUNS_MAX)
+    except CallerError:  # it does not fail by itself: something of the machine it ran on made it fail
+        return Trial(1)
+    return Trial(1, schedule=encode_schedule(fewest).decode())
+
+
+def main() -> None:
+    """Carry out the piece that the first argument says."""
+    piece = msgspec.json.decode(sys.argv[1], type=Piece)
+
+    def say(what: Begins | Ends) -> None:
+        sys.stdout.write(msgspec.json.encode(what).decode() + "\n")
+        sys.stdout.flush()
+
+    say(Ends(carry_out(piece, lambda seed: say(Begins(seed)))))
+
+
+if __name__ == "__main__":
+    main()
