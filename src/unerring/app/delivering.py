@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from unerring.app.lineage import traced_delivery
 from unerring.app.metrics import Metrics
 from unerring.app.parts import Parts
 from unerring.app.place import Place
+from unerring.lineage import TracedRun, current
 from unerring.model import CallerError, ConfigError, LogError, StreamSchema, to_duration_us
 from unerring.runtime import began_at, note
 from unerring.sinks import (
@@ -113,10 +115,12 @@ class Delivering:
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self._works: list[Delivery] = []
+        self._lineage: TracedRun | None = None
 
     def start(self, say: Callable[[str], None]) -> None:
         say(f"delivering to {', '.join(sink.name for sink in self._app.sinks)}")
         self._works = sink_deliveries(self._place, self._app.sinks, self._app, self._say)
+        self._lineage = current()  # of the run: its sinks have threads of their own
         for work in self._works:
             keep = partial(self._parts.keep, f"sink {work.record.name}", partial(self._run, work), self._stopping)
             self._threads.append(threading.Thread(target=keep, name=f"sink {work.record.name}", daemon=True))
@@ -138,24 +142,30 @@ class Delivering:
         """Deliver what is sealed now, in the caller's thread."""
         for work in sink_deliveries(self._place, self._app.sinks, self._app, self._say):
             say(f"delivering to {work.record.name}")
-            work.run(self._stopping, follow=False)
+            with traced_delivery(work, self._app.name, streaming=False):
+                work.run(self._stopping, follow=False)
             show(self._place, work)
 
     def _run(self, work: Delivery) -> None:
         while not self._stopping.is_set():
             try:
-                work.run(self._stopping)
+                with traced_delivery(work, self._app.name, streaming=True, parent=self._lineage):
+                    work.run(self._stopping)
             except (CallerError, LogError):  # it has said so
                 self._stopping.wait(AGAIN_S)
 
 
-def deliver_all(place: Place, works: Sequence[Delivery], stopping: threading.Event, follow: bool) -> None:
-    """Run some deliveries side by side; raises what stopped one, when all have ended."""
+def deliver_all(
+    place: Place, works: Sequence[Delivery], stopping: threading.Event, follow: bool, app: str = ""
+) -> None:
+    """Run some deliveries side by side; raises what stopped one, when all have ended. `app`: the one that declares
+    the sinks."""
     errors: list[BaseException] = []
 
     def run(work: Delivery) -> None:
         try:
-            work.run(stopping, follow)
+            with traced_delivery(work, app, streaming=follow):
+                work.run(stopping, follow)
         except BaseException as error:
             errors.append(error)
 

@@ -87,7 +87,7 @@ def command(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
     works = sink_deliveries(place, sinks, loaded, lambda text: typer.echo(text, err=True))
-    deliver_all(place, works, stopping, follow)
+    deliver_all(place, works, stopping, follow, loaded.name if loaded else "")
     for work in works:
         done = work.progress
         if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ from unerring.log import share_text
 from unerring.model import CallerError, to_duration_us
 
 if TYPE_CHECKING:
+    from unerring.lineage import Flow
     from unerring.log import EventLog, Ingested, Times
     from unerring.model import StreamSchema
 
@@ -136,13 +138,17 @@ def _in_process(
     """Files, by this process alone."""
     from rich.console import Console
 
+    from unerring.lineage import traced
     from unerring.log import IngestConfig, ingest
 
     schema, buckets = declared
     config = IngestConfig(lateness_us=schema.lateness_us if late_us is None else late_us)
     what = _named(list(map(str, files)))
-    with Console(stderr=True).status(f"reading {what}") as status:
-        return ingest(
+    with (
+        traced("ingest", f"ingest.{schema.name}", partial(_flow, log, files, schema)) as lineage,
+        Console(stderr=True).status(f"reading {what}") as status,
+    ):
+        done = ingest(
             log,
             files,
             schema,
@@ -152,6 +158,14 @@ def _in_process(
             buckets=buckets,
             show=lambda rows: status.update(f"reading {what}: {rows:,} rows"),
         )
+        lineage.rows = done.added
+        return done
+
+
+def _flow(log: EventLog, files: list[Path], schema: StreamSchema) -> Flow:
+    from unerring.lineage import Flow, folders_of, stream_dataset
+
+    return Flow(folders_of(str(file.absolute()) for file in files), (stream_dataset(log.store, schema),))
 
 
 def _named(sources: list[str]) -> str:

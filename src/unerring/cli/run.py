@@ -90,7 +90,7 @@ def command(
         _run_nodes(app, 1 if f is None else f, certificates, pairs(service), data, scratch, console, costs)
         return
 
-    from unerring.app import Ownership, RunOptions, check_channels, load, place_of, remember, run_of
+    from unerring.app import Ownership, RunOptions, check_channels, load, place_of, remember, run_of, traced_run
 
     place = place_of(data, scratch)
     options = RunOptions(
@@ -125,7 +125,8 @@ def command(
         if older := remember(place, app):
             console.print(older)
         run = run_of(app, loaded, options, place, console.print, owner)
-        _run(run, options, place, metrics_port, console)
+        with traced_run(loaded, place, engine, streaming=not once):
+            _run(run, options, place, metrics_port, console)
 
 
 def _run(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from unerring.lineage import traced
 from unerring.log import (
     BUCKETS,
     CORRUPT,
@@ -34,6 +35,7 @@ from unerring.log import (
     waiting_rows,
 )
 from unerring.model import CallerError, Column, ColumnType, StreamSchema, schema_of, to_duration_us
+from unerring.pipeline.lineage import taken_in, trace_query
 from unerring.pipeline.offsets import check_unchanged, files_now, offsets_of, words_for
 from unerring.pipeline.session import check_classic, plain_errors
 from unerring.pipeline.sql_tables import plan_type
@@ -127,10 +129,18 @@ def ingest(
                 "end=True is for batches: a streaming DataFrame has no end; ingest an empty batch with it"
             )
         where = str(checkpoint) if checkpoint is not None else _checkpoint(str(data), chain, source or STREAM)
-        return start_stream(frame, target(source or STREAM, Watermark(late_us or 0)), where, once)
+        query = start_stream(frame, target(source or STREAM, Watermark(late_us or 0)), where, once)
+        trace_query(address, schema, source or STREAM, query)
+        return query
     work = target(source or FILES, Watermark(late_us, end))
-    with plain_errors(f"ingest into stream {schema.name}"):
-        return take_files(frame, work, files) if files else take_named(frame, work)
+    flow = lambda: taken_in(address, schema, (file.path for file in files), source or FILES)  # noqa: E731
+    with (
+        traced("ingest", f"ingest.{schema.name}", flow, engine="spark") as lineage,
+        plain_errors(f"ingest into stream {schema.name}"),
+    ):
+        done = take_files(frame, work, files) if files else take_named(frame, work)
+        lineage.rows = done.added
+        return done
 
 
 # --- batches ---
