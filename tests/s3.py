@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ BUCKET = "unerring"
 TABLES = "tables"
 """The bucket whose Iceberg tables the server's own catalogue keeps."""
 PATIENCE_S = 120
+_ASK = "import httpx, sys; print(httpx.get(sys.argv[1]).status_code, end='')"
 
 _IDENTITIES = {
     "identities": [
@@ -47,10 +49,12 @@ class S3Server:
     """Its REST catalogue of Iceberg tables."""
     process: subprocess.Popen[bytes]
     log: Path
+    inside: Sequence[str] = ()
 
     @staticmethod
-    def start(folder: Path, data: Path | None = None) -> S3Server:
-        """Start a server, and wait until it serves its bucket."""
+    def start(folder: Path, data: Path | None = None, host: str = "127.0.0.1", inside: Sequence[str] = ()) -> S3Server:
+        """Start a server, and wait until it serves its bucket. `inside`: what commands are prefixed with that run where
+        its address is known."""
         (folder / "identities.json").write_text(json.dumps(_IDENTITIES))
         held = data or folder / "data"
         held.mkdir(exist_ok=True)
@@ -58,8 +62,8 @@ class S3Server:
         catalogue = free_port()
         options = {
             "dir": held,
-            "ip": "127.0.0.1",
-            "ip.bind": "127.0.0.1",
+            "ip": host,
+            "ip.bind": host,
             "bucket": BUCKET,
             "s3.config": folder / "identities.json",
             "s3.autoCreateBucket": "false",
@@ -77,12 +81,13 @@ class S3Server:
         log = folder / "server.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [program, "mini", *(f"-{name}={value}" for name, value in options.items())],
+                [*inside, program, "mini", *(f"-{name}={value}" for name, value in options.items())],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
             )
-        server = S3Server(f"http://127.0.0.1:{ports['s3.port']}", f"http://127.0.0.1:{catalogue}", process, log)
+        endpoint = f"http://{host}:{ports['s3.port']}"
+        server = S3Server(endpoint, f"http://{host}:{catalogue}", process, log, inside)
         server._wait()
         return server
 
@@ -112,6 +117,9 @@ class S3Server:
         raise RuntimeError(f"the S3 server did not start:\n{self.log.read_text(errors='replace')[-3000:]}")
 
     def _refuses_strangers(self) -> bool:
+        if self.inside:
+            asking = [*self.inside, sys.executable, "-c", _ASK, f"{self.endpoint}/{BUCKET}"]
+            return subprocess.run(asking, capture_output=True, text=True, check=False).stdout == "403"
         try:
             return httpx.get(f"{self.endpoint}/{BUCKET}").status_code == 403
         except httpx.HTTPError:

@@ -52,9 +52,8 @@ class LiveEngine:
         o = self._options
         if self._on_spark:
             from unerring.app.spark_engine import check_master
-            from unerring.pipeline import SparkConfig
 
-            check_master(SparkConfig(master=o.driver.master, memory=o.driver.memory).master)
+            check_master(o.driver.config("").master)
             check_memory(o.drivers, o.driver.memory)
         f = o.tolerated if o.engine == "live" else o.f or 0
         cluster = live.make_cluster(

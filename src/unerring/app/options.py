@@ -6,17 +6,22 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from unerring.model import CallerError, ConfigError
+
+if TYPE_CHECKING:
+    from unerring.pipeline import SparkConfig
 
 BESIDE_MB: Final = 700
 """The memory of a driver besides its JVM's heap: the rest of the JVM, its Python, its workers."""
 
 _NOT_LIVE: Final = {
     "master": "it runs without Spark",
+    "ship": "it runs without Spark",
+    "conf": "it runs without Spark",
     "resident": "it runs without Spark",
     "state_memory": "replicas keep their state in memory; to have it in files, use --engine spark",
     "once": "it runs until it is stopped; to process what the log holds and end, use --engine spark",
@@ -33,13 +38,29 @@ _NOT_SEVERAL: Final = {
 
 
 class SparkOptions(msgspec.Struct, frozen=True):
-    """How each of several drivers of a run is started."""
+    """How a driver of a run is started."""
 
     master: str = "local[1]"
     memory: str = "1g"
     rows: int = 8_000_000
     resident: bool = True
     state_memory: str = ""
+    ship: bool | None = None
+    conf: dict[str, str] = {}
+
+    def config(self, log: str, makes_archive: bool = False) -> SparkConfig:
+        """The session that a driver starts, with this file for its log."""
+        from unerring.pipeline import SparkConfig
+
+        return SparkConfig(
+            master=self.master,
+            memory=self.memory,
+            log=log,
+            quick=True,
+            makes_archive=makes_archive,
+            ship=self.ship,
+            more=tuple(self.conf.items()),
+        )
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +72,10 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     live: tuple[str, ...] = ()
     """Rules of a run on Spark that run live."""
     master: str = ""
+    ship: bool | None = None
+    """Whether Spark's executors are sent this package and the app. None: they are, unless they are on this machine."""
+    conf: dict[str, str] = {}
+    """Spark's own settings."""
     memory: str = ""
     rows: int = 8_000_000
     state_memory: str = ""
@@ -118,9 +143,13 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def driver(self) -> SparkOptions:
-        """The options of one of several drivers; an empty master or memory is chosen so that all share this machine."""
-        master = self.master or f"local[{max(1, (os.cpu_count() or 1) // self.drivers)}]"
-        return SparkOptions(master, self.memory or "1g", self.rows, self.stays, self.state_memory)
+        """The options of a driver; an empty master or memory is chosen so that several share this machine."""
+        alone = not self.supervised
+        shared = "local[*]" if alone else f"local[{max(1, (os.cpu_count() or 1) // self.drivers)}]"
+        memory = self.memory or ("2g" if alone else "1g")
+        return SparkOptions(
+            self.master or shared, memory, self.rows, self.stays, self.state_memory, self.ship, self.conf
+        )
 
 
 def state_memory_bytes(text: str) -> int | None:

@@ -136,11 +136,9 @@ def run_of(
 
 def _spark_engine(app: App, options: RunOptions, place: Place, parts: Parts, metrics: Metrics) -> SparkEngine:
     from unerring.app.spark_engine import SparkEngine
-    from unerring.pipeline import Bounds, SparkConfig
+    from unerring.pipeline import Bounds
 
-    master, memory = options.master or "local[*]", options.memory or "2g"
-    log = str(place.scratch / "spark.log")
-    config = SparkConfig(master=master, memory=memory, log=log, quick=True, makes_archive=options.once)
+    config = options.driver.config(str(place.scratch / "spark.log"), makes_archive=options.once)
     state_memory = state_memory_bytes(options.state_memory)
     bounds = Bounds(rows_per_batch=options.rows, look_s=place.look_s(0.0), state_memory_bytes=state_memory)
     engine = SparkEngine(app, place, config, bounds, parts=parts, metrics=metrics, resident=options.stays)

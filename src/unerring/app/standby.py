@@ -33,7 +33,7 @@ from unerring.app.run import Run
 from unerring.app.spark_engine import SparkEngine, StandbyDriver
 from unerring.correlation import Replica
 from unerring.model import TIME_MIN, ConfigError, UnerringError
-from unerring.pipeline import RESTARTS_MAX, SEALED_LOOK_S, Bounds, SealingOrder, SparkConfig, jvm
+from unerring.pipeline import RESTARTS_MAX, SEALED_LOOK_S, Bounds, SealingOrder, jvm
 from unerring.runtime import (
     STATUS_S,
     Host,
@@ -82,7 +82,7 @@ class Drive:
         self._jvm = 0
         self._requests = Requests(home)
         self._ending = False
-        config = SparkConfig(master=options.master, memory=options.memory, log=str(home / "spark.log"), quick=True)
+        config = options.config(str(home / "spark.log"))
         levels = tuple(replace(level, scratch=str(home)) for level in app.levels(place, rules))
         standby = StandbyDriver(levels, home, self.order)
         parts, metrics = Parts(config=RestartsConfig(tries_max=RESTARTS_MAX + 1)), Metrics()

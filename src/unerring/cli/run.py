@@ -28,6 +28,15 @@ def command(
     master: Annotated[
         str, typer.Option(help="The Spark master, such as spark://HOST:PORT. By default the cores of this machine.")
     ] = "",
+    ship: Annotated[
+        bool | None,
+        typer.Option(
+            "--ship/--no-ship",
+            help="Send Spark's executors this package and the app, or find both there. By default to other machines.",
+            show_default=False,
+        ),
+    ] = None,
+    conf: Annotated[list[str] | None, typer.Option(help="KEY=VALUE, a setting of Spark's own; once for each.")] = None,
     data: Data = HERE,
     scratch: Scratch = None,
     memory: Annotated[str, typer.Option(help="Memory of Spark's driver: 2g, or 1g for each of several.")] = "",
@@ -98,6 +107,8 @@ def command(
         f=f,
         live=tuple(live or ()),
         master=master,
+        ship=ship,
+        conf=pairs(conf),
         memory=memory,
         rows=rows,
         state_memory=state_memory,

@@ -22,12 +22,13 @@ from unerring.pipeline.answers import stage
 from unerring.pipeline.beginnings import beginning
 from unerring.pipeline.intervals import Bounds, next_end, spans_of, steps_of
 from unerring.pipeline.level import Level
+from unerring.pipeline.monitoring import named_jobs
 from unerring.pipeline.partition import Partition
-from unerring.pipeline.session import settings
+from unerring.pipeline.session import with_settings
 from unerring.pipeline.shuffling import Handed, Interval, Reading, readings, split
 from unerring.pipeline.spreading import Lane, finer, lanes_of, shuffled_lanes
 from unerring.pipeline.states import partition_at
-from unerring.pipeline.streaming import Sealed, numbered_by_stream, outputs_in, seal_outputs
+from unerring.pipeline.streaming import Sealed, numbered_by_stream, outputs_in, query_name, seal_outputs
 from unerring.pipeline.versions import end_of, enter
 from unerring.pipeline.walking import nothing_handed, walk
 
@@ -62,7 +63,8 @@ def detect_batch(
     outputs = outputs_in(level)
     ends_us = [step_us for step in steps for step_us in steps_of(chains, *step, bounds.rows_at_once)]
     interval = Interval(steps[0][0], tuple(ends_us), spans_of(chains, steps[0][0], ends_us[-1]))
-    rows = _answers(spark, level, chains, Task(interval, tuple(steps)))
+    with named_jobs(spark, query_name(level)):
+        rows = _answers(spark, level, chains, Task(interval, tuple(steps)))
     for index, (from_us, end_us) in enumerate(steps):
         answers = [row for row in rows if row.interval == index]
         found = [(row.stream, bytes(row.outputs)) for row in answers]
@@ -109,13 +111,10 @@ def _answers(spark: SparkSession, level: Level, chains: dict[str, Chain], task: 
     if not lanes:
         return _numbers(spark, level.buckets).mapInArrow(run_steps(level, task), STAGED).collect()
     parts = readings(chains, interval, lanes, max(tasks, level.buckets))
-    with settings(spark, shuffling.SETTINGS):
-        read = _numbers(spark, len(parts)).mapInArrow(_split(divided, interval, lanes, parts), shuffling.SHUFFLED)
-        return (
-            shuffling.by_partition(read, divided)
-            .mapInArrow(_run_shuffled(level, divided, lanes, task), STAGED)
-            .collect()
-        )
+    beside = with_settings(spark, shuffling.SETTINGS)
+    read = _numbers(beside, len(parts)).mapInArrow(_split(divided, interval, lanes, parts), shuffling.SHUFFLED)
+    run = _run_shuffled(level, divided, lanes, task)
+    return shuffling.by_partition(read, divided).mapInArrow(run, STAGED).collect()
 
 
 def _worth_from(level: Level) -> int:

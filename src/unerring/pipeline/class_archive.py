@@ -32,8 +32,8 @@ def options(java: str, make: bool) -> str:
     archive = folder() / f"{_key(java)}.jsa"
     if archive.exists():
         return f"{QUIET} -XX:SharedArchiveFile={archive}"
-    if not make or _tried(archive):
-        return ""
+    if not make or _tried(archive) or os.environ.get("SPARK_CONF_DIR"):
+        return ""  # a JVM keeps no archive of a class path with a folder in it that holds files
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
         _sweep(archive.parent)

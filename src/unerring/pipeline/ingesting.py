@@ -37,7 +37,7 @@ from unerring.log import (
 from unerring.model import CallerError, Column, ColumnType, StreamSchema, schema_of, to_duration_us
 from unerring.pipeline.lineage import taken_in, trace_query
 from unerring.pipeline.offsets import check_unchanged, files_now, offsets_of, words_for
-from unerring.pipeline.session import check_classic, plain_errors
+from unerring.pipeline.session import check_classic, own_settings, plain_errors
 from unerring.pipeline.sql_tables import plan_type
 from unerring.pipeline.taking import job_of, means_of
 
@@ -231,6 +231,7 @@ def _taker(target: Target, checkpoint: str) -> Callable[[DataFrame, int], None]:
     intaker = target.intaker()
 
     def take(batch: DataFrame, number: int) -> None:
+        own_settings(batch, {})
         spark = target.spark
         position, paths = offsets_of(spark, checkpoint, number)
         files = files_now(spark, paths)

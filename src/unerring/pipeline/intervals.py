@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from unerring.log import Chain, Span
-from unerring.model import TIME_MIN, LogError
+from unerring.model import TIME_MAX, TIME_MIN, LogError
 from unerring.pipeline.level import Level
 from unerring.pipeline.versions import end_of
 
@@ -79,6 +79,20 @@ class Front:
     def reached_us(self) -> int:
         """Up to where every chain is contiguous, and no newer version of the rules has taken over."""
         return min(self._contiguous_us(), end_of(self.level))
+
+    @property
+    def known_us(self) -> int:
+        """Up to where every chain was contiguous when it was last looked at."""
+        return min(chain.through_us for chain in self.chains.values())
+
+    def behind_us(self, through_us: int) -> int:
+        """How far the chains go beyond a time. One that has ended is known for ever: its events end where its last
+        segment begins, or in it."""
+        known_us = self.known_us
+        if known_us == TIME_MAX:
+            beyond = [chain.spans(through_us, TIME_MAX) for chain in self.chains.values()]
+            known_us = max((spans[-1].from_us for spans in beyond if spans), default=through_us)
+        return max(known_us - through_us, 0)
 
     def _contiguous_us(self, ahead: Mapping[str, int] = NOTHING_AHEAD) -> int:
         """Only the chain that holds the others up is looked at: on a store a look is a request."""

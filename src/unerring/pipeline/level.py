@@ -96,8 +96,10 @@ class Level:
     @property
     def spill_folder(self) -> Path:
         """Where a task has the files of a state that is larger than its memory; on its own host."""
-        folder = self.scratch or self.address
-        return Path(tempfile.gettempdir() if "://" in folder else folder) / "spill"
+        folder = Path(self.scratch or self.address)
+        # Of a run on a store the scratch folder is the driver's, and an executor's host need not have it.
+        there = "://" not in self.address or folder.is_dir()
+        return (folder if there else Path(tempfile.gettempdir())) / "spill"
 
     def chains(self) -> dict[str, Chain]:
         """The chains of all inputs."""

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,13 +15,21 @@ from typing import TYPE_CHECKING, Final
 
 import unerring
 from unerring.model import CallerError, ConfigError, ProcessConfig, WorldError
-from unerring.pipeline import class_archive, jvm
+from unerring.pipeline import class_archive, jvm, shipping
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 JAVA_MIN: Final = 17
-_MASTER: Final = re.compile(r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|spark://.+|yarn|k8s://.+")
+_MASTER: Final = re.compile(
+    r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|spark://.+|yarn|k8s://.+|spark-submit"
+)
+SUBMITTED: Final = "spark-submit"
+"""The master of a driver that spark-submit has started: whatever that said, also of memory and modules."""
+OWN: Final = "spark.unerring.own"
+"""Set in sessions that `start` made and in those of our queries: nobody else's settings are changed."""
+_ARCHIVES: Final = "spark.archives"
+_EXECUTORS_PATH: Final = "spark.executorEnv.PYTHONPATH"
 _STATE: Final = "spark.sql.streaming.stateStore"
 
 # What the promises rest on. Format 1 checkpoints let a zombie task's stale state win; without changelogs every
@@ -52,7 +61,8 @@ LOCAL: Final = {
 }
 """On this machine alone nobody else can connect. Spark's web page, if somebody wants it, follows SPARK_LOCAL_IP."""
 REMOTE: Final = {
-    # Whoever can connect to a driver or an executor can run code in it. Encrypting what travels costs next to nothing:
+    # Whoever can connect to a driver or an executor can run code in it. On Kubernetes and YARN Spark makes the secret
+    # itself. Encrypting what travels costs next to nothing:
     # events are read from the log.
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
@@ -72,7 +82,15 @@ class SparkConfig(ProcessConfig, frozen=True):
     from an archive that an earlier one has left."""
     makes_archive: bool = False
     """Leave such an archive, if there is none: then the JVM takes some seconds longer to end, once."""
+    ship: bool | None = None
+    """Whether executors are sent this package and the application's modules (see `shipping`), or have both at the same
+    paths. None: they are, unless the master is of this machine."""
     more: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def ships(self) -> bool:
+        here = self.master.startswith("local") or self.master == SUBMITTED
+        return not here if self.ship is None else self.ship
 
     def __post_init__(self) -> None:
         if not _MASTER.fullmatch(self.master):
@@ -85,30 +103,34 @@ class SparkConfig(ProcessConfig, frozen=True):
 
 
 def start(config: SparkConfig, name: str = "unerring") -> SparkSession:
-    """Start (or join) the session of this process."""
-    java = _check_java()
+    """Start the session of this process. One that it has already is joined, and keeps its settings."""
+    joined = _existing()
+    if joined is not None:
+        return joined
+    submitted = config.master == SUBMITTED
+    java = "" if submitted else _check_java()
     _make_importable()
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(name).master(config.master).config("spark.driver.memory", config.memory)
-    # A remote executor has not inherited where this package is; on the shared file system it is at the same place.
-    importable = {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
+    builder = SparkSession.builder.appName(name)
+    if not submitted:
+        builder = builder.master(config.master).config("spark.driver.memory", config.memory)
     reach = REMOTE
     if config.master.startswith("local"):
         reach = LOCAL
         os.environ["SPARK_LOCAL_IP"] = LOOPBACK
-    options = {**CHOSEN, **reach, **importable, **dict(config.more), **FIXED}
-    if config.quick:
+    options = {**CHOSEN, **reach, **dict(config.more), **_importable(config), **FIXED, OWN: "true"}
+    if config.quick and not submitted:
         own = options.get("spark.driver.extraJavaOptions")
         quick = own if own is not None else f"{QUICK} {class_archive.options(java, config.makes_archive)}"
         options["spark.driver.extraJavaOptions"] = quick.strip()
-    if config.log is not None:
+    if config.log is not None and not submitted:
         options["spark.driver.extraJavaOptions"] = _quiet(
             Path(config.log), options.get("spark.driver.extraJavaOptions")
         )
     for key, value in options.items():
         builder = builder.config(key, value)
-    with _stderr_to(config.log), jvm.starting():
+    with _stderr_to(None if submitted else config.log), jvm.starting():
         try:
             return builder.getOrCreate()
         except Exception as error:  # py4j and Spark raise many kinds; all mean that there is no session
@@ -139,14 +161,23 @@ def spark_session(config: SparkConfig, name: str = "unerring") -> Iterator[Spark
 
 def is_started() -> bool:
     """Whether this process has a session already, which `start` would join."""
+    return _existing() is not None
+
+
+def _existing() -> SparkSession | None:
     from pyspark.sql import SparkSession
 
-    return SparkSession.getActiveSession() is not None
+    known = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    return None if known is None or known.sparkContext._jsc is None else known
 
 
 @contextmanager
 def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Settings for what is started inside: a streaming query keeps those that it was started with."""
+    """Settings that make what is started inside quicker; a streaming query keeps those that it was started with. A
+    session that the user brought keeps its own."""
+    if not is_own(spark):
+        yield
+        return
     before = {key: spark.conf.get(key, None) for key in wanted}
     for key, value in wanted.items():
         spark.conf.set(key, value)
@@ -158,6 +189,28 @@ def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.unset(key)
             else:
                 spark.conf.set(key, kept)
+
+
+def is_own(spark: SparkSession) -> bool:
+    """Whether a session's settings are ours to change: we started it, or it is that of a query of ours."""
+    return spark.conf.get(OWN, None) == "true"
+
+
+def own_settings(frame: DataFrame, wanted: Mapping[str, str]) -> None:
+    """In a function that Spark calls with each micro-batch: settings of that query alone. Spark runs a query in a copy
+    of the session that it was started in."""
+    spark = frame.sparkSession
+    if not is_own(spark):
+        for key, value in {**wanted, OWN: "true"}.items():
+            spark.conf.set(key, value)
+
+
+def with_settings(spark: SparkSession, wanted: Mapping[str, str]) -> SparkSession:
+    """A session beside this one, on the same cluster, with settings of its own."""
+    beside = spark.newSession()
+    for key, value in wanted.items():
+        beside.conf.set(key, value)
+    return beside
 
 
 def _check_java() -> str:
@@ -185,6 +238,22 @@ def _make_importable() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([own, *here, *known]))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def _importable(config: SparkConfig) -> dict[str, str]:
+    """How executors find this package and the application's modules: from what they are sent, or, where all hosts have
+    the same paths, where this process finds them."""
+    own = dict(config.more)
+    if config.master == SUBMITTED:
+        return {}
+    if not config.ships:
+        return {_EXECUTORS_PATH: own.get(_EXECUTORS_PATH, os.environ["PYTHONPATH"])}
+    log = Path(config.log or Path(tempfile.mkdtemp(prefix="unerring-")) / "spark.log").absolute()
+    shipped = f"{shipping.archive(log.with_suffix('.zip')).as_uri()}#{shipping.UNPACKED}"
+    return {
+        _ARCHIVES: ",".join(filter(None, (own.get(_ARCHIVES), shipped))),
+        _EXECUTORS_PATH: os.pathsep.join(filter(None, (shipping.UNPACKED, own.get(_EXECUTORS_PATH)))),
+    }
 
 
 def _quiet(log: Path, more: str | None) -> str:

@@ -44,6 +44,8 @@ class Interval(msgspec.Struct, frozen=True):
     ends_us: tuple[int, ...]
     """In steps, so that a large interval is not held in memory at once."""
     spans: dict[str, list[Span]]
+    behind_us: int = 0
+    """How far the log went beyond it when it was planned."""
 
     @property
     def steps(self) -> list[tuple[int, int]]:

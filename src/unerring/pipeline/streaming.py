@@ -22,7 +22,7 @@ from unerring.pipeline.checkpoints import folder_of
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level
 from unerring.pipeline.sealing import check_whole
-from unerring.pipeline.session import own_sentence, sentence_of, settings
+from unerring.pipeline.session import own_sentence, own_settings, sentence_of, settings
 from unerring.pipeline.shuffling import by_partition
 from unerring.pipeline.spreading import shuffled_lanes
 from unerring.pipeline.versions import enter, start_of
@@ -38,11 +38,26 @@ RESTARTS_MAX: Final = 12
 on a very busy machine is not enough; a new JVM would take more of it than another try does."""
 
 
+NAMED_MAX: Final = 120
+"""So many characters of rules' names are in a query's name."""
 SETTINGS: Final = {
     # A micro-batch has a row for each bucket and stream in the JVM: compiling code for them takes longer than they do.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
+
+
+OBSERVED: Final = "unerring"
+MEASURED: Final = (
+    "sum(rows) AS rows_read",
+    "sum(found) AS rows_out",
+    "sum(keys) AS state_keys",
+    "sum(state_bytes) AS state_bytes",
+    "max(through_us) AS watermark_us",
+    "max(behind_us) AS lag_us",
+)
+"""What a query's progress has of each micro-batch, under `observedMetrics`. Where events are shuffled first, a second
+job runs the partitions, whose numbers Spark does not take into the query's progress."""
 
 
 MaySeal = Callable[[dict[str, Chain], int], bool]
@@ -65,6 +80,8 @@ class Sealed:
     """Keys that have state."""
     rows: int
     """Events that the rules were fed, those of several rules counted once."""
+    state_bytes: int | None = None
+    """What is on the store of all partitions' states; None where none are kept before the end."""
 
 
 def detect_stream(
@@ -81,9 +98,9 @@ def detect_stream(
     enter(level)
     bounds = bounds or Bounds()
     bounds = replace(bounds, start_us=settle(level, bounds.start_us))
-    checkpoint = str(folder_of(level))
+    checkpoint = folder_of(level).absolute().as_uri()  # of this host, whatever file system the cluster has
     with settings(spark, {**SETTINGS, **shuffling.SETTINGS}):
-        writer = _staged(spark, level, bounds).writeStream.queryName(f"level {level.label}")
+        writer = _staged(spark, level, bounds).writeStream.queryName(query_name(level))
         writer = writer.outputMode("update").option("checkpointLocation", checkpoint)
         writer = (
             writer.trigger(availableNow=True)
@@ -99,11 +116,20 @@ def detect_stream(
             ) from error
 
 
+def query_name(level: Level) -> str:
+    """What Spark calls a level's query, and its jobs."""
+    rules = ", ".join(plan.name for plan in level.plans)
+    return f"level {level.label}: {rules if len(rules) <= NAMED_MAX else f'{len(level.plans)} rules'}"
+
+
 def _staged(spark: SparkSession, level: Level, bounds: Bounds) -> DataFrame:
     """The answers of the buckets' tasks, micro-batch by micro-batch."""
+    from pyspark.sql.functions import expr
+
     source = Work.of(level, bounds)
     spark.dataSource.register(source)
-    return spark.readStream.format(source.name()).load()
+    staged = spark.readStream.format(source.name()).load()
+    return staged if shuffled_lanes(level) else staged.observe(OBSERVED, *map(expr, MEASURED))
 
 
 def detect_available(
@@ -133,6 +159,7 @@ def seal_batch(
     shuffled = bool(shuffled_lanes(level))
 
     def seal(frame: DataFrame, batch: int) -> None:
+        own_settings(frame, {**SETTINGS, **shuffling.SETTINGS})
         if shuffled:
             frame = by_partition(frame, level).mapInArrow(run_shuffled(level), STAGED)
         rows = frame.collect()
@@ -143,9 +170,8 @@ def seal_batch(
         found = [(row.stream, bytes(row.outputs)) for row in rows]
         tables = numbered_by_stream(outputs.chains, found, from_us, through_us)
         added = seal_numbered(outputs, tables, from_us, through_us, may_seal)
-        sizes = {row.bucket: (row.keys, row.rows) for row in rows}
-        keys, events = (sum(column) for column in zip(*sizes.values(), strict=True))
-        on_sealed(Sealed(batch, through_us, added, keys, events))
+        keys, events, state_bytes = (sum(row[name] for row in rows) for name in ("keys", "rows", "state_bytes"))
+        on_sealed(Sealed(batch, through_us, added, keys, events, state_bytes))
 
     return seal
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from unerring.model import WorldError
 from unerring.pipeline.resident.hub import Hub
 from unerring.pipeline.resident.task import serve
-from unerring.pipeline.session import sentence_of
+from unerring.pipeline.session import sentence_of, with_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,9 +35,7 @@ class Jobs:
 
     def __init__(self, spark: SparkSession, hub: Hub, name: str, count: int = 0) -> None:
         """`count`: how many tasks; by default as many as run at once, but no more than there are partitions."""
-        self._spark = spark.newSession()
-        for key, value in SETTINGS.items():
-            self._spark.conf.set(key, value)
+        self._spark = with_settings(spark, SETTINGS)
         self._hub = hub
         self._name = name
         self._rules = ", ".join(plan.name for line in hub.lines for plan in line.level.plans)
