@@ -45,6 +45,7 @@ from .spark_engine import LevelView as LevelView, SparkEngine as SparkEngine
 from .status import RunStatus as RunStatus, StatusMetrics as StatusMetrics
 from .status.prometheus import prometheus as prometheus
 from .status.streams import Streams as Streams
+from .submission import Submission as Submission, write_submission as write_submission
 from .upgrading import BEGINNING as BEGINNING, TRIAL_PAGE as TRIAL_PAGE, DryRun as DryRun, since_time as since_time
 from .verdicts import PAGE as PAGE, keep as keep, keep_processes as keep_processes
 from .verifying import verify as verify

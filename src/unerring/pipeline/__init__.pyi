@@ -28,6 +28,7 @@ from .ingesting import ingest as ingest
 from .intervals import Bounds as Bounds, spans_of as spans_of
 from .kafka_source import KafkaSparkSource as KafkaSparkSource
 from .level import Level as Level, levels_of as levels_of
+from .monitoring import Gauges as Gauges
 from .partition import Partition as Partition
 from .reference import (
     Judged as Judged,
@@ -41,6 +42,8 @@ from .resident.pool import Pool as Pool
 from .retention import Needs as Needs, cut_here as cut_here, retain as retain, retain_here as retain_here
 from .sealing_order import SEALED_LOOK_S as SEALED_LOOK_S, SealingOrder as SealingOrder
 from .session import (
+    REMOTE as REMOTE,
+    SUBMITTED as SUBMITTED,
     SparkConfig as SparkConfig,
     is_started as is_started,
     own_sentence as own_sentence,
@@ -49,11 +52,12 @@ from .session import (
     spark_session as spark_session,
     start as start,
 )
+from .shipping import UNPACKED as UNPACKED, archive as archive
 from .source import UnerringSource as UnerringSource
 from .sources import Source as Source, follow_source as follow_source, ingest_source as ingest_source
 from .spilling import FileRoom as FileRoom
 from .sql_tables import SparkTables as SparkTables, match as match
-from .states import DELTAS_MAX as DELTAS_MAX, size_at as size_at
+from .states import DELTAS_MAX as DELTAS_MAX
 from .streaming import (
     RESTARTS_MAX as RESTARTS_MAX,
     MaySeal as MaySeal,
