@@ -101,6 +101,8 @@ def spark(java: Path) -> Iterator[SparkSession]:
         ("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss8m"),
         ("spark.sql.codegen.wholeStage", "false"),
         ("spark.sql.codegen.factoryMode", "NO_CODEGEN"),
+        ("spark.ui.enabled", "true"),
+        ("spark.ui.port", "0"),
     )
     session = start(SparkConfig(master="local[2]", memory="1g", log=str(log), more=quick), "tests")
     yield session

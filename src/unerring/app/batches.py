@@ -13,7 +13,6 @@ from unerring.runtime import lines
 
 if TYPE_CHECKING:
     from unerring.log import Chain
-    from unerring.pipeline import Level
 
 FILE: Final = "batches.jsonl"
 KEPT_MAX: Final = 600
@@ -41,7 +40,7 @@ class Batch(msgspec.Struct, frozen=True):
     """How far that is behind the log of its inputs."""
     keys: int
     state_bytes: int | None = None
-    """None where Spark's own store keeps the state."""
+    """What is on the store of it."""
     unkeyed: bool = False
     """Whether the rules are those of the level that have no key, which have a query of their own."""
 
@@ -63,13 +62,6 @@ def reached_us(chain: Chain, after_us: int) -> int:
         return through_us
     beyond = chain.spans(after_us, TIME_MAX)
     return max(after_us, beyond[-1].from_us) if beyond else after_us
-
-
-def state_bytes(level: Level, through_us: int) -> int | None:
-    """The size of all of a level's state files of one time."""
-    from unerring.pipeline import size_at
-
-    return size_at(level, through_us)
 
 
 class Whose(NamedTuple):

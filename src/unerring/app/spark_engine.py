@@ -21,7 +21,7 @@ from unerring.app.place import Where, place_of, shown
 from unerring.app.spark_levels import Duties, MicroBatches, ResidentTasks, RunningLevels
 from unerring.log import LocalStore
 from unerring.model import NetworkError
-from unerring.pipeline import Bounds, SparkConfig, agree, is_started, jvm, start
+from unerring.pipeline import Bounds, Gauges, SparkConfig, agree, is_started, jvm, start
 from unerring.runtime import What, own_number, timeline
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ class SparkEngine:
         """When it looks next whether the run was rescaled; by a monotonic clock."""
         self._spark: SparkSession | None = None
         self._owns_spark = False
+        self._gauges: Gauges | None = None
 
     def start(self, say: Callable[[str], None]) -> None:
         """Bring the session and the queries up; `say` hears how far it is."""
@@ -172,7 +173,9 @@ class SparkEngine:
         check_master(self.config.master)
         say(f"starting Spark on {self.config.master} (its log: {shown(self.config.log or '')})")
         self._owns_spark = not is_started()
-        return start(self.config, f"unerring {self.app.name}")
+        spark = start(self.config, f"unerring {self.app.name}")
+        self._gauges = Gauges(spark, [view.level.label for view in self.views])
+        return spark
 
     def run_once(self, say: Callable[[str], None]) -> None:
         """Detect in what the log holds now, level after level, and end there. The next run goes on from it."""
@@ -229,6 +232,20 @@ class SparkEngine:
         sealed, took_s = view.to_note(at_once)
         if sealed:
             batches.note(self.place.scratch, _batch(self.name, view, sealed, took_s))
+            self._tell_spark(view, sealed[-1])
+
+    def _tell_spark(self, view: LevelView, last: Sealed) -> None:
+        if self._gauges is None or self._spark is None or not jvm.is_alive(self._spark):
+            return
+        self._gauges.set(
+            view.level.label,
+            rows_read=view.events,
+            rows_out=sum(view.situations.values()),
+            state_keys=last.keys,
+            state_bytes=last.state_bytes or 0,
+            watermark_us=last.through_us,
+            lag_us=view.lag_us,
+        )
 
     def _on_sealed(self, view: LevelView) -> Callable[[Sealed], None]:
         label = view.level.label
@@ -272,7 +289,7 @@ def _batch(driver: str, view: LevelView, sealed: Sequence[Sealed], took_s: float
         through_us=last.through_us,
         lag_s=view.lag_us / 1e6,
         keys=last.keys,
-        state_bytes=batches.state_bytes(view.level, last.through_us),
+        state_bytes=last.state_bytes,
     )
 
 

@@ -114,7 +114,7 @@ class MicroBatches:
         tried twice."""
         error = query.exception()
         if view.again_s is None:
-            stopped = f"{query.name} stopped: {sentence_of(error)}"
+            stopped = f"{view.part} stopped: {sentence_of(error)}"
             final = own_sentence(error) is not None
             pause_s = self._duties.parts.failed(view.part, GivenUp(stopped) if final else WorldError(stopped))
             view.again_s = time.monotonic() + pause_s

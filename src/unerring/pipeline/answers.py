@@ -21,8 +21,14 @@ from unerring.pipeline.sealing import numbered, ordinals_of, output_order
 if TYPE_CHECKING:
     import pyarrow as pa
 
-STAGED: Final = "bucket int, from_us long, through_us long, stream string, outputs binary, keys long, rows long"
-"""A task's answer: a row for each output stream."""
+    from unerring.pipeline.partition import Partition
+
+STAGED: Final = (
+    "bucket int, from_us long, through_us long, stream string, outputs binary, found long, "
+    "keys long, rows long, state_bytes long, behind_us long"
+)
+"""A task's answer: a row for each output stream. What is said of the whole partition (keys, rows read, bytes of state)
+is in the first of them, and 0 in the others, so that sums are of all partitions."""
 INLINE_BYTES_MAX: Final = 1 << 20
 """Above this, outputs are written as parts: the driver would be busier with them than the store is with more files."""
 _PARTS: Final = b"parts"
@@ -38,18 +44,22 @@ class Answer:
 
 
 def answered(
-    level: Level, bucket: int, from_us: int, through_us: int, outputs: dict[str, pa.Table], keys: int, rows: int
+    partition: Partition, from_us: int, outputs: dict[str, pa.Table], rows: int, behind_us: int
 ) -> pa.RecordBatch:
-    """A partition's answer for an interval, as Arrow columns of `STAGED`."""
+    """A partition's answer for an interval, as Arrow columns of `STAGED`. `behind_us`: how far the log goes on."""
     import pyarrow as pa
 
+    level, through_us = partition.level, partition.through_us
     staged = [stage(level, stream, table, from_us, through_us) for stream, table in outputs.items()]
     count = len(staged)
-    numbers = {"from_us": from_us, "through_us": through_us, "keys": keys, "rows": rows}
+    numbers = {"from_us": from_us, "through_us": through_us, "behind_us": behind_us}
     columns = {name: pa.array([value] * count, pa.int64()) for name, value in numbers.items()}
-    columns["bucket"] = pa.array([bucket] * count, pa.int32())
+    whole = {"keys": partition.keys, "rows": rows, "state_bytes": partition.kept_bytes}
+    columns |= {name: pa.array([value, *[0] * (count - 1)][:count], pa.int64()) for name, value in whole.items()}
+    columns["bucket"] = pa.array([partition.bucket] * count, pa.int32())
     columns["stream"] = pa.array(list(outputs), pa.string())
     columns["outputs"] = pa.array(staged, pa.binary())
+    columns["found"] = pa.array([len(table) for table in outputs.values()], pa.int64())
     names = [field.split(" ")[0] for field in STAGED.split(", ")]
     return pa.RecordBatch.from_arrays([columns[name] for name in names], names=names)
 

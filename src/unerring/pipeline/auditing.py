@@ -45,6 +45,7 @@ from unerring.log import (
 from unerring.model import TIME_MAX, Stamp
 from unerring.pipeline.history import rows_before
 from unerring.pipeline.level import Level
+from unerring.pipeline.monitoring import named_jobs
 from unerring.pipeline.reference import Judged
 from unerring.rules import Plan
 from unerring.sinks import Target, judge_target
@@ -246,7 +247,9 @@ def run_pieces(spark: SparkSession, pieces: int, task: Callable[[list[int]], byt
         yield pa.RecordBatch.from_arrays([pa.array([task(numbers)], pa.binary())], names=["answer"])
 
     tasks = min(pieces, TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
-    return [bytes(row.answer) for row in spark.range(0, pieces, 1, tasks).mapInArrow(run, "answer binary").collect()]
+    with named_jobs(spark, "audit"):
+        rows = spark.range(0, pieces, 1, tasks).mapInArrow(run, "answer binary").collect()
+    return [bytes(row.answer) for row in rows]
 
 
 def _compare_task(

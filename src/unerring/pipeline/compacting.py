@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from unerring.log import CompactionConfig, Compactor, Entry, EventLog, Span, merge, plan, sweep, wall_us
+from unerring.pipeline.monitoring import named_jobs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,7 +74,9 @@ def _run(
             yield pa.RecordBatch.from_arrays([pa.array(answers, pa.binary())], names=["answer"])
 
     frame = spark.range(0, len(jobs), 1, len(jobs)).mapInArrow(run, "answer binary")
-    return [msgspec.msgpack.decode(bytes(row.answer), type=tuple[str, list[Entry]]) for row in frame.collect()]
+    with named_jobs(spark, f"compact {', '.join(dict.fromkeys(stream for stream, _ in jobs))}"):
+        rows = frame.collect()
+    return [msgspec.msgpack.decode(bytes(row.answer), type=tuple[str, list[Entry]]) for row in rows]
 
 
 def _task(address: str, numbers: dict[str, int], config: CompactionConfig) -> Callable[[bytes], bytes]:

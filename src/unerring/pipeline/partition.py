@@ -105,6 +105,11 @@ class Partition:
         """The size of the state of its compiled rules, in memory or in files."""
         return sum(feed.state_bytes for feed in self._feeds)
 
+    @property
+    def kept_bytes(self) -> int:
+        """The size of what was kept of it last, on the store: all that it is restored from."""
+        return 0 if self.kept is None else self.kept.whole_bytes + self.kept.delta_bytes
+
     def move(self, room: Room) -> None:
         """Have the state of its compiled rules in files."""
         for feed in self._feeds:

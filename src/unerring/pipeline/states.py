@@ -8,10 +8,9 @@ state in the place of a newer one: every state has its own time in its name.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
-from unerring.log import LocalStore, Store, join, store_at
+from unerring.log import Store, join, store_at
 from unerring.model import TIME_MIN, LogError, protect, verified
 from unerring.pipeline.level import Level
 from unerring.pipeline.partition import Kept, Partition, PartitionState, encoded, read_state
@@ -25,16 +24,6 @@ DELTAS_MAX: Final = 96
 """After so many deltas a base is written: restoring reads one base and at most so many deltas."""
 SMALL_BYTES: Final = 64 << 10
 """A state below this is always written whole: a delta would save nothing."""
-
-
-def size_at(level: Level, through_us: int) -> int | None:
-    """How many bytes were kept of all partitions at a time; None where asking would cost a store's requests."""
-    states = States(level)
-    if not isinstance(store_at(level.address), LocalStore):
-        return None
-    paths = [Path(states.locate(through_us, bucket)) for bucket in range(level.buckets)]
-    sizes = [path.stat().st_size for path in paths if path.exists()]
-    return sum(sizes) if sizes else None
 
 
 class States:
@@ -98,7 +87,7 @@ class States:
     def keep(self, partition: Partition) -> None:
         """A partition's state where it stands now: what changed since the one kept before, or all of it."""
         before = partition.kept
-        if before is None or _wants_whole(before):
+        if before is None or wants_whole(before):
             whole = self._created(partition, partition.state())
             partition.kept = Kept((*whole.trail, whole.through_us), whole.size, 0)
             if whole.size >= SMALL_BYTES:
@@ -238,7 +227,7 @@ def partition_at(level: Level, bucket: int, from_us: int) -> Partition:
     return partition
 
 
-def _wants_whole(kept: Kept) -> bool:
+def wants_whole(kept: Kept) -> bool:
     """Whether it is time for a whole state: deltas may neither become many nor more than what they change."""
     many = len(kept.trail) > DELTAS_MAX or kept.delta_bytes > kept.whole_bytes
     return many or kept.whole_bytes < SMALL_BYTES

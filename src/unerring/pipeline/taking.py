@@ -26,6 +26,7 @@ from unerring.log import (
     slice_of,
 )
 from unerring.model import StreamSchema
+from unerring.pipeline.monitoring import named_jobs
 from unerring.pipeline.session import settings
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def job_of(frame: DataFrame, address: str) -> Callable[[Order], Sequence[Answer]
     """The job that takes the rows of a DataFrame in."""
 
     def run(order: Order) -> Sequence[Answer]:
-        with settings(frame.sparkSession, BATCH):
+        spark = frame.sparkSession
+        with settings(spark, BATCH), named_jobs(spark, f"ingest {order.schema.name}"):
             answers = frame.mapInArrow(_take(address, msgspec.msgpack.encode(order)), ANSWER).collect()
         return [msgspec.msgpack.decode(bytes(row.answer), type=Answer) for row in answers]
 

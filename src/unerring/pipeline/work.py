@@ -84,6 +84,10 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._requests.note()
         return {"through_us": self._at().next_end(start["through_us"])}
 
+    def reportLatestOffset(self) -> dict[str, int] | None:
+        """How far the log goes, as far as it was looked at: what a query's progress shows beside how far it is."""
+        return None if self._front is None else {"through_us": self._front.known_us}
+
     def prepareForTriggerAvailableNow(self) -> None:
         self._at().stop_at_present()
 
@@ -95,7 +99,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         front.check(through_us)
         spans = spans_of(front.chains, from_us, through_us)
         ends = steps_of(front.chains, from_us, through_us, self._bounds.rows_at_once)
-        interval = Interval(from_us, tuple(ends), spans)
+        interval = Interval(from_us, tuple(ends), spans, front.behind_us(through_us))
         lanes = shuffled_lanes(self._level)
         if lanes:
             parts = readings(front.chains, interval, lanes, self._level.buckets)
@@ -144,7 +148,7 @@ def run_partition(
     outputs, rows = advanced(partition, interval, handed)
     States(level).keep(partition)
     _KEPT[level.address, level.name, bucket] = partition
-    return answered(level, bucket, interval.from_us, partition.through_us, outputs, partition.keys, rows)
+    return answered(partition, interval.from_us, outputs, rows, interval.behind_us)
 
 
 def advanced(

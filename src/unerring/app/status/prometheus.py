@@ -33,7 +33,7 @@ HELP: Final = {
     "unerring_batches_total": "Micro-batches, by level.",
     "unerring_batch_seconds": "How long a level's last micro-batch took.",
     "unerring_state_keys": "Keys that have state, by level.",
-    "unerring_state_bytes": "Bytes of state, by level.",
+    "unerring_state_bytes": "Bytes of state on the store, by level: what a restart would read.",
     "unerring_instances": "Instances, by process and status.",
     "unerring_instances_held": "Instances that could not go on, or were held by an operator, and wait for one.",
     "unerring_instances_waiting": "Instances that ask a service again because it has not answered, by service.",

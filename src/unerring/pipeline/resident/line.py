@@ -58,6 +58,7 @@ class Numbered:
     outputs: dict[str, pa.Table | PartRows | None]
     keys: int
     rows: int
+    state_bytes: int = 0
 
 
 @dataclass

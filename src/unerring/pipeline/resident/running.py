@@ -170,9 +170,10 @@ class Planner:
         found = [(stream, data) for answer in answers for stream, data in answer.outputs.items()]
         from_us, through_us = step.interval.from_us, step.through_us
         tables = numbered_by_stream(own.outputs.chains, found, from_us, through_us)
-        keys, rows = sum(answer.keys for answer in answers), sum(answer.rows for answer in answers)
+        sizes = [(answer.keys, answer.rows, answer.state_bytes) for answer in answers]
+        keys, rows, state_bytes = (sum(column) for column in zip(*sizes, strict=True))
         with own.lock:
-            line.was_numbered(Numbered(tables, keys, rows))
+            line.was_numbered(Numbered(tables, keys, rows, state_bytes))
             if own.hands_over_us is not None and from_us >= own.hands_over_us:
                 for name, fresh in own.fresh.items():
                     fresh.add(from_us, through_us, tables[name])
@@ -229,7 +230,8 @@ class Sealer:
             self._check(tables, added, max(from_us, own.hands_over_us), through_us)
         self._tell(steps, through_us)
         rows = sum(one.rows for one in numbered)
-        self._on_sealed(level, Sealed(steps[-1].number, through_us, added, numbered[-1].keys, rows))
+        last = numbered[-1]
+        self._on_sealed(level, Sealed(steps[-1].number, through_us, added, last.keys, rows, last.state_bytes))
         return True
 
     def _check(

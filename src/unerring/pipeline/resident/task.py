@@ -59,7 +59,8 @@ class Holder:
                 outputs, rows = advanced(partition, interval, lambda n: received(partition, handed, *steps[n]))
                 level, ends = self._levels[line], (interval.from_us, partition.through_us)
                 staged = {stream: stage(level, stream, table, *ends) for stream, table in outputs.items() if len(table)}
-                yield Answered(line, bucket, self._tenures[line, bucket], *ends, staged, partition.keys, rows)
+                sizes = (partition.keys, rows, partition.kept_bytes)
+                yield Answered(line, bucket, self._tenures[line, bucket], *ends, staged, *sizes)
                 if keep:
                     self._states[line].keep(partition)
                     yield Kept(line, bucket, partition.through_us)

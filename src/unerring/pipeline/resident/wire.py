@@ -82,6 +82,8 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
     outputs: dict[str, bytes]
     keys: int
     rows: int
+    state_bytes: int = 0
+    """What was kept of the partition last."""
 
 
 class Kept(msgspec.Struct, frozen=True, tag=True):
