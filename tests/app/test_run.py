@@ -103,7 +103,6 @@ def test_a_part_that_fails_does_not_keep_the_others_from_stopping(tmp_path: Path
             "--master does not go with --engine live: it runs without",
         ),
         ({"engine": "live", "resident": True}, CallerError, "--resident does not go with --engine live"),
-        ({"resident": True, "once": True}, CallerError, "--resident does not go with --once: such tasks follow"),
         ({"engine": "live", "take_over": 0}, CallerError, "--take-over does not go with --engine live"),
         (
             {"f": 1, "once": True},
@@ -127,7 +126,7 @@ def test_what_options_mean() -> None:
     assert RunOptions(f=1).drivers == 2
     assert RunOptions(f=1, memory="2g").driver.memory == "2g"
     assert RunOptions().tolerated == 1
-    assert [RunOptions(once=once, resident=None).stays for once in (False, True)] == [True, False]
+    assert [RunOptions(once=True, resident=asked).stays for asked in (None, True, False)] == [True, True, False]
     assert not RunOptions(resident=False).stays
     assert RunOptions(f=1).driver.resident
     several = {"a": "10.0.0.1", "b": "10.0.0.2"}

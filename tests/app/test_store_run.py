@@ -27,14 +27,14 @@ def test_the_host_is_lost_in_the_middle_and_another_goes_on(
     address = f"{s3_bucket}/{tmp_path.name}"
     first, second = (place_of(address, tmp_path / name) for name in ("first", "second"))
     kills.prepare_level(level_at(first), seed=5)
-    run = StoreRun(first, "--once", "--master", "local[2]")
+    run = StoreRun(first, "--once", "--micro-batches", "--master", "local[2]")
     try:
         assert run.until(lambda: sealed_segments(first) >= 2), run.output
     finally:
         run.lose_the_host()
     before = sealed_objects(first)
     assert 2 <= len([name for name in before if name.startswith("W1/")]) < len(wanted) / 3, "it was killed too late"
-    again = StoreRun(second, "--once", "--master", "local[2]")
+    again = StoreRun(second, "--once", "--micro-batches", "--master", "local[2]")
     assert again.until(lambda: sealed_segments(first) > 2), again.output
     assert not [line for line in again.command_lines() if OWNER[1] in line], "process lists are for everybody"
     assert again.end() == 0, again.output

@@ -52,7 +52,7 @@ def test_a_host_after_the_other_is_lost(
     lost = 0
     for number in range(segments):
         host = place_of(place.address, tmp_path / f"host-{number}")
-        run = StoreRun(host, "--once", "--master", "local[2]")
+        run = StoreRun(host, "--once", "--micro-batches", "--master", "local[2]")
         goal = sealed_segments(place) + drawn.randrange(1, 4)
         if not run.until(lambda goal=goal: sealed_segments(place) >= goal):  # type: ignore[misc]
             assert run.end() == 0, run.output
@@ -72,7 +72,7 @@ def test_executors_that_see_nothing_but_the_store(
     worker.write_text(BLIND.format(scratch=host.scratch, python=sys.executable))
     worker.chmod(worker.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PYSPARK_PYTHON", str(worker))
-    run = StoreRun(host, "--once", "--master", "local-cluster[2,1,1024]")
+    run = StoreRun(host, "--once", "--micro-batches", "--master", "local-cluster[2,1,1024]")
     blind: set[int] = set()
 
     def sealed() -> bool:
@@ -149,7 +149,9 @@ def test_a_run_on_a_store_is_rescaled(s3_bucket: str, java: Path, tmp_path: Path
     for number, part in enumerate((spans[:half], spans[half:])):
         for span in part:
             chain.seal(span.through_us, events.read(span.from_us, span.through_us))
-        run = StoreRun(place_of(place.address, tmp_path / f"host-{number}"), "--once", "--master", "local[2]")
+        run = StoreRun(
+            place_of(place.address, tmp_path / f"host-{number}"), "--once", "--micro-batches", "--master", "local[2]"
+        )
         assert run.end() == 0, run.output
         if number == 0:
             assert rescale([level_at(place)], 5) == {1: spans[half - 1].through_us}

@@ -16,7 +16,7 @@ from unerring.app.spark_engine import SparkEngine
 from unerring.log import EventLog, Spread
 from unerring.log.eventlog import Declaration
 from unerring.matching.oracle import run_tree
-from unerring.model import TIME_MAX, TIME_MIN, CallerError, ConfigError, protect_json
+from unerring.model import TIME_MAX, TIME_MIN, CallerError, ConfigError, Event, protect_json
 from unerring.pipeline import SparkConfig
 from unerring.pipeline.batch import detect_batch
 from unerring.pipeline.intervals import Bounds, next_end
@@ -212,9 +212,29 @@ def test_a_run_that_is_going_on_changes_its_partitions_at_the_agreed_time(
         assert [view.level.buckets for view in engine.views] == [5, 5]
     finally:
         engine.stop()
+    check_rescaled(tmp_path, events, agreed_us)
+
+
+def test_a_run_that_ends_changes_its_partitions_at_the_agreed_time(spark: SparkSession, tmp_path: Path) -> None:
+    app = App("rescaled", rules=PLANS, streams=[TYPED], buckets=2)
+    events = random_events(4, 200, 9)
+    early_us, agreed_us, last_us = (events[at].stamp.time for at in (50, 90, -1))
+    for part, cuts, end_us in ((events[:51], [60], early_us), (events, [agreed_us - 20, agreed_us + 30], last_us)):
+        engine = SparkEngine(app, tmp_path, SparkConfig(master="local[2]"), resident=True)
+        write(engine.place.log.create(TYPED, 2), part, cuts, end_us)
+        engine.run_once(lambda text: None)
+        engine.stop()
+        if end_us == early_us:
+            assert rescale(app.levels(tmp_path), 5, agreed_us) == {1: agreed_us, 2: agreed_us}
+    assert [view.level.buckets for view in engine.views] == [5, 5]
+    check_rescaled(tmp_path, events, agreed_us)
+
+
+def check_rescaled(data: Path, events: list[Event], agreed_us: int) -> None:
+    last_us = events[-1].stamp.time
     wanted = run_tree(PLANS, events, ranks_of(PLANS, (TYPED,)), last_us)
     for plan in PLANS:
-        assert sealed(tmp_path, plan.name) == [event for event in wanted if event.stream == plan.name]
-        chain = log.chain(plan.name)
+        assert sealed(data, plan.name) == [event for event in wanted if event.stream == plan.name]
+        chain = EventLog(data / "log").chain(plan.name)
         ends = [span.through_us for span in chain.spans(TIME_MIN, last_us) if chain.footer(span).buckets == 2]
         assert max(ends) == agreed_us, "up to there in two partitions, and after it in five"

@@ -81,7 +81,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     state_memory: str = ""
     """What a task of Spark may have of its memory for state; the rest is in files. Empty: all that it needs."""
     resident: bool | None = None
-    """Whether rules on Spark are run by tasks that stay, not in micro-batches. None: they are, unless the run ends."""
+    """Whether rules on Spark are run by tasks that stay, not in micro-batches. None: they are."""
     once: bool = False
     take_over: int | None = None
     durable: bool = False
@@ -102,8 +102,6 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         elif self.supervised:
             apart = ("hosts",) if self.on_store else ()
             self._refuse("several drivers", {name: why for name, why in _NOT_SEVERAL.items() if name not in apart})
-        if self.resident and self.once:
-            raise CallerError("--resident does not go with --once: such tasks follow the log until they are stopped")
         if self.hosts and self.here not in self.hosts:
             raise ConfigError(f"--here is {self.here!r}; name one of the hosts {', '.join(self.hosts)}")
         if self.here and not self.hosts:
@@ -119,7 +117,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def stays(self) -> bool:
         """Whether rules on Spark are run by resident tasks."""
-        return not self.once if self.resident is None else self.resident
+        return self.resident is not False
 
     @property
     def supervised(self) -> bool:

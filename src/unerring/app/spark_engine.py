@@ -33,6 +33,8 @@ NOTE_S: Final = 0.25
 """How often a level's progress is written down at the most."""
 RESCALED_LOOK_S: Final = 5.0
 """How often a run looks whether it was rescaled."""
+FINISHED_LOOK_S: Final = 0.01
+"""How often a run that ends by itself looks whether it has."""
 STORE_RESCALED_LOOK_S: Final = 30.0
 """The same at a store, where every look is a request."""
 
@@ -178,19 +180,35 @@ class SparkEngine:
         return spark
 
     def run_once(self, say: Callable[[str], None]) -> None:
-        """Detect in what the log holds now, level after level, and end there. The next run goes on from it."""
-        from unerring.pipeline import detect_available, successor
-
+        """Detect in what the log holds now, and end there. The next run goes on from it."""
         self._create_log()
         self._spark = self._start_spark(say)
         for view in self.views:
             say(f"level {view.level.label}: {', '.join(plan.name for plan in view.level.plans)}")
+        if self.resident:
+            self._run_resident(self._spark)
+        else:
+            self._run_in_batches(self._spark)
+
+    def _run_resident(self, spark: SparkSession) -> None:
+        """All levels at once."""
+        running = self._running = ResidentTasks(self._duties(), once=True)
+        running.start(spark)
+        while not running.finish():
+            running.check(rescaled=False)
+            time.sleep(FINISHED_LOOK_S)
+
+    def _run_in_batches(self, spark: SparkSession) -> None:
+        """Level after level."""
+        from unerring.pipeline import detect_available, successor
+
+        for view in self.views:
             self.parts.began(view.part)
             on_sealed = self._on_sealed(view)
-            detect_available(self._spark, view.level, self.bounds, on_sealed=on_sealed)
+            detect_available(spark, view.level, self.bounds, on_sealed=on_sealed)
             while (following := successor(view.level)) is not None:
                 view.level = following
-                detect_available(self._spark, view.level, self.bounds, on_sealed=on_sealed)
+                detect_available(spark, view.level, self.bounds, on_sealed=on_sealed)
 
     def check(self) -> None:
         """Start levels again that Spark could not run, or that go on with other partitions; raise what cannot go on."""
@@ -220,12 +238,13 @@ class SparkEngine:
             agree(view.level, after_us)
 
     def _levels(self) -> RunningLevels:
+        return ResidentTasks(self._duties()) if self.resident else MicroBatches(self._duties())
+
+    def _duties(self) -> Duties:
         from unerring.pipeline import seal_at_once
 
         may_seal = self.standby.may_seal if self.standby else seal_at_once
-        name = f"unerring {self.app.name}"
-        duties = Duties(name, self.views, self.bounds, self.parts, self._on_sealed, may_seal)
-        return ResidentTasks(duties) if self.resident else MicroBatches(duties)
+        return Duties(f"unerring {self.app.name}", self.views, self.bounds, self.parts, self._on_sealed, may_seal)
 
     def _note(self, view: LevelView, at_once: bool = False) -> None:
         """Write a line for what was sealed, now and then: resident tasks seal many times a second."""

@@ -144,7 +144,9 @@ def no_slot(master: str) -> str:
 class ResidentTasks:
     """A pool for all levels."""
 
-    def __init__(self, duties: Duties) -> None:
+    def __init__(self, duties: Duties, once: bool = False) -> None:
+        """`once`: they end with what the log holds now; see `finish`."""
+        self._once = once
         self._spark: SparkSession | None = None
         self._duties = duties
         self._views = duties.views
@@ -162,6 +164,14 @@ class ResidentTasks:
     @property
     def under_way(self) -> bool:
         return self._pool is not None and bool(self._pool.hub.tasks)
+
+    def finish(self) -> bool:
+        """Whether all that the log held is sealed. Where a level was rescaled, its new partitions begin then."""
+        if self._pool is None or self._spark is None or not self._pool.hub.finished:
+            return False
+        pool = self._pool
+        self._rescale(self._spark, pool)
+        return self._pool is pool
 
     def check(self, rescaled: bool) -> None:
         if self._pool is None or self._spark is None:
@@ -202,6 +212,7 @@ class ResidentTasks:
             name=self._duties.name,
             on_sealed=on_sealed,
             may_seal=self._duties.may_seal,
+            once=self._once,
         )
 
     def _again(self, spark: SparkSession, pool: Pool, error: UnerringError) -> None:

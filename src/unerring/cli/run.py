@@ -51,7 +51,7 @@ def command(
         bool | None,
         typer.Option(
             "--resident/--micro-batches",
-            help="Spark: tasks that stay (tens of milliseconds), or micro-batches (with --once always).",
+            help="Spark: tasks that stay (tens of milliseconds), or micro-batches.",
             show_default=False,
         ),
     ] = None,

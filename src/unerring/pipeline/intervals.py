@@ -76,9 +76,9 @@ class Front:
         self.chains = level.chains()
         self._target_us: int | None = None
 
-    def reached_us(self) -> int:
+    def reached_us(self, ahead: Mapping[str, int] = NOTHING_AHEAD) -> int:
         """Up to where every chain is contiguous, and no newer version of the rules has taken over."""
-        return min(self._contiguous_us(), end_of(self.level))
+        return min(self._contiguous_us(ahead), end_of(self.level))
 
     @property
     def known_us(self) -> int:
@@ -117,9 +117,10 @@ class Front:
                     "checkpoint, and the level continues from a savepoint or the log"
                 )
 
-    def stop_at_present(self) -> None:
-        """Go no further than what is there now."""
+    def stop_at_present(self) -> int:
+        """Go no further than what is there now; up to where that is."""
         self._target_us = self.reached_us()
+        return self._target_us
 
     def next_end(self, from_us: int, ahead: Mapping[str, int] = NOTHING_AHEAD) -> int:
         """The end of the next interval; `from_us` itself if there is nothing more. `ahead`: streams of which somebody

@@ -70,6 +70,14 @@ def until(condition: Callable[[], bool], pool: Pool) -> None:
         threading.Event().wait(0.02)
 
 
+def finish(pool: Pool) -> None:
+    pool.start()
+    try:
+        until(lambda: pool.hub.finished, pool)
+    finally:
+        pool.stop()
+
+
 def reached(pool: Pool, time_us: int) -> Callable[[], bool]:
     return lambda: all(pool.hub.sealed_us(number) >= time_us for number in range(len(pool.hub.lines)))
 
@@ -162,6 +170,32 @@ def test_a_pool_goes_on_where_another_one_stopped(spark: SparkSession, tmp_path:
     check(tmp_path)
     found = sum(event.stream == "Pairs" for event in sealed(tmp_path, "Pairs"))
     assert 200 <= sum(rows) <= 200 + found
+
+
+def test_a_pool_that_runs_once_ends_with_what_is_there_and_keeps_its_states(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    levels = levels_in(tmp_path)
+    rows: list[int] = []
+    for last in (150, 300, 400):
+        rows.clear()
+        feed(levels, EVENTS[:last])
+        pool = Pool(spark, levels, once=True, on_sealed=lambda level, one: rows.append(one.rows))
+        feed(levels, EVENTS[: last + 20])  # too late for it
+        finish(pool)
+        assert pool.jobs.count == 1, "one task is enough for so little"
+        end_us = EVENTS[last - 1].stamp.time
+        assert [(level.sealed_us(), line.state_us) for level, line in zip(levels, pool.hub.lines, strict=True)] == [
+            (end_us, end_us)
+        ] * len(levels)
+    check(tmp_path)
+    assert sum(rows) < 200, "the last one reads only what is new"
+
+
+def test_a_pool_that_runs_once_over_nothing_ends(spark: SparkSession, tmp_path: Path) -> None:
+    levels = levels_in(tmp_path)
+    finish(Pool(spark, levels, once=True))
+    assert all(not sealed(tmp_path, plan.name) for plan in PLANS)
 
 
 def test_what_is_wrong_with_the_log_ends_it_with_a_sentence(spark: SparkSession, tmp_path: Path) -> None:

@@ -74,7 +74,9 @@ class Hub:
         address: Address = LOOPBACK,
         copies: int = 1,
         keep_s: float = KEEP_S,
+        once: bool = False,
     ) -> None:
+        """`once`: its levels end with what is there now; see `finished`."""
         bounds = bounds or Bounds()
         self.bounds = replace(bounds, rows_per_batch=min(bounds.rows_per_batch, ROWS_PER_STEP))
         self.secret = secrets.token_bytes(32)
@@ -92,7 +94,7 @@ class Hub:
         self.lines = [Line(n, level, self._beginning(level), copies) for n, level in enumerate(levels)]
         self._levels = [RunningLevel(line, self._lock, made) for line, made in zip(self.lines, outputs, strict=True)]
         connect(self._levels)
-        self._planners = [Planner(level, self.bounds, keep_s) for level in self._levels]
+        self._planners = [Planner(level, self.bounds, keep_s, once) for level in self._levels]
         self._sealers = [Sealer(level, self.bounds, may_seal, on_sealed) for level in self._levels]
         self._known_as = address.known_as
         self._listening = socket.create_server((address.host, address.port))
@@ -112,6 +114,17 @@ class Hub:
     def sealed_us(self, number: int) -> int:
         """Up to where this pool has sealed a level, or found it sealed."""
         return self._levels[number].sealed_us
+
+    @property
+    def finished(self) -> bool:
+        """Whether all that was there is sealed, and the states after it are kept."""
+        with self._lock:
+            return all(level.finished for level in self._levels)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether what there is to read now is one interval: a single task is soon done with it."""
+        return sum(planner.rows() for planner in self._planners) <= self.bounds.rows_per_batch
 
     def start(self) -> None:
         self._thread("pool: greetings", self._accept)

@@ -35,12 +35,20 @@ class Pool:
         tasks: int = 0,
         copies: int = 1,
         keep_s: float = KEEP_S,
+        once: bool = False,
     ) -> None:
-        address = _address(spark)
+        """`once`: to the end of what the log holds now, which is when its hub has `finished`."""
         self.hub = Hub(
-            levels, bounds, on_sealed=on_sealed, may_seal=may_seal, address=address, copies=copies, keep_s=keep_s
+            levels,
+            bounds,
+            on_sealed=on_sealed,
+            may_seal=may_seal,
+            address=_address(spark),
+            copies=copies,
+            keep_s=keep_s,
+            once=once,
         )
-        self.jobs = Jobs(spark, self.hub, name, tasks)
+        self.jobs = Jobs(spark, self.hub, name, 1 if once and not tasks and self.hub.is_short else tasks)
 
     def start(self) -> None:
         self.hub.start()

@@ -62,6 +62,17 @@ class RunningLevel:
         """Who makes its inputs, of those that levels of this pool make."""
         self.news = 0
         """Rises with all that may let it plan."""
+        self.last_us: int | None = None
+        """Where it ends, if it is to end with what is there now, as far as that can be known before."""
+        self.rests = False
+        """Whether it has planned all of that."""
+        self.keeps_us = line.state_us
+        """The newest time of which states are to be kept."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether all that it has planned is sealed, and it plans no more."""
+        return self.rests and self.sealed_us >= self.line.end_us and self.line.state_us >= self.keeps_us
 
     @property
     def label(self) -> str:
@@ -99,11 +110,17 @@ def connect(levels: Sequence[RunningLevel]) -> None:
 class Planner:
     """Plans intervals, and numbers what was answered."""
 
-    def __init__(self, own: RunningLevel, bounds: Bounds, keep_s: float) -> None:
+    def __init__(self, own: RunningLevel, bounds: Bounds, keep_s: float, once: bool = False) -> None:
+        """`once`: it ends with what is there now."""
         self.own = own
         self._line = own.line
         self._bounds = bounds
         self._front = Front(own.line.level, bounds)
+        if once and own.below:
+            made = {name: maker.last_us for name, maker in own.below.items() if maker.last_us is not None}
+            own.last_us = self._front.reached_us(made)
+        elif once:
+            own.last_us = self._front.stop_at_present()
         self._keep_every_s = keep_s
         self._keep_s = time.monotonic() + keep_s
         follows = set(self._front.chains) - set(own.below)
@@ -122,7 +139,21 @@ class Planner:
         """Whether there was something to do."""
         self._seen = self.own.news
         planned = self._plan()
-        return self._number() or planned
+        worked = self._number() or planned
+        if not worked and self.own.last_us is not None:
+            self._rest()
+        return worked
+
+    def rows(self) -> int:
+        """How many events there are to read."""
+        line, chains = self._line, self._front.chains.values()
+        return sum(chain.count(line.end_us, max(chain.through_us, line.end_us)) for chain in chains)
+
+    def _rest(self) -> None:
+        """Nothing is to be planned any more, if nothing is there beyond the last interval and nobody makes more."""
+        with self.own.lock:
+            made = all(maker.finished for maker in self.own.below.values())
+        self.own.rests = made and self._front.next_end(self._line.end_us) <= self._line.end_us
 
     def _plan(self) -> bool:
         line, front, lock = self._line, self._front, self.own.lock
@@ -141,9 +172,10 @@ class Planner:
         interval = Interval(from_us, tuple(ends), spans_of(chains, from_us, end_us))
         rows = sum(chain.count(from_us, end_us) for chain in chains.values())
         now_s = time.monotonic()
-        keep = now_s >= self._keep_s or line.since_state >= KEEP_STEPS
+        keep = now_s >= self._keep_s or line.since_state >= KEEP_STEPS or end_us == self.own.last_us
         if keep:
             self._keep_s = now_s + self._keep_every_s
+            self.own.keeps_us = end_us
         with lock:
             handed = {name: self.own.below[name].fresh[name].rows(from_us, end_us) for name in ahead}
             rows += sum(count for count, _ in handed.values())
