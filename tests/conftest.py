@@ -96,15 +96,13 @@ def spark(java: Path) -> Iterator[SparkSession]:
     from unerring.pipeline.session import SparkConfig, start
 
     log = Path(os.environ["UNERRING_TEST_SCRATCH"]) / "spark.log"
-    # Tests are short: a compiler that compiles less, and a collector without threads of its own, are quicker here.
     quick = (
-        ("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss8m"),
         ("spark.sql.codegen.wholeStage", "false"),
         ("spark.sql.codegen.factoryMode", "NO_CODEGEN"),
         ("spark.ui.enabled", "true"),
         ("spark.ui.port", "0"),
     )
-    session = start(SparkConfig(master="local[2]", memory="1g", log=str(log), more=quick), "tests")
+    session = start(SparkConfig(master="local[2]", memory="1g", log=str(log), quick=True, more=quick), "tests")
     yield session
     session.stop()
 

@@ -33,7 +33,6 @@ def level_in(data: Path) -> Level:
 
 def main(data: Path, master: str, rows: int, resident: bool, more: dict[str, str]) -> None:
     quick = (
-        ("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss8m"),
         ("spark.sql.codegen.wholeStage", "false"),
         ("spark.sql.codegen.factoryMode", "NO_CODEGEN"),
         ("spark.executor.memory", "512m"),
@@ -44,7 +43,8 @@ def main(data: Path, master: str, rows: int, resident: bool, more: dict[str, str
         ("spark.network.timeoutInterval", "5s"),
         *more.items(),
     )
-    spark = start(SparkConfig(master=master, memory="700m", log=str(data / "spark.log"), more=quick), "killed")
+    config = SparkConfig(master=master, memory="700m", log=str(data / "spark.log"), quick=True, more=quick)
+    spark = start(config, "killed")
     if resident:
         stay(spark, level_in(data), Bounds(rows_per_batch=rows))
     else:

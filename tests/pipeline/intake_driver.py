@@ -18,8 +18,7 @@ COLUMNS = "at bigint, machine string, value bigint"
 
 
 def main(data: Path, master: str, files: int) -> None:
-    quick = (("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss8m"),)
-    config = SparkConfig(master=master, memory="512m", log=str(data / "spark.log"), more=quick)
+    config = SparkConfig(master=master, memory="512m", log=str(data / "spark.log"), quick=True)
     with spark_session(config, "intake") as spark:
         frame = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", files).parquet(str(data / "incoming"))
         query = ingest(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _GRACE_S: Final = 10.0
-_ARCHIVE_S: Final = 20.0
+ARCHIVE_S = 20.0
 """How long a JVM may take to end that writes an archive of its classes."""
 _running: list[subprocess.Popen[bytes]] = []
 """The JVM, from the moment that its process is there; PySpark tells of it only once it answers."""
@@ -73,7 +73,7 @@ def end(spark: SparkSession | None) -> None:
         if process.stdin is not None:
             process.stdin.close()
         try:
-            process.wait(_ARCHIVE_S if class_archive.is_being_made() else _GRACE_S)
+            process.wait(ARCHIVE_S if class_archive.is_being_made() else _GRACE_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -116,7 +116,7 @@ def _audited(app: App, runs: dict[str, Place], say: Callable[[str], Any]) -> dic
     audits = {name: Audit(app, place) for name, place in runs.items()}
     say("Spark starts once more, for the audit")
     log = str(next(iter(runs.values())).scratch.parent / "audit-spark.log")
-    spark = start(SparkConfig(memory="1g", log=log), "audit of the demo")
+    spark = start(SparkConfig(memory="1g", log=log, quick=True), "audit of the demo")
     try:
         for name, audit in audits.items():
             say(f"recomputing the perfect run from the log of {name}")
