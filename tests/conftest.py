@@ -53,6 +53,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(remove)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests on S3 run in one worker, or each would start a server. The folders' own groups were made before."""
+    for item in items:
+        on_s3 = "s3" in getattr(item, "fixturenames", ()) or "[s3" in item.name
+        if on_s3 and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group("s3"))
+
+
 def _find(command: str) -> Path | None:
     places = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep)]
     places += [Path("/usr/sbin"), Path("/sbin"), Path("/usr/local/sbin"), *Path("/usr/lib/postgresql").glob("*/bin")]

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+SHARED = {"browser", "running"}
+"""Fixtures of a module that take long: its tests run in one worker, or each would have one of its own."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents and "browser" in getattr(item, "fixturenames", ()):
+        if Path(__file__).parent in item.path.parents and SHARED & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group(f"browser {item.path.stem}"))
 
 

@@ -52,7 +52,7 @@ def plant() -> Summary:
     runs += [run(3, 0.02, setting="plain")]
     runs += [run(3, 0.04, setting=setting) for setting in ("paper's lists", "ours, resending at once", "ours")]
     runs += [run(f, 0.1, durable=True) for f in (0, 2)]
-    return sweep("correlation", runs, range(3))
+    return sweep("correlation", runs, range(2))
 
 
 def test_duplicates_grow_linearly_with_replicas_and_failures(plant: Summary) -> None:
@@ -115,7 +115,7 @@ def executions() -> Summary:
     runs += [ProcessRun(3, approach) for approach in approaches]
     runs += [ProcessRun(9, "passive"), ProcessRun(9, "active", actions=20), ProcessRun(3, "passive", 1)]
     runs += [ProcessRun(d, "passive", 0, "PlanetLab", actions=10) for d in (5, 11, 17)]
-    return sweep("processes", runs, range(4))
+    return sweep("processes", runs, range(2))
 
 
 def at(degree: int, approach: str, failures: int = 0) -> Any:

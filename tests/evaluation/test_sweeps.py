@@ -16,6 +16,8 @@ from unerring.model import CallerError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.xdist_group("spark")
+
 POINTS = [encode(ChannelRun(2, loss, bursts=1)) for loss in (0.0, 0.1)]
 BROKEN = encode(ChannelRun(2, 0.0, "nonsense"))
 
