@@ -62,7 +62,6 @@ def command(
     spark the statement runs on Spark.
     """
     from unerring.app import DuckTables
-    from unerring.log import local_folder
     from unerring.matching import TableMatcher
 
     text = _from_stdin() if sql == "-" else sql
@@ -74,7 +73,7 @@ def command(
         if name.lower() in added:
             raise CallerError(f"table {name} is given twice")
         added.append(name.lower())  # names of tables do not depend on case
-        tables.add(name, local_folder(file), schemas.pop(name, ()))
+        tables.add(name, _path(file), schemas.pop(name, ()))
     if schemas:
         raise CallerError(f"--schema {next(iter(schemas))}=...: there is no --table of that name")
     if explain:
@@ -86,6 +85,16 @@ def command(
     for row in rows:
         write(encoder.encode(row) + b"\n")
     sys.stdout.flush()
+
+
+def _path(file: str) -> Path:
+    """A file of this machine. The log, which knows addresses, is loaded for those alone: that takes longer than most
+    statements."""
+    if ":" not in file:
+        return Path(file)
+    from unerring.log import local_folder
+
+    return local_folder(file)
 
 
 def _from_stdin() -> str:
