@@ -197,6 +197,8 @@ class SparkEngine:
         while not running.finish():
             running.check(rescaled=False)
             time.sleep(FINISHED_LOOK_S)
+        running.stop()
+        self._running = None
 
     def _run_in_batches(self, spark: SparkSession) -> None:
         """Level after level."""
