@@ -133,6 +133,7 @@ class Rehearsal:
         grouping: Grouping | None = None,
         silence: Mapping[str, float] | None = None,
         older: Sequence[Process] = (),
+        bounds: ClusterBounds | None = None,
     ) -> None:
         self.process = process
         self.deployed = family([*older, process])
@@ -147,7 +148,8 @@ class Rehearsal:
         for each in self.deployed:
             self._know(each)
         self.names = tuple(f"node{number}" for number in range(2 * f + 1))
-        self._bounds, self._grouping = ClusterBounds(f=f), grouping or Grouping()
+        self._bounds = msgspec.structs.replace(bounds or ClusterBounds(), f=f)
+        self._grouping = grouping or Grouping()
         self._config = config or ProcessesConfig(tick_us=10 * MILLISECOND_US)
         self._ends: dict[str, dict[str, State]] = {}
         self._given: dict[str, dict[str, Any]] = {}

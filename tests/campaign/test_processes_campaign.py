@@ -14,7 +14,9 @@ from unerring.simulation import find, run
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", ["processes", "processes-races", "processes-loops", "processes-storm"])
+@pytest.mark.parametrize(
+    "name", ["processes", "processes-races", "processes-loops", "processes-blocks", "processes-storm"]
+)
 def test_two_thousand_seeds(name: str) -> None:
     scenario = find(name)
     reached: dict[str, int] = {}

@@ -25,7 +25,7 @@ from unerring.simulation.scenarios.processes import Processes
 from unerring.simulation.sweep import catch
 
 SEEDS = 5
-QUICKLY_CAUGHT = ("channels", "processes", "processes-races", "processes-loops")
+QUICKLY_CAUGHT = ("channels", "processes", "processes-races", "processes-loops", "processes-blocks")
 """The other scenarios' mutants take minutes: `make campaign` holds all of them, tests/correlation a few."""
 
 ONCE_FAILED = [

@@ -39,6 +39,7 @@ from unerring.processes import (
     State,
     children_used,
     family,
+    unpacked,
 )
 from unerring.runtime import JOURNAL, Line, SqliteStorage
 
@@ -160,7 +161,7 @@ def _judge(
 
 def _lacking(state: State, journal: Sequence[Did], unseen: frozenset[tuple[str, str]]) -> list[Violation]:
     """Check that everything on which an open instance's state stands was done."""
-    writes = [taken for taken in state.taken if taken.write and not taken.unknown]
+    writes = [taken for taken in unpacked(state).taken if taken.write and not taken.unknown]
     return check_done(state.instance, [t.iid for t in writes if (state.process, t.vertex) not in unseen], journal)
 
 
@@ -171,7 +172,8 @@ def judge_instance(
     graph = process.graph
     writes = {vertex.name for vertex in graph.vertices if vertex.write and vertex.name not in unseen}
     model = Model(graph.vertices, graph.edges, process.initial(state.given), process.choose, process.fit)
-    acted = [Acted(t.vertex, t.iid, t.request, t.reply, t.write and t.vertex not in unseen) for t in state.taken]
+    taken = unpacked(state).taken
+    acted = [Acted(t.vertex, t.iid, t.request, t.reply, t.write and t.vertex not in unseen) for t in taken]
     effects = [line for line in journal if line.action in writes]
     return check_one_copy(state.instance, model, state.status, acted, effects)
 
@@ -187,7 +189,7 @@ def judge_family(process: Process, state: State, others: Sequence[State]) -> lis
 
 
 def _last(states: Mapping[str, State]) -> State:
-    return max(states.values(), key=lambda state: len(state.lineage))
+    return max(states.values(), key=lambda state: state.group)
 
 
 def states_in(database: Path) -> Iterable[tuple[State, bool]]:

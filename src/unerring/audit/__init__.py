@@ -8,7 +8,7 @@ from unerring.audit.intake import Incarnation, Intake, Range, check_intake, chec
 from unerring.audit.line import Begun, Starts, Wanted, check_done, check_owners, check_starts
 from unerring.audit.loss_ledger import Claim, Declared, Delivered, check_channel
 from unerring.audit.moments import moment
-from unerring.audit.one_copy import Acted, Did, Model, check_agreement, check_one_copy
+from unerring.audit.one_copy import Acted, Did, Model, check_agreement, check_atomic, check_one_copy
 from unerring.audit.page import explained, page
 from unerring.audit.reference import Stage, perfect_run
 from unerring.audit.report import PROMISES, Report, RuleVerdict, Witness
@@ -54,6 +54,7 @@ __all__ = [
     "Wanted",
     "Witness",
     "check_agreement",
+    "check_atomic",
     "check_channel",
     "check_done",
     "check_family",

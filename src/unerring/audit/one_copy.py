@@ -24,6 +24,7 @@ KEPT = "no write of the decided execution is undone or missing (Definition 3.3)"
 UNDONE = "every write outside the decided execution is undone (Definition 3.4)"
 REVERSE = "an action is undone only after everything that built on it (Definition 3.4)"
 ORDER = "effective writes happen in the model's order (Definition 2.1)"
+ATOMIC = "an atomic block is decided as a whole"
 ONE = "all replicas know the same decided execution"
 
 _WITNESSES_MAX = 10
@@ -56,6 +57,10 @@ class VertexLike(Protocol):
     def lane(self) -> int: ...
     @property
     def collects(self) -> tuple[tuple[str, str], ...]: ...
+    @property
+    def answers(self) -> str: ...
+    @property
+    def atomic(self) -> str: ...
 
 
 class EdgeLike(Protocol):
@@ -90,7 +95,7 @@ class Did(msgspec.Struct, frozen=True):
     view: int
     """−1 for interactions whose id has no view."""
     basis: tuple[int, ...]
-    """The executing views of the groups that it builds on."""
+    """The executing views of the groups that it builds on; −n and a view are n groups of that view."""
     request: Any = None
     reply: Any = None
     journal: str = ""
@@ -254,7 +259,20 @@ def _builds_on(ways: _Ways, first: Did, second: Did) -> bool:
         return False
     if second.group == first.group and second.view == first.view:
         return first.action in ways.before(second.action)
-    return second.group > first.group and second.basis[first.group - 1] == first.view
+    return second.group > first.group and _view_at(second.basis, first.group) == first.view
+
+
+def _view_at(basis: tuple[int, ...], group: int) -> int:
+    """The view of a group of a lineage, which may be written in short."""
+    at = 0
+    while basis[at] < -1 and group > -basis[at]:
+        group += basis[at]
+        at += 2
+    while basis[at] >= -1 and group > 1:
+        group, at = group - 1, at + 1
+        if basis[at] < -1:
+            return _view_at(basis[at:], group)
+    return basis[at + 1] if basis[at] < -1 else basis[at]
 
 
 def _order(instance: str, model: Model, acted: Sequence[Acted], journal: Sequence[Did]) -> Iterable[Violation]:
@@ -280,6 +298,8 @@ class _Walk:
         self.state = dict(model.initial)
         self.done: dict[str, None] = {}
         """Interaction ids so far."""
+        self.asked: dict[str, str] = {}
+        """The last interaction of each action."""
         self.ways = _Ways(model)
         self.rounds: dict[str, int] = {}
         """The rounds of loops under way."""
@@ -298,8 +318,8 @@ class _Walk:
             if vertex.kind == "and-join" and not all(other in self.marks for other in into):
                 continue
             out = [other for other in self.model.edges if other.source == vertex.name]
-            if vertex.kind == "xor-split":
-                label = self.model.choose(vertex, self.state)
+            if vertex.kind in ("xor-split", "within"):
+                label = self.model.choose(vertex, self.state) if vertex.kind == "xor-split" else "in time"
                 out = [other for other in out if other.label == label]
             self.marks = [mark for mark in self.marks if mark.target != vertex.name] + out
             return True
@@ -361,6 +381,21 @@ class _Walk:
             self.rounds.update({vertex.name: 0} if item else {})
         return ""
 
+    def _late(self, vertex: Any) -> str:
+        """A block that was not over in time: nothing of it counts, and its other branch is taken."""
+        join = next(v.name for v in self.model.vertices if v.kind == "xor-join" and v.loop == vertex.name)
+        before = self.ways.before
+
+        def inside(name: str) -> bool:
+            return name == vertex.name or (vertex.name in before(name) and name in before(join))
+
+        left = [mark for mark in self.marks if not (mark.source and inside(mark.source))]
+        if len(left) == len(self.marks):
+            return f"{vertex.name} was late, but the model was at {[mark.target for mark in self.marks]}"
+        self.marks = left + [e for e in self.model.edges if e.source == vertex.name and e.label == "late"]
+        self.rounds = {head: number for head, number in self.rounds.items() if not inside(head)}
+        return ""
+
     def _named(self, name: str) -> str:
         return name + "".join(f"'{self.rounds.get(loop, 0)}" for loop in self.ways.around(name))
 
@@ -382,6 +417,11 @@ class _Walk:
         while True:
             while self._control():
                 pass
+            if self.vertices[action.action].kind == "within":
+                wrong = self._late(self.vertices[action.action])
+                if not wrong or not self._pass_sleep(action.action):
+                    return wrong
+                continue
             if any(mark.target == action.action for mark in self.marks):
                 break
             if not self._pass_sleep(action.action):
@@ -399,7 +439,11 @@ class _Walk:
             return f"{action.iid} asked {action.request!r}; after those replies the model asks {asked!r}"
         if vertex.kind == "receive" and action.request and action.request not in self.done:
             return f"{action.action} received {action.iid}, an answer to {action.request}, which does not count"
+        asking = self.asked.get(vertex.answers) if vertex.kind == "receive" and vertex.answers else action.request
+        if asking != action.request:
+            return f"{action.action} received {action.iid}, an answer to {action.request}; its conversation is {asking}"
         self.done[action.iid] = None
+        self.asked[action.action] = action.iid
         names = vertex.writes
         replies = {names[0]: action.reply} if len(names) == 1 else {n: action.reply.get(_plain(n)) for n in names}
         try:
@@ -434,6 +478,17 @@ def _replay(instance: str, model: Model, status: str, acted: Sequence[Acted]) ->
             return
     if status == "completed" and not walk.ended():
         yield _broken(COMPLETE, f"{instance}: the model was at {[mark.target for mark in walk.marks]} at the end")
+
+
+def check_atomic(instance: str, model: Model, taken: Iterable[tuple[str, str, int]]) -> list[Violation]:
+    """Check that atomic blocks are decided as a whole. `taken`: action, interaction id and group of what is decided."""
+    blocks = {vertex.name: vertex.atomic for vertex in model.vertices if vertex.atomic}
+    groups: dict[tuple[str, tuple[int, ...]], int] = {}
+    violations = []
+    for action, iid, group in taken:
+        if action in blocks and groups.setdefault((blocks[action], _rounds(iid)), group) != group:
+            violations.append(_broken(ATOMIC, f"{instance}: {iid} was decided in group {group}, others before it"))
+    return violations
 
 
 def check_agreement(

@@ -252,7 +252,7 @@ class Execution:
             "execution_percent": 100 * (ended_us - BEGIN_US) / total_us,
             "compensation_percent": 100 * undone / max(1, sum(costs.values())),
             "state_messages": world.count(Post) + self.run.degree if self.active else world.count(Replicate),
-            "groups": len(winner.lineage),
+            "groups": winner.group,
             "replication_ms": _median(watch.replications_us) / MILLISECOND_US,
             "view_change_ms": _median(watch.view_changes_us) / MILLISECOND_US,
             "view_changes": len(watch.view_changes_us),

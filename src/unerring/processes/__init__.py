@@ -69,7 +69,7 @@ from unerring.processes.election import Election
 from unerring.processes.execution import UNKEPT, Execution, values_of
 from unerring.processes.explain import explain, process_text
 from unerring.processes.flow import Limiter, Limits
-from unerring.processes.graph import LOCAL, REPEAT, Edge, Graph, Kind, Retry, Service, Variable, Vertex
+from unerring.processes.graph import IN_TIME, LATE, LOCAL, REPEAT, Edge, Graph, Kind, Retry, Service, Variable, Vertex
 from unerring.processes.grouping import Group, Grouping, group_at
 from unerring.processes.history import GIVEN, PAST, Pages, history_of
 from unerring.processes.inbox import Inbox
@@ -106,6 +106,7 @@ from unerring.processes.moving import compared, difference_text, moved
 from unerring.processes.naming import Slot
 from unerring.processes.node import ProcessNode, family
 from unerring.processes.out import Out
+from unerring.processes.packing import unpacked
 from unerring.processes.partition import best_ends, may_be_active
 from unerring.processes.planner import Planner
 from unerring.processes.recovery import Recovery
@@ -127,6 +128,8 @@ __all__ = [
     "GIVEN",
     "HISTORY",
     "HOLD",
+    "IN_TIME",
+    "LATE",
     "LOCAL",
     "MOVE",
     "PAST",
@@ -210,6 +213,7 @@ __all__ = [
     "promised",
     "read_costs",
     "replica_set",
+    "unpacked",
     "values_of",
     "with_costs",
 ]

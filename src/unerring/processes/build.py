@@ -22,7 +22,19 @@ import msgspec
 
 from unerring.model import ProcessError, to_duration_us
 from unerring.processes.checks import check, check_condition
-from unerring.processes.graph import LOCAL, Edge, Graph, Kind, Retry, Service, Variable, Vertex, base_name
+from unerring.processes.graph import (
+    IN_TIME,
+    LATE,
+    LOCAL,
+    Edge,
+    Graph,
+    Kind,
+    Retry,
+    Service,
+    Variable,
+    Vertex,
+    base_name,
+)
 from unerring.processes.lanes import copied
 from unerring.processes.schedules import Schedule
 
@@ -39,6 +51,7 @@ class Fork(msgspec.Struct, frozen=True):
     branches: tuple[tuple[str, tuple[Any, ...]], ...]
     condition: str = ""
     reads: tuple[str, ...] = ()
+    time_us: int = 1_000
 
 
 class Loop(msgspec.Struct, frozen=True):
@@ -52,6 +65,12 @@ class Loop(msgspec.Struct, frozen=True):
     item: str = ""
     collects: tuple[tuple[str, str], ...] = ()
     width: int = 1
+
+
+class Atomic(msgspec.Struct, frozen=True):
+    """Steps that are executed in one group, as written in `flow`."""
+
+    steps: tuple[Any, ...]
 
 
 class Process:
@@ -178,10 +197,22 @@ class Process:
         """Declare a message to a partner: a write whose reply is only an acknowledgement."""
         return self.action(kind=Kind.SEND, **options)
 
-    def receive(self, name: str, *, channel: str | None = None, writes: Names = (), key: str = "") -> str:
+    def receive(
+        self,
+        name: str,
+        *,
+        channel: str | None = None,
+        writes: Names = (),
+        key: str = "",
+        answers: str | Callable[..., Any] = "",
+    ) -> str:
         """A wait for a partner's message (a signal) on a channel; its content goes to `writes`. With a `key`, a
-        variable, also for what is published with its value by somebody who knows no instance."""
-        self._declare(Vertex(name, Kind.RECEIVE, channel=channel or name, writes=_names(writes), time_us=0, key=key))
+        variable, also for what is published with its value by somebody who knows no instance. With `answers`, an action
+        before it, only for the answer to that: the message must name the interaction id of its execution that counts.
+        """
+        asked = answers if isinstance(answers, str) else answers.__name__
+        wait = Vertex(name, Kind.RECEIVE, channel=channel or name, writes=_names(writes), time_us=0, key=key)
+        self._declare(msgspec.structs.replace(wait, answers=asked))
         return name
 
     def sleep(self, name: str, duration: Duration = 0, *, until: str = "") -> str:
@@ -279,9 +310,21 @@ class Process:
         return Fork(Kind.AND_SPLIT, tuple((str(number), tuple(steps)) for number, steps in enumerate(branches)))
 
     def first(self, *branches: Sequence[Any]) -> Fork:
-        """The branch whose wait ends first; the others are over then. Each begins with a receive or a sleep. Of a
-        message and a time that are there at once, the message counts."""
+        """The branch whose wait ends first; the others are over then. Each begins with a receive, a sleep or a child
+        (at most one, which is undone if it loses). Of a message and a time that are there at once, the message counts.
+        """
         return Fork(Kind.FIRST_SPLIT, tuple((str(number), tuple(steps)) for number, steps in enumerate(branches)))
+
+    def atomic(self, *steps: Any) -> Atomic:
+        """Steps that are one: one master executes them between two decided states, so nobody sees a state between them,
+        and they are undone together or not at all. None of them waits, or is one that cannot be undone."""
+        return Atomic(steps)
+
+    def within(self, duration: Duration, body: Sequence[Any], *, otherwise: Sequence[Any] = ()) -> Fork:
+        """A block with a deadline. If the body has not ended `duration` after the process came to it, what it did is
+        undone, in reverse order, and the process goes on with `otherwise`."""
+        ways = ((IN_TIME, tuple(body)), (LATE, tuple(otherwise)))
+        return Fork(Kind.WITHIN, ways, time_us=to_duration_us(duration))
 
     def repeat(self, body: Sequence[Any], *, until: Callable[..., Any], at_most: int) -> Loop:
         """The body once, and again until the condition holds after it. The state after each round is decided before the
@@ -314,7 +357,7 @@ class Process:
 
     def flow(self, *steps: Any) -> Process:
         """The order of everything. Actions are given as functions or names; forks by `xor`, `both` and `first`, loops
-        by `repeat` and `each`."""
+        by `repeat` and `each`, blocks with a deadline by `within`."""
         vertices: list[Vertex] = []
         edges: list[Edge] = []
         self.variables = tuple(variable for variable in self.variables if base_name(variable.name) == variable.name)
@@ -347,6 +390,12 @@ class Process:
             if isinstance(step, Loop):
                 ends = self._loop(step, ends, vertices, edges)
                 continue
+            if isinstance(step, Atomic):
+                self._numbers += 1
+                begun, name = len(vertices), f"atomic-{self._numbers}"
+                ends = self._chain(step.steps, ends, vertices, edges)
+                vertices[begun:] = [msgspec.structs.replace(v, atomic=v.atomic or name) for v in vertices[begun:]]
+                continue
             name = step if isinstance(step, str) else getattr(step, "__name__", repr(step))
             if name not in self._declared:
                 raise ProcessError(f"process {self.name}: flow() names {name}, which is not a declared action of it")
@@ -361,12 +410,13 @@ class Process:
         self._numbers += 1
         kind = fork.kind.removesuffix("-split")
         split, join = f"{kind}-{self._numbers}", f"{kind}-{self._numbers}-join"
-        vertices.append(Vertex(split, fork.kind, condition=fork.condition, reads=fork.reads))
+        vertices.append(Vertex(split, fork.kind, condition=fork.condition, reads=fork.reads, time_us=fork.time_us))
         edges += [Edge(source, split, label) for source, label in ends]
         for label, steps in fork.branches:
             ends = self._chain(steps, [(split, label)], vertices, edges)
             edges += [Edge(source, join, way) for source, way in ends]
-        vertices.append(Vertex(join, Kind.AND_JOIN if fork.kind is Kind.AND_SPLIT else Kind.XOR_JOIN))
+        begun = split if fork.kind is Kind.WITHIN else ""
+        vertices.append(Vertex(join, Kind.AND_JOIN if fork.kind is Kind.AND_SPLIT else Kind.XOR_JOIN, loop=begun))
         return [(join, "")]
 
     def _loop(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from unerring.model import ProcessError
-from unerring.processes.graph import ACTIONS, BAD_IN_NAMES, SPLITS, Graph, Kind, Vertex, base_name
+from unerring.processes.graph import ACTIONS, BAD_IN_NAMES, IN_TIME, LATE, SPLITS, Graph, Kind, Vertex, base_name
 
 NOT_DETERMINISTIC: Final = frozenset(
     [
@@ -48,8 +48,12 @@ def check(graph: Graph) -> Graph:
             _action(graph, vertex)
         else:
             _variables(graph, vertex)
+            if vertex.atomic and vertex.kind in (Kind.LOOP, Kind.WITHIN, Kind.FIRST_SPLIT):
+                raise _wrong(graph, f"{vertex.name} is part of an atomic block, but its state is decided in between")
         if vertex.kind in (Kind.LOOP, Kind.AGAIN):
             _loop(graph, vertex)
+        if vertex.kind is Kind.WITHIN:
+            _block(graph, vertex)
     _concurrency(graph)
     return graph
 
@@ -98,14 +102,20 @@ def _edges(graph: Graph) -> None:
 
 
 def _race(graph: Graph, split: Vertex) -> None:
-    """A race is between messages and times: a child that lost it would still have to be undone."""
+    """A race is between messages, times and at most one child, which is undone if it loses."""
     waits = [graph.by_name.get(graph.edges[number].target) for number in graph.outgoing[split.name]]
     if len(waits) < 2:
         raise _wrong(graph, f"{split.name} has one branch; first() needs at least two waits, one of which ends first")
     for wait in waits:
-        if wait is None or wait.kind not in (Kind.RECEIVE, Kind.SLEEP):
+        if wait is None or not wait.waits:
             what = "nothing" if wait is None else wait.name
-            raise _wrong(graph, f"a branch of {split.name} begins with {what}; let it begin with a receive or a sleep")
+            raise _wrong(
+                graph, f"a branch of {split.name} begins with {what}; let it begin with a receive, a sleep or a child"
+            )
+        if wait.final:
+            raise _wrong(graph, f"child {wait.name} races, so it must be possible to undo it: give it undo= a process")
+    if len([wait for wait in waits if wait is not None and wait.kind is Kind.CHILD]) > 1:
+        raise _wrong(graph, f"two branches of {split.name} begin with a child; let one of them be enough")
     channels = [(wait.channel, wait.key) for wait in waits if wait is not None and wait.kind is Kind.RECEIVE]
     if len(dict.fromkeys(channels)) < len(channels):
         raise _wrong(graph, f"two branches of {split.name} receive the same; one message could end either")
@@ -159,6 +169,24 @@ def _loop(graph: Graph, vertex: Vertex) -> None:
             raise _wrong(graph, f"{name} writes {base_name(head.over)!r}, over which its loop goes; write another one")
 
 
+def _block(graph: Graph, vertex: Vertex) -> None:
+    """A block with a deadline. Going back before it undoes everything since, so nothing may run beside it."""
+    labels = sorted(graph.edges[number].label for number in graph.outgoing[vertex.name])
+    if labels != sorted((IN_TIME, LATE)) or vertex.name not in graph.blocks:
+        raise _wrong(graph, f"block {vertex.name} needs two branches, {IN_TIME!r} and {LATE!r}, and an end")
+    if vertex.time_us <= 0:
+        raise _wrong(graph, f"block {vertex.name} has no time; give within() a duration")
+    inside = {graph.edges[number].target for number in graph.blocks[vertex.name]}
+    beside = [v.name for v in graph.vertices if v.acts and any(concurrent(graph, v.name, name) for name in inside)]
+    outside = [name for name in beside if name not in inside]
+    if outside:
+        raise _wrong(
+            graph,
+            f"{outside[0]} runs beside block {vertex.name}, which would undo it if it is late; let one follow the "
+            "other, or put both into the block",
+        )
+
+
 def _action(graph: Graph, vertex: Vertex) -> None:
     known = _variables(graph, vertex)
     if vertex.service not in graph.service_by_name:
@@ -182,6 +210,11 @@ def _action(graph: Graph, vertex: Vertex) -> None:
         raise _wrong(graph, f"receive {vertex.name}: channels that begin with '!' are for operators; choose another")
     if vertex.key and vertex.key not in known:
         raise _wrong(graph, f"receive {vertex.name} has the key {vertex.key!r}, which the state lacks")
+    if vertex.answers:
+        _conversation(graph, vertex)
+    if vertex.atomic and (vertex.waits or vertex.final or vertex.alone):
+        why = "waits" if vertex.waits else "cannot be undone" if vertex.final else "is to be alone"
+        raise _wrong(graph, f"{vertex.name} {why}, so it cannot be part of an atomic block; put it before or behind it")
     if vertex.kind is Kind.CHILD:
         _child(graph, vertex)
     if vertex.waits and vertex.write:
@@ -190,6 +223,16 @@ def _action(graph: Graph, vertex: Vertex) -> None:
         raise _wrong(graph, f"action {vertex.name}: time and cost cannot be negative")
     if vertex.retry.attempts_max < 1 or vertex.retry.occurrences_max < 1 or vertex.retry.attempt_us < 1:
         raise _wrong(graph, f"action {vertex.name}: retry needs at least one attempt, one occurrence and some time")
+
+
+def _conversation(graph: Graph, vertex: Vertex) -> None:
+    asked = graph.by_name.get(vertex.answers)
+    if asked is None or not asked.acts or asked.waits or asked.name not in graph.before[vertex.name]:
+        raise _wrong(graph, f"receive {vertex.name} answers {vertex.answers!r}, which is no action before it")
+    if graph.around[asked.name] != graph.around[vertex.name][: len(graph.around[asked.name])]:
+        raise _wrong(graph, f"receive {vertex.name} answers {asked.name}, which is in a loop that it is not in")
+    if vertex.key:
+        raise _wrong(graph, f"receive {vertex.name} has a key, so nobody answers with it; leave out key= or answers=")
 
 
 def _child(graph: Graph, vertex: Vertex) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from unerring.processes.graph import ROUND, Graph, Kind, Vertex
 from unerring.processes.messages import CHILD, Mail, Start, State, Status
+from unerring.processes.packing import unpacked
 
 UNDO = "~"
 
@@ -81,7 +82,7 @@ def _failed(family: str, why: str) -> Mail:
 def children_used(graph: Graph, state: State) -> list[tuple[str, Any]]:
     """The children that an execution stands on in the end, with their results: up to the last action that cannot be
     undone if it did not complete."""
-    taken = state.taken
+    taken = unpacked(state).taken
     if state.status not in (Status.RUNNING, Status.COMPLETED):
         final = [at for at, action in enumerate(taken) if graph.by_name[action.vertex].final]
         taken = taken[: max(final, default=-1) + 1]

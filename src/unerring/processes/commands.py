@@ -11,10 +11,11 @@ import msgspec
 from unerring.model import ProcessError
 from unerring.processes.build import Process
 from unerring.processes.execution import values_of
-from unerring.processes.graph import Cut, Graph, Kind, Rounds
+from unerring.processes.graph import LATE, Cut, Graph, Kind, Rounds
 from unerring.processes.mailbox import counts
-from unerring.processes.messages import AGAIN, CANCEL, HOLD, MOVE, Mail, State, Status, Taken
+from unerring.processes.messages import AGAIN, CANCEL, HOLD, MOVE, Mail, State, Status, Taken, iid_of
 from unerring.processes.moving import moved
+from unerring.processes.packing import unpacked
 
 CANCELLED = "cancelled"
 
@@ -65,7 +66,7 @@ def here(process: Process, state: State) -> State:
 def irrevocable(process: Process, state: State) -> str:
     """Why the process cannot be undone; empty: it can."""
     graph = process.graph
-    for action in state.taken:
+    for action in unpacked(state).taken:
         if graph.by_name[action.vertex].final:
             return f"{action.vertex} was done, and cannot be undone"
     return ""
@@ -83,16 +84,17 @@ def back(process: Process, state: State, step: str) -> State:
     """Undo back to before a step, then go on from there. A step of a loop is that of its last round, unless it names
     one (`ask'2`)."""
     _check_promises(process, state)
-    groups = [action.group for action in state.taken if step in (action.vertex, _action_of(action.iid))]
+    taken = unpacked(state).taken
+    groups = [action.group for action in taken if step in (action.vertex, _action_of(action.iid))]
     if not groups and any(vertex.name == step for vertex in process.graph.enabled(state.cut)):
         return here(process, state)
     if not groups:
-        done = ", ".join(dict.fromkeys(action.vertex for action in state.taken)) or "nothing"
+        done = ", ".join(dict.fromkeys(action.vertex for action in taken)) or "nothing"
         raise ProcessError(f"it cannot go back before {step!r}: that was not done; it did {done}")
     first = groups[-1]
     if first <= state.moved:
         raise ProcessError(f"it cannot go back before {step}: it has been moved to another version since")
-    for action in state.taken:
+    for action in taken:
         if action.group >= first and process.graph.by_name[action.vertex].final:
             raise ProcessError(f"it cannot go back before {step}: {action.vertex} was done since, for good")
     return msgspec.structs.replace(state, status=Status.UNDOING, rewind=first - 1, held="", reason="")
@@ -106,12 +108,15 @@ def _action_of(iid: str) -> str:
 def gone_back(process: Process, state: State, due: Callable[[Cut, Rounds, dict[str, Any]], dict[str, int]]) -> State:
     """Where the process goes on once everything after `rewind` is undone: as if it had never got further."""
     kept = state.rewind
+    state = unpacked(state)
     taken = tuple(action for action in state.taken if action.group <= kept)
     variables: dict[str, Any] = process.initial(state.given)
     for action in taken:
         variables.update(values_of(process, process.graph.by_name[action.vertex], action.reply, variables))
     cut = process.graph.start if kept == 0 else state.lineage[kept - 1].cut
     rounds = {} if kept == 0 else state.lineage[kept - 1].rounds
+    if state.turn >= 0:
+        cut, taken = _turned(process.graph, state, cut, taken)
     return msgspec.structs.replace(
         state,
         status=Status.RUNNING,
@@ -122,9 +127,21 @@ def gone_back(process: Process, state: State, due: Callable[[Cut, Rounds, dict[s
         due=due(cut, rounds, variables),
         again=state.again + 1,
         rewind=-1,
+        turn=-1,
         rewound=(*state.rewound, (kept + 1, state.group)),
         returned=(*state.returned, *_received(process, state, taken)),
     )
+
+
+def _turned(graph: Graph, state: State, cut: Cut, taken: tuple[Taken, ...]) -> tuple[Cut, tuple[Taken, ...]]:
+    """With the mark on another branch of a split. That a block was late is part of the history."""
+    split = graph.by_name[graph.edges[state.turn].source]
+    branches = graph.outgoing[split.name]
+    cut = tuple(sorted([state.turn, *(number for number in cut if number not in branches)]))
+    if split.kind is Kind.WITHIN:
+        iid = iid_of(state.instance, graph.in_round(split.name, state.rounds), 0, None)
+        taken += (Taken(split.name, iid, None, LATE, False, state.group + 1, -1),)
+    return cut, taken
 
 
 def _received(process: Process, state: State, kept: tuple[Taken, ...]) -> list[Mail]:
@@ -134,6 +151,6 @@ def _received(process: Process, state: State, kept: tuple[Taken, ...]) -> list[M
         vertex = process.graph.by_name[action.vertex]
         if action.group > state.rewind and vertex.kind is Kind.RECEIVE:
             mail = Mail(f"{action.iid}'{state.again + 1}", vertex.channel, action.reply, action.request or "")
-            if counts(mail, kept):
+            if counts(mail, msgspec.structs.replace(state, taken=kept)):
                 messages.append(mail)
     return messages

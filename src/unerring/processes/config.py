@@ -84,6 +84,8 @@ class ClusterBounds(ClusterConfig, frozen=True):
 
     children_max: int = 500
     """Children over one list; more let the process fail."""
+    history_groups: int = 256
+    """The groups of a process in a loop whose history is kept as it is; those before them are kept compressed."""
     published_max: int = 10_000
     """Messages published with a key that a node keeps; more are not acknowledged until there is room."""
     published_keep_us: int = 3_600 * SECOND_US
@@ -94,3 +96,4 @@ class ClusterBounds(ClusterConfig, frozen=True):
         check(self, "children_max", 1, 10_000)
         check(self, "state_bytes_max", 1_000, 64 << 20)
         check(self, "mail_max", 1, 1_000_000)
+        check(self, "history_groups", 2, 1_000_000)

@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 from unerring.processes.build import Process
 from unerring.processes.graph import Graph, Kind, Vertex
 
-_SIGNS = {Kind.FIRST_SPLIT: "◷", Kind.LOOP: "↻", Kind.AGAIN: "↺", Kind.GATHER: "≡"}
+_SIGNS = {Kind.FIRST_SPLIT: "◷", Kind.LOOP: "↻", Kind.AGAIN: "↺", Kind.GATHER: "≡", Kind.WITHIN: "◔"}
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 132, 44, 46, 22
 
 

@@ -32,6 +32,7 @@ from unerring.processes.messages import (
     iid_of,
     waits_us,
 )
+from unerring.processes.packing import basis_of
 
 UNKEPT: Final = (OverflowError, TypeError, UnicodeEncodeError, RecursionError)
 """Raised for values that have no place on a wire or disk: integers beyond 64 bits, half characters, what is deep."""
@@ -120,7 +121,7 @@ class Execution:
         return GroupLog(
             view,
             self.group,
-            self.input.basis,
+            basis_of(self.input),
             self.vertices,
             self.mail,
             tuple(self.intents.values()),
@@ -301,7 +302,7 @@ class Execution:
             request,
             view=self._view_of(vertex) if vertex.write else -1,
             group=self.group,
-            basis=self.input.basis,
+            basis=basis_of(self.input),
             version=self.input.version,
         )
         self.open[asked.iid] = self._attempt(asked, vertex, now)

@@ -27,6 +27,7 @@ def explain(process: Process, grouping: Grouping | None = None) -> dict[str, Any
         "version": graph.version,
         "edges": [[edge.source, edge.target, edge.label] for edge in graph.edges],
         "actions": [_action(graph, vertex) for vertex in graph.vertices if vertex.acts],
+        "blocks": [{"block": name, "within_us": graph.by_name[name].time_us} for name in graph.blocks],
         "loops": [_loop(graph, head, end) for head, end in graph.ends.items()],
         "groups": groups,
         "failover_us": max((group["failover_us"] for group in groups), default=rules.view_change_us),
@@ -177,6 +178,10 @@ def _why(graph: Graph, acting: list[str], active: list[str], group: Group, group
         names = ", ".join(active)
         rest = "deterministic, so no state is replicated after them" if sure else "not deterministic, so state follows"
         reasons.append(f"{names}: no write and no compensation cost (rule 1), {rest}")
+    blocks = dict.fromkeys(graph.by_name[name].atomic for name in acting if graph.by_name[name].atomic)
+    for block in blocks:
+        together = ", ".join(name for name in acting if graph.by_name[name].atomic == block)
+        reasons.append(f"{together} are atomic, so nothing is decided between them")
     passive = [name for name in acting if name not in active]
     if passive:
         writes = [name for name in passive if graph.by_name[name].write]
@@ -197,6 +202,9 @@ def process_text(process: Process, grouping: Grouping | None = None) -> str:
     for action in facts["actions"]:
         lines.append(f"  {action['action']} ({action['service']}): {action['class']}")
         lines.append(f"      twice: {action['twice'] or 'no'}")
+    lines += ["", "blocks with a deadline"] if facts["blocks"] else []
+    for block in facts["blocks"]:
+        lines.append(f"  {block['block']}: after {block['within_us'] / 1_000_000:g} s it is undone, and late taken")
     lines += ["", "loops"] if facts["loops"] else []
     for loop in facts["loops"]:
         lines.append(f"  {loop['loop']}: {', '.join(loop['actions'])}")

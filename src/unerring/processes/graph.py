@@ -37,6 +37,9 @@ BAD_IN_NAMES: Final = "/|@~+'!"
 LOCAL: Final = "local"
 """The service of actions that are async functions inside the node itself."""
 
+IN_TIME: Final = "in time"
+LATE: Final = "late"
+"""The branches of a block with a deadline."""
 REPEAT: Final = "again"
 SKIP: Final = "none"
 """How a loop goes on where its edges do not say: with another round; without any, because its list is empty."""
@@ -58,9 +61,10 @@ class Kind(StrEnum):
     LOOP = "loop"  # the beginning of a loop: over the items of a list it takes the next one
     AGAIN = "again"  # its end: another round, or on
     GATHER = "gather"  # puts together what the lanes of a loop collected
+    WITHIN = "within"  # the beginning of a block with a deadline: it is over in time, or undone and another one taken
 
 
-SPLITS: Final = (Kind.XOR_SPLIT, Kind.AND_SPLIT, Kind.FIRST_SPLIT)
+SPLITS: Final = (Kind.XOR_SPLIT, Kind.AND_SPLIT, Kind.FIRST_SPLIT, Kind.WITHIN)
 ACTIONS: Final = (Kind.CALL, Kind.SEND, Kind.RECEIVE, Kind.SLEEP, Kind.CHILD)
 WAITS: Final = (Kind.RECEIVE, Kind.SLEEP, Kind.CHILD)
 
@@ -116,11 +120,15 @@ class Vertex(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at_once: int = 1
     """Of children over a list: how many may be under way. Of a loop over a list: how many lanes it has."""
     loop: str = ""
-    """Of a loop's end: its beginning."""
+    """Of the end of a loop, or of a block with a deadline: its beginning."""
     at_most: int = 0
     """Of a loop: more rounds let the process fail."""
     lane: int = 0
     """Of a loop over a list: it takes every `at_once`-th item, from this one on."""
+    answers: str = ""
+    """Of a receive: the action that its message has to answer."""
+    atomic: str = ""
+    """The atomic block that it is part of."""
     collects: tuple[tuple[str, str], ...] = ()
     """Of a loop's end: a list, and the variable whose value each round adds to it. Of a gather: a list, and the lists
     of the lanes, in turns."""
@@ -144,7 +152,7 @@ class Vertex(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return not self.acts and bool(self.writes)
 
 
-_ADDED: Final = {"loop": "", "at_most": 0, "lane": 0, "collects": ()}
+_ADDED: Final = {"loop": "", "at_most": 0, "lane": 0, "collects": (), "answers": "", "atomic": ""}
 """Fields of a vertex that are not part of a version where they have these values: versions from before they were there
 stay what they are."""
 
@@ -303,14 +311,15 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
             goes = self.outgoing[self.ends[vertex.name]]
         if label == REPEAT and vertex.kind is Kind.AGAIN:
             goes = self.outgoing[vertex.loop]
-        if vertex.kind is Kind.XOR_SPLIT:
+        if vertex.kind in (Kind.XOR_SPLIT, Kind.WITHIN):
+            label = label or IN_TIME
             goes = tuple(number for number in goes if self.edges[number].label == label)
-            invariant(len(goes) == 1, f"XOR-split {vertex.name} has exactly one branch {label!r}")
+            invariant(len(goes) == 1, f"{vertex.kind} {vertex.name} has exactly one branch {label!r}")
         return tuple(sorted([*left, *goes]))
 
     def ways(self, vertex: Vertex) -> list[tuple[Vertex, str]]:
         """What may fire when an enabled vertex is to, and with which label: one of an XOR's, one of a race's."""
-        if vertex.kind is Kind.XOR_SPLIT:
+        if vertex.kind in (Kind.XOR_SPLIT, Kind.WITHIN):
             return [(vertex, self.edges[number].label) for number in self.outgoing[vertex.name]]
         if vertex.name in self.races:
             return [(self.by_name[self.edges[number].target], "") for number in self.races[vertex.name]]
@@ -335,6 +344,38 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
             ]
             around[name] = tuple(sorted(loops, key=self.rank.__getitem__))
         return around
+
+    @cached_property
+    def blocks(self) -> dict[str, frozenset[int]]:
+        """For each block with a deadline, the edges on which a mark is inside it: not yet at its end."""
+        joins = {v.loop: v.name for v in self.vertices if v.kind is Kind.XOR_JOIN and v.loop}
+        blocks = {}
+        for name, join in joins.items():
+            first = next(number for number in self.outgoing[name] if self.edges[number].label == IN_TIME)
+            target = self.edges[first].target
+            body = [v for v in self.before[join] if v == target or target in self.before[v]] if target != join else []
+            edges = [number for v in body for number in self.outgoing[v] if self.edges[number].target != join]
+            blocks[name] = frozenset([first, *edges])
+        return blocks
+
+    @cached_property
+    def atomic_us(self) -> dict[str, int]:
+        """How long the longest way through each atomic block takes."""
+        finish: dict[str, int] = {}
+        longest: dict[str, int] = {}
+        for name in self.order:
+            vertex = self.by_name[name]
+            if vertex.atomic:
+                sources = [self.edges[number].source for number in self.incoming[name]]
+                begun = [finish[s] for s in sources if s in finish and self.by_name[s].atomic == vertex.atomic]
+                finish[name] = max(begun, default=0) + (vertex.time_us if vertex.acts else 0)
+                longest[vertex.atomic] = max(longest.get(vertex.atomic, 0), finish[name])
+        return longest
+
+    def goes_on_atomically(self, vertex: Vertex) -> bool:
+        """Whether it is part of an atomic block, and not the last of it."""
+        targets = [self.edges[number].target for number in self.outgoing[vertex.name]]
+        return bool(vertex.atomic) and any(t and self.by_name[t].atomic == vertex.atomic for t in targets)
 
     def inside(self, loop: str) -> frozenset[str]:
         """The vertices between a loop's beginning and its end, both among them."""

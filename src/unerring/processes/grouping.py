@@ -13,12 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import combinations
+from typing import Final
 
 import msgspec
 
 from unerring.model import ClusterConfig, check
 from unerring.processes.graph import Cut, Graph, Kind, Vertex
 from unerring.processes.partition import ends_in, may_be_active
+
+ENDING: Final = (Kind.AGAIN, Kind.WITHIN)
+"""Control vertices that end a group: the state after them is decided before anything follows."""
 
 
 class Grouping(ClusterConfig, frozen=True):
@@ -107,7 +111,7 @@ def _through(graph: Graph, cut: Cut) -> Cut:
     while moved:
         moved = False
         for vertex in graph.enabled(cut):
-            if not vertex.acts and vertex.kind not in (Kind.XOR_SPLIT, Kind.AGAIN):
+            if not vertex.acts and vertex.kind not in (Kind.XOR_SPLIT, *ENDING):
                 cut, moved = graph.fire(cut, vertex), True
                 break
     return cut
@@ -130,6 +134,8 @@ def _walk(
     """
     finish: dict[int, int] = dict.fromkeys(cut, 0)
     taken: list[str] = []
+    fits: dict[str, bool] = {}
+    """Atomic blocks: taken whole, or not at all."""
     for name in graph.order:
         vertex = graph.by_name[name]
         came = [finish[number] for number in graph.incoming[name] if number in finish]
@@ -147,11 +153,21 @@ def _walk(
             if alone and any(graph.by_name[other].alone for other in taken):
                 continue
         end = begin + (0 if name in free or vertex.waits or not vertex.acts else vertex.time_us)
-        if budget_us is not None and end > max(budget_us, 0) and begin > 0:
-            continue
+        if budget_us is not None and begin > 0 and name not in free:
+            if vertex.atomic:
+                whole_us = begin + graph.atomic_us[vertex.atomic]
+                if not fits.setdefault(vertex.atomic, whole_us <= max(budget_us, 0)):
+                    continue
+            elif end > max(budget_us, 0):
+                continue
+        fits.setdefault(vertex.atomic, True)
         taken.append(name)
-        if name in ends or (vertex.waits and vertex.final) or vertex.kind is Kind.AGAIN:
-            continue  # a child that stays, and a round of a loop, must be decided before what follows
+        if (
+            (name in ends and not graph.goes_on_atomically(vertex))
+            or (vertex.waits and vertex.final)
+            or vertex.kind in ENDING
+        ):
+            continue  # a child that stays, a round of a loop, and a block's beginning are decided before what follows
         for number in graph.outgoing[name]:
             finish[number] = end
     return tuple(taken)
@@ -169,11 +185,12 @@ def _alone(graph: Graph, reachable: tuple[str, ...], cut: Cut) -> Group:
             continue
         if vertex.acts:
             # XOR branches exclude each other: one action of each may stand for "the first".
-            if chosen and not _excluded(graph, chosen, name):
+            together = bool(chosen) and vertex.atomic and graph.by_name[chosen].atomic == vertex.atomic
+            if chosen and not together and not _excluded(graph, chosen, name):
                 continue
             chosen = chosen or name
         taken.append(name)
-        if vertex.kind is not Kind.AGAIN:
+        if vertex.kind not in ENDING:
             reached.update(dict.fromkeys(graph.outgoing[name]))
     if chosen or _ends(graph, tuple(taken), cut):
         return Group(tuple(taken), time_us=_longest(graph, tuple(taken), ()))

@@ -12,10 +12,12 @@ from typing import Any, Final
 import msgspec
 
 from unerring.model import ProtocolError
-from unerring.processes.messages import Accepted, State, Step, Taken
+from unerring.processes.messages import Accepted, Packed, State, Step, Taken
+from unerring.processes.packing import unpacked
 
 PAGE_GROUPS: Final = 16
 PAST: Final = "past/"
+PACKED: Final = "past/packed/"
 GIVEN: Final = "given"
 
 
@@ -27,6 +29,7 @@ def extends(state: State, base: State) -> bool:
         and state.taken[: len(base.taken)] == base.taken
         and state.consumed[: len(base.consumed)] == base.consumed
         and state.given == base.given
+        and state.past == base.past
     )
 
 
@@ -38,6 +41,7 @@ def added(state: State, base: State) -> State:
         taken=state.taken[len(base.taken) :],
         consumed=state.consumed[len(base.consumed) :],
         given={},
+        past=(),
     )
 
 
@@ -49,6 +53,7 @@ def joined(base: State, rest: State) -> State:
         taken=base.taken + rest.taken,
         consumed=base.consumed + rest.consumed,
         given=base.given,
+        past=base.past,
     )
 
 
@@ -57,7 +62,12 @@ def ends_with(state: State, rest: State) -> bool:
     shared = (len(whole) - len(part) for whole, part in _histories(state, rest))
     lineage, taken, consumed = (max(0, count) for count in shared)
     return rest == msgspec.structs.replace(
-        state, lineage=state.lineage[lineage:], taken=state.taken[taken:], consumed=state.consumed[consumed:], given={}
+        state,
+        lineage=state.lineage[lineage:],
+        taken=state.taken[taken:],
+        consumed=state.consumed[consumed:],
+        given={},
+        past=(),
     )
 
 
@@ -75,16 +85,19 @@ class Page(msgspec.Struct, frozen=True, array_like=True):
 class Pages:
     """The part of one instance's history that is on disk in pages."""
 
-    __slots__ = ("_given", "_pages")
+    __slots__ = ("_given", "_packed", "_pages")
 
     def __init__(self, records: Mapping[str, bytes]) -> None:
-        keys = sorted(key for key in records if key.startswith(PAST))
+        keys = sorted(key for key in records if key.startswith(PAST) and not key.startswith(PACKED))
+        chunks = sorted(key for key in records if key.startswith(PACKED))
+        self._packed = [msgspec.msgpack.decode(records[key], type=Packed) for key in chunks]
         self._pages = [msgspec.msgpack.decode(records[key], type=Page) for key in keys]
         self._given: dict[str, Any] | None = msgspec.msgpack.decode(records[GIVEN]) if GIVEN in records else None
 
     @property
     def keys(self) -> list[str]:
-        return [*([GIVEN] if self._given is not None else []), *map(_key, range(len(self._pages)))]
+        chunks = [_key(number, PACKED) for number in range(len(self._packed))]
+        return [*([GIVEN] if self._given is not None else []), *map(_key, range(len(self._pages))), *chunks]
 
     def whole(self, accepted: Accepted) -> Accepted:
         """The accepted state, from its record and the pages."""
@@ -95,9 +108,13 @@ class Pages:
             taken += page.taken
         rest = accepted.state
         state = msgspec.structs.replace(
-            rest, lineage=lineage + rest.lineage, taken=taken + rest.taken, given=self._given or {}
+            rest,
+            lineage=lineage + rest.lineage,
+            taken=taken + rest.taken,
+            given=self._given or {},
+            past=tuple(self._packed),
         )
-        if len(state.lineage) != state.group:
+        if state.unpacked_from + len(state.lineage) != state.group:
             raise ProtocolError(
                 f"{state.instance}: its records do not make one history; this node leaves the instance to the others"
             )
@@ -109,6 +126,11 @@ class Pages:
         changes: dict[str, Any] = {}
         if state.given != self._given:
             self._given = changes[GIVEN] = state.given
+        for number, chunk in enumerate(state.past):
+            if number >= len(self._packed) or chunk != self._packed[number]:
+                changes[_key(number, PACKED)] = chunk
+        changes.update(dict.fromkeys(_key(n, PACKED) for n in range(len(state.past), len(self._packed))))
+        self._packed = list(state.past)
         groups = taken = 0
         for number in range(len(state.lineage) // PAGE_GROUPS):
             groups += PAGE_GROUPS
@@ -123,7 +145,9 @@ class Pages:
         full = groups // PAGE_GROUPS
         changes.update(dict.fromkeys(_key(number) for number in range(full, len(self._pages))))
         del self._pages[full:]
-        rest = msgspec.structs.replace(state, lineage=state.lineage[groups:], taken=state.taken[taken:], given={})
+        rest = msgspec.structs.replace(
+            state, lineage=state.lineage[groups:], taken=state.taken[taken:], given={}, past=()
+        )
         return msgspec.structs.replace(accepted, state=rest), changes
 
     def _page(self, number: int, state: State, groups: int, taken: int) -> Page:
@@ -133,20 +157,25 @@ class Pages:
         if known and known.lineage == lineage and state.taken[taken : taken + len(known.taken)] == known.taken:
             until += len(known.taken)
         else:
-            while until < len(state.taken) and state.taken[until].group <= groups:
+            last = state.unpacked_from + groups
+            while until < len(state.taken) and state.taken[until].group <= last:
                 until += 1
         return Page(lineage, state.taken[taken:until])
 
 
 def history_of(state: State) -> dict[str, Any]:
     """A state's history for people and for analysis: groups with their views, masters and times, and what was done."""
+    state = unpacked(state)
+    taken: dict[int, list[dict[str, Any]]] = {}
+    for action in state.taken:
+        taken.setdefault(action.group, []).append(msgspec.structs.asdict(action))
     groups = [
         {
             "group": number,
             "view": step.view,
             "master": step.master.partition("/")[0],
             "at_us": step.at_us,
-            "actions": [msgspec.structs.asdict(taken) for taken in state.taken if taken.group == number],
+            "actions": taken.get(number, []),
         }
         for number, step in enumerate(state.lineage, 1)
     ]
@@ -166,5 +195,5 @@ def history_of(state: State) -> dict[str, Any]:
     }
 
 
-def _key(number: int) -> str:
-    return f"{PAST}{number:06}"
+def _key(number: int, prefix: str = PAST) -> str:
+    return f"{prefix}{number:06}"

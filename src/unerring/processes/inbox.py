@@ -12,7 +12,7 @@ from unerring.processes.acceptor import Acceptor
 from unerring.processes.build import Process
 from unerring.processes.context import Context
 from unerring.processes.graph import Kind, Vertex
-from unerring.processes.mailbox import Mailbox, counts, is_consumed
+from unerring.processes.mailbox import Mailbox, conversation, counts, is_consumed
 from unerring.processes.messages import AskMail, Mail, MailBag, Post, State, Stored
 from unerring.processes.waits import key_of, keyed
 from unerring.processes.watch import Watch
@@ -71,9 +71,11 @@ class Inbox:
                     if message.channel == vertex.channel and message.key == key and id not in state.consumed:
                         self.store(Mail(id, keyed(vertex.channel, key), message.payload))
 
-    def drop(self, state: State) -> None:
-        """Forget what a decided state consumed."""
-        for id in self.mailbox.drop(state.consumed):
+    def drop(self, state: State, decided_in: int) -> None:
+        """Forget what a decided state consumed, and answers that nobody will receive any more."""
+        process = self._context.process_of(state)
+        over = self.mailbox.drop_over(process.graph, state, decided_in) if process is not None else []
+        for id in (*self.mailbox.drop(state.consumed), *over):
             self._context.forget(f"mail/{id}")
 
     @property
@@ -85,11 +87,14 @@ class Inbox:
 
     def mail_for(self, vertex: Vertex, state: State, used: list[str]) -> Mail | None:
         """The message that a receive gets at a decided state, beside those that are used already."""
+        asked = conversation(vertex, state)
+        if vertex.answers and not asked:
+            return None
         for mail in state.returned:  # what it had received before an operator went back
             fresh = mail.id not in state.consumed and mail.id not in used
-            if fresh and mail.channel == vertex.channel and counts(mail, state.taken):
+            if fresh and mail.channel == vertex.channel and counts(mail, state) and asked in ("", mail.answers):
                 return mail
-        waiting = self.mailbox.waiting(vertex.channel, state, used)
+        waiting = self.mailbox.waiting(vertex.channel, state, used, asked)
         if waiting is None and vertex.key:
             waiting = self.mailbox.waiting(keyed(vertex.channel, key_of(state.variables[vertex.key])), state, used)
         return waiting

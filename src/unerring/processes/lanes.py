@@ -66,6 +66,8 @@ def _in_lane(vertex: Vertex, names: Mapping[str, str], renamed: Mapping[str, str
         reads=tuple(map(here, vertex.reads)),
         writes=tuple(map(here, vertex.writes)),
         key=here(vertex.key),
+        answers=names.get(vertex.answers, vertex.answers),
+        atomic=vertex.atomic and f"{vertex.atomic}{LANE}{names[vertex.name].rpartition(LANE)[2]}",
         given=tuple((name, here(variable)) for name, variable in vertex.given),
         over=here(vertex.over),
         collects=tuple((here(name), here(variable)) for name, variable in vertex.collects),

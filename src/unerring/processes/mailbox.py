@@ -7,7 +7,9 @@ from collections.abc import Container, Iterable, Iterator
 
 import msgspec
 
-from unerring.processes.messages import CHILD, Mail, State, Taken
+from unerring.processes.graph import Graph, Kind, Vertex
+from unerring.processes.messages import CHILD, Mail, State
+from unerring.processes.packing import unpacked
 
 
 class Mailbox:
@@ -39,12 +41,13 @@ class Mailbox:
             return True
         return len(self._mail) < self._most and sum(map(_bytes, (*self._mail.values(), mail))) <= self._bytes_max
 
-    def waiting(self, channel: str, state: State, besides: Iterable[str] = ()) -> Mail | None:
+    def waiting(self, channel: str, state: State, besides: Iterable[str] = (), asked: str = "") -> Mail | None:
         """The first message of a channel for a decided state: not consumed by it, and no answer to an interaction that
-        does not count there. An execution outside the lineage asks under IIDs of its own, and is answered too."""
+        does not count there. An execution outside the lineage asks under IIDs of its own, and is answered too. `asked`:
+        only an answer to that."""
         gone = dict.fromkeys([*state.consumed, *besides])
         for item in self._mail.values():
-            if item.channel == channel and item.id not in gone and counts(item, state.taken):
+            if item.channel == channel and item.id not in gone and asked in ("", item.answers) and counts(item, state):
                 return item
         return None
 
@@ -57,6 +60,26 @@ class Mailbox:
             if item.channel in channels and item.id not in gone:
                 yield item
 
+    def drop_over(self, graph: Graph, state: State, decided_in: int) -> list[str]:
+        """Forget answers in conversations that are over: the question was asked again, or its execution lies outside
+        the lineage for ever. They would fill the mailbox. The ids that were here."""
+        if not any(item.answers for item in self._mail.values()):
+            return []
+        channels = {v.channel: v.answers for v in graph.vertices if v.kind is Kind.RECEIVE}
+        asked = {action.iid: action.vertex for action in unpacked(state).taken}
+        last = {vertex: iid for iid, vertex in asked.items()}
+        over = []
+        for item in self._mail.values():
+            if not item.answers or not channels.get(item.channel):
+                continue
+            view = item.answers.rpartition("@")[2] if "@" in item.answers else ""
+            outside = item.answers not in asked and view.isdecimal() and int(view) < decided_in
+            if outside or (item.answers in asked and last[asked[item.answers]] != item.answers):
+                over.append(item.id)
+        for id in over:
+            del self._mail[id]
+        return over
+
     def drop(self, consumed: tuple[str, ...]) -> list[str]:
         """Forget what a decided state consumed; the ids that were here."""
         if not self._mail:
@@ -68,9 +91,19 @@ class Mailbox:
         return dropped
 
 
-def counts(mail: Mail, taken: Iterable[Taken]) -> bool:
-    """Whether it answers nothing in particular, or one of these interactions."""
-    return not mail.answers or any(action.iid == mail.answers for action in taken)
+def conversation(vertex: Vertex, state: State) -> str:
+    """The interaction that a receive's message has to answer; empty: none in particular, or it was not asked yet."""
+    if not vertex.answers:
+        return ""
+    recent = next((a.iid for a in reversed(state.taken) if a.vertex == vertex.answers), "")
+    if recent or not state.past:
+        return recent
+    return next((a.iid for a in reversed(unpacked(state).taken) if a.vertex == vertex.answers), "")
+
+
+def counts(mail: Mail, state: State) -> bool:
+    """Whether it answers nothing in particular, or one of this state's interactions."""
+    return not mail.answers or any(action.iid == mail.answers for action in unpacked(state).taken)
 
 
 def _bytes(mail: Mail) -> int:

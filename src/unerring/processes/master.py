@@ -18,8 +18,9 @@ from unerring.processes.history import added
 from unerring.processes.logs import Logs
 from unerring.processes.messages import Answer, Mail, Reply, Request, State, Status, Taken, iid_of
 from unerring.processes.naming import Slot
+from unerring.processes.packing import packed
 from unerring.processes.replication import Replication
-from unerring.processes.waits import due_at
+from unerring.processes.waits import blocks_at, due_at
 
 
 class Master:
@@ -126,10 +127,11 @@ class Master:
     def _finish(self, execution: Execution, now: int) -> None:
         self.execution = None
         context, wall_us = self._context, self._context.wall_us(now)
-        state = execution.next_state(context.me, wall_us)
+        state = packed(execution.next_state(context.me, wall_us), context.shared.bounds.history_groups)
         due = due_at(execution.graph, state.cut, state.rounds, state.variables, state.due, wall_us)
-        if due != state.due:
-            state = msgspec.structs.replace(state, due=due)
+        blocks = blocks_at(execution.graph, state.cut, state.blocks, state.group, wall_us)
+        if due != state.due or blocks != state.blocks:
+            state = msgspec.structs.replace(state, due=due, blocks=blocks)
         most = context.shared.bounds.state_bytes_max
         if self._bytes(state, execution.input) > most:
             self._fail(execution, f"its state takes more than {most} bytes; store less in it", now)
@@ -142,7 +144,8 @@ class Master:
         view = self._acceptor.view
         if self._measured[0] != (view, before.group):
             self._measured = ((view, before.group), _history_bytes(before))
-        history = self._measured[1] + _history_bytes(added(state, before))
+        same = state.past == before.past
+        history = self._measured[1] + _history_bytes(added(state, before)) if same else _history_bytes(state)
         self._measured = ((view, state.group), history)
         return history + len(msgspec.msgpack.encode(state.variables))
 
@@ -203,7 +206,8 @@ def _may_hold(execution: Execution, announced: bool) -> bool:
 
 
 def _history_bytes(state: State) -> int:
-    return len(msgspec.msgpack.encode((state.lineage, state.taken, state.consumed)))
+    packed_bytes = sum(len(chunk.data) for chunk in state.past)
+    return packed_bytes + len(msgspec.msgpack.encode((state.lineage, state.taken, state.consumed)))
 
 
 def _partly_taken(execution: Execution) -> list[Taken]:

@@ -85,6 +85,15 @@ class Undone(msgspec.Struct, frozen=True, array_like=True):
     took_us: int
 
 
+class Packed(msgspec.Struct, frozen=True, array_like=True):
+    """The history of some consecutive groups, compressed."""
+
+    groups: Count
+    views: tuple[tuple[View, Count], ...]
+    """The views of its groups, each with how many of them follow each other."""
+    data: bytes
+
+
 class State(msgspec.Struct, frozen=True, array_like=True):
     """A state of the execution. (group, executed_in) is its identity."""
 
@@ -131,6 +140,12 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     """Messages that were received in groups which were gone back on: they are there to be received again."""
     rounds: dict[str, int] = {}
     """The rounds of the loops around the cut."""
+    past: tuple[Packed, ...] = ()
+    """The history before `lineage` and `taken`, of a process in a loop that went round often."""
+    blocks: dict[str, tuple[Count, int]] = {}
+    """The blocks with a deadline around the cut: after which group each began, and the wall time of its deadline."""
+    turn: Annotated[int, Meta(ge=-1, le=1 << 31)] = -1
+    """While undoing: the edge on which the process goes on, instead of the others of the same split."""
 
     @property
     def executed_in(self) -> int:
@@ -141,8 +156,16 @@ class State(msgspec.Struct, frozen=True, array_like=True):
         return self.status in FINAL
 
     @property
+    def unpacked_from(self) -> int:
+        """How many groups lie before the lineage, packed."""
+        return sum(chunk.groups for chunk in self.past) if self.past else 0
+
+    @property
     def views(self) -> tuple[int, ...]:
-        return tuple(step.view for step in self.lineage)
+        """Of all groups."""
+        views = tuple(step.view for step in self.lineage)
+        before = [view for chunk in self.past for view, count in chunk.views for _ in range(count)]
+        return (*before, *views) if before else views
 
     @property
     def basis(self) -> tuple[int, ...]:
@@ -150,7 +173,7 @@ class State(msgspec.Struct, frozen=True, array_like=True):
         if not self.rewound:
             return self.views
         gone = [number for first, last in self.rewound for number in range(first, last + 1)]
-        return tuple(-1 if number in gone else step.view for number, step in enumerate(self.lineage, 1))
+        return tuple(-1 if number in gone else view for number, view in enumerate(self.views, 1))
 
 
 # ---- between replicas ------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def may_be_active(vertex: Vertex) -> bool:
     """Rule 1, and never a write. Local functions and reads without cost; nothing that waits."""
-    return not vertex.write and vertex.cost == 0 and not vertex.waits and not vertex.alone
+    return not vertex.write and vertex.cost == 0 and not vertex.waits and not vertex.alone and not vertex.atomic
 
 
 def ends_in(graph: Graph, grouping: Grouping) -> tuple[str, ...]:

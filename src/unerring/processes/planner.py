@@ -24,7 +24,7 @@ from unerring.processes.recovery import Recovery
 from unerring.processes.replication import Replication
 from unerring.processes.steering import Steering
 from unerring.processes.undoing import Undoing
-from unerring.processes.waits import due_us
+from unerring.processes.waits import due_us, lost_child
 from unerring.processes.watch import Watch
 
 Waits = dict[str, Mail | None]
@@ -146,6 +146,8 @@ class Planner:
         """Go on with the process itself: execute what can be executed now, announce what has to be, or wait."""
         self._parent.tend(process.graph, state, now)
         waits = self._ended_waits(process, state, now)
+        if self._propose(lost_child(process.graph, state, waits), now):
+            return
         group = self._context.group_at(process, state, tuple(waits))
         if group.empty:
             self._inbox.ask(now)
@@ -229,6 +231,7 @@ class Planner:
         if process is not None and not state.held:
             sleeps = [vertex for vertex in process.graph.enabled(state.cut) if vertex.kind is Kind.SLEEP]
             times_us = [self._sleeps_until_us(process.graph, vertex, state) for vertex in sleeps]
+        times_us += [due - self._context.shared.wall_offset_us for _, due in state.blocks.values()]
         times_us += [state.deadline_us - self._context.shared.wall_offset_us] if state.deadline_us else []
         return min(*times_us, self._inbox.ask_us, *self._parent.due_us, idle_until_us)
 

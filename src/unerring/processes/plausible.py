@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
 from unerring.model import Address, ProtocolError
 from unerring.processes.build import Process
 from unerring.processes.children import family_of, starts
@@ -43,6 +45,7 @@ from unerring.processes.messages import (
     Taken,
     Vote,
 )
+from unerring.processes.packing import chunk_of
 
 VIEW_STEP_MAX: Final = 1 << 12
 """How far a view may lie above what is known of an instance: survivors may have to cancel for every one in between. Who
@@ -123,14 +126,16 @@ def check_state(
     """Refuse a state that no execution of its process comes to. `base` not -1: it has only what it adds to that group.
     What it shares with `before` was looked at then."""
     numbers = (
-        state.group - len(state.lineage),
+        state.group - len(state.lineage) - state.unpacked_from,
         state.moved,
         state.rewind,
         *(n for span in state.rewound for n in span),
     )
     if state.status not in _STATUSES or numbers[0] != max(base, 0) or any(n > state.group for n in numbers):
         raise ProtocolError(f"{state.instance}: a state of group {state.group} that contradicts itself")
-    groups = [action.group for action in state.taken]
+    known = before.past if before is not None else ()
+    chunks = [chunk_of(chunk) for at, chunk in enumerate(state.past) if at >= len(known) or known[at] != chunk]
+    groups = [action.group for _, taken in chunks for action in taken] + [action.group for action in state.taken]
     if groups != sorted(groups) or (groups and not 1 <= groups[0] <= groups[-1] <= state.group):
         # It could not be put together again from its pages on disk.
         raise ProtocolError(f"{state.instance}: a state whose history is not in order")
@@ -138,6 +143,9 @@ def check_state(
     if process is None:
         return
     try:
+        for steps, taken in chunks:
+            whole = msgspec.structs.replace(state, lineage=steps, taken=taken, past=())
+            _check_in(process, whole, before, state.moved, children_max)
         _check_in(process, state, before, base, children_max)
     except Exception as error:  # whatever a process says to what is not its own
         raise ProtocolError(f"{state.instance}: invalid state of process {state.process}: {error!r}"[:500]) from None
@@ -145,13 +153,18 @@ def check_state(
 
 def _check_in(process: Process, state: State, before: State | None, base: int, children_max: int) -> None:
     graph = process.graph
-    steps = [step.cut for number, step in enumerate(state.lineage, max(base, 0) + 1) if number > state.moved]
+    begin = max(base, 0) + state.unpacked_from + 1
+    steps = [step.cut for number, step in enumerate(state.lineage, begin) if number > state.moved]
     for cut in (state.cut, *steps):
         if any(not 0 <= edge < len(graph.edges) for edge in cut):
             raise ProtocolError(f"the cut {cut}")
     for rounds in (state.rounds, *(step.rounds for step in state.lineage)):
         if any(not 0 <= number < graph.by_name[loop].at_most for loop, number in rounds.items()):
             raise ProtocolError(f"the rounds {rounds}")
+    if state.turn >= len(graph.edges) or any(group > state.group for group, _ in state.blocks.values()):
+        raise ProtocolError(f"the edge {state.turn} with the blocks {state.blocks}")
+    if any(name not in graph.blocks for name in state.blocks):
+        raise ProtocolError(f"the blocks {state.blocks}")
     if state.announced and state.announced not in graph.by_name:
         raise ProtocolError(f"{state.announced!r} is announced")
     _check_variables(process, state, before)

@@ -22,6 +22,7 @@ from unerring.processes.grouping import Grouping, possible_at
 from unerring.processes.logs import Logs
 from unerring.processes.master import Master
 from unerring.processes.messages import Clean, GroupLog, Reply, State, Status, iid_of
+from unerring.processes.packing import basis_of, first_of, unpacked
 from unerring.processes.undo import Undo, UndoStep, steps_of_log
 
 UNDOES_TOLD_MAX: Final = 10
@@ -33,7 +34,7 @@ run comes to so many views or repetitions, but a message may say so."""
 
 def kept(group: int, view: int, state: State) -> bool:
     """Whether the execution is in the lineage."""
-    return group <= len(state.lineage) and state.lineage[group - 1].view == view
+    return group <= state.group and state.views[group - 1] == view
 
 
 def excluded(group: int, view: int, decided_in: int, state: State) -> bool:
@@ -43,7 +44,11 @@ def excluded(group: int, view: int, decided_in: int, state: State) -> bool:
 
 def place_before(graph: Graph, state: State, group: int) -> tuple[Cut, Rounds]:
     """Where a group of the lineage, or the next one, began: the cut, and the rounds of loops."""
-    return (graph.start, {}) if group == 1 else (state.lineage[group - 2].cut, state.lineage[group - 2].rounds)
+    if group == 1:
+        return graph.start, {}
+    before = state if group - 2 >= state.unpacked_from else unpacked(state)
+    step = before.lineage[group - 2 - before.unpacked_from]
+    return step.cut, step.rounds
 
 
 def sweep(graph: Graph, grouping: Grouping, state: State, decided_in: int) -> tuple[list[UndoStep], list[str]]:
@@ -53,11 +58,11 @@ def sweep(graph: Graph, grouping: Grouping, state: State, decided_in: int) -> tu
     writes: dict[int, list[Vertex]] = {}
     rounds: dict[int, Rounds] = {}
     highest = list(accumulate(state.views, max))
-    basis = state.basis
+    basis = basis_of(state)
     for view in range(decided_in - 1, state.swept - 1, -1):
         # The first group whose view is above: the only one that an older view may have executed outside the lineage.
         group = bisect_right(highest, view) + 1
-        if group == len(state.lineage) + 1 and (state.status != Status.RUNNING or state.announced):
+        if group == state.group + 1 and (state.status != Status.RUNNING or state.announced):
             continue  # what follows is an undo or an announced action: both repeat the same interactions
         if group not in writes:
             cut, rounds[group] = place_before(graph, state, group)
@@ -73,7 +78,8 @@ def sweep(graph: Graph, grouping: Grouping, state: State, decided_in: int) -> tu
                 return [], [vertex.name]
             for occurrence in reversed(range(occurrences)):
                 iid = iid_of(state.instance, graph.in_round(vertex.name, rounds[group]), occurrence, view)
-                steps.append(UndoStep(state.instance, vertex.name, iid, None, None, group, basis[: group - 1], True))
+                of = (state.instance, vertex.name, iid, None, None, group, first_of(basis, group - 1))
+                steps.append(UndoStep(*of, True))
     return steps, []
 
 

@@ -169,7 +169,7 @@ class Replica:
         if self.decided is None:
             return
         state = self.decided[1]
-        self.inbox.drop(state)
+        self.inbox.drop(state, self.decided[0])
         self.recovery.settle(now)
         if state.final and not self.end_reported:
             self.end_reported = True

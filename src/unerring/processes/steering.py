@@ -14,6 +14,7 @@ from unerring.processes.graph import Graph
 from unerring.processes.inbox import Inbox
 from unerring.processes.messages import CANCEL, COMMANDS, MOVE, Mail, State
 from unerring.processes.recovery import Recovery
+from unerring.processes.waits import late_block
 
 
 class Steering:
@@ -46,6 +47,10 @@ class Steering:
         late = overdue(process, state, wall_us)
         if late is not None and not promised(process.graph, state):
             return late
+        block = late_block(process.graph, state, wall_us)
+        if block is not None and not promised(process.graph, state):
+            context.report("late", f"a block is undone after group {block.rewind}")
+            return block
         return self._given_up(process, state)
 
     def _must_wait(self, command: Mail, graph: Graph, state: State) -> bool:

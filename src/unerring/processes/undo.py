@@ -23,6 +23,7 @@ from unerring.processes.messages import (
     iid_of_undo,
     waits_us,
 )
+from unerring.processes.packing import basis_of, first_of, unpacked
 
 
 class UndoStep(msgspec.Struct, frozen=True):
@@ -65,6 +66,8 @@ def steps_of_taken(graph: Graph, state: State, children_max: int) -> list[UndoSt
     """
     steps: list[UndoStep] = []
     waiting = True
+    state = unpacked(state)
+    lineage = basis_of(state)
     for action in reversed(state.taken):
         if action.group <= max(state.rewind, 0) and state.rewind >= 0:
             break
@@ -73,7 +76,7 @@ def steps_of_taken(graph: Graph, state: State, children_max: int) -> list[UndoSt
         vertex = graph.by_name[action.vertex]
         if vertex.final:
             break
-        basis = state.basis[: action.group - 1]
+        basis = first_of(lineage, action.group - 1)
         if vertex.kind is Kind.CHILD:
             steps += _children(state, vertex, action.iid, action.request, action.reply, action.group, children_max)
         elif action.write:
@@ -84,7 +87,7 @@ def steps_of_taken(graph: Graph, state: State, children_max: int) -> list[UndoSt
 
 def _at_the_cut(graph: Graph, state: State, most: int) -> list[UndoStep]:
     steps: list[UndoStep] = []
-    ended = dict.fromkeys(action.iid for action in state.taken)
+    ended = dict.fromkeys(action.iid for action in state.taken)  # a packed one is of another round
     for vertex in graph.enabled(state.cut):
         family = family_of(graph, state, vertex)
         if vertex.kind is Kind.CHILD and family not in ended:

@@ -9,10 +9,11 @@ from unerring.processes.build import Process
 from unerring.processes.commands import CANCELLED, gone_back
 from unerring.processes.context import Context
 from unerring.processes.messages import Reply, State, Status
+from unerring.processes.packing import packed, unpacked
 from unerring.processes.parent import Parent
 from unerring.processes.recovery import Recovery
 from unerring.processes.undo import Undo, UndoStep, steps_of_taken
-from unerring.processes.waits import due_at
+from unerring.processes.waits import blocks_at, due_at
 
 
 class Undoing:
@@ -64,10 +65,14 @@ class Undoing:
         process = self._context.process_of(state)
         if state.rewind >= 0 and process is not None:
             graph, wall_us = process.graph, self._context.wall_us(now)
+            before = state.due if state.rewind == state.group else {}  # what was not gone back on goes on
             after = gone_back(
-                process, state, lambda cut, rounds, variables: due_at(graph, cut, rounds, variables, {}, wall_us)
+                process, state, lambda cut, rounds, variables: due_at(graph, cut, rounds, variables, before, wall_us)
             )
+            blocks = blocks_at(graph, after.cut, state.blocks, after.group, wall_us)
+            after = msgspec.structs.replace(after, blocks=blocks)
+            after = packed(after, self._context.shared.bounds.history_groups)
             return msgspec.structs.replace(after, undone=undone)
-        for_good = any(undo.graph.by_name[action.vertex].final for action in state.taken)
+        for_good = any(undo.graph.by_name[action.vertex].final for action in unpacked(state).taken)
         status = Status.PARKED if for_good else Status.CANCELLED if state.reason == CANCELLED else Status.FAILED
         return msgspec.structs.replace(state, status=status, undone=undone)

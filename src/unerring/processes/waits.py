@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from unerring.processes.graph import Cut, Graph, Kind, Vertex
+from unerring.processes.graph import LATE, Cut, Graph, Kind, Vertex
 from unerring.processes.messages import State, Status
+
+Blocks = dict[str, tuple[int, int]]
 
 
 def sleep_until(vertex: Vertex, variables: Mapping[str, object], wall_us: int) -> int:
@@ -35,6 +37,36 @@ def due_us(graph: Graph, vertex: Vertex, state: State) -> int:
     return state.due.get(graph.in_round(vertex.name, state.rounds), 0)
 
 
+def blocks_at(graph: Graph, cut: Cut, before: Blocks, group: int, wall_us: int) -> Blocks:
+    """The blocks with a deadline around a cut; those that had begun `before` end when they were to."""
+    marked = frozenset(cut)
+    here = [name for name, edges in graph.blocks.items() if edges & marked]
+    return {name: before.get(name, (group, wall_us + graph.by_name[name].time_us)) for name in here}
+
+
+def late_block(graph: Graph, state: State, wall_us: int) -> State | None:
+    """The state in which a block whose deadline has passed is undone, and its other branch taken. What cannot be undone
+    keeps the block: then it goes on."""
+    if not state.blocks:
+        return None
+    for name, (group, due) in sorted(state.blocks.items(), key=lambda block: block[1][1]):
+        final = any(graph.by_name[action.vertex].final for action in state.taken if action.group > group)
+        if due <= wall_us and not final:
+            edge = next(number for number in graph.outgoing[name] if graph.edges[number].label == LATE)
+            return msgspec.structs.replace(state, status=Status.UNDOING, rewind=group, turn=edge, held="", reason="")
+    return None
+
+
+def lost_child(graph: Graph, state: State, ended: Iterable[str]) -> State | None:
+    """The state in which a child that lost a race is undone, before the branch of the wait that won is taken."""
+    for name in ended:
+        rivals = [n for n in graph.races.get(name, ()) if n in state.cut and graph.edges[n].target != name]
+        if any(graph.by_name[graph.edges[number].target].kind is Kind.CHILD for number in rivals):
+            edge = graph.incoming[name][0]
+            return msgspec.structs.replace(state, status=Status.UNDOING, rewind=state.group, turn=edge, held="")
+    return None
+
+
 def waits_for(graph: Graph, state: State) -> list[dict[str, object]]:
     """What an instance waits for at a state: each wait with its kind, and the channel or the wall time that ends it."""
     if state.status != Status.RUNNING or state.held:
@@ -47,6 +79,8 @@ def waits_for(graph: Graph, state: State) -> list[dict[str, object]]:
             waits.append({"wait": vertex.name, "kind": "time", "until_us": due_us(graph, vertex, state)})
         elif vertex.kind is Kind.CHILD:
             waits.append({"wait": vertex.name, "kind": "child"})
+    if waits:
+        waits += [{"wait": name, "kind": "time", "until_us": due} for name, (_, due) in state.blocks.items()]
     return waits
 
 

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from unerring.model import MILLISECOND_US
-from unerring.processes import Edge, Graph, Kind, Process, Retry, Service, Variable, Vertex, copied
+from unerring.processes import IN_TIME, LATE, Edge, Graph, Kind, Process, Retry, Service, Variable, Vertex, copied
 
 
 def odd0(c0: int) -> bool:
@@ -44,12 +44,25 @@ SERVICES: Final = (Service("bank"), Service("shop", cancels=False))
 class Architect:
     """Draws a process: sequences, XOR and AND blocks, actions of all classes."""
 
-    def __init__(self, draw: Random, weights: Sequence[float] = USUAL, races: float = 0.0, loops: float = 0.0) -> None:
+    def __init__(
+        self,
+        draw: Random,
+        weights: Sequence[float] = USUAL,
+        races: float = 0.0,
+        loops: float = 0.0,
+        blocks: float = 0.0,
+    ) -> None:
         """`races`: how often several waits race instead; such processes may have a threshold of their own, too.
-        `loops`: how often there is a loop instead."""
+        `loops`: how often there is a loop instead. `blocks`: how often a block with a deadline, an atomic one, a race
+        with a child, or a question to a partner who answers."""
         self.draw = draw
         self.races = races
         self.loops = loops
+        self.blocks = blocks
+        self.beside = 0
+        """Branches that run at the same time, around what is drawn now."""
+        self.asks: dict[str, str] = {}
+        """Actions that a partner answers, each with the channel of the answers."""
         self.lists: list[str] = []
         self.often = 1
         """How often what is drawn now may be executed, because of the loops around it."""
@@ -112,7 +125,10 @@ class Architect:
         while graph.edges[number].target in graph.races:  # a race is between waits
             number = self.draw.randrange(len(graph.edges))
         edge = graph.edges[number]
+        source, target = graph.by_name.get(edge.source), graph.by_name.get(edge.target)
+        atomic = source.atomic if source and target and source.atomic == target.atomic else ""
         more = Vertex("more", Kind.CALL, "bank", "write", writes=("more",), write=True, retry=self.retry)
+        more = msgspec.structs.replace(more, atomic=atomic)
         edges = [*graph.edges[:number], Edge(edge.source, "more", edge.label), *graph.edges[number + 1 :]]
         changed = msgspec.structs.replace(
             graph,
@@ -131,6 +147,9 @@ class Architect:
         for _ in range(length):
             if self.races and depth < 2 and self.draw.random() < self.races:
                 ends, readable = self._first(ends, readable, depth)
+                continue
+            if self.blocks and depth < 2 and self.draw.random() < self.blocks:
+                ends, readable = self._block(ends, readable, depth)
                 continue
             if self.loops and depth < 2 and self.draw.random() < self.loops:
                 ends, readable = self._loop(ends, readable, depth)
@@ -229,9 +248,9 @@ class Architect:
         return self._put(Vertex(f"x{coin}-join", Kind.XOR_JOIN), out), readable
 
     def _first(
-        self, ends: list[tuple[str, str]], readable: list[str], depth: int
+        self, ends: list[tuple[str, str]], readable: list[str], depth: int, child: bool = False
     ) -> tuple[list[tuple[str, str]], list[str]]:
-        """One or two messages and a time, each with something behind it."""
+        """One or two messages and a time, each with something behind it; and a child."""
         number = len(self.vertices)
         split = f"first{number}"
         self._put(Vertex(split, Kind.FIRST_SPLIT), ends)
@@ -250,7 +269,61 @@ class Architect:
             way = self._put(wait, [(split, str(label))])
             way, _ = self._sequence(way, known, self.draw.randint(0, 2), depth + 1)
             out += way
+        if child:
+            name, variable = f"a{len(self.vertices)}", f"x{len(self.vertices)}"
+            self.variables.append(variable)
+            way = self._put(self._child(name, variable, False, 1), [(split, "child")])
+            way, _ = self._sequence(way, [*readable, variable], self.draw.randint(0, 1), depth + 1)
+            out += way
         return self._put(Vertex(f"first{number}-join", Kind.XOR_JOIN), out), readable
+
+    def _block(
+        self, ends: list[tuple[str, str]], readable: list[str], depth: int
+    ) -> tuple[list[tuple[str, str]], list[str]]:
+        kind = self.draw.choice(("within", "within", "atomic", "child", "ask"))
+        if kind == "atomic":
+            return self._atomic(ends, readable)
+        if kind == "ask":
+            return self._ask(ends, readable)
+        if kind == "within" and self.beside == 0:
+            return self._within(ends, readable, depth)
+        return self._first(ends, readable, depth, child=True)
+
+    def _within(
+        self, ends: list[tuple[str, str]], readable: list[str], depth: int
+    ) -> tuple[list[tuple[str, str]], list[str]]:
+        """A block with a deadline, and what is done if it is late."""
+        name = f"within{len(self.vertices)}"
+        time_us = self.draw.choice((1, 50, 300, 1000, 10_000)) * MILLISECOND_US
+        self._put(Vertex(name, Kind.WITHIN, time_us=time_us), ends)
+        body, _ = self._sequence([(name, IN_TIME)], readable, self.draw.randint(1, 3), depth + 1)
+        late, _ = self._sequence([(name, LATE)], readable, self.draw.randint(0, 1), depth + 1)
+        return self._put(Vertex(f"{name}-join", Kind.XOR_JOIN, loop=name), [*body, *late]), readable
+
+    def _atomic(self, ends: list[tuple[str, str]], readable: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
+        """Actions that are decided together."""
+        at, weights = len(self.vertices), self.weights
+        self.weights = [*weights[:4], *[0.0] * (len(CLASSES) - 4)]
+        for _ in range(self.draw.randint(2, 3)):
+            ends, readable = self._action(ends, readable)
+        self.weights = weights
+        block = f"atomic{at}"
+        together = [msgspec.structs.replace(vertex, alone=False, atomic=block) for vertex in self.vertices[at:]]
+        self.vertices[at:] = together
+        return ends, readable
+
+    def _ask(self, ends: list[tuple[str, str]], readable: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
+        """A question to a partner, and the answer to it."""
+        ask = f"a{len(self.vertices)}"
+        ends = self._put(
+            Vertex(ask, Kind.SEND, "bank", "write", reads=tuple(readable[:1]), write=True, cost=1, retry=self.retry),
+            ends,
+        )
+        name, variable = f"a{len(self.vertices)}", f"x{len(self.vertices)}"
+        self.variables.append(variable)
+        self.asks[ask] = name
+        wait = Vertex(name, Kind.RECEIVE, channel=name, writes=(variable,), time_us=0, answers=ask)
+        return self._put(wait, ends), [*readable, variable]
 
     def _loop(
         self, ends: list[tuple[str, str]], readable: list[str], depth: int
@@ -261,6 +334,7 @@ class Architect:
         width = draw.choice((1, 2, 3)) if over else 1
         at_most = len(ITEMS) if over else draw.randint(2, 5)
         self.often *= at_most
+        self.beside += width - 1
         name = f"loop{at}"
         head = Vertex(name, Kind.LOOP, at_most=at_most, at_once=width)
         if over:
@@ -280,6 +354,7 @@ class Architect:
             end = Vertex(f"{name}-end", Kind.AGAIN, reads=(f"c{coin}",), condition=f"odd{coin}", loop=name)
         self._put(end, body)
         self.often = before
+        self.beside -= width - 1
         if width == 1:
             self.edges += [Edge(source, name, label) for source, label in ends]
             return [(end.name, "")], readable
@@ -299,8 +374,10 @@ class Architect:
         self._put(Vertex(split, Kind.AND_SPLIT), ends)
         out: list[tuple[str, str]] = []
         after = list(readable)
+        self.beside += 1
         for label in range(self.draw.randint(2, 3)):
             way, seen = self._sequence([(split, str(label))], readable, self.draw.randint(1, 2), depth + 1)
             out += way
             after += [variable for variable in seen if variable not in after]
+        self.beside -= 1
         return self._put(Vertex(f"and{number}-join", Kind.AND_JOIN), out), after

@@ -23,6 +23,7 @@ from unerring.processes import (
     GroupLog,
     Inbox,
     Kind,
+    Mail,
     Master,
     Out,
     Planner,
@@ -481,6 +482,62 @@ class UndoesLastRound(Replica):
     """Undoes each action of a loop once, as if there had been one round."""
 
     undoing_part = _LastRound
+
+
+class _LeavesBlocks(Steering):
+    def next_state(self, process: Process, state: State, now: int) -> State | None:
+        after = super().next_state(process, state, now)
+        if after is None or after.turn < 0:
+            return after
+        edges = process.graph.edges
+        inside = process.graph.blocks[edges[after.turn].source]
+        cut = tuple(sorted([after.turn, *(number for number in after.cut if number not in inside)]))
+        return msgspec.structs.replace(after, status=Status.RUNNING, cut=cut, rewind=-1, turn=-1, blocks={})
+
+
+class LeavesLateBlocks(Replica):
+    """Takes the other branch of a late block, and undoes nothing of it."""
+
+    steering_part = _LeavesBlocks
+
+
+class _LeavesChildren(Planner):
+    def _propose(self, state: State | None, now: int) -> bool:
+        lost = state is not None and state.turn >= 0 and state.rewind == state.group and not state.blocks
+        return False if lost else super()._propose(state, now)
+
+
+class LeavesLostChildren(Replica):
+    """Goes on with the wait that won, and leaves a child that lost as it is."""
+
+    planner_part = _LeavesChildren
+
+
+class _Splits(Context):
+    def group_at(self, process: Process, state: State, ready: tuple[str, ...] = ()) -> Group:
+        graph = process.graph
+        plain = tuple(msgspec.structs.replace(vertex, atomic="") for vertex in graph.vertices)
+        loose = msgspec.structs.replace(graph, vertices=plain)
+        return group_at(loose, state.cut, ready, state.announced, self.shared.grouping)
+
+
+class SplitsAtomicBlocks(Replica):
+    """Groups the actions of an atomic block like any others."""
+
+    context_part = _Splits
+
+
+class _AnyAnswer(Inbox):
+    def mail_for(self, vertex: Vertex, state: State, used: list[str]) -> Mail | None:
+        gone = (*state.consumed, *used)
+        mail = [item for item in self.mailbox.mail if item.channel == vertex.channel and item.id not in gone]
+        return mail[0] if mail else super().mail_for(vertex, state, used)
+
+
+class TakesAnyAnswer(Replica):
+    """Receives the answer to a question that another execution asked."""
+
+    inbox_part = _AnyAnswer
 
 
 class LeavesRivals(Replica):

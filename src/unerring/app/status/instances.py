@@ -125,7 +125,7 @@ class Instances:
         for path in databases:
             for state, _ in _copied_states(path):
                 known = states.get(state.instance)
-                if known is None or (state.final, len(state.lineage)) > (known.final, len(known.lineage)):
+                if known is None or (state.final, state.group) > (known.final, known.group):
                     states[state.instance] = state
         self._states, self._read, self._source = states, mark, "disk" if databases else "none"
         self._known = {name: _outline(state) for name, state in states.items()}

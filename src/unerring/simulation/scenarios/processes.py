@@ -8,7 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from random import Random
 
-from unerring.audit import Acted, Did, Model, Relative, Violation, check_agreement, check_family, check_one_copy
+from unerring.audit import (
+    Acted,
+    Did,
+    Model,
+    Relative,
+    Violation,
+    check_agreement,
+    check_atomic,
+    check_family,
+    check_one_copy,
+)
 from unerring.model import MILLISECOND_US, SECOND_US, Entropy
 from unerring.processes import (
     AGAIN,
@@ -31,6 +41,7 @@ from unerring.processes import (
     State,
     children_used,
     family,
+    unpacked,
 )
 from unerring.simulation import process_mutants as broken
 from unerring.simulation.disk import DiskSpec
@@ -67,6 +78,8 @@ class Processes(Scenario):
     """How often waits race instead."""
     loops: float = 0.0
     """How often there is a loop instead."""
+    blocks: float = 0.0
+    """How often there is a block, a race with a child, or a question to a partner instead."""
     cancel_chance = 0.2
     command_chance = 0.6
     """The chance of operators' commands: hold and resume, a step tried again, a move to another version."""
@@ -109,7 +122,7 @@ class Processes(Scenario):
         draw = world.draw
         self.f = draw.choice(self.replicas)
         self.names = tuple(f"node{n}" for n in range(2 * self.f + 1))
-        architect = Architect(draw, self.weights, self.races, self.loops)
+        architect = Architect(draw, self.weights, self.races, self.loops, self.blocks)
         deadline_us = draw.choice((300, 1000, 4000)) * MILLISECOND_US if draw.random() < 0.1 else 0
         self.process = architect.build("p", deadline_us, holds=draw.random() < 0.15)
         self.newer = architect.next_version(self.process)
@@ -117,7 +130,8 @@ class Processes(Scenario):
         if draw.random() < self.schedule_chance:
             deployed.append(self._scheduled(draw, architect))
         self.deployed = {f"{p.name}@{p.graph.version}": p for p in family(deployed)}
-        self.channels, self.keyed = architect.channels, architect.keyed
+        self.channels, self.keyed, self.asks = architect.channels, architect.keyed, architect.asks
+        self.answered: dict[str, None] = {}
         self.ends: dict[str, dict[str, State]] = {}
         self.answers: dict[str, dict[int, tuple[tuple[int, ...], object]]] = {}
         """By instance and group: the views of the lineage that a query was answered from, and the answer."""
@@ -141,6 +155,7 @@ class Processes(Scenario):
             leads_max=draw.choice((1, 100)),
             transfers_max=draw.choice((1, 64)),
         )
+        self.history_groups = draw.choice((2, 4, 256)) if self.loops else 256
         self.grouping = Grouping(
             failover_us=draw.choice(self.failovers_ms) * MILLISECOND_US,
             view_change_us=50 * MILLISECOND_US,
@@ -161,6 +176,8 @@ class Processes(Scenario):
         for name in self.lacks:
             world.at(self.faults_us, lambda name=name: self._deploy(world, name))  # type: ignore[misc]
         world.every(20 * MILLISECOND_US, lambda: self._ask(world), self.faults_us + 5 * SECOND_US)
+        if self.asks:
+            world.every(50 * MILLISECOND_US, lambda: self._answer(world), self.faults_us + self.calm_us)
         world.every(
             SECOND_US, lambda: self._try_again(world), self.faults_us + self.calm_us, self.faults_us + SECOND_US
         )
@@ -197,6 +214,16 @@ class Processes(Scenario):
                 if known != answer:
                     self.misled.append(Violation(ANSWERED, (f"{instance}: {known} and {answer} of one group",)))
 
+    def _answer(self, world: World) -> None:
+        """As a partner: answer every question that came, whichever execution asked it."""
+        bank = world.machine("service:bank")
+        for _, line in bank.journal if bank is not None else ():
+            action = line.action.partition(":")[0]
+            if line.what == "do" and action in self.asks and line.iid not in self.answered:
+                self.answered[line.iid] = None
+                mail = Mail(f"re-{len(self.answered)}", self.asks[action], len(self.answered), line.iid)
+                world.call("client", "post", line.iid.partition("/")[0], mail)
+
     def _check_answers(self, instance: str, state: State) -> Iterable[Violation]:
         """Check that every answer lies on the way to the furthest decided state."""
         for group, (views, _) in self.answers.get(instance, {}).items():
@@ -224,7 +251,7 @@ class Processes(Scenario):
                 records,
                 entropy,
                 now,
-                ClusterBounds(f=self.f),
+                ClusterBounds(f=self.f, history_groups=self.history_groups),
                 self.config,
                 self.grouping,
                 world.now_us - now,
@@ -366,16 +393,18 @@ class Processes(Scenario):
         yield from check_agreement(
             instance,
             {name: state.views for name, state in known.items()},
-            {name: (state.status, state.variables, state.taken) for name, state in known.items()},
+            {name: (state.status, state.variables, state.taken, state.past) for name, state in known.items()},
         )
         if not known:
             return
         state = max(known.values(), key=lambda state: state.group)
         yield from self._check_answers(instance, state)
-        acted = [Acted(t.vertex, t.iid, t.request, t.reply, t.write) for t in state.taken]
+        taken = unpacked(state).taken
+        acted = [Acted(t.vertex, t.iid, t.request, t.reply, t.write) for t in taken]
         process = self.deployed[f"{state.process}@{state.version}"]
         graph = process.graph
         model = Model(graph.vertices, graph.edges, process.initial(state.given), process.choose, process.fit)
+        yield from check_atomic(instance, model, [(t.vertex, t.iid, t.group) for t in taken])
         yield from check_one_copy(
             instance, model, state.status, acted, self._journal(world, instance), finished=finished
         )
