@@ -26,6 +26,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SPARK = re.compile(r"--engine spark|unerring (audit|retain|costs)|SparkConfig")
 """What needs a session: one for all, since starting it takes longer than what is done with it."""
 
+NOTEBOOK = "spark.md"
+"""tests/test_notebook.py runs it, as a notebook."""
+
 
 def _uses_spark(page: Path) -> bool:
     blocks = blocks_of(page.name, page.read_text())
@@ -37,7 +40,7 @@ def _spark_together(page: Path) -> object:
     return pytest.param(page, marks=marks, id=str(page.relative_to(ROOT)))
 
 
-@pytest.mark.parametrize("page", [_spark_together(page) for page in PAGES])
+@pytest.mark.parametrize("page", [_spark_together(page) for page in PAGES if page.name != NOTEBOOK])
 def test_every_block_of_the_page_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
