@@ -5,7 +5,8 @@ as receivers take it; figures are of a run's second half, when all is warm, over
 as columns then, and `columns.events_per_s` is what the node's one process does in a second of its own CPU. Latency:
 from the moment at which the source is handed an event to the moment at which the application has committed the
 situation that it decides. Failover: from kill -9 of the leader to the commit of a situation decided by an event
-published after it. Bursts: the stream is quiet for half a second between two; without a failure nothing may be sent
+published after it. Healing: from the moment at which a replica falls silent for good to a new one in its place that has
+caught up. Bursts: the stream is quiet for half a second between two; without a failure nothing may be sent
 twice, neither by real processes nor in a simulation, where no process waits for a core.
 """
 
@@ -33,6 +34,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.envir
 import live_w1
 import workloads
 from unerring.app import live
+from unerring.correlation import CorrelationConfig, Standing
 from unerring.evaluation import Factory, FactoryRun
 from unerring.log import EventLog, with_origin
 from unerring.matching import Columns, Kernel, Numbers, Texts, code_folder
@@ -89,6 +91,10 @@ def run(quick: bool = False) -> Iterator[dict[str, Any]]:
     yield _figure("failover.kills", len(times), "kills")
     yield _figure("failover.p50_s", statistics.median(times), "s", 0.3)
     yield _figure("failover.p99_s", float(np.percentile(times, 99)), "s", 1.0)
+    with tempfile.TemporaryDirectory() as folder:
+        config = CorrelationConfig(bound_ahead_us=0, evict_after_us=2_000_000) if quick else None
+        healed_s = asyncio.run(_healed(Path(folder), config))
+    yield _figure("evict.heal_s", healed_s, "s", 60.0)
 
 
 def _figure(name: str, value: float, unit: str, goal: float | None = None, at_least: bool = False) -> dict[str, Any]:
@@ -102,10 +108,12 @@ def _figure(name: str, value: float, unit: str, goal: float | None = None, at_le
 class _Run:
     """A supervised run in a folder, and what its processes say of themselves."""
 
-    def __init__(self, data: Path, f: int, command: Callable[[str], list[str]]) -> None:
+    def __init__(
+        self, data: Path, f: int, command: Callable[[str], list[str]], config: CorrelationConfig | None = None
+    ) -> None:
         self.data = data
         self.f = f
-        cluster = live.make_cluster("live_w1:app", f, data)
+        cluster = live.make_cluster("live_w1:app", f, data, config)
         self.supervisor = LiveSupervisor(cluster, data / "live", command, config=KILLED_OFTEN)
         self.replicas = cluster.topology.node("W1").replicas
         self._killed: set[int] = set()
@@ -331,6 +339,23 @@ async def _failovers(data: Path, kills: int) -> list[float]:
             run.kill(leader)
             times.append(await _answered(run, data, killed_s) - killed_s)
     return times
+
+
+async def _healed(data: Path, config: CorrelationConfig | None) -> float:
+    """Seconds from the loss of a replica, which falls silent and is not started again, to one in its place that has
+    caught up, under load."""
+    async with _Run(data, 1, _paced(data, 1000), config) as run:
+        await run.until(lambda: all(run.member(name) for name in run.replicas) and len(_delivered(data)) > 1000)
+        lost = _leader(run) or run.replicas[0]
+        began_s = time.monotonic()
+        os.kill(run.supervisor.processes[lost].pid, signal.SIGSTOP)
+
+        def whole() -> bool:
+            members = run.supervisor.keeping.record.of("W1")
+            return lost not in members and sum(m.standing is Standing.CAUGHT_UP for m in members.values()) == 2
+
+        await run.until(whole)
+        return time.monotonic() - began_s
 
 
 def _leader(run: _Run) -> str | None:

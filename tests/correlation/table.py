@@ -178,6 +178,6 @@ class Table:
 
 
 def perfect(topology: Topology, events: Iterable[Event]) -> dict[str, list[Event]]:
-    from unerring.simulation.scenarios.correlation import reference
+    from unerring.simulation.query_tree import reference
 
     return reference(topology, {"a": list(events)})

@@ -345,7 +345,7 @@ def test_a_snapshot_holds_the_merge_buffer() -> None:
     table.call("quiet/0", "end", "b")
     table.call("src/0", "end", "a")
     table.run_until(lambda: table.machines["app/0"].intake.streams["s"].watermark == TIME_MAX)
-    from unerring.simulation.scenarios.correlation import reference
+    from unerring.simulation.query_tree import reference
 
     assert table.situations("s") == reference(table.topology, {"a": published([10, 20, 30]), "b": []})["s"]
 

@@ -127,6 +127,9 @@ def make_cluster(
                 f"{folder} belongs to a run with other rules, another f, another engine or an older release's order of "
                 "streams at equal times; choose another --data"
             )
+        if config is not None and config != existing.config:
+            existing = msgspec.structs.replace(existing, config=config)
+            existing.write(folder)
         if (existing.durable, bool(existing.tls), existing.etcd) != (durable, bool(tls), tuple(etcd)):
             raise ConfigError(f"{folder} belongs to a run with other --durable, --tls or --etcd; choose another --data")
         return existing

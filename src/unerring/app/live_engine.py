@@ -60,6 +60,7 @@ class LiveEngine:
             self._address,
             f,
             self._place,
+            o.config,
             durable=o.durable,
             tls=o.tls,
             hosts=o.hosts,

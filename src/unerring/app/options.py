@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from unerring.model import CallerError, ConfigError
+from unerring.correlation import CorrelationConfig
+from unerring.model import CallerError, ConfigError, to_duration_us
 
 if TYPE_CHECKING:
     from unerring.pipeline import SparkConfig
@@ -89,6 +90,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     hosts: dict[str, str] = {}
     here: str = ""
     etcd: tuple[str, ...] = ()
+    evict_after: str = "30s"
+    """How long a replica may be silent before another one takes its place; off: only an operator decides that."""
     costs: Path | None = None
     on_store: bool = False
     """Whether the run is on a store that other hosts reach too."""
@@ -97,6 +100,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.engine not in ("live", "spark"):
             raise CallerError(f"there is no engine {self.engine!r}; use spark or live")
         state_memory_bytes(self.state_memory)
+        _evict_after_us(self.evict_after)
         if self.engine == "live":
             self._refuse("--engine live", _NOT_LIVE)
         elif self.supervised:
@@ -135,6 +139,11 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.here in ("", *list(self.hosts)[:1])
 
     @property
+    def config(self) -> CorrelationConfig:
+        """Of the replicas. Sources follow the log, which keeps its own position."""
+        return CorrelationConfig(bound_ahead_us=0, evict_after_us=_evict_after_us(self.evict_after))
+
+    @property
     def drivers(self) -> int:
         """Drivers of Spark."""
         return 0 if self.engine == "live" else (self.f or 0) + 1
@@ -153,6 +162,16 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 def state_memory_bytes(text: str) -> int | None:
     """What `--state-memory` asks for; None where it is not given."""
     return _size_mb("--state-memory", text) << 20 if text else None
+
+
+def _evict_after_us(text: str) -> int:
+    """What `--evict-after` asks for; 0: off."""
+    try:
+        after_us = 0 if text == "off" else to_duration_us(text)
+        CorrelationConfig(evict_after_us=after_us)
+    except CallerError as error:
+        raise ConfigError(f"--evict-after {text!r}: {error}; write for example 30s, or off") from None
+    return after_us
 
 
 def _size_mb(option: str, text: str) -> int:

@@ -83,6 +83,9 @@ def command(
     etcd: Annotated[
         list[str] | None, typer.Option(help="Live: keep the membership record in etcd, such as http://HOST:2379.")
     ] = None,
+    evict_after: Annotated[
+        str, typer.Option(help="Live: replace a replica that is silent for so long by one elsewhere; or off.")
+    ] = "30s",
     take_over: Annotated[
         int | None, typer.Option(help="Event time, in microseconds, after which these rules replace the folder's.")
     ] = None,
@@ -120,6 +123,7 @@ def command(
         hosts=pairs(host),
         here=here,
         etcd=tuple(etcd or ()),
+        evict_after=evict_after,
         costs=costs,
         on_store=not place.is_folder,
     )

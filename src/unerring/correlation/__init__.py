@@ -19,7 +19,7 @@ from unerring.correlation.incoming import Incoming, Taken, Verdict
 from unerring.correlation.intake import Intake
 from unerring.correlation.join import Join
 from unerring.correlation.journal import STATE_KEY, handed_after
-from unerring.correlation.membership import KEY, Membership
+from unerring.correlation.membership import KEY, Membership, Watcher
 from unerring.correlation.messages import (
     ENGINE,
     MEMBERSHIP,
@@ -37,6 +37,7 @@ from unerring.correlation.messages import (
     LeaderDead,
     Produced,
     Publish,
+    ReadRecord,
     Receipt,
     RecordIs,
     Resume,
@@ -86,6 +87,7 @@ __all__ = [
     "Produced",
     "Publish",
     "Queue",
+    "ReadRecord",
     "Receipt",
     "Record",
     "RecordIs",
@@ -100,6 +102,7 @@ __all__ = [
     "Topology",
     "Verdict",
     "Vote",
+    "Watcher",
     "codec",
     "committed",
     "handed_after",

@@ -58,6 +58,11 @@ class CorrelationConfig(ProcessConfig, frozen=True, forbid_unknown_fields=True):
     join_retry_us: int = 200 * MILLISECOND_US
     eviction_us: int = 2 * SECOND_US
     """How long an eviction waits for a remaining member's confirmation before it is given up."""
+    evict_after_us: int = 30 * SECOND_US
+    """A replica that its keeper has not heard of for so long is evicted, if another one confirms that it remains; 0:
+    only by an operator."""
+    evict_full_us: int = 3 * SECOND_US
+    """The same for one on whose account a queue upstream is full."""
     latency_step_us: int = 1 * MILLISECOND_US
     """Latencies that differ by less are equal for an election."""
 
@@ -75,6 +80,11 @@ class CorrelationConfig(ProcessConfig, frozen=True, forbid_unknown_fields=True):
             check(self, name, 1, 1 << 32)
         for name in self.__struct_fields__:
             if name.endswith("_us"):
-                check(self, name, 0 if name in ("bound_ahead_us", "ask_us") else 1, 3600 * SECOND_US)
+                check(self, name, 0 if name in ("bound_ahead_us", "ask_us", "evict_after_us") else 1, 3600 * SECOND_US)
         if self.patience_us_max < self.patience_us or self.suspect_us_max < self.suspect_us_min:
             raise ConfigError("CorrelationConfig: an upper bound of patience or suspicion is below its lower one")
+        if self.evict_after_us and min(self.evict_after_us, self.evict_full_us) < 2 * self.record_poll_us:
+            raise ConfigError(
+                "CorrelationConfig: evict_after_us and evict_full_us must be at least twice record_poll_us: a replica "
+                "that is well is heard so often"
+            )

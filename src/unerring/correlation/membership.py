@@ -1,9 +1,12 @@
 """The membership record's keeper, as a machine: the supervisor runs it, on stable storage of its own.
 
 Several may share one store that compares before it writes (etcd): whoever loses a race starts over from what is there.
-It is never asked in normal operation. It changes the record when somebody enters, is granted "caught up" or is evicted.
+It is not needed in normal operation. It changes the record when somebody enters, is granted "caught up" or is evicted.
 An eviction is written only after a remaining caught-up member has confirmed, in that round, that it is there: f+1
 replicas alone cannot decide who is dead.
+
+An operator evicts, and the keeper itself whoever was silent towards it for `evict_after_us`. That it is silent is no
+proof: the same confirmation is needed, and nobody confirms who is to be evicted too.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import msgspec
 
 from unerring.correlation.config import CorrelationConfig
 from unerring.correlation.messages import (
+    MEMBERSHIP,
     OPERATOR,
     STORE,
     AskConfirmation,
@@ -26,9 +30,11 @@ from unerring.correlation.messages import (
     ReadRecord,
     RecordIs,
     Refused,
+    WaitsFor,
+    check_keeper,
 )
-from unerring.correlation.record import Member, Record, Standing, node_of
-from unerring.correlation.topology import Topology
+from unerring.correlation.record import EMPTY, Member, Record, Standing, node_of
+from unerring.correlation.topology import Role, Topology
 from unerring.model import Address, CallerError, Effects, Entropy, Persist, Report, Send, SetTimer
 
 KEY = "membership/record"
@@ -40,6 +46,8 @@ class _Round(msgspec.Struct):
 
     number: str
     deadline_us: int
+    silent: bool
+    """Whether it is for silence only: a word of the replica ends it."""
 
 
 class Membership:
@@ -57,33 +65,52 @@ class Membership:
         """Evictions that wait for a confirmation, by the replica to be evicted."""
         self._challenges: dict[str, tuple[str, str]] = {}
         """By replica: the token that asked last, and the nonce it must answer with."""
+        self._heard_us: dict[str, int] = {}
+        self._looked_us = 0
+        """When this keeper last looked who is silent."""
+        self._watched = [node.name for node in topology.nodes if node.role is Role.CORRELATION and node.inputs]
+        """Nodes whose replicas somebody upstream waits for."""
 
     def start(self, now: int) -> Effects:
-        return [SetTimer("membership", now + self.config.eviction_us)]
+        self._looked_us = now
+        return [SetTimer("membership", now + self.config.eviction_us // 4)]
 
     def timer(self, name: str, now: int) -> Effects:
         for replica in [r for r, waiting in self.rounds.items() if waiting.deadline_us <= now]:
             del self.rounds[replica]
-        return [SetTimer(name, now + self.config.eviction_us // 4)]
+        if now - self._looked_us > self.config.eviction_us:
+            self._heard_us.clear()  # It was away itself: what it did not hear meanwhile says nothing.
+        self._looked_us = now
+        watched = [replica for node in self._watched for replica in self.record.of(node)]
+        effects = [effect for r in watched for effect in self._evict_silent(r, self.config.evict_after_us, now)]
+        return [SetTimer(name, now + self.config.eviction_us // 4), *effects]
 
     def handle(self, sender: Address, message: object, now: int) -> Effects:
+        if sender in self.record.members:
+            self._hear(sender, now)
         match message:
             case Enter():
-                return self._enter(sender, message)
+                return self._enter(sender, message, now)
             case CaughtUp():
                 return self._caught_up(sender, message)
             case ReadRecord(version):
                 return [Send(sender, RecordIs(self.record))] if version < self.record.version else []
             case Confirmation():
                 return self._confirmed(sender, message)
+            case WaitsFor(replicas) if now - self._looked_us <= self.config.eviction_us:
+                late = [replica for replica in replicas if node_of(replica) in self._watched]
+                return [effect for r in late for effect in self._evict_silent(r, self.config.evict_full_us, now)]
             case Evict(replica) if sender == OPERATOR and replica in self.record.members:
                 return self.evict(replica, now) if self.record.members[replica].standing is not Standing.GONE else []
             case RecordIs(record) if sender == STORE and record.version > self.record.version:
+                for name in record.members:
+                    if record.members[name] != self.record.members.get(name):
+                        self._hear(name, now)  # by another keeper
                 self.record = record
                 return [Send(name, RecordIs(record)) for name in record.members]
         return []
 
-    def _enter(self, sender: Address, enter: Enter) -> Effects:
+    def _enter(self, sender: Address, enter: Enter, now: int) -> Effects:
         if enter.fingerprint != self.topology.fingerprint():
             why = (
                 f"{enter.replica} runs with another configuration or other rules ({enter.fingerprint}) than this "
@@ -114,6 +141,7 @@ class Membership:
             # Founding members have incarnation 1, so that a joiner never does.
             latest = member.incarnation if member is not None else 1
             changed = Member(latest + 1, Standing.JOINING, enter.token)
+        self._hear(enter.replica, now)
         effects = self._write(enter.replica, changed)
         founding = self._is_founding(changed) and not enter.incarnation
         effects.append(Send(sender, Entered(enter.token, changed.incarnation, founding, self.record)))
@@ -135,13 +163,29 @@ class Membership:
 
     # ---- eviction ----------------------------------------------------------------------------------------------
 
-    def evict(self, replica: str, now: int) -> Effects:
+    def _hear(self, replica: str, now: int) -> None:
+        self._heard_us[replica] = now
+        waiting = self.rounds.get(replica)
+        if waiting is not None and waiting.silent:
+            del self.rounds[replica]
+
+    def _evict_silent(self, replica: str, after_us: int, now: int) -> Effects:
+        """Begin to evict a replica, if it has been silent for so long and somebody is left to confirm it."""
+        heard_us = self._heard_us.setdefault(replica, now)
+        member = self.record.members.get(replica)
+        if not self.config.evict_after_us or now - heard_us < after_us or replica in self.rounds:
+            return []
+        if member is None or member.standing is Standing.GONE:
+            return []
+        return self.evict(replica, now, silent=True)
+
+    def evict(self, replica: str, now: int, silent: bool = False) -> Effects:
         """An operator's or the supervisor's command, never an upstream's. It first asks those that would remain."""
         member = self.record.members.get(replica)
         if member is None or member.standing is Standing.GONE:
             raise CallerError(f"{replica} is not in the membership record; it cannot be evicted")
         number = f"{self.entropy.random():.17f}"
-        self.rounds[replica] = _Round(number, now + self.config.eviction_us)
+        self.rounds[replica] = _Round(number, now + self.config.eviction_us, silent)
         return [Send(name, AskConfirmation(number, replica)) for name in self._remaining(replica)]
 
     def _remaining(self, replica: str) -> list[str]:
@@ -170,3 +214,24 @@ class Membership:
         if before is not None and (before.incarnation, before.standing) == (member.incarnation, member.standing):
             return effects  # Which process it is concerns nobody else: a cluster that starts does not tell all of each.
         return effects + [Send(name, RecordIs(self.record)) for name in self.record.members]
+
+
+class Watcher:
+    """Reads the record that another host keeps, for a supervisor that is to know whom to start."""
+
+    def __init__(self, config: CorrelationConfig) -> None:
+        self.config = config
+        self.record = EMPTY
+
+    def start(self, now: int) -> Effects:
+        return self.timer("watch", now)
+
+    def timer(self, name: str, now: int) -> Effects:
+        return [SetTimer(name, now + self.config.record_poll_us), Send(MEMBERSHIP, ReadRecord(self.record.version))]
+
+    def handle(self, sender: Address, message: object, now: int) -> Effects:
+        if isinstance(message, RecordIs):
+            check_keeper(sender, message)
+            if message.record.version > self.record.version:
+                self.record = message.record
+        return []

@@ -198,7 +198,7 @@ class Refused(Message, frozen=True):
 
 
 class ReadRecord(Message, frozen=True):
-    """Answered if the record is newer than `version`."""
+    """Answered if the record is newer than `version`. It is also the sender's sign of life towards the keepers."""
 
     version: Version
 
@@ -213,6 +213,13 @@ class CaughtUp(Message, frozen=True):
     replica: Name
     incarnation: Incarnation
     confirmed: tuple[tuple[Name, Incarnation], ...]
+
+
+class WaitsFor(Message, frozen=True):
+    """From an upstream whose queue is full: these receivers have not acknowledged its oldest event. The keeper decides
+    whether they are still there."""
+
+    replicas: Annotated[tuple[Name, ...], Meta(max_length=1024)]
 
 
 class AskConfirmation(Message, frozen=True):
@@ -328,6 +335,7 @@ ANY: Final = (
     | ReadRecord
     | RecordIs
     | CaughtUp
+    | WaitsFor
     | AskConfirmation
     | Confirmation
     | Register

@@ -13,6 +13,7 @@ import msgspec
 
 from unerring.correlation.config import CorrelationConfig
 from unerring.correlation.messages import (
+    MEMBERSHIP,
     Ack,
     AskAcks,
     AskMore,
@@ -25,6 +26,7 @@ from unerring.correlation.messages import (
     Register,
     Registered,
     Resume,
+    WaitsFor,
 )
 from unerring.correlation.queue import Queue
 from unerring.correlation.record import EMPTY, Record, Standing, node_of
@@ -141,6 +143,24 @@ class Outgoing:
         """Whether processing must wait: some receiver does not keep up."""
         bound = self.config.outgoing_events_max
         return any(queue.count - queue.mark_count >= bound for queue in self.queues.values())
+
+    def waits_for(self) -> tuple[str, ...]:
+        """The receivers on whose account a queue is full."""
+        names: dict[str, None] = {}
+        for stream, queue in self.queues.items():
+            if queue.count - queue.mark_count < self.config.outgoing_events_max:
+                continue
+            for receiver in self._receivers[stream]:
+                held = self._held[stream].get(receiver)
+                if held is None or held.count <= queue.mark_count:
+                    names[receiver[0]] = None
+        return tuple(names)
+
+    def ask_acks(self) -> Effects:
+        """Ask receivers what they have; and where a queue is full, the keeper whether they are still there."""
+        effects: Effects = [Send(name, AskAcks()) for name in self.receivers()]
+        late = self.waits_for()
+        return [*effects, Send(MEMBERSHIP, WaitsFor(late))] if late else effects
 
     def taken(self, again: bool = False) -> Effects:
         """Tell whoever feeds this node how far its streams are, once for each step; not while they are full."""

@@ -349,7 +349,7 @@ class Replica:
             effects += self._tell_peers()
         if self.outgoing.filling and now - self._asked_acks_us >= self.config.patience_us:
             self._asked_acks_us = now
-            effects += [Send(name, AskAcks()) for name in self.outgoing.receivers()]
+            effects += self.outgoing.ask_acks()
         # A snapshot may hold whole times that its giver had not processed yet, and no batch may ever follow them.
         effects += self._process(now)
         return effects + self._after_acks(now)

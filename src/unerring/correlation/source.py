@@ -19,7 +19,6 @@ from unerring.correlation.config import CorrelationConfig
 from unerring.correlation.messages import (
     MEMBERSHIP,
     Ack,
-    AskAcks,
     AskMore,
     Ping,
     Pong,
@@ -196,7 +195,7 @@ class Source:
             effects.append(Send(MEMBERSHIP, ReadRecord(self.outgoing.record.version)))
         if self.outgoing.filling and now - self._asked_us >= self.config.patience_us:
             self._asked_us = now
-            effects += [Send(receiver, AskAcks()) for receiver in self.outgoing.receivers()]
+            effects += self.outgoing.ask_acks()
         self.outgoing.prune()
         if now - self._kept_us >= self.config.record_poll_us:
             self._kept_us = now

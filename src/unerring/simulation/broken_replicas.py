@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from unerring.correlation import (
     Ack,
     Application,
     Batch,
+    CorrelationConfig,
     Incoming,
     Intake,
     Join,
@@ -23,10 +25,11 @@ from unerring.correlation import (
     Source,
     Standing,
     Taken,
+    Topology,
     Verdict,
 )
 from unerring.matching import Merge, Row, stamp_at, unpack
-from unerring.model import MILLISECOND_US, TIME_MIN, Address, Effects, Event, Send, Stamp
+from unerring.model import MILLISECOND_US, TIME_MIN, Address, Effects, Entropy, Event, Send, Stamp
 
 # ---- the duplicate filter --------------------------------------------------------------------------------------
 
@@ -188,6 +191,25 @@ class SuspiciousOutgoing(Outgoing):
                     best = held.last
             if best is not None and self.record.version and len(queue) > 2:
                 queue.prune(best)
+
+
+class CaughtUpOutgoing(Outgoing):
+    """Keeps nothing for those that are not caught up yet."""
+
+    def prune(self) -> None:
+        for stream, queue in self.queues.items():
+            held_by = self._held[stream]
+            floors = [
+                held_by[receiver].last if receiver in held_by else queue.mark
+                for receiver in self._receivers[stream]
+                if self.record.caught_up(*receiver)
+            ]
+            if floors and self.record.version:
+                queue.prune(min(floors))
+
+
+class PrunesForCaughtUp(Replica):
+    outgoing_part = CaughtUpOutgoing
 
 
 class EvictsOnSuspicion(Replica):
@@ -374,13 +396,44 @@ class SnapshotOnePosition(Replica):
 class EvictsUnconfirmed(Membership):
     """Counts whoever is in the record as remaining, dead or alive."""
 
-    def evict(self, replica: str, now: int) -> Effects:
-        effects = super().evict(replica, now)
+    def evict(self, replica: str, now: int, silent: bool = False) -> Effects:
+        effects = super().evict(replica, now, silent)
         if not self._remaining(replica):
             return effects
         del self.rounds[replica]
         member = self.record.members[replica]
         return self._write(replica, msgspec.structs.replace(member, standing=Standing.GONE))
+
+
+class EvictsTheSilent(Membership):
+    """Evicts whoever it has not heard of, if the record has another one, dead or alive."""
+
+    def evict(self, replica: str, now: int, silent: bool = False) -> Effects:
+        effects = super().evict(replica, now, silent)
+        if not silent or not self._remaining(replica):
+            return effects
+        del self.rounds[replica]
+        member = self.record.members[replica]
+        return self._write(replica, msgspec.structs.replace(member, standing=Standing.GONE))
+
+
+class TwoKeepers(Membership):
+    """Another keeper hears half of the replicas, and has a record of its own: the two never compare."""
+
+    def __init__(
+        self, records: Mapping[str, bytes], topology: Topology, config: CorrelationConfig, entropy: Entropy
+    ) -> None:
+        super().__init__(records, topology, config, entropy)
+        self._other = Membership({}, topology, config, entropy)
+
+    def timer(self, name: str, now: int) -> Effects:
+        others = [effect for effect in self._other.timer(name, now) if isinstance(effect, Send)]
+        return [*super().timer(name, now), *others]
+
+    def handle(self, sender: Address, message: object, now: int) -> Effects:
+        if sum(sender.encode()) % 2:
+            return [effect for effect in self._other.handle(sender, message, now) if isinstance(effect, Send)]
+        return super().handle(sender, message, now)
 
 
 # ---- sources ---------------------------------------------------------------------------------------------------

@@ -52,7 +52,8 @@ class Cluster(msgspec.Struct, frozen=True):
 
     @property
     def keepers(self) -> list[str]:
-        return [name for name in self.addresses if is_keeper(name)]
+        """The one that keeps the membership record, or those that share it."""
+        return [MEMBERSHIP] if MEMBERSHIP in self.addresses else [name for name in self.addresses if is_keeper(name)]
 
     @property
     def identity(self) -> str:
@@ -71,6 +72,10 @@ class Cluster(msgspec.Struct, frozen=True):
 
     def keeper(self, host: str) -> str:
         """The keeper of the membership record for the processes of a host."""
+        return MEMBERSHIP if MEMBERSHIP in self.addresses else f"{MEMBERSHIP}/{host}"
+
+    def watcher(self, host: str) -> str:
+        """The name under which a host's supervisor keeps the record, or reads what another host keeps."""
         own = f"{MEMBERSHIP}/{host}"
         return own if own in self.addresses else MEMBERSHIP
 
@@ -82,7 +87,10 @@ class Cluster(msgspec.Struct, frozen=True):
     def peers(self, name: str) -> list[str]:
         """The processes that a process may talk to: peers, the levels above and below it, the keepers."""
         if is_keeper(name):
-            return self.names
+            readers = [other for other in self.addresses if is_keeper(other) and other not in self.keepers]
+            if name in readers:
+                return self.keepers
+            return [*readers, *self.names]
         node = self.topology.node(node_of(name))
         near = [*self.topology.upstream(node.name)]
         near += [taker for stream in node.outputs for taker in self.topology.takers(stream)]

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from unerring.correlation import MEMBERSHIP, codec, is_keeper
+from unerring.correlation import MEMBERSHIP, ReadRecord, codec, is_keeper
 from unerring.model import (
     Address,
     Connected,
@@ -123,7 +123,12 @@ class Host:
     # of which a machine knows its own by the one name.
 
     def send(self, to: Address, message: Any) -> None:
-        self.links.send(dotted(self.keeper if to == MEMBERSHIP else to), message)
+        if to != MEMBERSHIP:
+            self.links.send(dotted(to), message)
+            return
+        # Every keeper is to know who is still there; the rest is between a process and its own.
+        for keeper in self.cluster.keepers if isinstance(message, ReadRecord) else (self.keeper,):
+            self.links.send(dotted(keeper), message)
 
     def broadcast(self, message: Any) -> None:
         for name in self.cluster.names:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from unerring.correlation import KEY, OPERATOR, STORE, Evict, Membership, Record, RecordIs
+from unerring.correlation import KEY, MEMBERSHIP, OPERATOR, STORE, Evict, Membership, Record, RecordIs, Watcher
 from unerring.model import CallerError, DiskError
 from unerring.runtime.live.cluster import Cluster
 from unerring.runtime.live.etcd import EtcdStorage
@@ -32,7 +32,7 @@ class Keeping:
     def __init__(self, cluster: Cluster, folder: Path, host: str) -> None:
         self.cluster = cluster
         self.folder = folder
-        self.name = cluster.keeper(host)
+        self.name = cluster.watcher(host)
         self.trouble = ""
         """Why the record cannot be changed now, if so."""
         self._host: Host | None = None
@@ -41,15 +41,24 @@ class Keeping:
     @property
     def record(self) -> Record:
         machine = None if self._host is None else self._host.driver.machine
-        return machine.record if isinstance(machine, Membership) else Record(0, {})
+        return machine.record if isinstance(machine, Membership | Watcher) else Record(0, {})
 
     def evict(self, replica: str) -> None:
-        if self._host is None:
+        if self._host is None or not self._keeps:
             raise CallerError(f"the membership record cannot be changed now: {self.trouble or 'it is not kept here'}")
         self._host.driver.offer(OPERATOR, Evict(replica))
 
+    @property
+    def _keeps(self) -> bool:
+        """Whether the record is kept here, not only read."""
+        return self._shared or self.name == MEMBERSHIP
+
     async def run(self) -> None:
         """One keeper after the other: where several have the record, each ends when it lost a race for a change."""
+        if not self._keeps:
+            self._host = Host(self.cluster, self.name, Watcher(self.cluster.config))
+            await self._host.run(self.folder / "status" / f"{dotted(self.name)}.json")
+            return
         while not self._stopped:
             storage: Storage | None = None
             try:

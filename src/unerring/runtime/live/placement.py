@@ -49,8 +49,11 @@ def place(topology: Topology, hosts: Sequence[str]) -> dict[str, str]:
 
 def addresses_on(placed: Mapping[str, str], hosts: Mapping[str, str], shared: bool, port: int = PORT) -> dict[str, str]:
     """Ports by counting, the same on every host that has the same list. Where all hosts reach the membership record
-    (`shared`: in etcd, on a store) every host has its own keeper."""
-    keepers = {f"{MEMBERSHIP}/{host}": host for host in hosts} if shared else {MEMBERSHIP: next(iter(hosts))}
+    (`shared`: in etcd, on a store) every host has its own keeper; else the first one has it, and the others read it."""
+    keepers = {f"{MEMBERSHIP}/{host}": host for host in hosts}
+    if not shared:
+        first = next(iter(hosts))
+        keepers = {MEMBERSHIP: first, **{name: host for name, host in keepers.items() if host != first}}
     everybody = {**keepers, **placed}
     return {name: f"{hosts[host]}:{port + number}" for number, (name, host) in enumerate(everybody.items())}
 

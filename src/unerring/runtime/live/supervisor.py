@@ -18,6 +18,7 @@ from unerring.model import CallerError, protect_json, verified_json
 from unerring.runtime import control, os_processes as processes
 from unerring.runtime.control import Control
 from unerring.runtime.live.cluster import Cluster
+from unerring.runtime.live.healing import Healing
 from unerring.runtime.live.keeping import Keeping
 from unerring.runtime.os_processes import Process
 from unerring.runtime.restarts import RestartsConfig
@@ -29,6 +30,8 @@ COMMAND_S = 60.0
 ANSWER_S = COMMAND_S + 30.0
 """How long an operator waits for its answer."""
 EVICTION_S = 5.0
+HEAL_S = 0.5
+"""How often a supervisor looks whether a node lacks a replica."""
 WANTED = "wanted.json"
 
 
@@ -62,6 +65,7 @@ class LiveSupervisor:
         self.folder = folder
         self.host = host
         self.keeping = Keeping(cluster, folder, host)
+        self._say = say
         self._supervisor = Supervisor(folder, command, self._stuck, say, config)
         self._wanted = self._read_wanted()
 
@@ -89,10 +93,13 @@ class LiveSupervisor:
             supervisor.begin(name)
         commands = Control(self.folder / SOCKET, Command, self._carry_out)
         await commands.open()
+        healing = asyncio.create_task(self._heal())
         try:
             await asyncio.wait([keeping, stopping], return_when=asyncio.FIRST_COMPLETED)
         finally:
             await commands.close()
+            healing.cancel()
+            await asyncio.gather(healing, return_exceptions=True)
             await supervisor.end_all()
             self.keeping.stop()
             stopping.cancel()
@@ -113,6 +120,19 @@ class LiveSupervisor:
             other for other in self.cluster.founding if node_of(other) == node_of(name) and other not in self.wanted
         ]
         return own if not elsewhere and all(map(self._supervisor.used_up, own)) else []
+
+    # ---- replacing what is lost --------------------------------------------------------------------------------
+
+    async def _heal(self) -> None:
+        """Start a replica here in place of one that was evicted, where it is this host's turn."""
+        healing = Healing(self.cluster, self.host)
+        while True:
+            await asyncio.sleep(HEAL_S)
+            now_s = asyncio.get_running_loop().time()
+            for name in healing.due(self.keeping.record, self.wanted, now_s):
+                self._want(name, True)
+                self._supervisor.begin(name)
+                self._say(f"{name} is started: a replica of {node_of(name)} is gone, and this host has a place for one")
 
     # ---- an operator's commands --------------------------------------------------------------------------------
 

@@ -1,11 +1,5 @@
-"""Correlation: three levels with a diamond, f of f+1 replicas down at every node at once, joins and evictions.
-
-    sources a, b, c -> X (a, b) -> Y (x1) -> W (y, z, v) -> application (w, v)
-                                -> Z (x2, c) -> W
-                       V (b, c) -> W, application
-
-Every node is fed by rules whose outputs depend on the whole history in its order, so one event lost, repeated or out of
-place changes everything after it. Replicas fail by a budget that counts joiners and evicted ones as failed.
+"""Correlation: three levels with a diamond (`query_tree`), f of f+1 replicas down at every node at once, joins and
+evictions, replicas lost for good and replaced. They fail by a budget that counts joiners and evicted ones as failed.
 """
 
 from __future__ import annotations
@@ -16,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from unerring.audit import Stage, Violation, check_strong_reliability, perfect_run
+from unerring.audit import Violation, check_strong_reliability
 from unerring.correlation import (
     ENGINE,
     MEMBERSHIP,
@@ -38,8 +32,6 @@ from unerring.model import (
     SECOND_US,
     TIME_MAX,
     TIME_MIN,
-    Column,
-    ColumnType,
     Entropy,
     Event,
     Stamp,
@@ -64,40 +56,10 @@ from unerring.simulation import (
     mutant,
     scenario,
 )
+from unerring.simulation.losses import LOOK_US, LOST, REPLACED, Losses, lacking
 from unerring.simulation.mixing import Mixing, Reading, formed
 from unerring.simulation.node import State
-
-
-def schema(name: str) -> StreamSchema:
-    return StreamSchema(name, (Column("v", ColumnType.INT),))
-
-
-STREAMS = ("a", "b", "c", "x1", "x2", "v", "y", "z", "w")
-OUTPUTS = {"X": ("x1", "x2"), "V": ("v",), "Y": ("y",), "Z": ("z",), "W": ("w",)}
-SITUATIONS = ("w", "v")
-
-
-def tree(f: Mapping[str, int]) -> Topology:
-    """The query tree, with each node's own f."""
-    sources = [NodeSpec(f"source_{s}", Role.SOURCE, outputs=(s,)) for s in ("a", "b", "c")]
-    nodes = [
-        NodeSpec("X", Role.CORRELATION, ("a", "b"), OUTPUTS["X"], f["X"]),
-        NodeSpec("V", Role.CORRELATION, ("b", "c"), OUTPUTS["V"], f["V"]),
-        NodeSpec("Y", Role.CORRELATION, ("x1",), OUTPUTS["Y"], f["Y"]),
-        NodeSpec("Z", Role.CORRELATION, ("x2", "c"), OUTPUTS["Z"], f["Z"]),
-        NodeSpec("W", Role.CORRELATION, ("y", "z", "v"), OUTPUTS["W"], f["W"]),
-    ]
-    application = NodeSpec("app", Role.APPLICATION, SITUATIONS)
-    return Topology((*sources, *nodes, application), tuple(schema(name) for name in STREAMS))
-
-
-def reference(topology: Topology, primary: Mapping[str, Sequence[Event]]) -> dict[str, list[Event]]:
-    """The perfect run of a tree, in which every node is fed by streams."""
-
-    def stage(node: NodeSpec) -> Stage:
-        return Stage(topology.inputs(node.name), lambda rows, time: Mixing(node.outputs).feed(rows, time).outputs)
-
-    return perfect_run([stage(node) for node in topology.nodes if node.role is Role.CORRELATION], primary)
+from unerring.simulation.query_tree import OUTPUTS, SITUATIONS, reference, schema, tree
 
 
 @scenario("correlation")
@@ -115,6 +77,8 @@ class Correlating(Scenario):
         "a gap was seen",
         "a source refused for want of room",
         "a joiner lost its peers at once",
+        LOST,
+        REPLACED,
     )
 
     replica: type[Replica] = Replica
@@ -131,6 +95,8 @@ class Correlating(Scenario):
     """The share of seeds in which the peers of a joiner crash, within the budget, as soon as it is granted."""
     evictions: float = 0.25
     """Which share of the failures are evictions of a replica that may be well."""
+    losses_share: float = 0.5
+    """The share of seeds in which replicas are lost for good, and the keeper evicts who is silent."""
     windows: tuple[int, ...] = (2, 5, 20, 100)
     """How many events a receiver may have under way to it."""
 
@@ -141,7 +107,8 @@ class Correlating(Scenario):
         self.publishing_us = self.faults_us * draw.randrange(10, 100) // 100
         self.f = {name: draw.choice((1, 1, 2)) for name in OUTPUTS}
         self.topology = self.perfect = tree(self.f)
-        self.config = CorrelationConfig(
+        self.losses = Losses(world.seed, self.losses_share)
+        config = CorrelationConfig(
             window_events=draw.choice(self.windows),
             outgoing_events_max=draw.choice((4, 20, 100)),
             batch_events_max=draw.choice((1, 3, 50)),
@@ -152,6 +119,7 @@ class Correlating(Scenario):
             process_events_max=Random(f"steps {world.seed}").choice((1, 4, 1000)),
             ask_us=Random(f"asks {world.seed}").choice((0, 0, 5, 50)) * MILLISECOND_US,
         )
+        self.config = self.losses.applied(config)
         self.published: dict[str, list[Event]] = {name: [] for name in ("a", "b", "c")}
         self.failures = Random(f"failures {world.seed}")
         self.forms = Random(f"forms {world.seed}")
@@ -172,6 +140,7 @@ class Correlating(Scenario):
         world.every(50 * MILLISECOND_US, lambda: self._end(world), self.faults_us + self.calm_us, self.publishing_us)
         world.every(10 * MILLISECOND_US, lambda: self._observe(world), self.faults_us)
         self._fail_now_and_then(world)
+        world.every(LOOK_US, lambda: self._replace(world), self.faults_us + self.calm_us)
         words = Random(f"words of links {world.seed}")  # They repair much: most seeds must do without.
         world.word_us_max = words.choice((None, None, None, words.choice((1, 20, 500)) * MILLISECOND_US))
         if Random(f"strikes {world.seed}").random() < self.strikes:
@@ -369,9 +338,16 @@ class Correlating(Scenario):
         return True
 
     def _crash(self, world: World, victim: str) -> None:
+        remaining = [name for name in self._healthy_ones(world, node_of(victim)) if name != victim]
         world.crash(victim)
+        if self.losses.for_good(world, self.topology, victim, remaining):
+            return
         down_us = self.failures.choice((1, 20, 200, 1500)) * MILLISECOND_US
         world.at(world.now_us + down_us, lambda: world.start(victim) if world.faults_on else None)
+
+    def _replace(self, world: World) -> None:
+        self.losses.replace(world, self.topology, lambda node, name: self._add(world, node, name, world.now_us))
+        self.losses.observe(world)
 
     def _caught_up(self, world: World) -> set[tuple[str, int]]:
         membership: Any = world.nodes[MEMBERSHIP].machine
@@ -421,6 +397,8 @@ class Correlating(Scenario):
             return False
         if any(member.standing is Standing.JOINING for member in membership.record.members.values()):
             return False
+        if self.losses.on and any(lacking(self.topology, membership.record)):
+            return False
         return not world.nodes["app/0"].syncing and not self._behind(world)
 
     def _behind(self, world: World) -> list[str]:
@@ -464,6 +442,9 @@ class Correlating(Scenario):
         for name, member in membership.record.members.items():
             if member.standing is Standing.JOINING:
                 yield Violation("every joiner is caught up once faults are over", (f"{name} {member}",))
+        for node in lacking(self.topology, membership.record) if self.losses.on else ():
+            members = tuple(f"{name} {member}" for name, member in membership.record.of(node.name).items())
+            yield Violation("every node has its replicas again once faults are over", members)
 
     def _standing(self, world: World) -> Iterable[str]:
         for name, node in world.nodes.items():
@@ -597,4 +578,15 @@ mutant(Correlating, "snapshot without queue", replica=broken.SnapshotWithoutQueu
 mutant(Correlating, "snapshot without merge buffer", replica=broken.SnapshotWithoutBuffer)
 mutant(Correlating, "snapshot with one position", replica=broken.SnapshotOnePosition)
 mutant(Correlating, "eviction counts the dead as remaining", membership=broken.EvictsUnconfirmed)
+mutant(Correlating, "eviction for silence alone", membership=broken.EvictsTheSilent, losses_share=1.0)
+mutant(
+    Correlating,
+    "pruning before the replacement is caught up",
+    replica=broken.PrunesForCaughtUp,
+    losses_share=1.0,
+    evictions=1.0,  # It shows only if many join,
+    strikes=1.0,  # and then stand alone.
+    seeds_max=200,
+)
+mutant(Correlating, "two keepers with a record each", membership=broken.TwoKeepers, losses_share=1.0)
 mutant(Correlating, "a source forgets its watermarks", source=broken.ForgetsWatermarks)
