@@ -54,14 +54,18 @@ def cluster(hosts: dict[str, str], f: int = 1) -> Cluster:
 
 
 def record(**standings: str) -> Record:
-    members = {name.replace("_", "/"): Member(1, Standing(standing)) for name, standing in standings.items()}
-    return Record(1, members)
+    """What is `lost` is gone, too."""
+    return Record(1, {name.replace("_", "/"): _member(standing) for name, standing in standings.items()})
+
+
+def _member(standing: str) -> Member:
+    return Member(1, Standing("gone" if standing == "lost" else standing), lost=standing == "lost")
 
 
 def test_a_place_is_on_a_host_that_has_no_replica_of_the_node() -> None:
     four = cluster(HOSTS)
     assert [four.hosts[f"Rate/{number}"] for number in range(4)] == ["a", "b", "c", "d"]
-    lost = record(Rate_0="caught_up", Rate_1="gone")
+    lost = record(Rate_0="caught_up", Rate_1="lost")
     assert places(four, lost, "Rate") == ["Rate/2", "Rate/3", "Rate/1"], "the place of the lost one comes last"
     three = cluster({host: HOSTS[host] for host in "abc"})
     assert three.hosts["Rate/3"] == "a"
@@ -73,9 +77,10 @@ def test_a_place_is_on_a_host_that_has_no_replica_of_the_node() -> None:
     [
         ({"Rate_0": "caught_up", "Rate_1": "caught_up"}, False),
         ({"Rate_0": "caught_up", "Rate_1": "joining"}, False),
-        ({"Rate_0": "caught_up", "Rate_1": "gone"}, True),
-        ({"Rate_0": "caught_up", "Rate_1": "gone", "Rate_2": "joining"}, False),
-        ({"Rate_0": "joining", "Rate_1": "gone"}, False),
+        ({"Rate_0": "caught_up", "Rate_1": "lost"}, True),
+        ({"Rate_0": "caught_up", "Rate_1": "gone"}, False),
+        ({"Rate_0": "caught_up", "Rate_1": "lost", "Rate_2": "joining"}, False),
+        ({"Rate_0": "joining", "Rate_1": "lost"}, False),
         ({}, False),
     ],
 )
@@ -84,7 +89,7 @@ def test_a_node_lacks_one_if_it_has_too_few_and_somebody_with_a_state(standings:
 
 
 def test_the_next_host_takes_its_turn_if_the_first_one_does_not() -> None:
-    four, lost = cluster(HOSTS), record(Rate_0="caught_up", Rate_1="gone")
+    four, lost = cluster(HOSTS), record(Rate_0="caught_up", Rate_1="lost")
     first, second, with_one = (Healing(four, host) for host in "cda")
     assert first.due(lost, [], 100.0) == ["Rate/2"]
     assert first.due(lost, ["Rate/2"], 100.5) == [], "it is started once"
@@ -93,13 +98,13 @@ def test_the_next_host_takes_its_turn_if_the_first_one_does_not() -> None:
     assert with_one.due(lost, ["Rate/0"], 1000.0) == []
     third = Healing(four, "d")
     third.due(lost, [], 0.0)
-    third.due(record(Rate_0="caught_up", Rate_1="gone", Rate_2="joining"), [], 1.0)
+    third.due(record(Rate_0="caught_up", Rate_1="lost", Rate_2="joining"), [], 1.0)
     assert third.due(lost, [], TURN_S + 1) == [], "its patience begins anew with a new loss"
 
 
 def test_without_a_list_of_hosts_all_places_are_here() -> None:
     alone = cluster({})
-    assert Healing(alone, "").due(record(Rate_0="caught_up", Rate_1="gone"), ["Rate/0", "Rate/1"], 0.0) == ["Rate/2"]
+    assert Healing(alone, "").due(record(Rate_0="caught_up", Rate_1="lost"), ["Rate/0", "Rate/1"], 0.0) == ["Rate/2"]
 
 
 def test_what_evict_after_means() -> None:

@@ -203,8 +203,10 @@ class Membership:
             return []
         del self.rounds[message.replica]
         member = self.record.members[message.replica]
-        report = Report("correlation.evicted", f"{message.replica}: {sender} remains")
-        return [report, *self._write(message.replica, msgspec.structs.replace(member, standing=Standing.GONE))]
+        why = "it was silent, and " if waiting.silent else ""
+        report = Report("correlation.evicted", f"{message.replica}: {why}{sender} remains")
+        gone = msgspec.structs.replace(member, standing=Standing.GONE, lost=waiting.silent)
+        return [report, *self._write(message.replica, gone)]
 
     def _write(self, replica: str, member: Member) -> Effects:
         before = self.record.members.get(replica)

@@ -31,6 +31,8 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     standing: Standing
     token: Name = ""
     """The token of the process that entered with this incarnation; empty: a founding member not yet claimed."""
+    lost: bool = False
+    """Gone because it was silent, not by an operator's command: it is to be made up for."""
 
 
 class Record(msgspec.Struct, frozen=True, dict=True):

@@ -44,10 +44,13 @@ class Healing:
 
 
 def lacks_one(cluster: Cluster, record: Record, node: str) -> bool:
-    """Whether a node has fewer replicas than it was given, and one that a newcomer can take its state from."""
+    """Whether a node has fewer replicas than it was given, because one was lost, and one that a newcomer can take its
+    state from. What an operator removes is not made up for."""
     spec = cluster.topology.node(node)
     members = record.of(node)
     if spec.role is not Role.CORRELATION or not spec.inputs or len(members) > spec.f:
+        return False
+    if not any(member.lost for name, member in record.members.items() if node_of(name) == node):
         return False
     return any(member.standing is Standing.CAUGHT_UP for member in members.values())
 
