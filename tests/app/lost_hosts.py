@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,6 +36,7 @@ class LostHosts:
         net = f"127.{draw.randrange(1, 255)}.{draw.randrange(255)}"
         self.options = [*options, *(f"--host={host}={net}.{number}" for number, host in enumerate("abc", 1))]
         self.runs: dict[str, subprocess.Popen[bytes]] = {}
+        self._pause = threading.Event()
 
     def data(self, host: str) -> Path:
         return self.folder / host
@@ -77,7 +79,7 @@ class LostHosts:
             assert time.monotonic() < deadline_s, self.members()
             for host, run in self.runs.items():
                 assert run.poll() is None, (self.folder / f"{host}.log").read_text()
-            time.sleep(0.05)
+            self._pause.wait(0.05)
         return time.monotonic()
 
     def begin(self) -> None:
