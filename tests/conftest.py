@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.etcd import etcd_server
 from tests.s3 import S3Server
 
 if TYPE_CHECKING:
@@ -113,6 +114,13 @@ def spark(java: Path) -> Iterator[SparkSession]:
     session = start(SparkConfig(master="local[2]", memory="1g", log=str(log), quick=True, more=quick), "tests")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def etcd(server: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real etcd of this run."""
+    with etcd_server(server("etcd"), tmp_path_factory.mktemp("etcd")) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

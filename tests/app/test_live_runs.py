@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -22,7 +22,7 @@ from unerring.app import live
 from unerring.app.folder import remember
 from unerring.app.generations import begin_anew
 from unerring.log import EventLog, LogWriter, Quarantine, Reason
-from unerring.model import CallerError, ConfigError, DiskError, Persist, schema_of
+from unerring.model import CallerError, ConfigError, DiskError, schema_of
 from unerring.runtime.certificates import make_certificates
 from unerring.runtime.live import cluster as clusters
 from unerring.runtime.live.etcd import EtcdStorage
@@ -123,42 +123,6 @@ def test_the_folder_of_another_release_is_refused_and_left_as_it_is(tmp_path: Pa
     with pytest.raises(CallerError, match=r"release 9\.0 in format 99"):
         remember(tmp_path, SUMS)
     assert (tmp_path / "run.json").read_bytes() == told
-
-
-@pytest.fixture
-def etcd(server: Callable[[str], Path], tmp_path: Path) -> Iterator[str]:
-    client, peer = f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
-    command = [server("etcd"), "--data-dir", tmp_path / "etcd", "--name", "e0"]
-    command += ["--listen-client-urls", client, "--advertise-client-urls", client]
-    command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"e0={peer}"]
-    with (tmp_path / "etcd.log").open("wb") as log:
-        running = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        wait_for(lambda: _answers(client), 60, "etcd does not answer")
-        yield client
-    finally:
-        running.kill()
-        running.wait()
-
-
-def _answers(url: str) -> bool:
-    try:
-        EtcdStorage([url], "probe").load()
-    except DiskError:
-        return False
-    return True
-
-
-def test_etcd_lets_one_of_two_keepers_win(etcd: str) -> None:
-    one, other = EtcdStorage([etcd], "c"), EtcdStorage([etcd], "c")
-    assert one.load() == other.load() == {}
-    one.write([Persist((("membership/record", b"1"),))])
-    with pytest.raises(DiskError, match="another keeper"):
-        other.write([Persist((("membership/record", b"2"),))])
-    assert other.load() == {"membership/record": b"1"}
-    other.write([Persist((("membership/record", b"3"), ("x", b"")))])
-    other.write([Persist((), ("x",))])
-    assert one.load() == {"membership/record": b"3"}
 
 
 def test_etcd_that_is_not_there_is_a_sentence() -> None:
