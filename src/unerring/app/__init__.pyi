@@ -20,7 +20,13 @@ from .demo.screen import Screen as Screen, print_verdict as print_verdict
 from .duckdb_tables import DuckTables as DuckTables
 from .feeds import Feeds as Feeds, check_channels as check_channels
 from .folder import address_in as address_in, check_run as check_run, remember as remember
-from .learned import costs_of_run as costs_of_run, kept_in as kept_in, priced as priced
+from .learned import (
+    bounded as bounded,
+    costs_of_run as costs_of_run,
+    failovers_of_run as failovers_of_run,
+    kept_in as kept_in,
+    priced as priced,
+)
 from .lineage import traced_run as traced_run
 from .live_engine import LiveEngine as LiveEngine
 from .live_needs import needs_of as needs_of, retained_levels as retained_levels

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from unerring.app.learned import costs_of_run
+from unerring.app.learned import costs_of_run, failovers_of_run
 from unerring.app.parts import Parts
 from unerring.app.place import Where, place_of
 from unerring.log import BadEvent, Quarantine, Reason
@@ -50,6 +50,7 @@ class Acting:
         tls: str = "",
         costs: Path | None = None,
         parts: Parts | None = None,
+        failover_us: int = 0,
     ) -> None:
         called = {service.name for process in app.versions for service in process.graph.services}
         missing = sorted(called - set(app.services))
@@ -64,7 +65,8 @@ class Acting:
         """Instances started since this began, by process."""
         newest, older = costs_of_run(costs, place.processes)
         shape = ClusterShape(f=f, tls=tls)
-        self.nodes = NodeCluster([address], place.processes, shape, app.services, say, newest, older)
+        failovers_us = failovers_of_run(failover_us, place.processes)
+        self.nodes = NodeCluster([address], place.processes, shape, app.services, say, newest, older, failovers_us)
         self._say = say
         self._f = f
         self._stopping = threading.Event()

@@ -1,7 +1,7 @@
-"""Learned costs of a run: which ones its nodes group by, and which ones its open instances were started with.
+"""What the nodes of a run group by: learned costs and a failover threshold, and those of its open instances.
 
-Other costs are another version of a process. So a run's folder keeps every file of costs that it was run with, and its
-nodes serve the versions of all of them: instances stay with the groups they have.
+Other costs, or another threshold, are another version of a process. So a run's folder keeps all that it was run with,
+and its nodes serve the versions of all of them: instances stay with the groups they have.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from unerring.model import CallerError, LogError
 from unerring.processes import Process, read_costs, with_costs
 
 FOLDER: Final = "costs"
+FAILOVERS: Final = "failovers"
 COSTS_KEPT_MAX: Final = 16
 """Files of costs that a run's folder keeps; the oldest goes first, and instances of its version wait visibly."""
 
@@ -60,6 +63,32 @@ def priced(processes: Sequence[Process], costs: Path | None, also: Sequence[Path
         before = [_with(process, path) for path in also]
         last = [_with(process, costs)] if costs is not None else []
         versions += [*before, process, *last]
+    return versions
+
+
+def failovers_of_run(failover_us: int, folder: Path) -> tuple[int, list[int]]:
+    """The threshold of new instances (0: as each process says), and those of earlier starts of the run."""
+    known = sorted((folder / FAILOVERS).glob("*us"), key=lambda path: (path.stat().st_mtime_ns, path.name))
+    older = [int(path.name.removesuffix("us")) for path in known]
+    if failover_us:
+        (folder / FAILOVERS).mkdir(parents=True, exist_ok=True)
+        (folder / FAILOVERS / f"{failover_us}us").touch()
+        for old in [path for path in known if path.name != f"{failover_us}us"][: -COSTS_KEPT_MAX + 1]:
+            old.unlink()
+    return failover_us, [us for us in older if us != failover_us][-COSTS_KEPT_MAX:]
+
+
+def bounded(processes: Sequence[Process], failover_us: int, also: Sequence[int] = ()) -> list[Process]:
+    """Each as it was given and with this threshold. The last of each is for new instances; `also` are thresholds that
+    instances may have been started with."""
+    if failover_us < 0 or any(us <= 0 for us in also):
+        raise CallerError("the failover threshold must be a time such as 500ms or 2s; leave it out for the default")
+    versions: list[Process] = []
+    for process in processes:
+        graph = process.graph
+        for us in (*also, 0, *([failover_us] if failover_us else [])):
+            other = msgspec.structs.replace(graph, failover_us=us) if us else graph
+            versions.append(process if other == graph else process.with_graph(other))
     return versions
 
 

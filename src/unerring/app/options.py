@@ -93,6 +93,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     evict_after: str = "30s"
     """How long a replica may be silent before another one takes its place; off: only an operator decides that."""
     costs: Path | None = None
+    failover_us: int = 0
+    """How long an instance of a process may stand still when a master is lost; 0: as each process says."""
     on_store: bool = False
     """Whether the run is on a store that other hosts reach too."""
 

@@ -101,7 +101,9 @@ def run_of(
     if options.has_log and app.processes and not options.once:
         from unerring.app.acting import Acting
 
-        reactions = Acting(address, app, options.tolerated, place, say, options.tls, options.costs, parts)
+        reactions = Acting(
+            address, app, options.tolerated, place, say, options.tls, options.costs, parts, options.failover_us
+        )
     if options.has_log and app.sinks:
         from unerring.app.delivering import Delivering
 

@@ -12,7 +12,7 @@ import typer
 
 from unerring.cli._address import pairs, versions_at
 from unerring.cli._place import HERE, HostFolder
-from unerring.model import CallerError, Report
+from unerring.model import CallerError, Report, to_duration_us
 
 
 def command(
@@ -31,11 +31,19 @@ def command(
     also_costs: Annotated[
         list[Path] | None, typer.Option(help="Costs that open instances were started with; once for each.")
     ] = None,
+    failover: Annotated[
+        str, typer.Option(help="How long an instance may stand still when a master is lost, such as 1s (grouping).")
+    ] = "",
+    also_failover: Annotated[
+        list[str] | None, typer.Option(help="Such times that open instances were started with; once for each.")
+    ] = None,
 ) -> None:
     """Run a process node until Ctrl-C. With three nodes that name each other, f = 1; alone, f = 0."""
-    from unerring.app import place_of, priced
+    from unerring.app import bounded, place_of, priced
 
     versions = priced(versions_at(processes), costs, also_costs or ())
+    thresholds = [to_duration_us(time) for time in also_failover or ()]
+    versions = bounded(versions, to_duration_us(failover) if failover else 0, thresholds)
     folder = place_of(data).scratch
     folder.mkdir(parents=True, exist_ok=True)
     asyncio.run(_run(versions, name, listen, pairs(peer), pairs(service), folder, tls, start, given))

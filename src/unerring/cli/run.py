@@ -12,6 +12,7 @@ import typer
 
 from unerring.cli._address import load as find, pairs
 from unerring.cli._place import HERE, Data, Scratch
+from unerring.model import to_duration_us
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,6 +73,9 @@ def command(
     costs: Annotated[
         Path | None, typer.Option(help="Processes: group by these learned costs (`unerring costs --write`).")
     ] = None,
+    failover: Annotated[
+        str, typer.Option(help="Processes: how long one may stand still when a master is lost, such as 1s (grouping).")
+    ] = "",
     durable: Annotated[
         bool, typer.Option("--durable", help="Live: replicas keep what they acknowledge on disk.")
     ] = False,
@@ -98,8 +102,10 @@ def command(
 
     console = Console(stderr=True)
     certificates = str(Path(tls).absolute()) if tls else ""
+    failover_us = to_duration_us(failover) if failover else 0
     if _is_process(app):
-        _run_nodes(app, 1 if f is None else f, certificates, pairs(service), data, scratch, console, costs)
+        shape = (1 if f is None else f, certificates)
+        _run_nodes(app, *shape, pairs(service), data, scratch, console, costs, failover_us)
         return
 
     from unerring.app import Ownership, RunOptions, check_channels, load, place_of, remember, run_of, traced_run
@@ -125,6 +131,7 @@ def command(
         etcd=tuple(etcd or ()),
         evict_after=evict_after,
         costs=costs,
+        failover_us=failover_us,
         on_store=not place.is_folder,
     )
     loaded = load(app)
@@ -222,8 +229,9 @@ def _run_nodes(
     scratch: Path | None,
     console: Console,
     costs: Path | None,
+    failover_us: int,
 ) -> None:
-    from unerring.app import costs_of_run, place_of
+    from unerring.app import costs_of_run, failovers_of_run, place_of
     from unerring.runtime import ClusterShape, NodeCluster
 
     stopping = threading.Event()
@@ -231,7 +239,9 @@ def _run_nodes(
         signal.signal(number, lambda *_: stopping.set())
     folder = place_of(data, scratch).scratch
     newest, older = costs_of_run(costs, folder)
-    cluster = NodeCluster([address], folder, ClusterShape(f=f, tls=tls), services, console.print, newest, older)
+    failovers_us = failovers_of_run(failover_us, folder)
+    shape = ClusterShape(f=f, tls=tls)
+    cluster = NodeCluster([address], folder, shape, services, console.print, newest, older, failovers_us)
     cluster.start()
     try:
         console.print(f"{address} runs on {', '.join(cluster.names)} in {folder}; f = {f}; Ctrl-C stops it")

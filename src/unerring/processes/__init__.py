@@ -61,7 +61,7 @@ from unerring.processes.backups import Backups
 from unerring.processes.build import Process
 from unerring.processes.children import children_used
 from unerring.processes.commands import back, promised
-from unerring.processes.config import ClusterBounds, ProcessesConfig
+from unerring.processes.config import NAMINGS, ClusterBounds, ProcessesConfig
 from unerring.processes.context import Context, replica_set
 from unerring.processes.costs import STREAM, Cost, ProcessAction, read_costs, with_costs
 from unerring.processes.drawing import draw
@@ -132,6 +132,7 @@ __all__ = [
     "LATE",
     "LOCAL",
     "MOVE",
+    "NAMINGS",
     "PAST",
     "REPEAT",
     "RESUME",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from unerring.model import MILLISECOND_US, SECOND_US, ClusterConfig, ConfigError, ProcessConfig, check
+
+NAMINGS: Final = ("self", "rotate", "nearest", "idle")
 
 
 class ProcessesConfig(ProcessConfig, frozen=True):
@@ -54,7 +58,8 @@ class ProcessesConfig(ProcessConfig, frozen=True):
     finished_max: int = 100_000
     """Outcomes kept for idempotent starts; the oldest go first."""
     naming: str = "self"
-    """Who is named master of the next group: "self" keeps the planner, "rotate" goes round the replicas."""
+    """Who is named master of the next group: "self" keeps the planner, "rotate" goes round the replicas, "nearest" is
+    the one for which the next service answered soonest in this instance, "idle" the one that leads the fewest."""
 
     def __post_init__(self) -> None:
         check(self, "tick_us", 100, SECOND_US)
@@ -69,8 +74,9 @@ class ProcessesConfig(ProcessConfig, frozen=True):
         check(self, "transfers_max", 1, 100_000)
         check(self, "transfer_us", self.tick_us, 600 * SECOND_US)
         check(self, "resend_us_max", self.resend_us, 600 * SECOND_US)
-        if self.naming not in ("self", "rotate"):
-            raise ConfigError(f"ProcessesConfig.naming is {self.naming!r}; it must be 'self' or 'rotate'")
+        if self.naming not in NAMINGS:
+            known = ", ".join(map(repr, NAMINGS))
+            raise ConfigError(f"ProcessesConfig.naming is {self.naming!r}; it must be one of {known}")
 
 
 class ClusterBounds(ClusterConfig, frozen=True):

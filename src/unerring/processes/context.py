@@ -49,6 +49,8 @@ class Shared(msgspec.Struct, frozen=True):
     wall_offset_us: int = 0
     followed: dict[Address, dict[str, None]] = {}
     """The instances that each node leads, as far as is known here."""
+    led: dict[str, None] = {}
+    """The instances that this node leads."""
     children: list[tuple[Start, Mail | None]] = []
     """Children that planners want to start; with a message for them, to all of their replicas."""
     published: dict[str, Published] = {}

@@ -1,13 +1,34 @@
-"""The naming slot: who executes the next group. There is one for each view and group; a cancellation takes it too."""
+"""The naming slot: who executes the next group. There is one for each view and group; a cancellation takes it too. And
+whom a planner names: a choice that is its own, since any replica may execute any group."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from unerring.model import Address, invariant
 from unerring.processes.acceptor import Acceptor
-from unerring.processes.context import Context, read
-from unerring.processes.messages import Naming
+from unerring.processes.context import Context, Shared, read
+from unerring.processes.graph import Graph
+from unerring.processes.grouping import Group as GroupPlan
+from unerring.processes.messages import Naming, State
+
+
+def nearest(graph: Graph, state: State, group: GroupPlan, members: Sequence[Address]) -> Address:
+    """The replica for which the group's service answered soonest so far in this instance; one that was not tried yet
+    comes first, so that it is known."""
+    services = [graph.by_name[name].service for name in group.vertices if graph.by_name[name].acts]
+    times_us: dict[Address, list[int]] = {}
+    for action in state.taken:
+        at = action.group - 1 - state.unpacked_from
+        if action.took_us and at >= 0 and graph.by_name[action.vertex].service in services:
+            times_us.setdefault(state.lineage[at].master, []).append(action.took_us)
+    return min(members, key=lambda member: sum(times_us.get(member, [0])) / len(times_us.get(member, [0])))
+
+
+def idlest(shared: Shared, members: Sequence[Address]) -> Address:
+    """The replica that leads the fewest instances, as far as is known here."""
+    led = {shared.me: len(shared.led)}
+    return min(members, key=lambda member: led.get(member, len(shared.followed.get(member, ()))))
 
 
 class Slot:

@@ -18,7 +18,7 @@ from unerring.processes.grouping import Group
 from unerring.processes.inbox import Inbox
 from unerring.processes.master import Master
 from unerring.processes.messages import Mail, Name, Named, Reply, State, Status
-from unerring.processes.naming import Slot
+from unerring.processes.naming import Slot, idlest, nearest
 from unerring.processes.parent import Parent
 from unerring.processes.recovery import Recovery
 from unerring.processes.replication import Replication
@@ -81,6 +81,7 @@ class Planner:
         )
 
     def step_down(self) -> None:
+        self._context.shared.led.pop(self._context.instance, None)
         self._passed_over = self.handing[0] if self.handing is not None else self._passed_over
         self.planning, self.handing = False, None
         self._replication.stop()
@@ -106,6 +107,7 @@ class Planner:
     def begin(self, now: int) -> None:
         """Plan what comes after the decided state."""
         self.planning, self._decided_us = True, now
+        self._context.shared.led[self._context.instance] = None
         self.plan(now)
 
     def tick(self, now: int) -> None:
@@ -158,7 +160,7 @@ class Planner:
             return
         master = self._context.me
         if not self._slot.taken(state.group + 1):
-            master = self._choose_master(now)
+            master = self._choose_master(process, state, group, now)
             self._slot.take(state.group + 1, master)
         if master == self._context.me:
             self._execute(process, state, group, waits, now)
@@ -237,18 +239,22 @@ class Planner:
 
     # ---- naming ------------------------------------------------------------------------------------------------
 
-    def _choose_master(self, now: int) -> Address:
-        context = self._context
-        if context.config.naming == "self" or not context.others:
+    def _choose_master(self, process: Process, state: State, group: Group, now: int) -> Address:
+        context, how = self._context, self._context.config.naming
+        if how == "self" or not context.others:
             return context.me
         at = context.members.index(context.me)
-        for member in (*context.members[at + 1 :], *context.members[:at]):
-            if member != self._passed_over and not context.shared.hearing.silent(member, now):
-                return member
-        return context.me
+        others = [*context.members[at + 1 :], *context.members[:at]]
+        heard = [m for m in others if m != self._passed_over and not context.shared.hearing.silent(m, now)]
+        if how == "nearest":
+            return nearest(process.graph, state, group, (context.me, *heard))
+        if how == "idle":
+            return idlest(context.shared, (context.me, *heard))
+        return heard[0] if heard else context.me
 
     def _hand_over(self, master: Address, state: State, now: int) -> None:
         self.planning = False
+        self._context.shared.led.pop(self._context.instance, None)
         self.handing = (master, state)
         self._watch.led(now)
         self._send_name(now)

@@ -300,6 +300,7 @@ class Replica:
 
     def forget(self) -> None:
         """It is settled: nothing of it stays on disk."""
+        self.context.shared.led.pop(self.instance, None)
         self.watch.follow("")
         names = ("promise", "accepted", "naming", "aborts", "proposal", "backup")
         for key in (*names, *self.acceptor.pages.keys, *self.inbox.keys, *self.logs.keys):

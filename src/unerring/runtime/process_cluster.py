@@ -70,6 +70,7 @@ class NodeCluster:
         say: Callable[[str], Any],
         costs: Path | None = None,
         older_costs: Sequence[Path] = (),
+        failovers_us: tuple[int, Sequence[int]] = (0, ()),
     ) -> None:
         self.names = [f"n{number}" for number in range(2 * shape.f + 1)]
         self._processes = list(processes)
@@ -81,6 +82,8 @@ class NodeCluster:
         """Learned costs that new instances are grouped by."""
         self._older_costs = list(older_costs)
         """The costs that open instances may have been started with."""
+        self._failovers_us = failovers_us
+        """The failover threshold of new instances (0: as each process says), and those of open ones."""
         self._supervisor: Supervisor | None = None
         self._lock: IO[bytes] | None = None
         self._ports: dict[str, int] = {}
@@ -138,6 +141,11 @@ class NodeCluster:
             command += ["--also-costs", str(path)]
         if self._costs is not None:
             command += ["--costs", str(self._costs)]
+        newest_us, older_us = self._failovers_us
+        for time_us in older_us:
+            command += ["--also-failover", f"{time_us}us"]
+        if newest_us:
+            command += ["--failover", f"{newest_us}us"]
         return [*command, "--data", str(self._data)]
 
     def watch(self, stopping: Event) -> None:

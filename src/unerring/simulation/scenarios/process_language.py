@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unerring.processes import Kind, State, unpacked
+from unerring.processes import NAMINGS, Kind, State, unpacked
 from unerring.simulation import process_mutants as broken
 from unerring.simulation.scenario import mutant, scenario
 from unerring.simulation.scenarios.processes import Processes
@@ -79,6 +79,7 @@ class ProcessesBlocks(Processes):
     """Blocks with a deadline and atomic ones, children that race, and partners who answer every execution."""
 
     blocks = 0.5
+    namings = NAMINGS
     loops = 0.1
     must_reach: tuple[str, ...] = (
         "an instance completed",

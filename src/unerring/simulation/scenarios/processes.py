@@ -78,6 +78,7 @@ class Processes(Scenario):
     """How often waits race instead."""
     loops: float = 0.0
     """How often there is a loop instead."""
+    namings: tuple[str, ...] = ("self", "self", "rotate")
     blocks: float = 0.0
     """How often there is a block, a race with a child, or a question to a partner instead."""
     cancel_chance = 0.2
@@ -150,7 +151,7 @@ class Processes(Scenario):
             undo_attempt_us=60 * MILLISECOND_US,
             undo_pause_us_max=400 * MILLISECOND_US,
             tend_us=draw.choice((50, 300)) * MILLISECOND_US,
-            naming=draw.choice(("self", "self", "rotate")),
+            naming=draw.choice(self.namings),
             suspect_us_max=draw.choice((0, 0, 10)) * SECOND_US,
             leads_max=draw.choice((1, 100)),
             transfers_max=draw.choice((1, 64)),

@@ -1,0 +1,95 @@
+"""Who executes the next group, and how long a process may stand still: choices of whoever runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from unerring import Process, Rehearsal, Service
+from unerring.app import bounded, failovers_of_run
+from unerring.model import MILLISECOND_US, CallerError, ConfigError
+from unerring.processes import ProcessesConfig, State, explain, group_at
+from unerring.processes.grouping import Grouping
+from unerring.processes.messages import Step, Taken
+from unerring.processes.naming import nearest
+from unerring.runtime import ClusterShape, NodeCluster
+
+
+class Order(msgspec.Struct):
+    item: str = ""
+    items: list[str] = []
+
+
+def shop() -> Process:
+    process = Process("shop", state=Order, services=[Service("mail")])
+
+    @process.action(service="mail", write=True, time=400 * MILLISECOND_US)
+    async def ask(item: str) -> None: ...
+
+    @process.action(service="mail", write=True, time=400 * MILLISECOND_US)
+    async def tell(item: str) -> None: ...
+
+    return process.flow(process.each("items", [ask, tell], item="item"))
+
+
+@pytest.mark.parametrize("naming", ["rotate", "nearest", "idle"])
+def test_whoever_is_named_the_effects_are_those_of_one_execution(naming: str) -> None:
+    config = ProcessesConfig(tick_us=10 * MILLISECOND_US, naming=naming)
+    stage = Rehearsal(shop(), {"mail": dict.fromkeys(("ask", "tell"), lambda item: None)}, config=config)
+    stage.start("o", items=list("abcd"))
+    stage.run_until(lambda: len(stage.effects("mail")) >= 3)
+    stage.crash(stage.master("o"), for_s=0.5)
+    end = stage.finish("o")
+    assert end.status == "completed"
+    masters = {group["master"] for group in end.history["groups"]}
+    assert len(masters) > 1
+    stage.check()
+
+
+def test_the_nearest_is_the_one_that_the_service_answered_soonest() -> None:
+    graph = shop().graph
+    done = [("a", 900), ("b", 200), ("c", 500), ("b", 300)]
+    lineage = tuple(Step(0, graph.start, master) for master, _ in done)
+    taken = tuple(Taken("ask", f"o/ask'{n}/0@0", {}, None, True, n + 1, 0, took_us=t) for n, (_, t) in enumerate(done))
+    state = State("o", "shop", graph.version, 4, lineage, graph.start, {}, taken)
+    group = group_at(graph, graph.start, (), "", Grouping())
+    assert nearest(graph, state, group, ("a", "b", "c")) == "b"
+    assert nearest(graph, state, group, ("a", "c")) == "c"
+    assert nearest(graph, state, group, ("a", "b", "c", "new")) == "new"
+
+
+def test_another_choice_is_refused() -> None:
+    with pytest.raises(ConfigError, match="naming is 'loudest'; it must be one of 'self', 'rotate', 'nearest', 'idle'"):
+        ProcessesConfig(naming="loudest")
+
+
+def test_a_threshold_is_another_version_and_the_last_one_is_for_new_instances() -> None:
+    process = shop()
+    plain, (older, given, newest) = bounded([process], 0), bounded([process], 600_000, [9_000_000])
+    assert plain == [process]
+    assert given is process
+    assert [older.graph.failover_us, newest.graph.failover_us] == [9_000_000, 600_000]
+    assert len({version.graph.version for version in (older, given, newest)}) == 3
+    assert ["ask", "tell"] in [group["actions"] for group in explain(older)["groups"]]
+    assert ["ask"] in [group["actions"] for group in explain(newest)["groups"]]
+    with pytest.raises(CallerError, match="the failover threshold must be a time such as 500ms or 2s"):
+        bounded([process], -1)
+
+
+def test_a_run_keeps_the_thresholds_that_it_was_run_with(tmp_path: Path) -> None:
+    assert failovers_of_run(0, tmp_path) == (0, [])
+    assert failovers_of_run(600_000, tmp_path) == (600_000, [])
+    assert failovers_of_run(2_000_000, tmp_path) == (2_000_000, [600_000])
+    assert failovers_of_run(600_000, tmp_path) == (600_000, [2_000_000])
+    failovers_us = failovers_of_run(0, tmp_path)
+    assert failovers_us[0] == 0
+    assert sorted(failovers_us[1]) == [600_000, 2_000_000]
+    nodes = NodeCluster(["shop:shop"], tmp_path, ClusterShape(f=0), {}, print, None, (), (1_000_000, [600_000]))
+    command = nodes.command("n0")
+    at = command.index("--also-failover")
+    assert command[at : at + 4] == ["--also-failover", "600000us", "--failover", "1000000us"]
+    for time_us in range(1, 40):
+        failovers_of_run(time_us, tmp_path)
+    assert len(failovers_of_run(0, tmp_path)[1]) <= 16
