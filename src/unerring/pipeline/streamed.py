@@ -2,13 +2,15 @@
 
 Rows go to buckets by key; one Python call takes a bucket's rows of a micro-batch. On a stream, rows are held until the
 watermark has passed them, then fed in the order of time; what a stream's rows make is given out once, when no row that
-is not late can change it. The bucket's state (held rows, the engine's snapshot) is Spark's to keep: a query that is
-stopped, or killed, goes on from its checkpoint.
+is not late can change it. The bucket's state (held rows, the engine's state) is Spark's to keep: a query that is
+stopped, or killed, goes on from its checkpoint. Spark's RocksDB keeps it in pieces (see `bucket_state`); another store
+of Spark's has one value for a bucket, which is written anew each time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +28,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
 
 BUCKETS: Final = 8
+PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+WHOLE: Final = (
+    f"this session keeps each bucket's state as one value, which every micro-batch writes anew; set {PROVIDER} to "
+    f"{ROCKSDB}, and a micro-batch writes what changed"
+)
 _OLD: Final = b"\x93"
 _AT: Final = "event_at"
 _PLACE: Final = (Column("_rank", ColumnType.INT), Column("_ordinal", ColumnType.INT), Column("_index", ColumnType.INT))
@@ -64,8 +72,14 @@ def run_plan(frame: DataFrame, reading: Reading) -> DataFrame:
     kinds = [column.type for column in reading.outputs]
     if not frame.isStreaming:
         return carrying.groupBy(BUCKET).applyInArrow(_whole(reading), carried_schema(kinds))
+    if frame.sparkSession.conf.get(PROVIDER) == ROCKSDB:
+        from unerring.pipeline.bucket_state import Bucket
+
+        schema = carried_schema(kinds)
+        return carrying.groupBy(BUCKET).transformWithStateInPandas(Bucket(reading), schema, "Append", "EventTime")
     from pyspark.sql.streaming.state import GroupStateTimeout
 
+    warnings.warn(WHOLE, stacklevel=3)
     return carrying.groupBy(BUCKET).applyInPandasWithState(
         _piece(reading), carried_schema(kinds), "state binary", "append", GroupStateTimeout.EventTimeTimeout
     )
@@ -96,41 +110,75 @@ def _whole(reading: Reading) -> Callable[[pa.Table], pa.Table]:
 
     def run(table: pa.Table) -> pa.Table:
         _check_times(table.column(TIME).null_count, reading)
-        return _feed(_engine(reading), table, reading, TIME_MAX)
+        return _feed(engine_of(reading), table, reading, TIME_MAX)
 
     return run
+
+
+@dataclass
+class Standing:
+    """Where a bucket stands between micro-batches."""
+
+    through_us: int
+    held: pa.Table
+    """Rows that the watermark has not passed."""
+    engine: Feed
+
+    @staticmethod
+    def of(through_us: int, chunks: list[pa.Table], engine: Feed, reading: Reading) -> Standing:
+        """As it was kept; of the rows in `chunks`, those count that still wait."""
+        import pyarrow as pa
+
+        held = pa.concat_tables(chunks) if chunks else _carried_arrow(reading).empty_table()
+        return Standing(through_us, held.filter(pa.array(held.column(TIME).to_numpy() > through_us)), engine)
+
+
+def rows_in(frames: Iterable[pd.DataFrame], reading: Reading) -> list[pa.Table]:
+    """The rows that a micro-batch brought."""
+    import pyarrow as pa
+
+    whole = list(frames)
+    _check_times(sum(int(frame[TIME].isna().sum()) for frame in whole), reading)
+    return [pa.Table.from_pandas(frame, _carried_arrow(reading), preserve_index=False) for frame in whole]
+
+
+def advance(
+    standing: Standing, fresh: list[pa.Table], watermark_ms: int, reading: Reading
+) -> tuple[pa.Table | None, pa.Table]:
+    """Take rows and let time pass; what that made, if it passed, and those of the rows that wait."""
+    import pyarrow as pa
+
+    came = pa.concat_tables([_carried_arrow(reading).empty_table(), *fresh])
+    through_us = watermark_ms * MILLISECOND_US
+    # At the start there is no watermark yet, which Spark tells as the year 1970.
+    if through_us <= max(standing.through_us, 0):
+        standing.held = pa.concat_tables([standing.held, came])
+        return None, came
+    table = pa.concat_tables([standing.held, came])
+    due = table.column(TIME).to_numpy() <= through_us
+    outputs = _feed(standing.engine, table.filter(pa.array(due)), reading, through_us)
+    standing.through_us, standing.held = through_us, table.filter(pa.array(~due))
+    return outputs, came.filter(pa.array(came.column(TIME).to_numpy() > through_us))
 
 
 def _piece(reading: Reading) -> Callable[[Any, Iterable[pd.DataFrame], GroupState], Iterator[pd.DataFrame]]:
     """A function that handles a bucket's rows in a micro-batch, or the passing of time alone."""
 
     def run(key: Any, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-        import pyarrow as pa
-
-        kept = _kept(bytes(state.get[0]), reading) if state.exists else None
-        parts = [] if kept is None or not kept.held else [_unpacked(kept.held)]
-        if not state.hasTimedOut:
-            frames = list(frames)
-            _check_times(sum(int(frame[TIME].isna().sum()) for frame in frames), reading)
-            parts += [pa.Table.from_pandas(frame, _carried_arrow(reading), preserve_index=False) for frame in frames]
-        through_us = state.getCurrentWatermarkMs() * MILLISECOND_US
-        from_us = TIME_MIN if kept is None else kept.through_us
-        table = pa.concat_tables(parts) if parts else _carried_arrow(reading).empty_table()
-        engine = _engine(reading, None if kept is None else kept.engine)
-        # At the start there is no watermark yet, which Spark tells as the year 1970.
-        if through_us > max(from_us, 0):
-            due = table.column(TIME).to_numpy() <= through_us
-            ready, table = table.filter(pa.array(due)), table.filter(pa.array(~due))
-            outputs = _feed(engine, ready, reading, through_us)
-            if len(outputs):
-                yield outputs.to_pandas()
-            from_us = through_us
-        if not len(table) and not engine.keys:
+        kept = _kept(bytes(state.get[0]), reading) if state.exists else _State(TIME_MIN, b"", b"")
+        engine = engine_of(reading, [kept.engine] if kept.engine else [])
+        standing = Standing.of(kept.through_us, [unpacked(kept.held)] if kept.held else [], engine, reading)
+        fresh = [] if state.hasTimedOut else rows_in(frames, reading)
+        watermark_ms = state.getCurrentWatermarkMs()
+        outputs, _ = advance(standing, fresh, watermark_ms, reading)
+        if outputs is not None and len(outputs):
+            yield outputs.to_pandas()
+        if not len(standing.held) and not engine.keys:
             state.remove()
             return
-        snapshot = engine.snapshot()
-        state.update((protect(msgspec.msgpack.encode(_State(from_us, _packed(table), snapshot))),))
-        state.setTimeoutTimestamp(state.getCurrentWatermarkMs() + 1)
+        now = _State(standing.through_us, packed(standing.held), engine.snapshot())
+        state.update((protect(msgspec.msgpack.encode(now)),))
+        state.setTimeoutTimestamp(watermark_ms + 1)
 
     return run
 
@@ -151,11 +199,12 @@ def _check_times(missing: int, reading: Reading) -> None:
         )
 
 
-def _engine(reading: Reading, snapshot: bytes | None = None) -> Feed:
+def engine_of(reading: Reading, trail: Sequence[bytes] = ()) -> Feed:
+    """A matcher, as it stood after a whole state and the changes to it."""
     stream = reading.plan.inputs[0].schema.name
     engine = feed_of(reading.plan, {stream: 0})
-    if snapshot:
-        engine.restore_from([[snapshot]])
+    if trail:
+        engine.restore_from([trail])
     return engine
 
 
@@ -198,7 +247,7 @@ def _carried_arrow(reading: Reading) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _packed(table: pa.Table) -> bytes:
+def packed(table: pa.Table) -> bytes:
     import pyarrow as pa
 
     if not len(table):
@@ -209,7 +258,7 @@ def _packed(table: pa.Table) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-def _unpacked(data: bytes) -> pa.Table:
+def unpacked(data: bytes) -> pa.Table:
     import pyarrow as pa
 
     return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
