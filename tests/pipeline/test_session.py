@@ -17,6 +17,16 @@ def test_an_error_whose_jvm_is_gone_has_a_sentence_all_the_same() -> None:
     assert sentence_of(OfADeadJvm()) == "OfADeadJvm: the JVM ended before it could say why"
 
 
+def test_a_module_that_executors_lack_is_named() -> None:
+    """As Spark tells of a daemon that does not start, and of a task that cannot unpickle its function."""
+    daemon = "/usr/bin/python3: Error while finding module specification for 'unerring.pipeline.daemon' "
+    daemon += "(ModuleNotFoundError: No module named 'unerring')"
+    for text, name in ((daemon, "unerring"), ("ModuleNotFoundError: No module named 'plant.app'", "plant.app")):
+        sentence = own_sentence(Exception(f"Error from python worker:\n  {text}\nPYTHONPATH was:"))
+        assert sentence is not None
+        assert sentence.startswith(f"Spark's Python workers have no module {name}: install it on every worker")
+
+
 def test_the_most_telling_line_is_said() -> None:
     java = "An error occurred.\n: org.apache.spark.SparkException: no\nCaused by: java.io.IOException: full"
     assert sentence_of(Exception(java)) == "java.io.IOException: full"

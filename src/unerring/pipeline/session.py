@@ -310,9 +310,17 @@ def text_of(error: BaseException | None) -> str:
 
 
 def own_sentence(error: BaseException | None) -> str | None:
-    """Our own sentence if one of our errors ended a query, wherever it was raised; None if Spark is to blame."""
-    ours = re.findall(r"unerring\.model\.errors\.\w+: (.+)", text_of(error))
-    return str(ours[-1]) if ours else None
+    """Our own sentence if one of our errors ended a query, wherever it was raised, or if executors lack a module: that
+    does not go away by itself. None if Spark is to blame."""
+    text = text_of(error)
+    ours = re.findall(r"unerring\.model\.errors\.\w+: (.+)", text)
+    missing = re.search(r"No module named '?([\w.]+)", text)
+    if ours or missing is None:
+        return str(ours[-1]) if ours else None
+    return (
+        f"Spark's Python workers have no module {missing[1]}: install it on every worker, or let PYSPARK_PYTHON name a "
+        "Python that has it; this package and the app are sent with --ship"
+    )
 
 
 def sentence_of(error: BaseException | None) -> str:

@@ -97,8 +97,7 @@ class SparkTables:
         )
         schema = output_types(recognition, placed.schema)
         grouped = placed.groupBy(*partition)
-        zone = self._spark.conf.get("spark.sql.session.timeZone") or "UTC"
-        matched = grouped.applyInArrow(_one_partition(recognition, schema, zone, self._steps_max), schema)
+        matched = grouped.applyInArrow(_one_partition(recognition, schema, self._steps_max), schema)
         matched.createOrReplaceTempView(table)
 
     def _frame(self, sql: str) -> DataFrame:
@@ -131,7 +130,7 @@ def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 def _one_partition(
-    recognition: Recognition, schema: StructType, zone: str, steps_max: int | None
+    recognition: Recognition, schema: StructType, steps_max: int | None
 ) -> Callable[[pa.Table], pa.Table]:
     def run(table: pa.Table) -> pa.Table:
         import pyarrow as pa
@@ -142,7 +141,7 @@ def _one_partition(
         partitions = partitions_of(recognition, ordered)
         outputs = outputs_of(recognition.batch_plan(), partitions, recognition.place, attempts_max=steps_max)
         made = output_table(recognition, ordered, outputs)
-        return made.cast(to_arrow_schema(schema, timezone=zone))
+        return made.cast(to_arrow_schema(schema, timezone="UTC"))  # whatever the session's zone is
 
     return run
 
