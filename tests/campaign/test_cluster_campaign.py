@@ -30,7 +30,7 @@ from unerring.model import Event, Stamp
 ROOT = Path(__file__).parents[2]
 APP = "tests.campaign.plant.app:app"
 DEPLOY = "org.apache.spark.deploy"
-DRIVERS = ("first", "second", "third", "fourth", "fifth")
+DRIVERS = ("first", "second", "third", "fourth")
 SEGMENTS = 16
 ROWS = 500
 PATIENCE_S = 400

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ app = App("trial", rules=[W1, W3], buckets=2)
 """
 
 
-def spark_class(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
+def spark_class(tmp_path: Path, *arguments: str, cwd: Path | None = None, **more: str) -> subprocess.Popen[str]:
     import pyspark
 
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), *arguments]
@@ -27,7 +28,13 @@ def spark_class(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_WORKER_DIR": str(tmp_path / "work")}
     environment.pop("PYTHONPATH", None)
     return subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**environment, **more},
+        cwd=cwd,
+        start_new_session=True,
     )
 
 
@@ -88,6 +95,36 @@ def test_an_app_runs_on_a_standalone_cluster(master: str, secret: Path, tmp_path
     secret.write_text("")
     refused = unerring(tmp_path, *run, "--data", "there", "--master", master, code=2)
     assert "so master, workers and driver need a secret; set spark.authenticate" in refused
+
+
+def test_a_driver_that_spark_submit_starts(master: str, tmp_path: Path) -> None:
+    """With the files that `unerring submit` writes; driver and executors have nothing but its archive."""
+    (tmp_path / "trial_app.py").write_text(APP)
+    rows = [f"{1000 * n},{n % 5},{'ABCD'[n * 7 % 4]},{n / 100}" for n in range(1, 2001)]
+    (tmp_path / "events.csv").write_text("\n".join(["ts,key,type,v", *rows, ""]))
+    arguments = ["ingest", "events.csv", "--stream", "Typed", "--time-column", "ts", "--app", "trial_app:app"]
+    unerring(tmp_path, *arguments, "--data", "there")
+    unerring(tmp_path, "submit", "trial_app:app", "--master", "yarn", "--data", "s3://bucket/run")
+    files = tmp_path / "submission"
+    with zipfile.ZipFile(files / "app.zip") as archive:
+        archive.extractall(tmp_path / "elsewhere" / "unerring-shipped")
+    call = ["--master", master, "--archives", f"{files / 'app.zip'}#unerring-shipped"]
+    call += ["--conf", "spark.executorEnv.PYTHONPATH=unerring-shipped", "--conf", "spark.executor.memory=700m"]
+    call += [str(files / "run.py"), "trial_app:app", "--data", str(tmp_path / "there"), "--scratch", "scratch"]
+    driver = spark_class(
+        tmp_path,
+        "org.apache.spark.deploy.SparkSubmit",
+        *call,
+        "--master",
+        "spark-submit",
+        "--once",
+        cwd=tmp_path / "elsewhere",
+        PYTHONPATH="unerring-shipped",
+        PYSPARK_PYTHON=sys.executable,
+    )
+    _, said_at_all = driver.communicate(timeout=600)
+    assert driver.returncode == 0, said_at_all[-3000:]
+    assert list((tmp_path / "there" / "log" / "W1" / "segments").glob("*.parquet"))
 
 
 def unerring(folder: Path, *arguments: str, code: int = 0) -> str:
