@@ -125,6 +125,20 @@ def test_a_full_queue_does_not_wait_that_long() -> None:
     ends_perfect(table, times, "s2")
 
 
+def test_a_founding_member_that_never_came_goes_only_if_somebody_waits_for_it() -> None:
+    """A run starts as slowly as its slowest process, and on several hosts people start it."""
+    table = Table(line(1, 1), CorrelationConfig(outgoing_events_max=8))
+    table.crash("N1/1")
+    table.waiting.clear()
+    table.run(2 * AFTER_US, 100_000)
+    assert standing(table, "N1/1") is Standing.CAUGHT_UP
+    for time in range(10, 90, 10):
+        table.publish(time)
+    assert table.machines["src/0"].full
+    table.run_until(lambda: not table.machines["src/0"].full)
+    assert standing(table, "N1/1") is Standing.GONE
+
+
 def test_one_that_is_slow_and_speaks_is_waited_for() -> None:
     table = started(outgoing_events_max=8)
     table.cut("src/0", "N1/1", both=False)

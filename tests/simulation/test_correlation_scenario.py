@@ -38,6 +38,8 @@ EARLY = [
     "prev is the last one sent",
     "merge by arrival",
     "snapshot without merge buffer",
+    "eviction for silence alone",
+    "two keepers with a record each",
 ]
 
 

@@ -82,7 +82,7 @@ class Membership:
             self._heard_us.clear()  # It was away itself: what it did not hear meanwhile says nothing.
         self._looked_us = now
         watched = [replica for node in self._watched for replica in self.record.of(node)]
-        effects = [effect for r in watched for effect in self._evict_silent(r, self.config.evict_after_us, now)]
+        effects = [effect for r in watched for effect in self._evict_silent(r, now)]
         return [SetTimer(name, now + self.config.eviction_us // 4), *effects]
 
     def handle(self, sender: Address, message: object, now: int) -> Effects:
@@ -99,7 +99,7 @@ class Membership:
                 return self._confirmed(sender, message)
             case WaitsFor(replicas) if now - self._looked_us <= self.config.eviction_us:
                 late = [replica for replica in replicas if node_of(replica) in self._watched]
-                return [effect for r in late for effect in self._evict_silent(r, self.config.evict_full_us, now)]
+                return [effect for r in late for effect in self._evict_silent(r, now, waited_for=True)]
             case Evict(replica) if sender == OPERATOR and replica in self.record.members:
                 return self.evict(replica, now) if self.record.members[replica].standing is not Standing.GONE else []
             case RecordIs(record) if sender == STORE and record.version > self.record.version:
@@ -169,13 +169,18 @@ class Membership:
         if waiting is not None and waiting.silent:
             del self.rounds[replica]
 
-    def _evict_silent(self, replica: str, after_us: int, now: int) -> Effects:
-        """Begin to evict a replica, if it has been silent for so long and somebody is left to confirm it."""
+    def _evict_silent(self, replica: str, now: int, waited_for: bool = False) -> Effects:
+        """Begin to evict a replica, if it has been silent for long and somebody is left to confirm it.
+
+        A founding member that never entered may be on its way: a run starts as slowly as its slowest process. It goes
+        only if somebody waits for it.
+        """
         heard_us = self._heard_us.setdefault(replica, now)
         member = self.record.members.get(replica)
-        if not self.config.evict_after_us or now - heard_us < after_us or replica in self.rounds:
+        if member is None or member.standing is Standing.GONE or replica in self.rounds:
             return []
-        if member is None or member.standing is Standing.GONE:
+        after_us = self.config.evict_full_us if waited_for and member.token else self.config.evict_after_us
+        if not self.config.evict_after_us or now - heard_us < after_us or not (member.token or waited_for):
             return []
         return self.evict(replica, now, silent=True)
 
