@@ -18,9 +18,9 @@ from unerring.app.auditing import Audit
 from unerring.app.live_needs import needs_of
 from unerring.log import EventLog, Quarantine, Reason
 from unerring.model import TIME_MAX, TIME_MIN, Event
-from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.retention import Needs, retain
-from unerring.pipeline.streaming import detect_available
+
+from .worlds import run_over
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,8 +36,7 @@ def test_both_engines_seal_the_same_situations_and_the_audit_is_content(spark: S
 def check_engines(spark: SparkSession, run: LiveRun, batch: Path) -> None:
     """Spark finds in the same sealed log what the live run did, and so does the audit."""
     shutil.copytree(run.data / "log" / "Reading", batch / "log" / "Reading")
-    for level in run.app.levels(batch):
-        detect_available(spark, level, Bounds())
+    run_over(spark, run.app.levels(batch))
     for stream in run.streams:
         live, from_spark = (EventLog(folder / "log").chain(stream) for folder in (run.data, batch))
         assert live.refresh() == from_spark.refresh() == TIME_MAX

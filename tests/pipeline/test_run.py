@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +26,15 @@ if TYPE_CHECKING:
 
 SECOND_US = 1_000_000
 ROUNDS = 200
+LOOK_S = 0.2
+"""How often a streaming query looks: its looks are most of what it costs."""
 
 
 @contextmanager
 def running(app: App, data: Path, resident: bool) -> Iterator[Run[SparkEngine]]:
     run: Run[Any] = run_of("tests:none", app, RunOptions(master="local[2]", resident=resident), place_of(data))
+    if not resident:
+        run.engine.bounds = replace(run.engine.bounds, look_s=LOOK_S)
     try:
         run.start(lambda text: None)
         yield run

@@ -20,11 +20,10 @@ from unerring.app import live
 from unerring.cli import main
 from unerring.log import EventLog, Quarantine
 from unerring.model import TIME_MAX
-from unerring.pipeline.intervals import Bounds
-from unerring.pipeline.streaming import detect_available
 from unerring.runtime.live import LiveSupervisor
 
 from .ties_app import app, fraud
+from .worlds import run_over
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -134,8 +133,7 @@ def test_the_app_on_spark_finds_them(
     small: SparkSession, files: dict[str, Path], wanted: list[Found], tmp_path: Path
 ) -> None:
     ingested(files["csv"], tmp_path)
-    for level in app.levels(tmp_path):
-        detect_available(small, level, Bounds())
+    run_over(small, app.levels(tmp_path))
     assert sealed(tmp_path) == wanted
 
 

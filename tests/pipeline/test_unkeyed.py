@@ -15,13 +15,12 @@ from unerring.pipeline.batch import detect_batch
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level, levels_of
 from unerring.pipeline.rescaling import rescale
-from unerring.pipeline.streaming import detect_available
 from unerring.pipeline.versions import agreed_levels, enter
 from unerring.rules.expressions import literal
 from unerring.rules.plan import Input, Measure, PatternPlan
 from unerring.rules.tree import ranks_of
 
-from .worlds import TYPED, pair, random_events, sealed, write
+from .worlds import TYPED, pair, random_events, run_over, sealed, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,11 +71,9 @@ def test_they_have_a_level_of_their_own(tmp_path: Path) -> None:
 def test_rules_with_a_key_do_not_wait_for_them(spark: SparkSession, tmp_path: Path) -> None:
     keyed, alone, above, above_all = levels_in(tmp_path)
     write(keyed.log.create(TYPED, 3), EVENTS, [100, 400], END_US)
-    for level in (keyed, above_all):
-        detect_available(spark, level, Bounds(rows_per_batch=40))
+    run_over(spark, (keyed, above_all), Bounds(rows_per_batch=40))
     assert (above_all.sealed_us(), alone.sealed_us()) == (END_US, TIME_MIN)
-    for level in (alone, above):
-        detect_available(spark, level, Bounds(rows_per_batch=40))
+    run_over(spark, (alone, above), Bounds(rows_per_batch=40))
     check(tmp_path)
     assert levels_in(tmp_path) == (keyed, alone, above, above_all)
 

@@ -5,22 +5,28 @@ from __future__ import annotations
 import importlib.util
 import random
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from unerring.log import Chain, EventLog, with_origin
 from unerring.log.tables import events_of
 from unerring.model import TIME_MAX, ColumnType, Event, Stamp, StreamSchema, schema_of, stream
-from unerring.pipeline.intervals import spans_of
+from unerring.pipeline.intervals import Bounds, spans_of
 from unerring.pipeline.level import Level
 from unerring.pipeline.partition import Partition
+from unerring.pipeline.resident.pool import Pool
 from unerring.pipeline.sealing import numbered
 from unerring.pipeline.streaming import outputs_in, seal_outputs
 from unerring.rules.expressions import At, Attribute, Comparison, EventTime, KeyValue, Which, literal
 from unerring.rules.patterns import Absence, Gap, Sequence, Step
 from unerring.rules.plan import Input, Measure, PatternPlan, Selection, Variable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @stream(key="key", strict=True)
@@ -141,3 +147,15 @@ def advance(level: Level, partitions: list[Partition], end_us: int) -> None:
         parts = [answer[name] for answer in answers]
         tables[name] = numbered(parts) if any(map(len, parts)) else None
     seal_outputs(outputs, tables, end_us)
+
+
+def run_over(spark: SparkSession, levels: tuple[Level, ...], bounds: Bounds | None = None) -> None:
+    """Run levels over what their log holds now, as `unerring run --once` does."""
+    pool = Pool(spark, levels, bounds, once=True)
+    pool.start()
+    try:
+        while not pool.hub.finished:
+            pool.check()
+            threading.Event().wait(0.01)
+    finally:
+        pool.stop()

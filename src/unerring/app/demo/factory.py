@@ -42,8 +42,8 @@ MASTER_S: Final = 10.0
 class Shape(msgspec.Struct, frozen=True):
     """How long a showing is."""
 
-    events: int = 12_000
-    rate: int = 300
+    events: int = 6_000
+    rate: int = 400
     """Events a second, at the most; in the middle of its day the plant waits for the last failure."""
 
     @classmethod
