@@ -33,14 +33,16 @@ PAUSE_S: Final = 0.2
 class Jobs:
     """The tasks of a hub."""
 
-    def __init__(self, spark: SparkSession, hub: Hub, name: str, count: int = 0) -> None:
-        """`count`: how many tasks; by default as many as run at once, but no more than there are partitions."""
+    def __init__(self, spark: SparkSession, hub: Hub, name: str, count: int = 0, short: bool = False) -> None:
+        """`count`: how many tasks; by default as many as run at once, but no more than there are partitions. `short`:
+        one task is soon done with all that there is, sooner than rules are compiled."""
+        self._short = short
         self._spark = with_settings(spark, SETTINGS)
         self._hub = hub
         self._name = name
         self._rules = ", ".join(plan.name for line in hub.lines for plan in line.level.plans)
         partitions = sum(line.level.buckets for line in hub.lines)
-        self.count = count or max(1, min(partitions, spark.sparkContext.defaultParallelism))
+        self.count = count or max(1, 1 if short else min(partitions, spark.sparkContext.defaultParallelism))
         self._ending = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -84,7 +86,7 @@ class Jobs:
         context.setJobGroup(group, f"{group}, resident: it runs until the run ends ({self._rules})")
         try:
             frame = self._spark.range(0, 1, 1, 1)
-            frame.mapInArrow(serve(levels, hub.address, hub.secret), "nothing int").collect()
+            frame.mapInArrow(serve(levels, hub.address, hub.secret, not self._short), "nothing int").collect()
         except Exception as error:  # Spark's and py4j's: a worker that died, an executor that is gone
             return error
         return None

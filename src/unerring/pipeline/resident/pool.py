@@ -48,7 +48,7 @@ class Pool:
             keep_s=keep_s,
             once=once,
         )
-        self.jobs = Jobs(spark, self.hub, name, 1 if once and not tasks and self.hub.is_short else tasks)
+        self.jobs = Jobs(spark, self.hub, name, tasks, once and self.hub.is_short)
 
     def start(self) -> None:
         self.hub.start()

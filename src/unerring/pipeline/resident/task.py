@@ -28,15 +28,17 @@ WARM_S: Final = 20.0
 class Holder:
     """The partitions of a task."""
 
-    def __init__(self, levels: tuple[Level, ...]) -> None:
+    def __init__(self, levels: tuple[Level, ...], warms: bool = True) -> None:
+        """`warms`: rules are compiled before they get their first row; otherwise once they have had many."""
         self._levels = levels
+        self._warms = warms
         self._states = [States(level) for level in levels]
         self._partitions: dict[tuple[int, int], Partition] = {}
         self._tenures: dict[tuple[int, int], int] = {}
 
     def warm(self) -> None:
         """Have all rules compiled, so that a partition is soon taken over; as many as there is time for."""
-        until_s = time.monotonic() + WARM_S
+        until_s = time.monotonic() + (WARM_S if self._warms else 0.0)
         for level in self._levels:
             if time.monotonic() < until_s:
                 Partition(level, 0).warm()
@@ -46,7 +48,8 @@ class Holder:
         match message:
             case Take(line, bucket, at_us, tenure, sealed):
                 partition = partition_at(self._levels[line], bucket, at_us)
-                partition.warm()
+                if self._warms:
+                    partition.warm()
                 if sealed is not None:
                     for _ in walk(partition, sealed, nothing_handed):
                         pass
@@ -69,14 +72,14 @@ class Holder:
 
 
 def serve(
-    levels: tuple[Level, ...], address: tuple[str, int], secret: bytes
+    levels: tuple[Level, ...], address: tuple[str, int], secret: bytes, warms: bool = True
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function of the job: one task of the pool, until the hub ends it or is gone."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        holder = Holder(levels)
+        holder = Holder(levels, warms)
         holder.warm()
         wire = Wire(socket.create_connection(address), secret, dialled=True)
         try:
