@@ -23,8 +23,8 @@ from typing import Any
 import msgspec
 
 from unerring.model import CallerError, Persist
-from unerring.processes import Grouping, Process, ProcessesConfig, Retry, replica_set
-from unerring.runtime import MACHINE, Embedded, RunningNode, SqliteStorage
+from unerring.processes import Grouping, Process, ProcessesConfig, Retry, Service, replica_set
+from unerring.runtime import MACHINE, Embedded, HttpService, RunningNode, SqliteStorage
 
 NODES = ("n0", "n1", "n2")
 ALONE = Grouping(each_alone=True)
@@ -60,6 +60,7 @@ def run(quick: bool = False, against: str = "") -> Iterator[dict[str, Any]]:
     yield from _beside_dbos(quick) if against else _alone(quick)
     with tempfile.TemporaryDirectory() as folder:
         yield from _beside_this("open_instances.py").figures(quick, Path(folder), _Trio, _figure)
+        yield from _beside_this("limits.py").figures(quick, Path(folder), _Trio, _figure)
 
 
 def _beside_this(name: str) -> Any:
@@ -191,7 +192,13 @@ async def _embedded(path: Path, count: int) -> float:
 def _processes(count: int, journal: str) -> list[Process]:
     waiting = Process("waiting", state=Steps)
     waiting.flow(waiting.receive("go", writes="n"))
-    return [no_ops(count), no_ops(2, "two"), no_ops(500, "long", 0.02, journal), waiting]
+    limited = Process("limited", state=Steps, services=[Service("till")])
+
+    @limited.action(service="till", writes="n", write=True)
+    async def sell(n: int) -> int: ...
+
+    limited.flow(sell)
+    return [no_ops(count), no_ops(2, "two"), no_ops(500, "long", 0.02, journal), waiting, limited]
 
 
 async def _node(name: str, folder: str, how: str, count: int, ports: dict[str, int]) -> None:
@@ -202,9 +209,10 @@ async def _node(name: str, folder: str, how: str, count: int, ports: dict[str, i
     grouping = ALONE if how == "alone" else GROUPED
     path = Path(folder) / f"{name}.db"
     config = ProcessesConfig() if how == "usual" else CONFIG
-    node = RunningNode(
-        name, _processes(count, journal), path, peers=peers, listen_on=here, config=config, grouping=grouping
-    )
+    till = Path(folder).parent / "till"
+    services = {"till": HttpService(till.read_text())} if till.exists() else {}
+    processes = _processes(count, journal)
+    node = RunningNode(name, processes, path, services, peers=peers, listen_on=here, config=config, grouping=grouping)
     _say({"at": await node.open()})
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
@@ -249,7 +257,7 @@ async def _burst(node: RunningNode, command: dict[str, Any]) -> float:
     began = time.perf_counter()
     ids = [f"{command['burst']}-{number}" for number in range(command["count"])]
     for at in range(0, len(ids), 1_000):
-        await asyncio.gather(*(node.start("waiting", id) for id in ids[at : at + 1_000]))
+        await asyncio.gather(*(node.start(command.get("process", "waiting"), id) for id in ids[at : at + 1_000]))
     return time.perf_counter() - began
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -31,6 +32,8 @@ class Crowd:
         self.begun: list[tuple[int, str, str]] = []
         self.spans: list[tuple[int, int, str]] = []
         self.asked = 0
+        self.silent: Callable[[str, int], bool] = lambda id, now: False
+        """Who cannot ask now."""
 
     def at(self, us: int, what: str, of: Any) -> None:
         self.turn += 1
@@ -46,6 +49,9 @@ class Crowd:
                 self.limiter.end(of, False, self.now)
                 continue
             id, key, urgency, takes_us = of
+            if self.silent(id, self.now):
+                self.at(self.now + 100_000, what, of)
+                continue
             self.asked += 1
             wait_us = self.limiter.ask(id, id, key, urgency, self.now)
             if wait_us:
@@ -100,6 +106,18 @@ def test_a_rate_is_used_up_though_nobody_is_let_in_too_early() -> None:
     assert world.most_in_a_second() <= 50
     assert len(world.begun) >= 0.95 * 50 * 20
     assert world.asked < 20 * 2_000  # and nobody asks all the time
+
+
+def test_a_rate_is_used_up_while_a_third_of_those_who_wait_is_dead_now_and_then() -> None:
+    """Every five seconds the instances of another node ask nothing for two; then they come back, each to its place."""
+    world = Crowd(Limits(per_second=20))
+    world.silent = lambda id, now: now % (5 * SECOND_US) < 2 * SECOND_US and int(id) % 3 == now // (5 * SECOND_US) % 3
+    for number in range(1_000):
+        world.comes(0, str(number))
+    world.run(30 * SECOND_US)
+    assert world.most_in_a_second() <= 20
+    assert len(world.begun) >= 0.95 * 20 * 30
+    assert world.asked < 12 * 1_000
 
 
 def test_keys_come_in_turns_by_their_shares() -> None:

@@ -41,6 +41,7 @@ from .process_audit import (
     audit_processes as audit_processes,
     judge_family as judge_family,
     judge_instance as judge_instance,
+    read_flow as read_flow,
 )
 from .process_export import ENDED as ENDED, export as export
 from .reconciling import running_in as running_in

@@ -17,11 +17,13 @@ from unerring.audit import (
     Acted,
     Did,
     Model,
+    Passed,
     Relative,
     Violation,
     check_agreement,
     check_done,
     check_family,
+    check_flow,
     check_one_copy,
     check_owners,
 )
@@ -41,7 +43,7 @@ from unerring.processes import (
     family,
     unpacked,
 )
-from unerring.runtime import JOURNAL, Line, SqliteStorage
+from unerring.runtime import FLOW, JOURNAL, Line, SqliteStorage
 
 KEPT_MAX: Final = ProcessesConfig().finished_max
 """A node forgets the oldest of more instances that have ended."""
@@ -103,6 +105,8 @@ def audit_processes(
     lines = [msgspec.structs.replace(line, journal=journal) for journal in sources for line in read_journal(journal)]
     versions = {(process.name, process.graph.version): process for process in family(processes)}
     verdict = _judge(known.decided, known.settled, lines, versions, _unseen(versions.values(), lines, bool(sources)))
+    beyond = [violation for journal in sources for violation in check_flow(read_flow(journal), _ids(journal))]
+    verdict = msgspec.structs.replace(verdict, violations=(*verdict.violations, *beyond))
     others = [known_in(other) for other in also]
     strange = check_owners(lines, [*known.decided, *(instance for other in others for instance in other.decided)])
     if any(one.forgets for one in (known, *others)):
@@ -227,11 +231,34 @@ def read_journal(source: str) -> list[Did]:
         raise CallerError(f"{source} is neither a filter's database nor JSON lines of a journal: {error}") from None
 
 
+def read_flow(source: str) -> list[Passed]:
+    """What passed the gate of a filter; nothing where there is none."""
+    if source.startswith(("postgresql://", "postgres://")):
+        known = "SELECT 1 FROM information_schema.tables WHERE table_name = 'unerring_flow'"
+        return [Passed(*row) for row in _postgres_rows(source, FLOW)] if _postgres_rows(source, known) else []
+    if Path(source).read_bytes()[:16] != b"SQLite format 3\0":
+        return []
+    known = "SELECT 1 FROM sqlite_master WHERE name = 'unerring_flow'"
+    return [Passed(*row) for row in _sqlite_rows(Path(source), FLOW)] if _sqlite_rows(Path(source), known) else []
+
+
+def _ids(source: str) -> list[str]:
+    """The ids of a filter's journal, as they came."""
+    if source.startswith(("postgresql://", "postgres://")):
+        return [line.iid for line in _postgres_lines(source)]
+    whole = Path(source).read_bytes()[:16] == b"SQLite format 3\0"
+    return [line.iid for line in _sqlite_lines(Path(source))] if whole else []
+
+
 def _sqlite_lines(path: Path) -> list[Line]:
+    return [Line(*row) for row in _sqlite_rows(path, JOURNAL)]
+
+
+def _sqlite_rows(path: Path, sql: str) -> list[Any]:
     try:
         connection = sqlite3.connect(path)
         try:
-            return [Line(*row) for row in connection.execute(JOURNAL)]
+            return connection.execute(sql).fetchall()
         finally:
             connection.close()
     except sqlite3.Error as error:
@@ -239,16 +266,20 @@ def _sqlite_lines(path: Path) -> list[Line]:
 
 
 def _postgres_lines(dsn: str) -> list[Line]:
+    rows = _postgres_rows(dsn, JOURNAL)
+    return [Line(w, iid, group, basis, bytes(asked), bytes(replied)) for w, iid, group, basis, asked, replied in rows]
+
+
+def _postgres_rows(dsn: str, sql: str) -> list[Any]:
     try:
         import psycopg
     except ImportError:
         raise WorldError("PostgreSQL needs psycopg; install it with: pip install 'unerring[postgres]'") from None
     try:
         with psycopg.connect(dsn) as connection:
-            rows = connection.execute(JOURNAL).fetchall()
+            return connection.execute(sql.encode()).fetchall()
     except psycopg.Error as error:
         raise WorldError(f"the journal in PostgreSQL cannot be read: {error}") from None
-    return [Line(w, iid, group, basis, bytes(asked), bytes(replied)) for w, iid, group, basis, asked, replied in rows]
 
 
 def _did(line: Line) -> Did:

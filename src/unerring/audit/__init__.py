@@ -4,6 +4,7 @@ from unerring.audit.comparison import WITNESSES_MAX, Finding, Stretch, compare, 
 from unerring.audit.difference import Difference, difference
 from unerring.audit.evidence import EVENTS_MAX, making, unmaking
 from unerring.audit.families import Relative, check_family
+from unerring.audit.flow import Passed, check_flow
 from unerring.audit.intake import Incarnation, Intake, Range, check_intake, check_quarantined
 from unerring.audit.line import Begun, Starts, Wanted, check_done, check_owners, check_starts
 from unerring.audit.loss_ledger import Claim, Declared, Delivered, check_channel
@@ -41,6 +42,7 @@ __all__ = [
     "Incarnation",
     "Intake",
     "Model",
+    "Passed",
     "Range",
     "Relative",
     "Report",
@@ -58,6 +60,7 @@ __all__ = [
     "check_channel",
     "check_done",
     "check_family",
+    "check_flow",
     "check_intake",
     "check_one_copy",
     "check_owners",

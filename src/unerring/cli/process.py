@@ -219,9 +219,38 @@ def park(instance: Instance, why: str = "", data: HostFolder = HERE) -> None:
 
 
 @app.command("resume")
-def resume(instance: Instance, data: HostFolder = HERE) -> None:
-    """Let a held instance continue."""
-    _ask(data, "resume", instance=instance)
+def resume(
+    instance: Annotated[str, typer.Argument(help="The instance's id.")] = "",
+    service: Annotated[str, typer.Option(help="Resume this paused service instead of an instance.")] = "",
+    data: HostFolder = HERE,
+) -> None:
+    """Let a held instance, or a paused service, continue."""
+    if bool(instance) == bool(service):
+        raise CallerError("name either an instance or --service NAME")
+    if service:
+        _print(_ask(data, "resume-service", service=service))
+    else:
+        _ask(data, "resume", instance=instance)
+
+
+@app.command("pause")
+def pause(
+    service: Annotated[str, typer.Argument(help="The service's name.")],
+    why: Annotated[str, typer.Option(help="The reason, shown with the service.")] = "",
+    data: HostFolder = HERE,
+) -> None:
+    """Pause a service for all instances: nothing new is begun there until it is resumed.
+
+    The service needs a filter with limits (IdempotencyFilter(..., limits=Limits())). What it has begun comes to its
+    end; instances wait.
+    """
+    _print(_ask(data, "pause-service", service=service, why=why))
+
+
+@app.command("flow")
+def flow(service: Annotated[str, typer.Argument(help="The service's name.")], data: HostFolder = HERE) -> None:
+    """Show the limits of a service, how many requests are being carried out and wait, and whether it is paused."""
+    _print(_ask(data, "show-service", service=service))
 
 
 @app.command("retry")

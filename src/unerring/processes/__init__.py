@@ -68,7 +68,7 @@ from unerring.processes.drawing import draw
 from unerring.processes.election import Election
 from unerring.processes.execution import UNKEPT, Execution, values_of
 from unerring.processes.explain import explain, process_text
-from unerring.processes.flow import Limiter, Limits
+from unerring.processes.flow import WAIT_US_MIN, Limiter, Limits
 from unerring.processes.graph import IN_TIME, LATE, LOCAL, REPEAT, Edge, Graph, Kind, Retry, Service, Variable, Vertex
 from unerring.processes.grouping import Group, Grouping, group_at
 from unerring.processes.history import GIVEN, PAST, Pages, history_of
@@ -138,6 +138,7 @@ __all__ = [
     "RESUME",
     "STREAM",
     "UNKEPT",
+    "WAIT_US_MIN",
     "Accepted",
     "Acceptor",
     "Answer",

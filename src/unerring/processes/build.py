@@ -157,8 +157,11 @@ class Process:
         retry: Retry | None = None,
         alone: bool = False,
         kind: Kind = Kind.CALL,
+        key: str = "",
+        priority: str = "",
     ) -> Callable[[F], F]:
-        """Declare an action. Its parameters are the state it reads; what it returns goes to `writes`."""
+        """Declare an action. Its parameters are the state it reads; what it returns goes to `writes`. `key` and
+        `priority` name variables: whose request it is, and how urgent, where its service has limits."""
 
         def declare(function: F) -> F:
             if not inspect.iscoroutinefunction(function):
@@ -187,6 +190,8 @@ class Process:
                     time_us=to_duration_us(time),
                     retry=retry or Retry(),
                     alone=alone,
+                    key=key,
+                    priority=priority,
                 )
             )
             return function

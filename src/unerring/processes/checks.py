@@ -208,8 +208,9 @@ def _action(graph: Graph, vertex: Vertex) -> None:
         raise _wrong(graph, f"receive {vertex.name} names no channel")
     if vertex.channel.startswith("!"):
         raise _wrong(graph, f"receive {vertex.name}: channels that begin with '!' are for operators; choose another")
-    if vertex.key and vertex.key not in known:
-        raise _wrong(graph, f"receive {vertex.name} has the key {vertex.key!r}, which the state lacks")
+    for use, name in (("key", vertex.key), ("priority", vertex.priority)):
+        if name and name not in known:
+            raise _wrong(graph, f"{vertex.kind} {vertex.name} has the {use} {name!r}, which the state lacks")
     if vertex.answers:
         _conversation(graph, vertex)
     if vertex.atomic and (vertex.waits or vertex.final or vertex.alone):

@@ -33,9 +33,13 @@ from unerring.processes.messages import (
     waits_us,
 )
 from unerring.processes.packing import basis_of
+from unerring.processes.waits import key_of
 
 UNKEPT: Final = (OverflowError, TypeError, UnicodeEncodeError, RecursionError)
 """Raised for values that have no place on a wire or disk: integers beyond 64 bits, half characters, what is deep."""
+
+
+PRIORITY_MAX: Final = 1_000
 
 
 class Attempt:
@@ -304,6 +308,8 @@ class Execution:
             group=self.group,
             basis=basis_of(self.input),
             version=self.input.version,
+            key=key_of(self.variables[vertex.key]) if vertex.key else "",
+            priority=priority_of(self.variables[vertex.priority]) if vertex.priority else 0,
         )
         self.open[asked.iid] = self._attempt(asked, vertex, now)
         # A master may have asked before it died: this one, whose intent was on disk, or one of an older view, where the
@@ -421,6 +427,11 @@ def values_of(process: Process, vertex: Vertex, reply: Any, variables: Mapping[s
     if not isinstance(reply, dict) or any(name not in reply for name in wanted.values()):
         raise ProcessError(f"the reply must have {', '.join(wanted.values())}, but it is {reply!r}")
     return {name: process.fit(name, reply[base]) for name, base in wanted.items()}
+
+
+def priority_of(value: Any) -> int:
+    """How urgent a request is, by what a variable says."""
+    return max(-PRIORITY_MAX, min(int(value), PRIORITY_MAX)) if isinstance(value, int | float) else 0
 
 
 def first_occurrence(state: State, vertex: Vertex) -> int:

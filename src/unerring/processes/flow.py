@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from heapq import heappop, heappush
 from typing import Final
 
@@ -19,10 +19,14 @@ import msgspec
 
 from unerring.model import MILLISECOND_US, SECOND_US, ConfigError, invariant
 
-GRACE_US: Final = 200 * MILLISECOND_US
+KEPT_US: Final = 2 * SECOND_US
 """Who comes back later than this after its time has lost its place."""
+HELD_US: Final = 60 * MILLISECOND_US
+"""So long after its time something is held for one that should have come back; then those behind it may have it."""
 SOON_US: Final = 10 * MILLISECOND_US
 """Who should come back within this time is waited for."""
+EXACT_US: Final = 200 * MILLISECOND_US
+"""Who has to wait longer is told to come back after half of that time: some of those before it may be dead."""
 WAIT_US_MIN: Final = 10 * MILLISECOND_US
 WAIT_US_MAX: Final = 10 * SECOND_US
 """Nobody is sent away for longer: what it waits for may come to an end sooner than expected."""
@@ -139,11 +143,15 @@ class Limiter:
     def waiting(self) -> int:
         return len(self._places)
 
-    def restore(self, begun: Iterable[tuple[str, int]]) -> None:
-        """What was begun before a restart, by key and time: it counts for its second."""
-        for key, at_us in begun:
-            self._all.begun_us.append(at_us)
-            self._key(key, at_us).begun_us.append(at_us)
+    def quiet(self, now: int) -> None:
+        """It is not known what was begun last, before a restart: after a second it does not matter."""
+        if self.limits.per_second is not None or self.limits.key_per_second is not None:
+            self._tripped_until_us = now + SECOND_US
+
+    @property
+    def tripped_until_us(self) -> int:
+        """Until when nothing may begin, after failures in a row or a restart."""
+        return self._tripped_until_us
 
     def ask(self, id: str, place: str, key: str, urgency: int, now: int) -> int:
         """0: begun, and counted until `end`. Otherwise the microseconds after which to ask again."""
@@ -159,9 +167,10 @@ class Limiter:
             self._leave(place)
             self._begin(id, known, now)
             return 0
-        pause_us = min(max(self._pause_us(known, now), WAIT_US_MIN), WAIT_US_MAX)
+        pause_us = HELD_US if room else self._pause_us(known, now)
+        pause_us = min(max(pause_us, WAIT_US_MIN), WAIT_US_MAX)
         known.due_us = now + pause_us
-        heappush(self._dues, (known.due_us + GRACE_US, place))
+        heappush(self._dues, (known.due_us + KEPT_US, place))
         return pause_us
 
     def end(self, id: str, failed: bool, now: int) -> None:
@@ -204,7 +213,7 @@ class Limiter:
         for order in room.waiting:
             if order >= asks.order or present >= most:
                 break
-            present += self._places[order[3]].due_us <= now + SOON_US
+            present += now - HELD_US <= self._places[order[3]].due_us <= now + SOON_US
         return present
 
     def _pause_us(self, asks: _Place, now: int) -> int:
@@ -212,6 +221,7 @@ class Limiter:
         pause_us = max(self._all.free_us(rank, self._mean_us, now), min(rank * RANK_US, WAIT_US_MAX))
         own = self._keys[asks.key]
         pause_us = max(pause_us, own.free_us(bisect_left(own.waiting, asks.order), self._mean_us, now))
+        pause_us = max(pause_us // 2, min(pause_us, EXACT_US))
         if self.paused:
             return max(pause_us, PAUSED_US)
         return max(pause_us, self._tripped_until_us - now)
@@ -253,7 +263,7 @@ class Limiter:
         while self._dues and self._dues[0][0] <= now:
             _, place = heappop(self._dues)
             known = self._places.get(place)
-            if known is not None and known.due_us + GRACE_US <= now:
+            if known is not None and known.due_us + KEPT_US <= now:
                 self._leave(place)
 
     def _forget_keys(self, now: int) -> None:

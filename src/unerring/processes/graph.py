@@ -108,7 +108,8 @@ class Vertex(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     alone: bool = False
     """A group of its own, because the designer says so."""
     key: str = ""
-    """Of a receive: the variable whose value a published message must name."""
+    """Of a receive: the variable whose value a published message must name. Of a request: the variable that says whose
+    it is, for the limits of its service."""
     given: tuple[tuple[str, str], ...] = ()
     """Of a child: its variables, each with the variable of this process that it is given."""
     returns: str = ""
@@ -132,6 +133,8 @@ class Vertex(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     collects: tuple[tuple[str, str], ...] = ()
     """Of a loop's end: a list, and the variable whose value each round adds to it. Of a gather: a list, and the lists
     of the lanes, in turns."""
+    priority: str = ""
+    """Of a request: the variable that says how urgent it is, where requests wait for their turn."""
 
     @property
     def acts(self) -> bool:
@@ -152,7 +155,7 @@ class Vertex(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return not self.acts and bool(self.writes)
 
 
-_ADDED: Final = {"loop": "", "at_most": 0, "lane": 0, "collects": (), "answers": "", "atomic": ""}
+_ADDED: Final = {"loop": "", "at_most": 0, "lane": 0, "collects": (), "answers": "", "atomic": "", "priority": ""}
 """Fields of a vertex that are not part of a version where they have these values: versions from before they were there
 stay what they are."""
 

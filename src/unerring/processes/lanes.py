@@ -68,6 +68,7 @@ def _in_lane(vertex: Vertex, names: Mapping[str, str], renamed: Mapping[str, str
         key=here(vertex.key),
         answers=names.get(vertex.answers, vertex.answers),
         atomic=vertex.atomic and f"{vertex.atomic}{LANE}{names[vertex.name].rpartition(LANE)[2]}",
+        priority=here(vertex.priority),
         given=tuple((name, here(variable)) for name, variable in vertex.given),
         over=here(vertex.over),
         collects=tuple((here(name), here(variable)) for name, variable in vertex.collects),

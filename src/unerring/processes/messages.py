@@ -384,6 +384,10 @@ class Request(Message, frozen=True):
     """The version of the process: several may have a local function of one name."""
     settle: bool = False
     """Only what was recorded is wanted: a service that has not seen this IID does nothing, and never will under it."""
+    key: str = ""
+    """Whose request it is, for limits and fair shares of the service."""
+    priority: int = 0
+    """Those with a higher one come first, where requests wait for their turn."""
 
 
 class Answer:

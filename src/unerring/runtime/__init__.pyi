@@ -110,7 +110,7 @@ from .services import (
     PostgresStore as PostgresStore,
     SqliteStore as SqliteStore,
 )
-from .services.store import JOURNAL as JOURNAL, Line as Line
+from .services.store import FLOW as FLOW, JOURNAL as JOURNAL, Line as Line
 from .storage import (
     MemoryStorage as MemoryStorage,
     SqliteStorage as SqliteStorage,

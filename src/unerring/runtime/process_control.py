@@ -31,6 +31,7 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     query: str = ""
     why: str = ""
     answers: str = ""
+    service: str = ""
 
 
 class Commands:
@@ -77,10 +78,12 @@ class Commands:
             case "move":
                 self._open_instance(command.instance, "moved")
                 return await node.move(command.instance, command.version)
+            case "pause-service" | "resume-service" | "show-service":
+                return await node.steer_service(command.service, command.do.partition("-")[0], command.why)
             case _:
                 raise CallerError(
                     f"a node cannot {command.do!r}; it can start, list, show, history, query, cancel, signal, publish, "
-                    "hold, resume, retry and move"
+                    "hold, resume, retry, move, pause-service, resume-service and show-service"
                 )
         return None
 

@@ -85,7 +85,7 @@ class NodeDriver:
         functions = {name: f for process in processes for name, f in process.functions.items()}
         for process in processes:
             functions |= {f"{process.graph.version}:{name}": f for name, f in process.functions.items()}
-        self._services: dict[str, Service] = {"local": LocalService(functions), **services}
+        self.services: dict[str, Service] = {"local": LocalService(functions), **services}
         self._driving: asyncio.Task[Any] | None = None
 
     async def open(self) -> str:
@@ -112,7 +112,7 @@ class NodeDriver:
             time.time_ns() // 1000 - now,
         )
         post = self.links.post(MACHINE) if self.links is not None else None
-        self._carrier = ServiceCarrier(me, self._services, post, self.reports)
+        self._carrier = ServiceCarrier(me, self.services, post, self.reports)
         self._driver = Driver(
             _Machine(self.node),
             self._carrier,

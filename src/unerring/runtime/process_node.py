@@ -23,6 +23,7 @@ from unerring.processes import (
     CANCEL,
     HISTORY,
     HOLD,
+    LOCAL,
     MOVE,
     RESUME,
     UNKEPT,
@@ -51,7 +52,7 @@ from unerring.processes import (
 from unerring.runtime.links import LinksConfig
 from unerring.runtime.process_driver import NodeDriver
 from unerring.runtime.reports import Reports
-from unerring.runtime.services.clients import Service
+from unerring.runtime.services.clients import HttpService, Service
 
 Waiting = dict[str, list[asyncio.Future[Any]]]
 
@@ -267,6 +268,16 @@ class RunningNode:
         moved(old.graph, new, state, 0, 0)
         await self._post(instance, Mail(f"move-{uuid.uuid4().hex}", MOVE, new.graph.version))
         return new.graph.version
+
+    async def steer_service(self, service: str, what: str, why: str = "") -> dict[str, Any]:
+        """`pause`, `resume` or `show` the gate of a service's filter, for all instances of all nodes."""
+        known = self.driver.services.get(service)
+        if known is None:
+            has = ", ".join(name for name in self.driver.services if name != LOCAL) or "none"
+            raise ProcessError(f"{self.name} has no service {service!r}; it has {has}")
+        if not isinstance(known, HttpService):
+            raise ProcessError(f"{service} has no filter that could be paused; hold the instances instead")
+        return await known.steer(what, why)
 
     def ask(self, instance: str, query: str) -> Any:
         """Ask a query of the process about the last decided state of an instance that this node knows."""

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import httpx
 import msgspec
 
-from unerring.model import Address, FrameError, Refused
+from unerring.model import SECOND_US, Address, FrameError, ProcessError, Refused, WorldError
 from unerring.processes import Answer, Limiter, Limits, Reply, Request
 from unerring.runtime.executor import Carrier
 from unerring.runtime.reports import Reports
@@ -111,6 +111,17 @@ class HttpService:
             return answer(request, Answer.UNKNOWN, f"{type(error).__name__}: {error}")
         return _read(request, response, body)
 
+    async def steer(self, what: str, why: str = "") -> dict[str, Any]:
+        """To the gate of the service's filter: pause, resume or show."""
+        try:
+            response = await self._client.post("/", content=why.encode(), headers={"unerring-flow": what})
+        except httpx.HTTPError as error:
+            raise WorldError(f"{self._client.base_url} does not answer ({error}); start the service again") from None
+        if response.status_code != 200 or response.headers.get("unerring-answer") != Answer.DONE:
+            raise ProcessError(f"{self._client.base_url} has no gate: {response.text[:200]}")
+        look: dict[str, Any] = msgspec.json.decode(response.content)
+        return look
+
     async def close(self) -> None:
         await self._client.aclose()
 
@@ -118,6 +129,8 @@ class HttpService:
 def _read(request: Request, response: httpx.Response, body: bytes) -> Reply:
     marked = response.headers.get("unerring-answer", "")
     what = marked or _meaning(response.status_code)
+    if what == Answer.WAIT:
+        return answer(request, Answer.WAIT, _waits_us(body))
     if what not in (Answer.DONE, Answer.REFUSED, Answer.FINAL, Answer.FENCED):
         return answer(request, Answer.UNKNOWN, body[:200].decode("utf-8", "replace"))
     try:
@@ -128,6 +141,13 @@ def _read(request: Request, response: httpx.Response, body: bytes) -> Reply:
         else:  # it was done, and its reply cannot be used: the machine decides, as for a value of the wrong type
             value = {"garbage": body[:200].decode("utf-8", "replace")}
     return answer(request, what, value, recorded=bool(marked) or what == Answer.DONE)
+
+
+def _waits_us(body: bytes) -> int:
+    try:
+        return int(msgspec.json.decode(body)["wait_us"])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError, ValueError):
+        return SECOND_US
 
 
 def _meaning(status: int) -> str:

@@ -12,6 +12,8 @@ its effect once, and every repetition gets the recorded answer.
 | a header that cannot be read | 400, nothing happens |
 | while the filter's database fails | 503: the outcome is unknown, and the same IID will be tried again |
 | a cancelled IID, or a write of a lower view than was seen for the instance | 409, `Unerring-Answer: fenced` |
+| with `limits`, what the application would be called for while it is not its turn | 429, `Unerring-Answer: wait` |
+| `Unerring-Flow: pause`, `resume` or `show` | closes, opens or shows the gate (with `limits`) |
 
 The application finds the interaction in `scope["unerring"]`: its id, and the connection whose transaction it should
 use. An answer of 4xx is a refusal and is recorded (410: for good), whatever the application wrote is taken back; 5xx or
@@ -29,13 +31,18 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.runtime.services.headers import BadHeader, read
+from unerring.processes import WAIT_US_MIN, Limits
+from unerring.runtime.services.gate import Gate, Permit
+from unerring.runtime.services.headers import BadHeader, Headers, read
 from unerring.runtime.services.store import Line, Recorded, Store, Transaction
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+Answered = tuple[int, str, bytes]
+"""An HTTP status, the answer's name, and its body."""
 
 GONE: Final = 410
 
@@ -77,16 +84,21 @@ class IdempotencyFilter:
 
     A request with an interaction id (`Idempotency-Key`) has its effect once: a repeated one is answered with the
     recorded reply, `DELETE` cancels by id and leaves a tombstone for what comes late, and lower views are fenced.
-    Effects that the application writes on `scope["unerring"].connection` commit together with the record.
+    Effects that the application writes on `scope["unerring"].connection` commit together with the record. With
+    `limits` the application is called for no more at once, and no more often, than these say, whoever asks.
     """
 
-    def __init__(self, app: App, store: Store, request_bytes_max: int = 1 << 20) -> None:
+    def __init__(self, app: App, store: Store, request_bytes_max: int = 1 << 20, limits: Limits | None = None) -> None:
         self._app = app
         self._store = store
         self._most = request_bytes_max
+        self._gate = Gate(store, limits) if limits is not None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.lower(): value for name, value in scope.get("headers", ())}
+        if scope["type"] == "http" and headers.get(b"unerring-flow"):
+            await self._steer(headers[b"unerring-flow"].decode("latin-1"), receive, send)
+            return
         if scope["type"] != "http" or not headers.get(b"idempotency-key"):
             await self._app(scope, receive, send)
             return
@@ -104,19 +116,67 @@ class IdempotencyFilter:
             return
         of = (known.iid, known.instance, known.view, None)
         interaction = Interaction(*of, group=known.group, basis=known.basis, settle=known.settle)
-        answer: tuple[int, str, bytes]
         try:
-            async with self._store.transaction(known.iid) as transaction:
-                if scope["method"] == "DELETE":
-                    answer = await self._cancel(scope, transaction, interaction)
-                else:
-                    answer = await self._do(scope, transaction, interaction, body)
+            answer = await self._in_turn(scope, known, interaction, body)
+        except _Wait as wait:
+            answer = (429, "wait", msgspec.json.encode({"why": "it is not its turn", "wait_us": wait.us}))
         except _Unknown as unknown:
             answer = (unknown.status, "unknown", unknown.body)
         except Exception as error:  # of the store: full, locked, gone, or lost while it committed
             why = f"the filter's database failed, so that the outcome is unknown: {error}"
             answer = (503, "unknown", msgspec.json.encode({"why": why}))
         await _answer(send, answer[0], answer[1], answer[2])
+
+    async def _in_turn(self, scope: Scope, known: Headers, interaction: Interaction, body: bytes) -> Answered:
+        """With a permit where the application will be called."""
+        gate = self._gate
+        if gate is None:
+            return await self._carry_out(scope, interaction, body, None)
+        await gate.open()
+        entered = await gate.enter(known, scope["method"] == "DELETE")
+        if isinstance(entered, int):
+            raise _Wait(entered)
+        failed = True
+        try:
+            answer = await self._carry_out(scope, interaction, body, entered)
+            failed = False
+        except Exception:
+            if entered is not None:
+                await gate.note_failure(entered)
+            raise
+        finally:
+            if entered is not None:
+                gate.leave(entered, failed)
+        return answer
+
+    async def _carry_out(self, scope: Scope, interaction: Interaction, body: bytes, permit: Permit | None) -> Answered:
+        async with self._store.transaction(interaction.iid) as transaction:
+            if scope["method"] == "DELETE":
+                return await self._cancel(scope, transaction, interaction, permit)
+            return await self._do(scope, transaction, interaction, body, permit)
+
+    async def _steer(self, what: str, receive: Receive, send: Send) -> None:
+        """A command of an operator to the gate."""
+        gate = self._gate
+        if gate is None:
+            await _answer(send, 404, "", "this service has no limits; give its filter some: limits=Limits(...)")
+            return
+        try:
+            body = await self._read(receive)
+            await gate.open()
+            if what == "pause":
+                await gate.pause((body or b"").decode("utf-8", "replace")[:200])
+            elif what == "resume":
+                await gate.resume()
+            elif what != "show":
+                await _answer(send, 400, "", f"the gate cannot {what[:40]!r}; it can pause, resume and show")
+                return
+        except ConnectionResetError:
+            return
+        except Exception as error:
+            await _answer(send, 503, "unknown", f"the filter's database failed: {error}")
+            return
+        await _answer(send, 200, "done", msgspec.json.encode(gate.look()))
 
     async def _read(self, receive: Receive) -> bytes | None:
         body: bytes = b""
@@ -131,8 +191,8 @@ class IdempotencyFilter:
                 return body
 
     async def _do(
-        self, scope: Scope, transaction: Transaction, interaction: Interaction, body: bytes
-    ) -> tuple[int, str, bytes]:
+        self, scope: Scope, transaction: Transaction, interaction: Interaction, body: bytes, permit: Permit | None
+    ) -> Answered:
         digest = hashlib.blake2b(scope["path"].encode() + b"\0" + body, digest_size=16).hexdigest()
         known = await transaction.find(interaction.iid)
         if known is not None:
@@ -147,9 +207,10 @@ class IdempotencyFilter:
         if 0 <= interaction.view < await transaction.fence(interaction.instance):
             return 409, "fenced", b'{"why": "a higher view of this instance is at work"}'
         await transaction.mark()
-        response = await self._ask(scope, interaction, transaction, body, scope["method"])
+        response = await self._ask(scope, interaction, transaction, body, scope["method"], permit)
         if response.status >= 400:
             await transaction.take_back()
+        await self._note("do", transaction, permit)
         state = "done" if response.status < 400 else "final" if response.status == GONE else "refused"
         await transaction.record(interaction.iid, Recorded(state, digest, response.status, body, response.body))
         if state == "done":
@@ -158,24 +219,39 @@ class IdempotencyFilter:
                 await transaction.raise_fence(interaction.instance, interaction.view)
         return response.status, state, response.body
 
-    async def _cancel(self, scope: Scope, transaction: Transaction, interaction: Interaction) -> tuple[int, str, bytes]:
+    async def _cancel(
+        self, scope: Scope, transaction: Transaction, interaction: Interaction, permit: Permit | None
+    ) -> Answered:
         if interaction.view > 0:
             await transaction.raise_fence(interaction.instance, interaction.view)
         known = await transaction.find(interaction.iid)
         if known is not None and known.state == "done":
             undoing = msgspec.structs.replace(interaction, original=known.request, answered=known.reply)
-            response = await self._ask(scope, undoing, transaction, known.request, "DELETE")
+            response = await self._ask(scope, undoing, transaction, known.request, "DELETE", permit)
             if response.status >= 400:
                 raise _Unknown(503, b'{"why": "the service did not undo it"}')
+            await self._note("undo", transaction, permit)
             await transaction.write_down(_line("undo", interaction, known.request, b"null"))
         if known is None or known.state != "cancelled":
             await transaction.record(interaction.iid, Recorded("cancelled", "", 409, b"", b""))
         return 200, "done", b"null"
 
+    async def _note(self, what: str, transaction: Transaction, permit: Permit | None) -> None:
+        if self._gate is not None and permit is not None:
+            await transaction.note(self._gate.line(what, permit))
+
     async def _ask(
-        self, scope: Scope, interaction: Interaction, transaction: Transaction, body: bytes, method: str
+        self,
+        scope: Scope,
+        interaction: Interaction,
+        transaction: Transaction,
+        body: bytes,
+        method: str,
+        permit: Permit | None,
     ) -> _Response:
         """The application's answer, inside the transaction. 5xx and exceptions leave nothing behind."""
+        if self._gate is not None and permit is None:  # what it was asked for came to its end meanwhile
+            raise _Wait(WAIT_US_MIN)
         asked = dict(scope)
         asked["method"] = method
         asked["unerring"] = msgspec.structs.replace(interaction, connection=transaction.connection)
@@ -192,6 +268,14 @@ class IdempotencyFilter:
         if response.status >= 500:
             raise _Unknown(response.status, response.body)
         return response
+
+
+class _Wait(Exception):
+    """Leaves the transaction, so that it is rolled back: it is not its turn."""
+
+    def __init__(self, us: int) -> None:
+        super().__init__(us)
+        self.us = us
 
 
 def _line(what: str, interaction: Interaction, request: bytes, reply: bytes) -> Line:
@@ -211,5 +295,7 @@ class _Unknown(Exception):
 async def _answer(send: Send, status: int, answer: str, body: bytes | str) -> None:
     data = body if isinstance(body, bytes) else msgspec.json.encode({"why": body})
     headers = [(b"content-type", b"application/json"), *([(b"unerring-answer", answer.encode())] if answer else [])]
+    if answer == "wait":
+        headers.append((b"retry-after", b"1"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": data})

@@ -20,6 +20,9 @@ _GROUP_MAX: Final = (1 << 31) - 1
 """The largest group that the filter's tables hold."""
 
 
+_PRIORITY_MAX: Final = 1_000
+
+
 class BadHeader(Exception):
     """A header that cannot be read: a sentence."""
 
@@ -33,6 +36,8 @@ class Headers(msgspec.Struct, frozen=True):
     group: int = 0
     basis: tuple[int, ...] = ()
     settle: bool = False
+    key: str = ""
+    priority: int = 0
 
 
 def written(request: Request) -> dict[str, str]:
@@ -45,6 +50,10 @@ def written(request: Request) -> dict[str, str]:
         "unerring-basis": ",".join(str(view) for view in request.basis),
         "content-type": "application/json",
     }
+    if request.key:
+        headers["unerring-key"] = quote(request.key, safe=_SAFE)
+    if request.priority:
+        headers["unerring-priority"] = str(request.priority)
     if request.settle:
         headers["unerring-settle"] = "1"
     return headers
@@ -59,7 +68,10 @@ def read(headers: dict[bytes, bytes]) -> Headers:
     group = _number(headers, b"unerring-group", 0, _GROUP_MAX, 0)
     parts = headers.get(b"unerring-basis", b"")
     basis = tuple(_whole(b"unerring-basis", part, -1, _VIEW_MAX) for part in parts.split(b",")) if parts else ()
-    return Headers(iid, instance, view, group, basis, headers.get(b"unerring-settle", b"") == b"1")
+    settle = headers.get(b"unerring-settle", b"") == b"1"
+    key = _text(headers, b"unerring-key", ours)
+    priority = _number(headers, b"unerring-priority", -_PRIORITY_MAX, _PRIORITY_MAX, 0)
+    return Headers(iid, instance, view, group, basis, settle, key, priority)
 
 
 def _text(headers: dict[bytes, bytes], name: bytes, ours: bool) -> str:
