@@ -54,7 +54,8 @@ GROUPS: dict[str, tuple[str, str, list[str]]] = {
         "Processes",
         "Actions with the effects of exactly one execution. [Processes](../processes.md) is the guide.",
         [
-            *["Process", "Service", "Retry", "Limits", "Embedded", "RunningNode", "HttpService", "LocalService"],
+            *["Process", "Service", "Retry", "Limits", "Embedded", "RunningNode", "Client", "HttpService"],
+            *["LocalService"],
             *["InstanceFailed", "Refused", "IdempotencyFilter", "Interaction", "SqliteStore", "PostgresStore"],
         ],
     ),

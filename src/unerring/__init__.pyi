@@ -1,6 +1,6 @@
 """What an application imports. This is the list; `__init__.py` makes the rest of it."""
 
-from .app import App as App
+from .app import App as App, Client as Client
 from .channels import (
     ChannelConfig as ChannelConfig,
     ConsumerConfig as ConsumerConfig,

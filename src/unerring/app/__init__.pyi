@@ -6,6 +6,15 @@ from .address import find as find
 from .application import DATA as DATA, App as App, load as load
 from .auditing import Audit as Audit
 from .capacity import Capacity as Capacity, Use as Use, errors as errors
+from .client import (
+    BATCHES as BATCHES,
+    FINAL_STATUSES as FINAL_STATUSES,
+    READS as READS,
+    WAIT_S_MAX as WAIT_S_MAX,
+    Client as Client,
+    Nodes as Nodes,
+    nodes_in as nodes_in,
+)
 from .delivering import (
     Sink as Sink,
     deliver_all as deliver_all,

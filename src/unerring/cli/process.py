@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,11 +11,10 @@ import msgspec
 import typer
 
 from unerring.cli._place import HERE, HostFolder, checked
-from unerring.model import CallerError, NetworkError, ProcessError
+from unerring.model import CallerError, UnerringError
 
 if TYPE_CHECKING:
-    from unerring.app import ProcessVerdict
-    from unerring.runtime import Command
+    from unerring.app import Nodes, ProcessVerdict
 
 app = typer.Typer(
     add_completion=False,
@@ -49,6 +48,9 @@ def listing(
         bool, typer.Option("--stuck", help="Only parked ones, and those with a compensation that keeps failing.")
     ] = False,
     parked: Annotated[bool, typer.Option("--parked", hidden=True)] = False,
+    where: Annotated[
+        str, typer.Option(help="Only those for which it holds, in SQL: \"machine = 'press-1' and status = 'failed'\".")
+    ] = "",
     limit: Annotated[int, typer.Option(min=1, help="Print at most this many.")] = 100,
     as_json: Json = False,
     data: HostFolder = HERE,
@@ -59,7 +61,7 @@ def listing(
     stuck = stuck or parked
     matching = [
         outline
-        for outline in _merged(data)
+        for outline in _ask(data, "list", where=where)
         if status in ("", outline["status"])
         and process in ("", outline["process"])
         and version in ("", outline["version"])
@@ -71,12 +73,14 @@ def listing(
             _print(outline)
         else:
             more = f"  {outline['reason']}" if outline.get("reason") else ""
-            where = f"  group {outline['group']}, view {outline['view']}" if "group" in outline else ""
+            at = f"  group {outline['group']}, view {outline['view']}" if "group" in outline else ""
             undoes = f"  does not undo: {', '.join(outline['stuck'])}" if outline.get("stuck") else ""
             waits = f"  waits: {outline['waits']}" if outline.get("waits") else ""
             awaited = [*outline.get("unanswered", ()), *map(_wait_in_words, outline.get("waits_for", ()))]
             waits += f"  waits for {', '.join(awaited)}" if awaited else ""
-            typer.echo(f"{outline['instance']}  {outline['process']}  {outline['status']}{where}{more}{undoes}{waits}")
+            shown = "".join(f"  {name}={value}" for name, value in outline.get("attributes", {}).items())
+            line = f"{outline['instance']}  {outline['process']}  {outline['status']}{shown}"
+            typer.echo(f"{line}{at}{more}{undoes}{waits}")
     if len(matching) > limit:
         typer.echo(f"{len(matching) - limit} more; raise --limit", err=True)
 
@@ -84,7 +88,7 @@ def listing(
 @app.command("show")
 def show(instance: Instance, data: HostFolder = HERE) -> None:
     """Show what the nodes know of an instance now."""
-    _print(_outline(data, instance))
+    _print(_ask(data, "show", instance=instance))
 
 
 def _wait_in_words(wait: dict[str, Any]) -> str:
@@ -103,15 +107,9 @@ def wait(
     data: HostFolder = HERE,
 ) -> None:
     """Wait until an instance has ended, or is held for an operator, and show it. Exit code 1: it did not complete."""
-    from time import monotonic, sleep
+    from unerring.app import Client
 
-    end_s = monotonic() + within_s
-    while (outline := _outline(data, instance))["status"] not in ("held", "completed", "cancelled", "failed", "parked"):
-        if monotonic() > end_s:
-            raise NetworkError(
-                f"{instance} is still {outline['status']} after {within_s:g} s; see 'unerring process show'"
-            )
-        sleep(0.05)
+    outline = Client(data).wait(instance, within_s)
     _print(outline)
     raise typer.Exit(0 if outline["status"] == "completed" else 1)
 
@@ -119,7 +117,7 @@ def wait(
 @app.command("history")
 def history(instance: Instance, as_json: Json = False, data: HostFolder = HERE) -> None:
     """Show what an instance did: groups with views, masters and times, actions with their interaction ids."""
-    record = max(_each(data, "history", instance), key=lambda one: len(one["groups"]))
+    record = _ask(data, "history", instance=instance)
     if as_json:
         _print(record)
         return
@@ -147,8 +145,8 @@ def export(
     from unerring.app import ENDED, export as append
     from unerring.log import EventLog
 
-    over = [outline["instance"] for outline in _merged(data) if outline["status"] in ENDED]
-    histories = (max(_each(data, "history", one), key=lambda history: len(history["groups"])) for one in over)
+    over = [outline["instance"] for outline in _ask(data, "list") if outline["status"] in ENDED]
+    histories = (_ask(data, "history", instance=one) for one in over)
     typer.echo(f"{append(histories, EventLog(to))} instances were added to {to}")
 
 
@@ -193,12 +191,7 @@ def query(
     data: HostFolder = HERE,
 ) -> None:
     """Ask a query of the process about an instance, as JSON. It is answered from the last decided state."""
-    shown = list(_answers(data, "show", instance=instance))
-    answers = list(_answers(data, "query", instance=instance, query=name))
-    answered = [(_furthest(s), a) for s, a in zip(shown, answers, strict=True) if not isinstance(a, Exception)]
-    if not answered:
-        raise answers[0]
-    _print(max(answered, key=lambda pair: pair[0])[1])
+    _print(_ask(data, "query", instance=instance, query=name))
 
 
 @app.command("hold")
@@ -262,10 +255,7 @@ def retry(
     data: HostFolder = HERE,
 ) -> None:
     """Try again what could not be undone, or is held, after a service was fixed."""
-    if step or _outline(data, instance)["status"] == "held":
-        _ask(data, "retry", instance=instance, step=step)
-    else:
-        _each(data, "retry", instance)
+    _ask(data, "retry", instance=instance, step=step)
 
 
 @app.command("move")
@@ -281,6 +271,57 @@ def move(
     Refused if what the instance did is not the same in both versions.
     """
     _print({"instance": instance, "version": _ask(data, "move", instance=instance, version=version)})
+
+
+@app.command("batch")
+def batch(
+    do: Annotated[str, typer.Argument(help="cancel, retry, hold, resume, move or signal.")],
+    where: Annotated[
+        str, typer.Option(help="The instances, in SQL: \"process = 'order' and status = 'held'\"; open ones only.")
+    ],
+    channel: Annotated[str, typer.Option(help="signal: the receive action that waits for it.")] = "",
+    payload: Annotated[str, typer.Option(help="signal: the message, as JSON.")] = "null",
+    id: Annotated[str, typer.Option(help="signal: the same id is the same message; each instance gets it once.")] = "",
+    version: Annotated[str, typer.Option(help="move: the version; by default the one for new instances.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which instances it would be.")] = False,
+    as_json: Json = False,
+    data: HostFolder = HERE,
+) -> None:
+    """Do something to all open instances for which a condition holds. Exit code 1: some could not.
+
+    What was done already is not undone if one of them fails; run it again for the rest.
+    """
+    from unerring.app import BATCHES, FINAL_STATUSES
+
+    if do not in BATCHES:
+        raise CallerError(f"a batch cannot {do!r}; it can {', '.join(BATCHES)}")
+    if do == "signal" and not (channel and id):
+        raise CallerError("a batch of signals needs --channel and --id, so that none gets it twice if it is repeated")
+    message = {"channel": channel, "payload": _json(payload, Any), "id": id} if do == "signal" else {}
+    more = message | ({"version": version} if do == "move" else {})
+    nodes = _nodes(data)
+    chosen = [one["instance"] for one in nodes.call("list", where=where) if one["status"] not in FINAL_STATUSES]
+    failed = 0
+    for number, instance in enumerate(chosen, 1):
+        why = ""
+        try:
+            if not dry_run:
+                nodes.call(do, instance=instance, **more)
+        except UnerringError as error:
+            failed, why = failed + 1, str(error)
+        if as_json:
+            _print({"instance": instance, "done": not dry_run and not why, "why": why})
+        elif dry_run or why:
+            typer.echo(f"{instance}  {why}".rstrip())
+        if number % 100 == 0:
+            typer.echo(f"{number} of {len(chosen)}, {failed} failed", err=True)
+    typer.echo(
+        f"{len(chosen)} instances would be asked to {do}"
+        if dry_run
+        else f"{len(chosen) - failed} done, {failed} failed",
+        err=True,
+    )
+    raise typer.Exit(1 if failed else 0)
 
 
 @app.command("audit")
@@ -301,9 +342,9 @@ def audit(
     data: HostFolder = HERE,
 ) -> None:
     """Check the one-copy consistency of a stopped run. Exit code 0: nothing is wrong; 1: something is."""
-    from unerring.app import keep_processes, place_of
+    from unerring.app import keep_processes, nodes_in, place_of
 
-    folder = _nodes_in(place_of(data).scratch)
+    folder = nodes_in(place_of(data).scratch)
     verdict = judge(folder, processes or (), journal or (), also or ())
     keep_processes(verdict, folder)
     if as_json:
@@ -315,14 +356,14 @@ def audit(
 
 def judge(folder: Path, addresses: Sequence[str], journals: Sequence[str], also: Sequence[Path] = ()) -> ProcessVerdict:
     """The verdict on the process nodes of a folder."""
-    from unerring.app import audit_processes, kept_in, priced
+    from unerring.app import audit_processes, kept_in, nodes_in, priced
     from unerring.cli._address import versions_at
     from unerring.runtime import addresses_in
 
     named = addresses or addresses_in(folder)
     if not named:
         raise CallerError(f"{folder} does not say which processes ran in it; name them: module:attribute")
-    others = [_nodes_in(other) for other in also]
+    others = [nodes_in(other) for other in also]
     return audit_processes(folder, priced(versions_at(named), None, kept_in(folder)), journals, others)
 
 
@@ -350,76 +391,14 @@ def show_verdict(verdict: ProcessVerdict) -> None:
 # ---- asking nodes ----------------------------------------------------------------------------------------------------
 
 
-def _nodes_in(data: Path) -> Path:
-    """An app's nodes are in a folder of their own inside the run's."""
-    from unerring.app import PROCESSES
-    from unerring.runtime import addresses_in
+def _nodes(data: str) -> Nodes:
+    from unerring.app import Nodes, nodes_in, place_of
 
-    inner = data / PROCESSES
-    return inner if addresses_in(inner) and not addresses_in(data) else data
-
-
-def _answers(data: str, do: str, **command: Any) -> Iterator[Any]:
-    """From each node of the folder: what it answered, or the error."""
-    from unerring.app import place_of
-    from unerring.runtime import Command, ask_node, node_sockets
-
-    wanted: Command = Command(do, **command)
-    sockets = node_sockets(_nodes_in(place_of(data).scratch))
-    if not sockets:
-        raise CallerError(f"no node runs in {data}; start some with 'unerring run' or 'unerring node', or give --data")
-    for path in sockets:
-        try:
-            yield ask_node(path, wanted)
-        except (NetworkError, ProcessError, CallerError) as error:
-            yield error
+    return Nodes(nodes_in(place_of(data).scratch), data)
 
 
 def _ask(data: str, do: str, **command: Any) -> Any:
-    """The first node that can."""
-    trouble: Exception | None = None
-    for answer in _answers(data, do, **command):
-        if not isinstance(answer, Exception):
-            return answer
-        if trouble is None or isinstance(trouble, NetworkError):
-            trouble = answer
-    raise trouble or CallerError("no node answered")
-
-
-def _each(data: str, do: str, instance: str) -> list[Any]:
-    answers = list(_answers(data, do, instance=instance))
-    answered = [answer for answer in answers if not isinstance(answer, Exception)]
-    if not answered:
-        raise answers[0]
-    return answered
-
-
-def _outline(data: str, instance: str) -> dict[str, Any]:
-    outline: dict[str, Any] = max(_each(data, "show", instance), key=_furthest)
-    return outline
-
-
-def _merged(data: str) -> list[dict[str, Any]]:
-    """Each instance once, as the node tells it that knows most."""
-    best: dict[str, dict[str, Any]] = {}
-    answers = list(_answers(data, "list"))
-    if all(isinstance(answer, Exception) for answer in answers):
-        raise answers[0]
-    for answer in answers:
-        for outline in [] if isinstance(answer, Exception) else answer:
-            known = best.get(outline["instance"])
-            if known is None or _furthest(outline) > _furthest(known):
-                best[outline["instance"]] = outline
-    return sorted(best.values(), key=lambda outline: ("ended_us" in outline, outline["instance"]))
-
-
-def _furthest(outline: dict[str, Any]) -> tuple[bool, int, int, bool]:
-    return (
-        "ended_us" in outline,
-        outline.get("view", -1),
-        outline.get("group", -1),
-        outline.get("role") in ("master", "planner"),
-    )
+    return _nodes(data).call(do, **command)
 
 
 def _json(text: str, kind: Any) -> Any:

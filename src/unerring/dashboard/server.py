@@ -18,7 +18,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from unerring.app import PAGE, RunStatus, Why, event_document, latest, prometheus
+from unerring.app import PAGE, READS, WAIT_S_MAX, Nodes, RunStatus, Why, event_document, latest, prometheus
 from unerring.dashboard import commands
 from unerring.dashboard.watch import Watch
 from unerring.model import TIME_MAX, TIME_MIN, CallerError, Stamp, UnerringError
@@ -56,6 +56,7 @@ class Dashboard:
             Route("/api/why", _json(self._ask_why)),
             Route("/api/instances", _json(self._instances)),
             Route("/api/instances/{instance:path}", _json(self._instance)),
+            Route("/api/processes/{do}", _json(self._process_command), methods=["POST"]),
             Route("/api/graphs/{process}", _json(self._graph)),
             Route("/api/timeline", _json(self._timeline)),
             Route("/api/happenings", _json(self._timeline)),  # its old name, for one release
@@ -163,13 +164,37 @@ class Dashboard:
             raise CallerError(f"the graph of process {name!r} is not known here, because its app cannot be loaded")
         return {"version": process.graph.version, "vertices": process.graph.vertices, "edges": process.graph.edges}
 
-    async def _command(self, request: Request) -> Any:
+    def _refused(self, request: Request) -> Refused | None:
+        """Who may not change anything gets a sentence."""
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         try:
             commands.check_origin(request.headers.get("origin", ""), request.headers.get("host", ""))
             commands.check(self._token, given)
         except CallerError as error:
             return Refused(str(error), 403 if given or "origin" in request.headers else 401)
+        return None
+
+    async def _process_command(self, request: Request) -> Any:
+        """What `unerring.Client` asks for over HTTP."""
+        do = request.path_params["do"]
+        refused = None if do in READS else self._refused(request)
+        if refused is not None:
+            return refused
+        try:
+            fields = msgspec.json.decode(await request.body() or b"{}", type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            raise CallerError(f"invalid request: {error}; send a JSON object") from None
+        if do == "wait":
+            within_s = fields.get("within_s", 0.0)
+            fields["within_s"] = min(max(within_s, 0.0), WAIT_S_MAX) if isinstance(within_s, int | float) else 0.0
+        fields.pop("do", None)
+        nodes = Nodes(self.status.actions_folder)
+        return {"value": await asyncio.to_thread(partial(nodes.call, do, **fields))}
+
+    async def _command(self, request: Request) -> Any:
+        refused = self._refused(request)
+        if refused is not None:
+            return refused
         body = await request.body()
         try:
             who = msgspec.json.decode(body, type=dict[str, str])["who"]

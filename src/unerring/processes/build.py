@@ -85,9 +85,11 @@ class Process:
         deadline: Duration = 0,
         on_failure: str = "undo",
         failover: Duration = 0,
+        attributes: Sequence[str] = (),
     ) -> None:
         """`deadline`: undo what has not ended by then. `on_failure`: "undo", or "hold" for an operator. `failover`: how
         long the process may stand still when a master is lost; the shorter, the more often its state is replicated.
+        `attributes`: variables by which instances are listed and searched for.
         """
         if on_failure not in ("undo", "hold"):
             raise ProcessError(f"process {name}: on_failure is {on_failure!r}; it must be 'undo' or 'hold'")
@@ -105,6 +107,11 @@ class Process:
         self.schedules: dict[str, Schedule] = {}
         self.queries: dict[str, Callable[..., Any]] = {}
         self.types, self.variables = _variables(name, state)
+        self.attributes = tuple(attributes)
+        for attribute in self.attributes:
+            if attribute not in self.types:
+                has = ", ".join(self.types) or "none"
+                raise ProcessError(f"process {name}: attribute {attribute!r} is no variable of its state; it has {has}")
         self.functions: dict[str, Callable[..., Awaitable[Any]]] = {}
         self.conditions: dict[str, Callable[..., Any]] = {}
         self._declared: dict[str, Vertex] = {}
@@ -139,6 +146,7 @@ class Process:
         other = Process.of(graph, self.conditions, self.types)
         other.functions, other.children = self.functions, self.children
         other.schedules, other.queries = self.schedules, self.queries
+        other.attributes = self.attributes
         return other
 
     def action(

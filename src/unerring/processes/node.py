@@ -13,7 +13,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
@@ -46,6 +47,7 @@ from unerring.processes.messages import (
     MailBag,
     Name,
     Named,
+    Outline,
     Post,
     Publish,
     Published,
@@ -381,22 +383,44 @@ class ProcessNode:
     def knows(self, instance: str) -> bool:
         return instance in self.instances or instance in self.finished
 
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """All variables by which some process lists its instances."""
+        return tuple(dict.fromkeys(name for process in self.shared.processes.values() for name in process.attributes))
+
     def list(self) -> list[dict[str, Any]]:
         """All instances that this node has a part in, the open ones first."""
+        return [row() for _, row in self.rows()]
+
+    def rows(self) -> Iterator[tuple[Callable[[str], Any], Callable[[], dict[str, Any]]]]:
+        """The same one after the other: a field of it, and the whole row, which takes longer to make."""
+        for instance in list(self.instances):
+            replica = self.instances.get(instance)
+            if replica is not None:
+                known = {**(whole := replica.query())["variables"], **whole}
+                yield known.get, partial(self._open_row, whole)
+        for instance in list(self.finished):
+            done = self.finished.get(instance)
+            if done is not None:
+                yield partial(_field, instance, done), partial(self._finished_row, instance, done)
+
+    def _open_row(self, known: dict[str, Any]) -> dict[str, Any]:
         names = (
             *("instance", "process", "version", "status", "reason", "role", "view", "group", "stuck"),
             *("waits", "waits_for", "parent", "unanswered"),
         )
-        rows = []
-        for replica in self.instances.values():
-            known = replica.query()
-            rows.append({name: known[name] for name in names})
-        rows += [
-            {"instance": instance, "process": done.process, "version": done.version, "status": done.status}
-            | {"reason": done.reason, "ended_us": done.ended_us, "parent": done.parent}
-            for instance, done in self.finished.items()
-        ]
-        return rows
+        row = {name: known[name] for name in names}
+        return self._with_attributes(row, known["variables"])
+
+    def _finished_row(self, instance: str, done: Outline) -> dict[str, Any]:
+        row: dict[str, Any] = {"instance": instance, "process": done.process, "version": done.version}
+        row |= {"status": done.status, "reason": done.reason, "ended_us": done.ended_us, "parent": done.parent}
+        return self._with_attributes(row, done.variables)
+
+    def _with_attributes(self, row: dict[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
+        process = self.shared.processes.get(f"{row['process']}@{row['version']}")
+        shown = process.attributes if process is not None else ()
+        return row | {"attributes": {name: variables.get(name) for name in shown}} if shown else row
 
     def query(self, instance: str) -> dict[str, Any]:
         """This node's knowledge of an instance."""
@@ -407,6 +431,15 @@ class ProcessNode:
         if replica is None:
             raise ProcessError(f"this node knows no instance {instance!r}; ask one of its replicas or start it")
         return replica.query()
+
+
+def _field(instance: str, done: Outline, name: str) -> Any:
+    if name == "instance":
+        return instance
+    return getattr(done, name) if name in _OUTLINED else done.variables.get(name)
+
+
+_OUTLINED: Final = ("process", "version", "status", "reason", "parent", "ended_us")
 
 
 def _instance_of(message: Any) -> str:

@@ -32,6 +32,7 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     why: str = ""
     answers: str = ""
     service: str = ""
+    where: str = ""
 
 
 class Commands:
@@ -51,7 +52,7 @@ class Commands:
                     else {"instance": command.instance}
                 )
             case "list":
-                return node.node.list()
+                return await node.list(command.where)
             case "show":
                 return node.query(command.instance)
             case "history":

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -53,7 +53,10 @@ from unerring.runtime.links import LinksConfig
 from unerring.runtime.process_driver import NodeDriver
 from unerring.runtime.reports import Reports
 from unerring.runtime.services.clients import HttpService, Service
+from unerring.runtime.where import where
 
+LISTED_AT_ONCE: Final = 2_000
+"""Instances that a list looks at before the node has its turn again."""
 Waiting = dict[str, list[asyncio.Future[Any]]]
 
 
@@ -363,6 +366,17 @@ class RunningNode:
     def query(self, instance: str) -> dict[str, Any]:
         """This node's present knowledge of an instance."""
         return self.node.query(instance)
+
+    async def list(self, condition: str = "") -> list[dict[str, Any]]:
+        """The instances that this node knows, for which a condition like `status = 'failed'` holds."""
+        holds = where(condition, self.node.attributes)
+        rows: list[dict[str, Any]] = []
+        for number, (field, row) in enumerate(self.node.rows(), 1):
+            if holds(field):
+                rows.append(row())
+            if number % LISTED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return rows
 
     def history(self, instance: str) -> dict[str, Any]:
         """All groups and actions of an instance so far: views, masters, ids of interactions, times."""

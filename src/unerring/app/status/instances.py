@@ -70,7 +70,7 @@ class Instances:
             known: dict[str, dict[str, Any]] = {}
             for outline in (outline for answer in answers.values() for outline in answer):
                 best = known.get(outline["instance"])
-                if best is None or _furthest(outline) > _furthest(best):
+                if best is None or furthest(outline) > furthest(best):
                     known[outline["instance"]] = outline
             self._known, self._source = known, "nodes"
         else:
@@ -87,7 +87,7 @@ class Instances:
         answers = self._ask_all(Command("show", instance))
         if not answers:
             return self._from_disk(instance)
-        outline = max(answers.values(), key=_furthest)
+        outline = max(answers.values(), key=furthest)
         histories = self._ask_all(Command("history", instance)).values()
         history = max(histories, key=lambda one: len(one["groups"]), default=None)
         replicas = [
@@ -190,7 +190,7 @@ def _outline(state: State) -> dict[str, Any]:
     return outline | ({"ended_us": state.lineage[-1].at_us} if state.final and state.lineage else {})
 
 
-def _furthest(outline: dict[str, Any]) -> tuple[bool, int, int, bool]:
+def furthest(outline: dict[str, Any]) -> tuple[bool, int, int, bool]:
     return (
         "ended_us" in outline,
         outline.get("view", -1),
