@@ -55,7 +55,7 @@ GROUPS: dict[str, tuple[str, str, list[str]]] = {
         "Actions with the effects of exactly one execution. [Processes](../processes.md) is the guide.",
         [
             *["Process", "Service", "Retry", "Limits", "Embedded", "RunningNode", "Client", "HttpService"],
-            *["LocalService"],
+            *["LocalService", "Large"],
             *["InstanceFailed", "Refused", "IdempotencyFilter", "Interaction", "SqliteStore", "PostgresStore"],
         ],
     ),

@@ -30,6 +30,7 @@ from .model import (
 from .pipeline import SparkConfig as SparkConfig, detect as detect, match as match
 from .processes import (
     ClusterBounds as ClusterBounds,
+    Large as Large,
     Limits as Limits,
     Process as Process,
     ProcessesConfig as ProcessesConfig,

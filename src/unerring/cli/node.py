@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 import typer
@@ -13,6 +13,10 @@ import typer
 from unerring.cli._address import pairs, versions_at
 from unerring.cli._place import HERE, HostFolder
 from unerring.model import CallerError, Report, to_duration_us
+
+REPLY_BYTES_MAX: Final = 1 << 20
+LARGE_BYTES_MAX: Final = 256 << 20
+"""Of a service's reply; the second where processes have large values."""
 
 
 def command(
@@ -37,6 +41,9 @@ def command(
     also_failover: Annotated[
         list[str] | None, typer.Option(help="Such times that open instances were started with; once for each.")
     ] = None,
+    large: Annotated[
+        str, typer.Option(help="The store of large values, which all nodes reach; by default the folder of --data.")
+    ] = "",
 ) -> None:
     """Run a process node until Ctrl-C. With three nodes that name each other, f = 1; alone, f = 0."""
     from unerring.app import bounded, place_of, priced
@@ -46,7 +53,7 @@ def command(
     versions = bounded(versions, to_duration_us(failover) if failover else 0, thresholds)
     folder = place_of(data).scratch
     folder.mkdir(parents=True, exist_ok=True)
-    asyncio.run(_run(versions, name, listen, pairs(peer), pairs(service), folder, tls, start, given))
+    asyncio.run(_run(versions, name, listen, pairs(peer), pairs(service), folder, tls, start, given, large))
 
 
 async def _run(
@@ -59,8 +66,10 @@ async def _run(
     tls: str,
     start: str,
     given: str,
+    large: str,
 ) -> None:
-    from unerring.processes import ClusterBounds
+    from unerring.log import store_at
+    from unerring.processes import ClusterBounds, large_variables
     from unerring.runtime import SUFFIX, HttpService, LinksConfig, Reports, RunningNode, control_of, timeline
 
     def happens(report: Report) -> None:
@@ -69,15 +78,17 @@ async def _run(
             timeline.note(data, name, word, report.detail)
 
     bounds = ClusterBounds(f=len(peers) // 2)
+    bytes_max = LARGE_BYTES_MAX if any(map(large_variables, processes)) else REPLY_BYTES_MAX
     node = RunningNode(
         name,
         processes,
         data / f"{name}.db",
-        {called: HttpService(url) for called, url in services.items()},
+        {called: HttpService(url, reply_bytes_max=bytes_max) for called, url in services.items()},
         peers=peers,
         listen_on=listen,
         bounds=bounds,
         reports=Reports(happens),
+        large=store_at(large) if large else None,
         links_config=LinksConfig(frame_bytes_max=2 * bounds.state_bytes_max + (2 << 20), tls=tls) if tls else None,
     )
     address = await node.open()

@@ -9,6 +9,7 @@ What a process is
   children.py     processes that an action starts and waits for
   waits.py        when a sleep ends, and with which key a message comes
   schedules.py    instances at due times
+  large.py        variables that hold a reference to a value in a store
   moving.py       two versions of a process: what changed, and who may be moved
 
 What replicas say and keep
@@ -74,6 +75,7 @@ from unerring.processes.grouping import Group, Grouping, group_at
 from unerring.processes.history import GIVEN, PAST, Pages, history_of
 from unerring.processes.inbox import Inbox
 from unerring.processes.lanes import copied
+from unerring.processes.large import Forgotten, Large, large_variables
 from unerring.processes.master import Master
 from unerring.processes.messages import (
     AGAIN,
@@ -152,12 +154,14 @@ __all__ = [
     "Election",
     "Ended",
     "Execution",
+    "Forgotten",
     "Graph",
     "Group",
     "GroupLog",
     "Grouping",
     "Inbox",
     "Kind",
+    "Large",
     "Limiter",
     "Limits",
     "Mail",
@@ -209,6 +213,7 @@ __all__ = [
     "group_at",
     "history_of",
     "key_of",
+    "large_variables",
     "may_be_active",
     "moved",
     "process_text",

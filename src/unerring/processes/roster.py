@@ -9,6 +9,7 @@ import msgspec
 
 from unerring.model import ProtocolError
 from unerring.processes.context import Shared
+from unerring.processes.large import Forgotten
 from unerring.processes.messages import Outline
 from unerring.processes.replica import Replica, outline_of
 
@@ -75,4 +76,5 @@ class Roster:
             del self.finished[oldest]
             out.forget(f"{oldest}|{OUTLINE}")
             out.forget(f"{oldest}|{HISTORY}")
+            out.deliver(Forgotten(oldest))
         return True

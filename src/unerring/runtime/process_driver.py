@@ -11,9 +11,19 @@ from typing import Any, Final
 
 import msgspec
 
+from unerring.log import LocalStore, Store
 from unerring.model import Codec, Effects, NetworkError, ProcessError, StableStorage
-from unerring.processes import ClusterBounds, Grouping, Process, ProcessesConfig, ProcessNode, codec
+from unerring.processes import (
+    ClusterBounds,
+    Grouping,
+    Process,
+    ProcessesConfig,
+    ProcessNode,
+    codec,
+    large_variables,
+)
 from unerring.runtime.greeting import Identity
+from unerring.runtime.large import LargeValues
 from unerring.runtime.links import Links, LinksConfig
 from unerring.runtime.loop import Driver, DriverConfig
 from unerring.runtime.reports import Reports
@@ -47,6 +57,18 @@ class _Machine:
         return self._node.handle(sender, message, now)
 
 
+def _large_values(
+    name: str, processes: Sequence[Process], storage: StableStorage | str | Path, store: Store | None
+) -> LargeValues | None:
+    """For processes that have some: in the store that was given, or beside this node's database."""
+    large = [process.name for process in processes if large_variables(process)]
+    if not large:
+        return None
+    if store is None and not isinstance(storage, str | Path):
+        raise ProcessError(f"{large[0]} has large values, and {name} no store for them; give it one with large=")
+    return LargeValues(store or LocalStore(Path(str(storage)).parent), processes)
+
+
 class NodeDriver:
     """One process node of a cluster, or the only one. `deliver` gets what its machine delivers."""
 
@@ -65,6 +87,7 @@ class NodeDriver:
         links_config: LinksConfig | None,
         reports: Reports,
         deliver: Callable[[Any], None],
+        large: Store | None = None,
     ) -> None:
         self.name = name
         self.peers = dict(peers)
@@ -74,6 +97,7 @@ class NodeDriver:
         self.links: Links | None = None
         self._processes = processes
         self._own_storage: SqliteStorage | None = None
+        self.large = _large_values(name, processes, storage, large)
         if isinstance(storage, str | Path):
             storage = self._own_storage = SqliteStorage(storage)
         self.storage = storage
@@ -112,7 +136,7 @@ class NodeDriver:
             time.time_ns() // 1000 - now,
         )
         post = self.links.post(MACHINE) if self.links is not None else None
-        self._carrier = ServiceCarrier(me, self.services, post, self.reports)
+        self._carrier = ServiceCarrier(me, self.services, post, self.reports, large=self.large)
         self._driver = Driver(
             _Machine(self.node),
             self._carrier,

@@ -17,7 +17,8 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from unerring.model import CallerError, InstanceFailed, NetworkError, ProcessError, StableStorage
+from unerring.log import Store
+from unerring.model import CallerError, InstanceFailed, NetworkError, ProcessError, StableStorage, UnerringError
 from unerring.processes import (
     AGAIN,
     CANCEL,
@@ -29,6 +30,7 @@ from unerring.processes import (
     UNKEPT,
     ClusterBounds,
     Ended,
+    Forgotten,
     Grouping,
     Mail,
     Process,
@@ -78,7 +80,9 @@ class RunningNode:
         grouping: Grouping | None = None,
         links_config: LinksConfig | None = None,
         reports: Reports | None = None,
+        large: Store | None = None,
     ) -> None:
+        """`large`: where large values are, for all nodes; by default in the folder of this node's database."""
         self.name = name
         self.processes = family(processes)
         """All versions that this node serves, and all children; of each process the current version last."""
@@ -97,7 +101,9 @@ class RunningNode:
             links_config,
             self.reports,
             self._on_deliver,
+            large,
         )
+        self._removing: set[asyncio.Task[None]] = set()
         self._ended: Waiting = {}
         self._started: Waiting = {}
         self._stored: Waiting = {}
@@ -140,6 +146,10 @@ class RunningNode:
 
     def _on_deliver(self, what: Any) -> None:
         waiting: list[asyncio.Future[Any]] = []
+        if isinstance(what, Forgotten) and self.driver.large is not None:
+            removing = asyncio.get_running_loop().create_task(self._remove(what.instance))
+            self._removing.add(removing)
+            removing.add_done_callback(self._removing.discard)
         if isinstance(what, Ended):
             self._over[what.instance] = what
             while len(self._over) > self.driver.config.finished_max:
@@ -153,12 +163,23 @@ class RunningNode:
             if not each.done():
                 each.set_result(what)
 
+    async def _remove(self, instance: str) -> None:
+        """The large values of an instance that is kept no longer."""
+        if self.driver.large is not None:
+            try:
+                await asyncio.to_thread(self.driver.large.remove, instance)
+            except UnerringError as error:
+                self.reports.note("process.large_not_removed", f"{instance}: {error}")
+
     # ---- what an application does ------------------------------------------------------------------------------
 
     async def start(self, process: str, instance: str, /, **given: Any) -> None:
         """Start an instance. When this returns it exists on a majority. The same id and input again is the same start;
         the same id with another process or input is refused with a ProcessError."""
-        start = Start(instance, process, msgspec.to_builtins(given))
+        given = msgspec.to_builtins(given)
+        if self.driver.large is not None:
+            given = await asyncio.to_thread(self.driver.large.given, process, instance, given)
+        start = Start(instance, process, given)
         self.node.check_start(start)  # says at once what is wrong with it
         answer = self._expect(self._started, instance)
         await self.driver.do("begin", start)
@@ -187,6 +208,13 @@ class RunningNode:
         if status != Status.COMPLETED:
             raise InstanceFailed(instance, status, reason)
         return dict(variables)
+
+    async def value(self, instance: str, variable: str) -> Any:
+        """The value of a large variable, as of the last state that this node knows. ProcessError if it vanished."""
+        variables = self.node.query(instance)["variables"]
+        if self.driver.large is None or variable not in variables:
+            raise ProcessError(f"{instance} has no large value {variable!r}; it has {', '.join(variables) or 'none'}")
+        return await asyncio.to_thread(self.driver.large.value, instance, variables[variable])
 
     async def run(self, process: str, instance: str, /, **given: Any) -> dict[str, Any]:
         """Start an instance and wait for its end; its variables."""

@@ -16,9 +16,10 @@ from typing import Any, Final, Protocol
 import httpx
 import msgspec
 
-from unerring.model import SECOND_US, Address, FrameError, ProcessError, Refused, WorldError
+from unerring.model import SECOND_US, Address, FrameError, ProcessError, Refused, UnerringError, WorldError
 from unerring.processes import Answer, Limiter, Limits, Reply, Request
 from unerring.runtime.executor import Carrier
+from unerring.runtime.large import LargeValues, Vanished
 from unerring.runtime.reports import Reports
 from unerring.runtime.services.headers import written
 from unerring.runtime.timers import monotonic_us
@@ -169,7 +170,9 @@ class ServiceCarrier:
         links: Carrier | None,
         reports: Reports,
         asking_max: int = 1_000,
+        large: LargeValues | None = None,
     ) -> None:
+        self._large = large
         self._me = me
         self._services = services
         self._links = links
@@ -218,12 +221,25 @@ class ServiceCarrier:
 
     async def _carry(self, service: Service, id: str, to: Address, request: Request) -> None:
         try:
-            reply = await service.ask(request)
+            reply = await self._with_values(service, request)
         finally:
             self._turns[request.service].end(id, False, monotonic_us())
         if reply.answer in (Answer.UNKNOWN, Answer.UNREACHED) and reply.value:
             self._reports.note(f"process.{reply.answer}_outcome", f"{request.iid}: {reply.value}")
         self.offer(to, reply)
+
+    async def _with_values(self, service: Service, request: Request) -> Reply:
+        """Large values are read before a request is sent, and stored before anybody hears of the reply."""
+        large = self._large
+        if large is None or not large.concerns(request):
+            return await service.ask(request)
+        try:
+            reply = await service.ask(await asyncio.to_thread(large.asked, request))
+            return await asyncio.to_thread(large.answered, request, reply)
+        except Vanished as error:  # this attempt did nothing; an earlier one may have
+            return answer(request, Answer.FINAL, str(error), recorded=False)
+        except (UnerringError, msgspec.MsgspecError) as error:
+            return answer(request, Answer.UNKNOWN, f"a large value cannot be stored or read: {error}")
 
     async def close(self) -> None:
         for task in list(self._asking):
