@@ -116,8 +116,7 @@ def test_a_rate_holds_over_all_who_ask_and_is_proved_by_the_journal(play: Callab
     async def body(place: Place) -> None:
         service = place.open(Limits(per_second=20))
         asked = [ask(f"i{n}/sell/0@0") for n in range(50)]
-        waited = await asyncio.gather(*(insist(service, request) for request in asked))
-        assert sum(waited) > 0
+        await asyncio.gather(*(insist(service, request) for request in asked))
         assert len(place.shop.calls) == 50
         assert place.judged() == []
         began = sorted(line.began_us for line in place.lines("do"))
@@ -184,15 +183,17 @@ def test_after_a_restart_a_rate_still_holds(play: Callable[[Body], None]) -> Non
     play(body)
 
 
-def test_a_service_that_fails_is_left_alone_and_then_tried_by_one(play: Callable[[Body], None]) -> None:
+def test_a_service_that_fails_is_left_alone_until_it_is_resumed(play: Callable[[Body], None]) -> None:
     async def body(place: Place) -> None:
-        service = place.open(Limits(failures_max=2, failures_pause_s=2))
+        service = place.open(Limits(failures_max=2, failures_pause_s=600))
         place.shop.fails = True
         for name in "ab":
             assert (await service.ask(ask(f"{name}/sell/0@0"))).answer == Answer.UNKNOWN
         assert (await service.ask(ask("c/sell/0@0"))).answer == Answer.WAIT
         assert len(place.shop.calls) == 2
+        assert (await service.steer("show"))["shut_s"] > 0
         place.shop.fails = False
+        assert (await service.steer("resume"))["shut_s"] == 0  # somebody knows that it is well again
         await insist(service, ask("c/sell/0@0"))
         await insist(service, ask("a/sell/0@0"))
         assert [line.iid for line in place.lines("failed")] == ["a/sell/0@0", "b/sell/0@0"]

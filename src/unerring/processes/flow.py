@@ -128,6 +128,7 @@ class Limiter:
         self.failures = 0
         """In a row."""
         self._tripped_until_us = 0
+        self._quiet_until_us = 0
         self._all = _Room(limits.at_once, limits.per_second)
         self._keys: dict[str, _Room] = {}
         self.open: dict[str, tuple[str, int]] = {}
@@ -146,12 +147,16 @@ class Limiter:
     def quiet(self, now: int) -> None:
         """It is not known what was begun last, before a restart: after a second it does not matter."""
         if self.limits.per_second is not None or self.limits.key_per_second is not None:
-            self._tripped_until_us = now + SECOND_US
+            self._quiet_until_us = now + SECOND_US
+
+    def resume(self) -> None:
+        """Somebody says that the service is well again."""
+        self.paused, self.failures, self._tripped_until_us = "", 0, 0
 
     @property
-    def tripped_until_us(self) -> int:
+    def shut_until_us(self) -> int:
         """Until when nothing may begin, after failures in a row or a restart."""
-        return self._tripped_until_us
+        return max(self._tripped_until_us, self._quiet_until_us)
 
     def ask(self, id: str, place: str, key: str, urgency: int, now: int) -> int:
         """0: begun, and counted until `end`. Otherwise the microseconds after which to ask again."""
@@ -187,7 +192,7 @@ class Limiter:
     # ---- room --------------------------------------------------------------------------------------------------
 
     def _room(self, now: int) -> int:
-        if self.paused or now < self._tripped_until_us:
+        if self.paused or now < self.shut_until_us:
             return 0
         free = self._all.free(now)
         if self.limits.failures_max is not None and self.failures >= self.limits.failures_max:
@@ -224,7 +229,7 @@ class Limiter:
         pause_us = max(pause_us // 2, min(pause_us, EXACT_US))
         if self.paused:
             return max(pause_us, PAUSED_US)
-        return max(pause_us, self._tripped_until_us - now)
+        return max(pause_us, self.shut_until_us - now)
 
     # ---- places ------------------------------------------------------------------------------------------------
 

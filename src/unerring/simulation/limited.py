@@ -92,7 +92,7 @@ class LimitedService(SimService):
 
     def resume(self, now: int) -> Effects:
         effects: Effects = [self._note("resume", "", "", self.clock())]
-        self.limiter.paused, self.limiter.failures = "", 0
+        self.limiter.resume()
         return effects
 
 

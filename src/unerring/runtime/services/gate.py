@@ -117,11 +117,11 @@ class Gate:
 
     async def resume(self) -> None:
         await self._note("resume", "")
-        self.limiter.paused, self.limiter.failures = "", 0
+        self.limiter.resume()
 
     def look(self) -> dict[str, Any]:
         """The gate now, for people."""
-        left_us = self.limiter.tripped_until_us - self.now_us()
+        left_us = self.limiter.shut_until_us - self.now_us()
         return {
             "limits": msgspec.to_builtins(self._limits),
             "paused": self.limiter.paused,
