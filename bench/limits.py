@@ -37,8 +37,8 @@ def figures(
         while not _listens(port):
             time.sleep(0.02)
         with trio_of(folder / "limited", "usual", 2) as trio:
-            trio.ask("n0", {"burst": "l", "count": int(rate * seconds * 1.5), "process": "limited"})
-            kills = _kill_in_turns(trio, seconds, 1.5 if quick else KILL_EVERY_S)
+            trio.ask("n0", {"burst": "l", "count": 4 * rate, "process": "limited"})
+            kills = _kill_in_turns(trio, rate, seconds, 1.5 if quick else KILL_EVERY_S)
     finally:
         service.kill()
         service.wait()
@@ -51,16 +51,21 @@ def figures(
     yield figure("limit.accuracy", accuracy, "ratio") | {"goal": "≥ 0.95", "met": accuracy >= 0.95}
 
 
-def _kill_in_turns(trio: Any, seconds: float, every_s: float) -> int:
-    end_s, kills = time.monotonic() + seconds, 0
-    while time.monotonic() + every_s < end_s:
-        time.sleep(every_s)
-        name = NODES[kills % len(NODES)]
-        trio.running[name].kill()
-        trio.running.pop(name).wait()
-        trio.start(name)
-        kills += 1
-    time.sleep(max(0.0, end_s - time.monotonic()))
+def _kill_in_turns(trio: Any, rate: int, seconds: float, every_s: float) -> int:
+    """More instances than the limit lets through are started all the time, and now and then a node is killed."""
+    began_s, kills, second = time.monotonic(), 0, 0
+    while (now_s := time.monotonic() - began_s) < seconds:
+        if now_s >= (kills + 1) * every_s:
+            name = NODES[kills % len(NODES)]
+            trio.running[name].kill()
+            trio.running.pop(name).wait()
+            trio.start(name)
+            kills += 1
+        if now_s >= second:
+            alive = NODES[(kills + 1) % len(NODES)]
+            trio.ask(alive, {"burst": f"l{second}", "count": int(rate * 1.2), "process": "limited"})
+            second += 1
+        time.sleep(0.02)
     return kills
 
 

@@ -246,6 +246,12 @@ def test_instances_that_wait_for_a_service_cost_nothing_until_their_time_has_com
         assert len(ticks) == 0
     for request in asked:  # not its turn yet: that is no attempt
         node.handle("service:slow", Reply(request.instance, request.iid, "do", Answer.WAIT, 30_000_000), 2_000_000)
+        late = Reply(request.instance, request.iid, "do", Answer.UNKNOWN, "of an earlier attempt")
+        node.handle("service:slow", late, 2_000_000) if request.instance == "i0" else None
+    asked_again = [r.instance for step in range(60, 100) for r in requests(1_000_000 + step * config.tick_us)]
+    assert asked_again == ["i0"]
+    wait = Reply("i0", asked[0].iid, "do", Answer.WAIT, 29_000_000)
+    node.handle("service:slow", wait, 3_000_000)
     for step in range(100, 1_500):
         assert requests(1_000_000 + step * config.tick_us) == []
     again = [request for step in range(10) for request in requests(32_100_000 + step * config.tick_us)]

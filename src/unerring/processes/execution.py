@@ -442,4 +442,5 @@ def first_occurrence(state: State, vertex: Vertex) -> int:
 
 def _pause_us(attempt: Attempt) -> int:
     retry = attempt.vertex.retry
-    return int(min(retry.backoff_us << min(attempt.count - 1, 20), retry.backoff_max_us))
+    times = min(max(attempt.count - 1, 0), 20)  # none, if it has only waited for its turn so far
+    return int(min(retry.backoff_us << times, retry.backoff_max_us))
