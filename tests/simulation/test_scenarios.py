@@ -36,6 +36,8 @@ ONCE_FAILED = [
     ("correlation", 9000403),
     # A writer declared numbers lost, some of which the other one had: the account missed those below them.
     ("intake", 32001899),
+    # An instance at its loop's bound was held, tried again, came to the same, and was held, for ever.
+    *(("processes-loops", seed) for seed in (50000050, 50000099, 50001084)),
 ]
 
 

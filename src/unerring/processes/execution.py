@@ -97,6 +97,8 @@ class Execution:
         """Requests under way, by IID."""
         self.aborted = ""
         self.permanent = False
+        self.exhausted = False
+        """A loop had all of its rounds: to try again would come to the same."""
         self.fenced = False
         self.dirty = False
         """Something happened that has to be on disk before the next write's intent or the state."""
@@ -232,6 +234,7 @@ class Execution:
         except Exception as error:
             why = str(error) if isinstance(error, ProcessError) else f"condition {vertex.condition} failed: {error!r}"
             self.aborted, self.permanent = why, True
+            self.exhausted = isinstance(error, ProcessError)
             return False
         if vertex.assigns and not self._apply(vertex, self._iid(vertex, 0), None, reply, label=label):
             return False

@@ -200,7 +200,7 @@ class Master:
 
 def _may_hold(execution: Execution, announced: bool) -> bool:
     """An operator may have it tried again, unless what cannot be undone was done."""
-    if not execution.graph.holds or promised(execution.graph, execution.input):
+    if not execution.graph.holds or execution.exhausted or promised(execution.graph, execution.input):
         return False
     return not (announced and any(action.vertex == execution.input.announced for action in execution.taken))
 
