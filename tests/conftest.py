@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.connect import ConnectServer
 from tests.etcd import etcd_server
 from tests.s3 import S3Server
 
@@ -121,6 +122,31 @@ def etcd(server: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
     """The address of a real etcd of this run."""
     with etcd_server(server("etcd"), tmp_path_factory.mktemp("etcd")) as address:
         yield address
+
+
+@pytest.fixture(scope="session")
+def connect_server(java: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    """One Spark Connect server for all, with this package installed."""
+    server = ConnectServer.start(tmp_path_factory.mktemp("connect"))
+    yield server
+    server.end()
+
+
+@pytest.fixture(scope="session")
+def connected(connect_server: ConnectServer) -> Iterator[SparkSession]:
+    """One session of that server for all: each has Python processes of its own, which take a while to start."""
+    from unerring.pipeline.connecting import connect
+
+    session = connect(connect_server.url, {})
+    yield session
+    session.stop()
+
+
+@pytest.fixture(params=["classic", "connect"])
+def any_spark(request: pytest.FixtureRequest) -> SparkSession:
+    """What a test shows with it holds over Spark Connect too."""
+    session: SparkSession = request.getfixturevalue("spark" if request.param == "classic" else "connected")
+    return session
 
 
 @pytest.fixture(scope="session")

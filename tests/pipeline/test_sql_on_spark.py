@@ -49,12 +49,12 @@ STATEMENTS = {
 
 
 @pytest.fixture
-def small(spark: SparkSession) -> Iterator[SparkSession]:
+def small(any_spark: SparkSession) -> Iterator[SparkSession]:
     """The session with the table, and with few tasks for few rows."""
-    spark.conf.set("spark.sql.shuffle.partitions", "2")
-    spark.createDataFrame(TICKS).createOrReplaceTempView("ticks")
-    yield spark
-    spark.conf.unset("spark.sql.shuffle.partitions")
+    any_spark.conf.set("spark.sql.shuffle.partitions", "2")
+    any_spark.createDataFrame(TICKS).createOrReplaceTempView("ticks")
+    yield any_spark
+    any_spark.conf.unset("spark.sql.shuffle.partitions")
 
 
 @pytest.mark.parametrize("what", STATEMENTS)

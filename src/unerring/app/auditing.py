@@ -30,6 +30,7 @@ from unerring.pipeline import (
     judge_sink,
     judge_stream,
     made_by_another,
+    master_of,
     plain_errors,
     ranked_otherwise,
     waiting_after,
@@ -95,7 +96,7 @@ class Audit:
         """The verdict. What it needs meanwhile (the perfect situations) is where all executors can reach it."""
         name = f"audit-{secrets.token_hex(4)}"
         scratch = self.place.scratch / f".{name}"
-        alone = (spark.sparkContext.master or "").startswith("local[")
+        alone = master_of(spark).startswith("local[")
         near = self.place.is_folder or alone
         reference = Reference(self.levels, str(scratch) if near else join(self.place.address, name), str(scratch))
         try:

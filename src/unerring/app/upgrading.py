@@ -83,7 +83,7 @@ class DryRun:
         """What the new rules find is kept meanwhile where all executors can reach it."""
         name = f"upgrade-{secrets.token_hex(4)}"
         scratch = self.place.scratch / f".{name}"
-        near = self.place.is_folder or (spark.sparkContext.master or "").startswith("local[")
+        near = self.place.is_folder or master_of(spark).startswith("local[")
         address = str(scratch) if near else join(self.place.address, name)
         try:
             with plain_errors("the dry run"):

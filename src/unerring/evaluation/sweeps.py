@@ -19,7 +19,7 @@ import msgspec
 import unerring
 from unerring.evaluation.grids import Measured, experiment, run_one
 from unerring.model import CallerError, WorldError
-from unerring.pipeline import sentence_of
+from unerring.pipeline import parallelism, sentence_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,7 +94,7 @@ class Sweep:
         costs = _Costs()
         for measured in known.values():
             costs.learn(measured)
-        cores = max(1, self.spark.sparkContext.defaultParallelism)
+        cores = max(1, parallelism(self.spark))
         done, failed = len(wanted) - len(missing), sum(bool(m.error) for m in known.values())
         yield Progress(done, len(wanted), failed, costs.seconds(missing) / cores)
         size = 2 * cores

@@ -1,6 +1,12 @@
 """What other packages import of pipeline. This is the list; `__init__.py` loads it when it is used."""
 
-from . import answers as answers, feeding as feeding, jvm as jvm, savepoints as savepoints
+from . import (
+    answers as answers,
+    connecting as connecting,
+    feeding as feeding,
+    jvm as jvm,
+    savepoints as savepoints,
+)
 from .agreements import (
     FIRST as FIRST,
     create as create,
@@ -20,6 +26,7 @@ from .auditing import (
 from .batch import detect_batch as detect_batch
 from .checkpoints import committed_us as committed_us
 from .compacting import Compacted as Compacted, compact_log as compact_log
+from .connecting import master_of as master_of, parallelism as parallelism, prepare as prepare
 from .costs import learn as learn
 from .editions import Changes as Changes, Edition as Edition, changes_of as changes_of
 from .frames import detect as detect

@@ -43,6 +43,7 @@ from unerring.log import (
     waiting,
 )
 from unerring.model import TIME_MAX, Stamp
+from unerring.pipeline.connecting import parallelism
 from unerring.pipeline.history import rows_before
 from unerring.pipeline.level import Level
 from unerring.pipeline.monitoring import named_jobs
@@ -246,7 +247,7 @@ def run_pieces(spark: SparkSession, pieces: int, task: Callable[[list[int]], byt
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
         yield pa.RecordBatch.from_arrays([pa.array([task(numbers)], pa.binary())], names=["answer"])
 
-    tasks = min(pieces, TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+    tasks = min(pieces, TASKS_PER_CORE * parallelism(spark))
     with named_jobs(spark, "audit"):
         rows = spark.range(0, pieces, 1, tasks).mapInArrow(run, "answer binary").collect()
     return [bytes(row.answer) for row in rows]

@@ -20,6 +20,7 @@ from unerring.model import TIME_MAX
 from unerring.pipeline import savepoints, shuffling
 from unerring.pipeline.answers import stage
 from unerring.pipeline.beginnings import beginning
+from unerring.pipeline.connecting import parallelism
 from unerring.pipeline.intervals import Bounds, next_end, spans_of, steps_of
 from unerring.pipeline.level import Level
 from unerring.pipeline.monitoring import named_jobs
@@ -102,7 +103,7 @@ class Task:
 def _answers(spark: SparkSession, level: Level, chains: dict[str, Chain], task: Task) -> list[Row]:
     """What the partitions staged for each interval."""
     interval = task.interval
-    tasks = spark.sparkContext.defaultParallelism
+    tasks = parallelism(spark)
     rows = sum(chain.count(interval.from_us, interval.ends_us[-1]) for chain in chains.values())
     divided = finer(level, tasks) if rows >= ROWS_FINER_MIN and tasks >= _worth_from(level) else level
     lanes = shuffled_lanes(level)

@@ -13,6 +13,7 @@ from unerring.model import Column, ColumnType, StreamSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 TIME: Final = "event_us"
 ORDINAL: Final = "event_ordinal"
@@ -20,11 +21,11 @@ BUCKET: Final = "bucket"
 
 _SPARK: Final = {
     ColumnType.BOOL: ("boolean", "false"),
-    ColumnType.INT: ("bigint", "0L"),
+    ColumnType.INT: ("long", "0L"),
     ColumnType.FLOAT: ("double", "0D"),
     ColumnType.TEXT: ("string", "''"),
     ColumnType.BYTES: ("binary", "X''"),
-    ColumnType.TIME: ("bigint", "0L"),
+    ColumnType.TIME: ("long", "0L"),
 }
 
 
@@ -40,9 +41,14 @@ def carried(column: str, kind: ColumnType, number: int) -> list[str]:
     return [f"coalesce(CAST({value} AS {spark}), {blank}) AS v{number}", f"{read} IS NULL AS n{number}"]
 
 
-def carried_schema(kinds: list[ColumnType]) -> str:
+def carried_schema(kinds: list[ColumnType]) -> StructType:
     """The schema, for Spark, of what a function returns."""
-    return ", ".join(f"v{number} {_SPARK[kind][0]}, n{number} boolean" for number, kind in enumerate(kinds))
+    from pyspark.sql.types import StructType
+
+    schema = StructType()
+    for number, kind in enumerate(kinds):
+        schema = schema.add(f"v{number}", _SPARK[kind][0]).add(f"n{number}", "boolean")
+    return schema
 
 
 def uncarried(kind: ColumnType, number: int, spark_type: str, name: str) -> str:

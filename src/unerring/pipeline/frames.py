@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from unerring.model import TIME_MAX, CallerError, ColumnType, StreamSchema
 from unerring.pipeline.carrying import uncarried
-from unerring.pipeline.session import check_classic
+from unerring.pipeline.connecting import prepare
 from unerring.pipeline.sql_streams import with_watermark
 from unerring.pipeline.sql_tables import plan_type
 from unerring.pipeline.streamed import BUCKETS, Reading, run_plan
@@ -36,7 +36,7 @@ def detect(
     of one time stand in their own order (a file's, where the DataFrame was not shuffled), a stream's in that of what
     they hold. A row without an event time is an error.
     """
-    check_classic(df.sparkSession, "unerring.detect")
+    prepare(df.sparkSession)
     plan: Plan = getattr(rule, "plan", rule)
     stream = _only_stream(plan)
     _check_columns(df, stream, time, plan)

@@ -8,7 +8,7 @@ manifests. A micro-batch becomes intake n, created if absent, and what is sealed
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -34,10 +34,11 @@ from unerring.log import (
     store_at,
     waiting_rows,
 )
-from unerring.model import CallerError, Column, ColumnType, StreamSchema, schema_of, to_duration_us
+from unerring.model import CallerError, Column, ColumnType, InvariantBreach, StreamSchema, schema_of, to_duration_us
+from unerring.pipeline.connecting import check_shared, prepare
 from unerring.pipeline.lineage import taken_in, trace_query
 from unerring.pipeline.offsets import check_unchanged, files_now, offsets_of, words_for
-from unerring.pipeline.session import check_classic, own_settings, plain_errors
+from unerring.pipeline.session import own_settings, plain_errors, text_of
 from unerring.pipeline.sql_tables import plan_type
 from unerring.pipeline.taking import job_of, means_of
 
@@ -50,6 +51,10 @@ FILES: Final = "files"
 STREAM: Final = "stream"
 """The source of a streaming DataFrame, likewise."""
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
+STARTS_MAX: Final = 12
+"""How often a query is started over Spark Connect: the server gives the Python process that takes micro-batches ten
+seconds to come up, which on a very busy machine is not enough."""
+_NO_PROCESS: Final = "Python worker failed to connect back"
 _RACES_MAX: Final = 16
 """How often a batch of files is taken anew because another program was quicker with other files."""
 
@@ -58,18 +63,18 @@ _RACES_MAX: Final = 16
 class Target:
     """A source on its way into a stream."""
 
-    spark: SparkSession
     address: str
     """Of the log."""
-    chain: Chain
+    schema: StreamSchema
+    buckets: int
     source: str
     times: Times
     watermark: Watermark
     config: TakeConfig
 
-    def intaker(self) -> Intaker:
-        means = means_of(self.spark, self.address, self.chain.schema)
-        return Intaker(self.chain, self.source, self.times, self.config, means)
+    def intaker(self, spark: SparkSession) -> Intaker:
+        chain = EventLog(self.address).create(self.schema, self.buckets)
+        return Intaker(chain, self.source, self.times, self.config, means_of(spark, self.address, chain.schema))
 
 
 def ingest(
@@ -105,8 +110,8 @@ def ingest(
     A batch returns an `Ingested`. A streaming DataFrame is started, and returns its query; `checkpoint` is where Spark
     keeps its offsets, `once` takes what is there now and stops.
     """
-    check_classic(df.sparkSession, "unerring.pipeline.ingest")
-    address = join(str(data), "log")
+    prepare(df.sparkSession)
+    address = store_at(join(str(data), "log")).locate("")
     times = Times(time, time_unit, zone)
     schema, count = declared(df, EventLog(address), stream, key, times, buckets)
     frame = fitting(df, schema, times)
@@ -118,10 +123,10 @@ def ingest(
         )
     chain = EventLog(address).create(schema, count)
     late_us = to_duration_us(lateness) if lateness is not None else schema.lateness_us or None
-    spark = df.sparkSession
+    check_shared(df.sparkSession, address)
 
     def target(name: str, watermark: Watermark) -> Target:
-        return Target(spark, address, chain, name, times, watermark, config or TakeConfig())
+        return Target(address, schema, count, name, times, watermark, config or TakeConfig())
 
     if df.isStreaming:
         if end:
@@ -148,16 +153,17 @@ def ingest(
 
 def take_files(frame: DataFrame, target: Target, files: Sequence[TakenFile]) -> Ingested:
     """A batch of files, of which the stream has none, or all."""
+    spark, name = frame.sparkSession, target.schema.name
     for _ in range(_RACES_MAX):
-        intaker = target.intaker()
+        intaker = target.intaker(spark)
         newest = intaker.newest()
-        fresh = new_files(target.chain, intaker, files)
+        fresh = new_files(intaker.chain, intaker, files)
         if not fresh and newest is not None:
             return _already(intaker, newest, target)
         if len(fresh) < len(files):
             known = next(file.path for file in files if file not in fresh)
             raise CallerError(
-                f"{len(files) - len(fresh)} of these {len(files)} files are in stream {target.chain.name} already, "
+                f"{len(files) - len(fresh)} of these {len(files)} files are in stream {name} already, "
                 f"such as {known}; read the others only, or use `unerring ingest`, which leaves those out"
             )
         try:
@@ -167,25 +173,25 @@ def take_files(frame: DataFrame, target: Target, files: Sequence[TakenFile]) -> 
                 job_of(frame, target.address),
                 target.watermark,
                 files=files,
-                unchanged=lambda: check_unchanged(target.spark, files),
+                unchanged=lambda: check_unchanged(spark, files),
             )
         except Overtaken:
             continue  # another program took other files meanwhile: its intake has this number
-        return _ingested(made, target.chain, already=False)
+        return _ingested(made, intaker.chain, already=False)
     raise CallerError(
-        f"stream {target.chain.name}: other programs took files in {_RACES_MAX} times while this one tried; let one do "
+        f"stream {name}: other programs took files in {_RACES_MAX} times while this one tried; let one do "
         "it after the other, or give each source a name of its own"
     )
 
 
 def take_named(frame: DataFrame, target: Target) -> Ingested:
     """A batch that is known by its source's name alone."""
-    intaker = target.intaker()
+    intaker = target.intaker(frame.sparkSession)
     newest = intaker.newest()
     if newest is not None:
         return _already(intaker, newest, target)
     made, already = intaker.take(1, "batch", job_of(frame, target.address), target.watermark)
-    return _ingested(made, target.chain, already)
+    return _ingested(made, intaker.chain, already)
 
 
 def new_files(chain: Chain, intaker: Intaker, files: Sequence[TakenFile]) -> list[TakenFile]:
@@ -204,9 +210,9 @@ def new_files(chain: Chain, intaker: Intaker, files: Sequence[TakenFile]) -> lis
 
 def _already(intaker: Intaker, newest: Intake, target: Target) -> Ingested:
     """Nothing is new; but the stream may have ended now."""
-    if target.watermark.end and target.chain.refresh() < newest.newest_us + 1:
+    if target.watermark.end and intaker.chain.refresh() < newest.newest_us + 1:
         newest, _ = intaker.take(newest.number + 1, "end", lambda order: [], target.watermark)
-    return _ingested(newest, target.chain, already=True)
+    return _ingested(newest, intaker.chain, already=True)
 
 
 def _ingested(intake: Intake, chain: Chain, already: bool) -> Ingested:
@@ -221,29 +227,46 @@ def _ingested(intake: Intake, chain: Chain, already: bool) -> Ingested:
 
 def start_stream(frame: DataFrame, target: Target, checkpoint: str, once: bool) -> StreamingQuery:
     """A query that takes micro-batch after micro-batch in."""
-    writer = frame.writeStream.foreachBatch(_taker(target, checkpoint)).option("checkpointLocation", checkpoint)
+    from pyspark.errors import PySparkException
+
+    writer = frame.writeStream.foreachBatch(_Taker(target, checkpoint)).option("checkpointLocation", checkpoint)
     if once:
         writer = writer.trigger(availableNow=True)
-    return writer.queryName(f"ingest {target.chain.name}").start()
+    writer = writer.queryName(f"ingest {target.schema.name}")
+    for left in range(STARTS_MAX - 1, -1, -1):
+        try:
+            return writer.start()
+        except PySparkException as error:
+            if not left or _NO_PROCESS not in text_of(error):
+                raise
+    raise InvariantBreach("the last try returns or raises")
 
 
-def _taker(target: Target, checkpoint: str) -> Callable[[DataFrame, int], None]:
-    intaker = target.intaker()
+class _Taker:
+    """What Spark calls with each micro-batch: in this process, or, over Spark Connect, in one of the server's."""
 
-    def take(batch: DataFrame, number: int) -> None:
+    def __init__(self, target: Target, checkpoint: str) -> None:
+        self._target = target
+        self._checkpoint = checkpoint
+        self._intaker: Intaker | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_intaker": None}
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
         own_settings(batch, {})
-        spark = target.spark
-        position, paths = offsets_of(spark, checkpoint, number)
+        spark = batch.sparkSession
+        if self._intaker is None:
+            self._intaker = self._target.intaker(spark)
+        position, paths = offsets_of(spark, self._checkpoint, number)
         files = files_now(spark, paths)
-        intaker.take(
+        self._intaker.take(
             number + 1,
             position,
-            job_of(batch, target.address),
-            target.watermark,
+            job_of(batch, self._target.address),
+            self._target.watermark,
             unchanged=lambda: check_unchanged(spark, files),
         )
-
-    return take
 
 
 def _checkpoint(data: str, chain: Chain, source: str) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.pipeline import class_archive
+from unerring.pipeline.connecting import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,8 +52,8 @@ def starting() -> Iterator[None]:
 
 
 def of(spark: SparkSession) -> subprocess.Popen[bytes] | None:
-    """The JVM of a session, if this process started it."""
-    return spark.sparkContext._gateway.proc  # type: ignore[union-attr, no-any-return]
+    """The JVM of a session, if this process started it; a Spark Connect server's is not this process's."""
+    return None if is_connect(spark) else spark.sparkContext._gateway.proc  # type: ignore[union-attr]
 
 
 def is_alive(spark: SparkSession) -> bool:
@@ -66,6 +67,8 @@ def end(spark: SparkSession | None) -> None:
     if spark is not None and is_alive(spark):
         with contextlib.suppress(Exception):  # py4j raises many kinds when the other side is going
             spark.stop()
+    if is_connect(spark):
+        return
     while _running:
         process = _running.pop()
         if spark is None:

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from unerring.pipeline.connecting import is_connect
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -25,7 +27,16 @@ _known: dict[tuple[str, str], dict[str, Any]] = {}
 
 @contextmanager
 def named_jobs(spark: SparkSession, what: str) -> Iterator[None]:
-    """Jobs inside have this for their group and description in Spark's UI, where the user has not set them."""
+    """Jobs inside have this for their group and description in Spark's UI, where the user has not set them; over Spark
+    Connect they have it as a tag."""
+    if is_connect(spark):
+        tag = what.replace(",", " ")
+        spark.addTag(tag)
+        try:
+            yield
+        finally:
+            spark.removeTag(tag)
+        return
     context = spark.sparkContext
     ours = [name for name in (GROUP, DESCRIPTION) if context.getLocalProperty(name) is None]
     for name in ours:
@@ -38,9 +49,12 @@ def named_jobs(spark: SparkSession, what: str) -> Iterator[None]:
 
 
 class Gauges:
-    """The numbers of a run's levels, by their labels."""
+    """The numbers of a run's levels, by their labels. A client of Spark Connect cannot set those of its server."""
 
     def __init__(self, spark: SparkSession, labels: Sequence[str]) -> None:
+        self._gauges: dict[str, dict[str, Any]] = {}
+        if is_connect(spark):
+            return
         context: Any = spark.sparkContext
         application = str(context.applicationId)
         fresh: dict[str, Any] = {}
@@ -64,7 +78,8 @@ class Gauges:
     def set(self, label: str, **values: int) -> None:
         """What a level is at now; each of `GAUGES`."""
         for name, value in values.items():
-            self._gauges[label][name].setValue(value)
+            if label in self._gauges:
+                self._gauges[label][name].setValue(value)
 
 
 def _name(label: str, name: str) -> str:

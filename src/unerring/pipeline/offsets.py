@@ -9,30 +9,38 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from unerring.log import TakenFile
 from unerring.model import CallerError
+from unerring.pipeline.connecting import is_away
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+_PATTERN: Final = re.compile(r"[\\*?\[\]{}]")
+"""What has a meaning in a path that Spark reads."""
 
 
 def files_now(spark: SparkSession, addresses: Iterable[str]) -> tuple[TakenFile, ...]:
     """Files as they are now, in the order of their paths."""
-    return tuple(sorted(_file_now(spark, address) for address in dict.fromkeys(addresses)))
+    wanted = list(dict.fromkeys(addresses))
+    found = _found(spark, wanted)
+    missing = next((address for address in wanted if address not in found), None)
+    if missing is not None:
+        raise CallerError(f"{missing} cannot be read: there is no such file, or it may not be looked at")
+    return tuple(sorted(found.values()))
 
 
 def check_unchanged(spark: SparkSession, files: Sequence[TakenFile]) -> None:
     """A sentence if one of these files is not what it was before it was read."""
+    found = _found(spark, [file.path for file in files])
     for before in files:
-        try:
-            now = _file_now(spark, before.path)
-        except CallerError:
-            now = None
+        now = found.get(before.path)
         if now != before:
             raise CallerError(
                 f"{before.path} has changed while it was read ({_sketch(before)} before, {_sketch(now)} now); nothing "
@@ -77,44 +85,72 @@ def _files_of(spark: SparkSession, folder: str, offset: str) -> list[str]:
     return []
 
 
-def _file_now(spark: SparkSession, address: str) -> TakenFile:
-    parts = urlsplit(address)
-    if parts.scheme in ("", "file"):
-        try:
-            found = os.stat(unquote(parts.path))
-        except OSError as error:
-            raise CallerError(f"{address} cannot be read: {error.strerror}") from None
-        return TakenFile(address, found.st_size, found.st_mtime_ns // 1_000_000)
-    path = _path(spark, address)
-    status = path.getFileSystem(_conf(spark)).getFileStatus(path)
-    return TakenFile(address, int(status.getLen()), int(status.getModificationTime()))
+def _is_near(spark: SparkSession, address: str) -> bool:
+    """Whether this is a file of this machine, which need not be Spark's."""
+    return urlsplit(address).scheme in ("", "file") and not is_away(spark)
+
+
+def _found(spark: SparkSession, addresses: Sequence[str]) -> dict[str, TakenFile]:
+    """Those of these files that are there."""
+    near = [address for address in addresses if _is_near(spark, address)]
+    far = [address for address in addresses if address not in near]
+    files = [*map(_file_here, near), *_files_there(spark, far)]
+    return {file.path: file for file in files if file is not None}
+
+
+def _file_here(address: str) -> TakenFile | None:
+    try:
+        found = os.stat(unquote(urlsplit(address).path))
+    except OSError:
+        return None
+    return TakenFile(address, found.st_size, found.st_mtime_ns // 1_000_000)
+
+
+def _files_there(spark: SparkSession, addresses: Sequence[str]) -> list[TakenFile]:
+    """The same as Spark's driver finds them, wherever they are: all at once, or if one is missing each by itself."""
+    if not addresses:
+        return []
+    named = {_plain(address): address for address in addresses}
+    frame = _binary(spark, list(named))
+    if frame is None:
+        return [file for one in addresses for file in _files_there(spark, [one])] if len(addresses) > 1 else []
+    rows = frame.selectExpr("path", "length", "unix_millis(modificationTime) AS changed_ms").collect()
+    return [TakenFile(named[_plain(row.path, False)], int(row.length), int(row.changed_ms)) for row in rows]
 
 
 def _read(spark: SparkSession, address: str) -> str | None:
     """A small text of a checkpoint; None if it is not there."""
-    parts = urlsplit(address)
-    if parts.scheme in ("", "file"):
-        path = Path(unquote(parts.path))
+    if _is_near(spark, address):
+        path = Path(unquote(urlsplit(address).path))
         return path.read_text() if path.is_file() else None
-    path = _path(spark, address)
-    system = path.getFileSystem(_conf(spark))
-    if not system.exists(path):
-        return None
-    source = system.open(path)
+    frame = _binary(spark, [_plain(address)])
+    rows = [] if frame is None else frame.select("content").collect()
+    return bytes(rows[0].content).decode() if rows else None
+
+
+def _binary(spark: SparkSession, paths: list[str]) -> DataFrame | None:
+    """Files as Spark finds them, of which the content is read only if it is asked for; None if one is not there."""
+    from pyspark.errors import AnalysisException
+
+    literal = [_PATTERN.sub(r"\\\g<0>", path) for path in paths]
     try:
-        jvm: Any = spark._jvm
-        return str(jvm.org.apache.commons.io.IOUtils.toString(source, "UTF-8"))
-    finally:
-        source.close()
+        frame = spark.read.format("binaryFile").load(literal)
+        frame.schema  # noqa: B018  (analysed now, so that what is missing is known now)
+    except AnalysisException:
+        return None
+    return frame
 
 
-def _path(spark: SparkSession, address: str) -> Any:
-    jvm: Any = spark._jvm
-    return jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(address))
-
-
-def _conf(spark: SparkSession) -> Any:
-    return spark._jsc.hadoopConfiguration()
+def _plain(address: str, encoded: bool = True) -> str:
+    """A file's name as Hadoop writes it: with its scheme, and nothing in it encoded."""
+    scheme, colon, path = address.partition(":")
+    if not colon or "/" in scheme:
+        scheme, path = "file", address
+    elif encoded:
+        path = unquote(path)
+    if scheme == "file":
+        path = f"/{path.lstrip('/')}"
+    return f"{scheme}:{path}"
 
 
 def _sketch(file: TakenFile | None) -> str:

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import unerring
-from unerring.model import CallerError, ConfigError, ProcessConfig, WorldError
-from unerring.pipeline import class_archive, jvm, shipping
+from unerring.model import ConfigError, ProcessConfig, WorldError
+from unerring.pipeline import class_archive, connecting, jvm, shipping
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 JAVA_MIN: Final = 17
 _MASTER: Final = re.compile(
-    r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|spark://.+|yarn|k8s://.+|spark-submit"
+    r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|spark://.+|yarn|k8s://.+|spark-submit|sc://.+"
 )
 SUBMITTED: Final = "spark-submit"
 """The master of a driver that spark-submit has started: whatever that said, also of memory and modules."""
@@ -44,6 +44,8 @@ FIXED: Final = {
     "spark.python.worker.reuse": "true",
     "spark.python.daemon.module": "unerring.pipeline.daemon",
 }
+_OF_A_SESSION: Final = ("spark.sql.session.timeZone", "spark.sql.adaptive.enabled")
+"""Those of them that a Spark Connect session can set, and needs: the rest is of the state stores of micro-batches."""
 CHOSEN: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -92,10 +94,16 @@ class SparkConfig(ProcessConfig, frozen=True):
         here = self.master.startswith("local") or self.master == SUBMITTED
         return not here if self.ship is None else self.ship
 
+    @property
+    def connects(self) -> bool:
+        """Whether Spark is a Spark Connect server, and this process a client of it."""
+        return self.master.startswith(connecting.SCHEME)
+
     def __post_init__(self) -> None:
         if not _MASTER.fullmatch(self.master):
             raise ConfigError(
-                f"master {self.master!r} is not a Spark master; use local[*], local[N], spark://HOST:PORT, yarn or k8s://…"
+                f"master {self.master!r} is not a Spark master; use local[*], local[N], spark://HOST:PORT, yarn, k8s://…"
+                " or, for Spark Connect, sc://HOST:PORT"
             )
         fixed = sorted(set(dict(self.more)) & set(FIXED))
         if fixed:
@@ -104,6 +112,8 @@ class SparkConfig(ProcessConfig, frozen=True):
 
 def start(config: SparkConfig, name: str = "unerring") -> SparkSession:
     """Start the session of this process. One that it has already is joined, and keeps its settings."""
+    if config.connects:
+        return _connected(config)
     joined = _existing()
     if joined is not None:
         return joined
@@ -137,6 +147,12 @@ def start(config: SparkConfig, name: str = "unerring") -> SparkSession:
             raise _not_started(config, error) from error  # asked here: outside, the JVM has ended
 
 
+def _connected(config: SparkConfig) -> SparkSession:
+    """A session of a Spark Connect server, which has its memory, its log and its Java."""
+    own = {key: value for key, value in FIXED.items() if key in _OF_A_SESSION}
+    return connecting.connect(config.master, {**dict(config.more), **own, OWN: "true"})
+
+
 def _not_started(config: SparkConfig, error: Exception) -> ConfigError | WorldError:
     if "secret key must be specified" in text_of(error):
         return ConfigError(
@@ -150,7 +166,7 @@ def _not_started(config: SparkConfig, error: Exception) -> ConfigError | WorldEr
 @contextmanager
 def spark_session(config: SparkConfig, name: str = "unerring") -> Iterator[SparkSession]:
     """A session for a while. One that this process had before stays."""
-    joined = is_started()
+    joined = is_started() and not config.connects
     spark = start(config, name)
     try:
         yield spark
@@ -168,7 +184,9 @@ def _existing() -> SparkSession | None:
     from pyspark.sql import SparkSession
 
     known = SparkSession.getActiveSession() or SparkSession._instantiatedSession
-    return None if known is None or known.sparkContext._jsc is None else known
+    if known is None or connecting.is_connect(known):
+        return None
+    return None if known.sparkContext._jsc is None else known
 
 
 @contextmanager
@@ -309,6 +327,11 @@ def text_of(error: BaseException | None) -> str:
         return f"{type(error).__name__}: the JVM ended before it could say why"
 
 
+def line_of(error: BaseException) -> str:
+    """The words of Spark's own error on one line, without its number and the server's stack."""
+    return " ".join(re.split(r" SQLSTATE:|\n\s*JVM stacktrace:", text_of(error))[0].split())
+
+
 def own_sentence(error: BaseException | None) -> str | None:
     """Our own sentence if one of our errors ended a query, wherever it was raised, or if executors lack a module: that
     does not go away by itself. None if Spark is to blame."""
@@ -333,25 +356,23 @@ def sentence_of(error: BaseException | None) -> str:
     return str(python[-1]) if python else _cause(error or WorldError(text))
 
 
-def check_classic(spark: object, what: str) -> None:
-    """A sentence, unless this is a session of Spark's own in this process."""
-    if ".connect." in type(spark).__module__:
-        raise CallerError(
-            f"{what} does not work over Spark Connect: its functions and state stores need this package on the server, "
-            "and a session that can register them; use a classic session (SparkSession.builder.master(...))"
-        )
-
-
 @contextmanager
 def plain_errors(what: str) -> Iterator[None]:
     """Turn Spark's long error texts into one sentence."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    try:
+        yield
+    except _sparks_errors() as error:
+        raise WorldError(f"{what} stopped: {sentence_of(error)}") from error
+
+
+def _sparks_errors() -> tuple[type[Exception], ...]:
     from pyspark.errors import PySparkException
 
     try:
-        yield
-    except (PySparkException, Py4JJavaError) as error:
-        raise WorldError(f"{what} stopped: {sentence_of(error)}") from error
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    except ImportError:  # a client of Spark Connect needs no Java, and may have nothing that speaks to it
+        return (PySparkException,)
+    return PySparkException, Py4JJavaError
 
 
 def _cause(error: BaseException) -> str:

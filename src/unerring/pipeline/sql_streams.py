@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from unerring.model import RuleError
 from unerring.pipeline.carrying import uncarried
+from unerring.pipeline.session import line_of
 from unerring.pipeline.sql_types import output_types
 from unerring.pipeline.streamed import Reading, run_plan
 from unerring.sql import Recognition, check_streamable, is_list
@@ -71,9 +72,11 @@ def with_watermark(frame: DataFrame, time: str, lateness: str | None, place: str
     from pyspark.errors import PySparkException
 
     try:
-        return frame.withWatermark(time, lateness)
+        marked = frame.withWatermark(time, lateness)
+        marked.schema  # noqa: B018  (analysed now: over Spark Connect a mistake would show later)
+        return marked
     except PySparkException as error:
-        reason = " ".join(str(error).split())
+        reason = line_of(error)
         raise RuleError(f"{place}: invalid lateness {lateness!r}: {reason}; write it like '10 seconds'") from None
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from unerring.matching import outputs_of
 from unerring.model import ColumnType, RuleError
 from unerring.pipeline.carrying import quoted
-from unerring.pipeline.session import check_classic, sentence_of
+from unerring.pipeline.connecting import prepare
+from unerring.pipeline.session import line_of, sentence_of
 from unerring.pipeline.sql_streams import recognise_stream
 from unerring.pipeline.sql_types import output_types
 from unerring.pipeline.streamed import BUCKETS
@@ -36,7 +37,7 @@ def match(
     later than the newest row another one may come and still count, unless the table has a watermark already. `buckets`
     is how many tasks partition a stream's partitions.
     """
-    check_classic(spark, "unerring.match")
+    prepare(spark)
     return SparkTables(spark, steps_max, lateness, buckets).query(sql)
 
 
@@ -111,7 +112,7 @@ class SparkTables:
         return frame
 
     def _sentence(self, error: Any) -> str:
-        text = " ".join(str(error).split(" SQLSTATE:")[0].split())
+        text = line_of(error)
         parameters = (error.getMessageParameters() or {}) if hasattr(error, "getMessageParameters") else {}
         names = {part.strip("`").lower() for value in parameters.values() for part in str(value).split(".")}
         place = self._statement.place_of(names) if self._statement is not None else None

@@ -78,10 +78,12 @@ def run_plan(frame: DataFrame, reading: Reading) -> DataFrame:
         schema = carried_schema(kinds)
         return carrying.groupBy(BUCKET).transformWithStateInPandas(Bucket(reading), schema, "Append", "EventTime")
     from pyspark.sql.streaming.state import GroupStateTimeout
+    from pyspark.sql.types import BinaryType, StructType
 
+    state = StructType().add("state", BinaryType())
     warnings.warn(WHOLE, stacklevel=3)
     return carrying.groupBy(BUCKET).applyInPandasWithState(
-        _piece(reading), carried_schema(kinds), "state binary", "append", GroupStateTimeout.EventTimeTimeout
+        _piece(reading), carried_schema(kinds), state, "append", GroupStateTimeout.EventTimeTimeout
     )
 
 

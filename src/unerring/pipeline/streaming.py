@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from unerring.log import Chain, PartRows, agree_on, seal_interval
-from unerring.model import RuleError, WorldError
+from unerring.model import CallerError, RuleError, WorldError
 from unerring.pipeline import shuffling
 from unerring.pipeline.answers import STAGED, outputs_of
 from unerring.pipeline.beginnings import settle
 from unerring.pipeline.checkpoints import folder_of
+from unerring.pipeline.connecting import is_connect
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level
 from unerring.pipeline.sealing import check_whole
@@ -95,6 +96,11 @@ def detect_stream(
 ) -> StreamingQuery:
     """Start a level's query. `once`: take what is there now, then end. `on_sealed` hears of every sealed
     interval. `may_seal` waits, before an interval is sealed, until it is this driver's to seal."""
+    if is_connect(spark):
+        raise CallerError(
+            "micro-batches are sealed by Spark's driver, which over Spark Connect is not this process; run rules there "
+            "by resident tasks (without --micro-batches)"
+        )
     enter(level)
     bounds = bounds or Bounds()
     bounds = replace(bounds, start_us=settle(level, bounds.start_us))

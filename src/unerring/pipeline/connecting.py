@@ -1,0 +1,237 @@
+"""Spark Connect: sessions whose driver is a server, which need not be on this machine.
+
+Such a session has DataFrames, and nothing else of Spark: no context, no RDDs, no JVM to ask. So everything in this
+package is made of DataFrames. Functions go to the server by their names in this package, so it has to be installed
+there too.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import secrets
+import socket
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from unerring import __version__
+from unerring.log import LocalStore, store_at
+from unerring.model import CallerError, ConfigError, NetworkError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+SCHEME: Final = "sc://"
+PORT: Final = 15002
+"""Where a server listens, unless somebody says otherwise."""
+REACH_S: Final = 5.0
+NEEDED: Final = ("msgspec", "numba", "numpy", "pandas", "pyarrow", "sqlglot", "xxhash")
+"""What tasks import, besides this package."""
+_NUMBERS: Final = 1 << 16
+"""More than there are cores: a range of so many has some in each of its partitions."""
+_ON_SERVER: Final = "SPARK_CONNECT_LOCAL_URL"
+"""Spark sets this in Python processes that belong to the server, such as those that run a query's `foreachBatch`."""
+_WHERE: Final = "where PYSPARK_PYTHON of the server and of its workers is"
+_admitted: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Sessions whose server can run what it is sent."""
+_shared: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+"""Folders that the tasks of a session see as this process does."""
+
+
+def is_connect(spark: object) -> bool:
+    """Whether this is a session of Spark Connect."""
+    return ".connect." in type(spark).__module__
+
+
+def is_away(spark: object) -> bool:
+    """Whether the files that Spark reads may be another machine's than this process's."""
+    return is_connect(spark) and _ON_SERVER not in os.environ
+
+
+def prepare(spark: SparkSession) -> None:
+    """A sentence, unless the server of this session can run what this package sends to it. A session that is not Spark
+    Connect's can."""
+    if not is_connect(spark) or spark in _admitted:
+        return
+    import pyspark
+
+    check_versions(spark.version, pyspark.__version__)
+    version, *missing = asked(spark, _python_of(NEEDED)).split()
+    if version != __version__:
+        there = f"unerring {version}" if version != "none" else "no package unerring"
+        raise CallerError(
+            f"the Python of the Spark Connect server has {there}, and this process has unerring {__version__}; install "
+            f"the same there, {_WHERE}"
+        )
+    if missing:
+        raise CallerError(
+            f"the Python of the Spark Connect server lacks {', '.join(missing)}, which rules need; install that there, "
+            f"{_WHERE}"
+        )
+    _admitted.add(spark)
+
+
+def check_versions(server: str, client: str) -> None:
+    """A sentence, unless Spark there and pyspark here are of one minor version."""
+    wanted = client.split(".")[:2]
+    if server.split(".")[:2] != wanted:
+        raise CallerError(
+            f"the Spark Connect server is Spark {server}, and this process has pyspark {client}: Python functions go "
+            f"from one to the other, so both have to be of one minor version; use a server of Spark {'.'.join(wanted)}"
+        )
+
+
+def check_shared(spark: SparkSession, address: str) -> None:
+    """A sentence, if this is a folder of this machine that the tasks of a Spark Connect session do not see."""
+    store = store_at(address)
+    if not is_away(spark) or not isinstance(store, LocalStore) or address in _shared.get(spark, ()):
+        return
+    name = f".seen-{secrets.token_hex(8)}"
+    store.create(name, b"")
+    try:
+        seen = asked(spark, _looks_for(str(store.root / name)))
+    finally:
+        store.delete(name)
+    if not seen:
+        raise CallerError(
+            f"{store.root} is a folder that the tasks of the Spark Connect server do not see; use a store that both "
+            "reach, such as s3://bucket/run, or a folder that is mounted at the same path there"
+        )
+    _shared.setdefault(spark, set()).add(address)
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks run at once."""
+    if not is_connect(spark):
+        return spark.sparkContext.defaultParallelism
+    parts = spark.range(_NUMBERS).selectExpr("spark_partition_id() AS part")
+    [row] = parts.selectExpr("max(part) + 1 AS tasks").collect()
+    return int(row.tasks)
+
+
+def master_of(spark: SparkSession) -> str:
+    """The master of a session, for sentences and for what depends on whether it is this machine alone."""
+    return f"{SCHEME}{_host(spark)}" if is_connect(spark) else spark.sparkContext.master or "Spark"
+
+
+def own_address(spark: SparkSession) -> tuple[str, str]:
+    """Where a process that has a Spark Connect session listens for tasks of it, and the name that they know it by:
+    what `SPARK_LOCAL_IP` and `SPARK_PUBLIC_DNS` say, or the address from which it speaks to the server."""
+    with socket.socket(_family(_host(spark)), socket.SOCK_DGRAM) as towards:
+        towards.connect((_host(spark), PORT))  # sends nothing: it only finds the way
+        nearest = str(towards.getsockname()[0])
+    host = os.environ.get("SPARK_LOCAL_IP") or nearest
+    return host, os.environ.get("SPARK_PUBLIC_DNS") or host
+
+
+def thread_of(spark: SparkSession, run: Callable[..., None], *args: object) -> threading.Thread:
+    """A thread for jobs of a session; of a classic one it has in the JVM what this thread has there."""
+    if is_connect(spark):
+        return threading.Thread(target=run, args=args)
+    from pyspark import InheritableThread
+
+    return InheritableThread(target=run, args=args, session=spark)
+
+
+def name_jobs(spark: SparkSession, group: str, described: str) -> None:
+    """What Spark's UI calls the jobs that this thread starts from now on: a group with a description; over Spark
+    Connect a tag, by which they can be interrupted."""
+    if is_connect(spark):
+        spark.clearTags()
+        spark.addTag(group.replace(",", " "))
+    else:
+        spark.sparkContext.setJobGroup(group, described)
+
+
+def connect(url: str, settings: dict[str, str]) -> SparkSession:
+    """A session of a server, with these of Spark's settings."""
+    check_reached(url)
+    from pyspark.errors import PySparkException
+    from pyspark.sql.connect.session import SparkSession as Remote
+
+    session: Any = Remote.builder.remote(url).create()
+    for key, value in settings.items():
+        try:
+            session.conf.set(key, value)
+        except PySparkException:
+            raise ConfigError(
+                f"{key} cannot be set in a session of Spark Connect; set it where the server at {shown(url)} is started"
+            ) from None
+    return session  # type: ignore[no-any-return]
+
+
+def check_reached(url: str) -> None:
+    """Spark tries for minutes to reach a server; this takes seconds."""
+    try:
+        parts = urlsplit(url.partition(";")[0])
+        host, port = parts.hostname, parts.port or PORT
+    except ValueError:
+        host, port = None, PORT
+    if not host:
+        raise ConfigError(f"{shown(url)} is not the address of a Spark Connect server; write sc://HOST:{PORT}")
+    try:
+        socket.create_connection((host, port), timeout=REACH_S).close()
+    except OSError as error:
+        raise NetworkError(
+            f"there is no Spark Connect server at {shown(url)} ({error}); start one (sbin/start-connect-server.sh), or "
+            "run with --master 'local[*]'"
+        ) from None
+
+
+def shown(url: str) -> str:
+    """An address without what may be secret in it, such as a token."""
+    return url.partition("/;")[0]
+
+
+def asked(spark: SparkSession, question: Callable[[], str]) -> str:
+    """What a task answers. The function goes there as it is: it cannot use anything of this package."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for _ in batches:
+            yield pa.RecordBatch.from_arrays([pa.array([question()], pa.string())], names=["answer"])
+
+    [row] = spark.range(0, 1, 1, 1).mapInArrow(run, "answer string").collect()
+    return str(row.answer)
+
+
+def _python_of(needed: tuple[str, ...]) -> Callable[[], str]:
+    """The version of this package there, or "none", and what is missing of what it needs. Nothing is imported: a worker
+    keeps what it has."""
+
+    def question() -> str:
+        import re
+        from importlib.util import find_spec
+        from pathlib import Path
+
+        spec = find_spec("unerring")
+        text = Path(spec.origin).read_text() if spec is not None and spec.origin else ""
+        version = re.search(r'^__version__ = "(.+)"', text, re.MULTILINE)
+        return " ".join([version[1] if version else "none", *(name for name in needed if find_spec(name) is None)])
+
+    return question
+
+
+def _looks_for(path: str) -> Callable[[], str]:
+    def question() -> str:
+        import os
+
+        return "yes" if os.path.exists(path) else ""
+
+    return question
+
+
+def _host(spark: Any) -> str:
+    return str(spark.client.host)
+
+
+def _family(host: str) -> socket.AddressFamily:
+    try:
+        return socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
+    except ValueError:
+        return socket.getaddrinfo(host, PORT, type=socket.SOCK_DGRAM)[0][0]
