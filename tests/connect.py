@@ -21,6 +21,10 @@ SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 STARTED = "Spark Connect server started at"
 SMALL = {
     "spark.ui.enabled": "false",
+    # As docs/spark.md advises; without it streams keep whole states, and say so.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

@@ -32,7 +32,7 @@ def level_in(data: Path) -> Level:
 
 
 def main(data: Path, master: str, rows: int, resident: bool, more: dict[str, str]) -> None:
-    quick = (
+    quick: tuple[tuple[str, str], ...] = (
         ("spark.sql.codegen.wholeStage", "false"),
         ("spark.sql.codegen.factoryMode", "NO_CODEGEN"),
         ("spark.executor.memory", "512m"),
@@ -43,6 +43,8 @@ def main(data: Path, master: str, rows: int, resident: bool, more: dict[str, str
         ("spark.network.timeoutInterval", "5s"),
         *more.items(),
     )
+    if master.startswith("sc://"):  # a server has what it was started with
+        quick = tuple(more.items())
     config = SparkConfig(master=master, memory="700m", log=str(data / "spark.log"), quick=True, more=quick)
     spark = start(config, "killed")
     if resident:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -21,9 +21,6 @@ from unerring.runtime.channel import Publisher
 
 from .worlds import sealed
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 SECOND_US = 1_000_000
 ROUNDS = 200
 LOOK_S = 0.2
@@ -31,9 +28,9 @@ LOOK_S = 0.2
 
 
 @contextmanager
-def running(app: App, data: Path, resident: bool) -> Iterator[Run[SparkEngine]]:
-    run: Run[Any] = run_of("tests:none", app, RunOptions(master="local[2]", resident=resident), place_of(data))
-    if not resident:
+def running(app: App, data: Path, options: RunOptions) -> Iterator[Run[SparkEngine]]:
+    run: Run[Any] = run_of("tests:none", app, options, place_of(data))
+    if not options.stays:
         run.engine.bounds = replace(run.engine.bounds, look_s=LOOK_S)
     try:
         run.start(lambda text: None)
@@ -52,12 +49,19 @@ def wait(condition: Callable[[], bool], run: Run[SparkEngine], timeout_s: float 
     raise AssertionError(f"it did not come to that: {[view.through_us for view in run.engine.views]}")
 
 
-@pytest.mark.parametrize("resident", [False, True], ids=["micro-batches", "resident"])
-def test_a_live_run_goes_on_where_it_was_stopped(spark: SparkSession, tmp_path: Path, resident: bool) -> None:
+@pytest.fixture(params=["micro-batches", "resident", "connect"])
+def options(request: pytest.FixtureRequest) -> RunOptions:
+    if request.param == "connect":
+        return RunOptions(master=request.getfixturevalue("connect_server").url)
+    request.getfixturevalue("spark")
+    return RunOptions(master="local[2]", resident=request.param == "resident")
+
+
+def test_a_live_run_goes_on_where_it_was_stopped(options: RunOptions, tmp_path: Path) -> None:
     with Publisher("tcp://127.0.0.1:0", Typed) as out:
         app = App("line", rules=[W1, W3], channels={Typed: out.address}, buckets=2)
         at = 0
-        with running(app, tmp_path, resident) as run:
+        with running(app, tmp_path, options) as run:
 
             def heard() -> bool:
                 # A consumer starts with what is published after it came: publish until the first event is there.
@@ -72,7 +76,7 @@ def test_a_live_run_goes_on_where_it_was_stopped(spark: SparkSession, tmp_path: 
             # The view is updated first; a later check writes the metrics down.
             wait(lambda: "unerring_events_total" in (tmp_path / METRICS_FILE).read_text(), run)
         publish(out, ROUNDS + 1, 2 * ROUNDS)  # while nobody listens: the producer keeps it for the registered log
-        with running(app, tmp_path, resident) as run:
+        with running(app, tmp_path, options) as run:
             out.watermark(3 * ROUNDS * SECOND_US)
             wait(lambda: (run.engine.views[0].through_us or 0) >= 3 * ROUNDS * SECOND_US, run)
     pairs = sealed(tmp_path, "W1")

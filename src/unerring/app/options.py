@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 BESIDE_MB: Final = 700
 """The memory of a driver besides its JVM's heap: the rest of the JVM, its Python, its workers."""
 
+CONNECT: Final = "sc://"
+"""How the address of a Spark Connect server begins."""
 _NOT_LIVE: Final = {
     "master": "it runs without Spark",
     "ship": "it runs without Spark",
@@ -108,10 +110,24 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         elif self.supervised:
             apart = ("hosts",) if self.on_store else ()
             self._refuse("several drivers", {name: why for name, why in _NOT_SEVERAL.items() if name not in apart})
+        if self.master.startswith(CONNECT):
+            self._check_connect()
         if self.hosts and self.here not in self.hosts:
             raise ConfigError(f"--here is {self.here!r}; name one of the hosts {', '.join(self.hosts)}")
         if self.here and not self.hosts:
             raise ConfigError("--here names one of several hosts; list them with --host NAME=ADDRESS")
+
+    def _check_connect(self) -> None:
+        if self.supervised:
+            raise CallerError(
+                "--master sc://… does not go with several drivers: each of them is a process with its own Spark; use "
+                "--f 0, and start the run again if its process ends"
+            )
+        if self.resident is False:
+            raise CallerError(
+                "--micro-batches does not go with --master sc://…: Spark's driver seals micro-batches, and over Spark "
+                "Connect that is not this process; leave it out, and tasks that stay run the rules"
+            )
 
     def _refuse(self, what: str, instead: Mapping[str, str]) -> None:
         for field, reason in instead.items():

@@ -21,7 +21,7 @@ from unerring.app.place import Where, place_of, shown
 from unerring.app.spark_levels import Duties, MicroBatches, ResidentTasks, RunningLevels
 from unerring.log import LocalStore
 from unerring.model import NetworkError
-from unerring.pipeline import Bounds, Gauges, SparkConfig, agree, is_started, jvm, start
+from unerring.pipeline import Bounds, Gauges, SparkConfig, agree, connecting, is_started, jvm, start
 from unerring.runtime import What, own_number, timeline
 
 if TYPE_CHECKING:
@@ -173,8 +173,11 @@ class SparkEngine:
 
     def _start_spark(self, say: Callable[[str], None]) -> SparkSession:
         check_master(self.config.master)
-        say(f"starting Spark on {self.config.master} (its log: {shown(self.config.log or '')})")
-        self._owns_spark = not is_started()
+        if self.config.connects:
+            say(f"connecting to Spark at {connecting.shown(self.config.master)}")
+        else:
+            say(f"starting Spark on {self.config.master} (its log: {shown(self.config.log or '')})")
+        self._owns_spark = self.config.connects or not is_started()
         spark = start(self.config, f"unerring {self.app.name}")
         self._gauges = Gauges(spark, [view.level.label for view in self.views])
         return spark
@@ -316,6 +319,8 @@ def _batch(driver: str, view: LevelView, sealed: Sequence[Sealed], took_s: float
 
 def check_master(master: str) -> None:
     """Spark tries a minute or more to reach a standalone master before it gives up; this takes seconds."""
+    if master.startswith(connecting.SCHEME):
+        connecting.check_reached(master)
     if not master.startswith("spark://"):
         return
     for address in re.split(r",", master.removeprefix("spark://")):

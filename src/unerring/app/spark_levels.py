@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from unerring.model import UnerringError, WorldError
-from unerring.pipeline import Bounds, MaySeal, committed_us, jvm, own_sentence, sentence_of
+from unerring.pipeline import Bounds, MaySeal, committed_us, jvm, master_of, own_sentence, sentence_of
 from unerring.runtime import GivenUp
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class ResidentTasks:
             self._no_slot_s = math.inf
         elif time.monotonic() > self._no_slot_s:
             self._no_slot_s = math.inf
-            sys.stderr.write(no_slot(self._spark.sparkContext.master or "Spark"))
+            sys.stderr.write(no_slot(master_of(self._spark)))
 
     def committed_us(self, number: int) -> int | None:
         return None if self._pool is None else self._pool.hub.sealed_us(number)

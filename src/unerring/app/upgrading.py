@@ -26,6 +26,7 @@ from unerring.pipeline import (
     current,
     edition_of,
     is_begun_by,
+    master_of,
     plain_errors,
     proposal,
     proposal_of,

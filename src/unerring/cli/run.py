@@ -27,7 +27,11 @@ def command(
     app: Annotated[str, typer.Argument(help="module:attribute of the app, or of a process.")],
     engine: Annotated[str, typer.Option(help="The engine: spark for volume, live for milliseconds.")] = "spark",
     master: Annotated[
-        str, typer.Option(help="The Spark master, such as spark://HOST:PORT. By default the cores of this machine.")
+        str,
+        typer.Option(
+            help="The Spark master, such as spark://HOST:PORT, or sc://HOST:PORT for Spark Connect. By default the "
+            "cores of this machine."
+        ),
     ] = "",
     ship: Annotated[
         bool | None,

@@ -40,11 +40,11 @@ class Address:
     """Where a hub listens, and under which name its tasks find it. Port 0: any that is free."""
 
     host: str
-    port: int
     known_as: str
+    port: int = 0
 
 
-LOOPBACK: Final = Address("127.0.0.1", 0, "127.0.0.1")
+LOOPBACK: Final = Address("127.0.0.1", "127.0.0.1")
 
 
 class Task:

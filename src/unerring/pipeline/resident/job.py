@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from unerring.model import WorldError
+from unerring.pipeline.connecting import is_connect, name_jobs, parallelism, thread_of
 from unerring.pipeline.resident.hub import Hub
 from unerring.pipeline.resident.task import serve
 from unerring.pipeline.session import sentence_of, with_settings
@@ -42,15 +43,13 @@ class Jobs:
         self._name = name
         self._rules = ", ".join(plan.name for line in hub.lines for plan in line.level.plans)
         partitions = sum(line.level.buckets for line in hub.lines)
-        self.count = count or max(1, 1 if short else min(partitions, spark.sparkContext.defaultParallelism))
+        self.count = count or max(1, 1 if short else min(partitions, parallelism(spark)))
         self._ending = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        from pyspark import InheritableThread
-
         for number in range(self.count):
-            thread = InheritableThread(target=self._run, args=(number,), session=self._spark)
+            thread = thread_of(self._spark, self._run, number)
             thread.start()
             self._threads.append(thread)
 
@@ -59,6 +58,8 @@ class Jobs:
         self._ending.set()
         for thread in self._threads:
             thread.join()
+        if is_connect(self._spark):
+            self._spark.stop()  # this session alone, not the user's and not the server
 
     def group(self, number: int) -> str:
         """Spark's name for the jobs of a task: one, and another each time that it is submitted again."""
@@ -80,10 +81,10 @@ class Jobs:
 
     def _once(self, number: int) -> Exception | None:
         """One job with one task, until it ends."""
-        hub, context = self._hub, self._spark.sparkContext
+        hub = self._hub
         levels = tuple(line.level for line in hub.lines)
         group = self.group(number)
-        context.setJobGroup(group, f"{group}, resident: it runs until the run ends ({self._rules})")
+        name_jobs(self._spark, group, f"{group}, resident: it runs until the run ends ({self._rules})")
         try:
             frame = self._spark.range(0, 1, 1, 1)
             frame.mapInArrow(serve(levels, hub.address, hub.secret, not self._short), "nothing int").collect()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from unerring.pipeline.connecting import check_shared, is_connect, own_address, prepare
 from unerring.pipeline.intervals import Bounds
 from unerring.pipeline.level import Level
 from unerring.pipeline.resident.hub import LOOPBACK, Address, Hub
@@ -38,6 +39,9 @@ class Pool:
         once: bool = False,
     ) -> None:
         """`once`: to the end of what the log holds now, which is when its hub has `finished`."""
+        prepare(spark)
+        for folder in dict.fromkeys(level.address for level in levels):
+            check_shared(spark, folder)
         self.hub = Hub(
             levels,
             bounds,
@@ -66,10 +70,12 @@ class Pool:
 
 
 def _address(spark: SparkSession) -> Address:
-    """The hub is where Spark's own driver is found by its executors."""
+    """The hub is where Spark's own driver is found by its executors; over Spark Connect it is in this process."""
+    if is_connect(spark):
+        return Address(*own_address(spark), int(spark.conf.get(HUB_PORT, None) or 0))
     settings = spark.sparkContext.getConf()
     known_as = settings.get("spark.driver.host")
     if known_as is None or (settings.get("spark.master") or "").startswith("local"):
         return LOOPBACK
     host = settings.get("spark.driver.bindAddress") or known_as
-    return Address(host, int(settings.get(HUB_PORT) or 0), known_as)
+    return Address(host, known_as, int(settings.get(HUB_PORT) or 0))
