@@ -103,7 +103,6 @@ def test_a_part_that_fails_does_not_keep_the_others_from_stopping(tmp_path: Path
             "--master does not go with --engine live: it runs without",
         ),
         ({"engine": "live", "resident": True}, CallerError, "--resident does not go with --engine live"),
-        ({"engine": "live", "take_over": 0}, CallerError, "--take-over does not go with --engine live"),
         (
             {"f": 1, "once": True},
             CallerError,

@@ -90,7 +90,7 @@ def test_an_app_is_explained_with_all_that_it_has(unerring: Callable[..., str]) 
     assert told.index("rule: overheating") < told.index("process cool_down")
 
 
-@pytest.mark.parametrize("option", [["--once"], ["--master", "local[2]"], ["--live", "x"], ["--take-over", "1"]])
+@pytest.mark.parametrize("option", [["--once"], ["--master", "local[2]"], ["--live", "x"]])
 def test_what_a_live_run_does_not_do_is_said_before_anything_starts(
     unerring: Callable[..., str], option: list[str]
 ) -> None:

@@ -25,7 +25,7 @@ from unerring.pipeline.partition import Partition
 from unerring.pipeline.rescaling import rescale, successor
 from unerring.pipeline.states import States, partition_at
 from unerring.pipeline.streaming import detect_available
-from unerring.pipeline.versions import as_agreed, end_of, enter, start_of, versions, write as write_version
+from unerring.pipeline.versions import as_agreed, end_of, enter, start_of, versions_of, write as write_version
 from unerring.rules.tree import ranks_of
 
 from .random_rules import cases
@@ -127,7 +127,7 @@ def test_a_change_counts_from_its_time_on(tmp_path: Path) -> None:
         ConfigError, match="has 5 buckets on level 1, not 3 buckets; change that with `unerring rescale"
     ):
         enter(replace(level, buckets=3))
-    assert [(known.after_us, known.buckets) for known in versions(level)] == [(TIME_MIN, 2), (300, 5)]
+    assert [(known.after_us, known.buckets) for known in versions_of(level)] == [(TIME_MIN, 2), (300, 5)]
 
 
 def as_by_an_earlier_release(data: Path) -> Level:

@@ -24,7 +24,6 @@ from unerring.pipeline.level import Level, levels_of
 from unerring.pipeline.retention import retain
 from unerring.pipeline.states import partition_at
 from unerring.pipeline.streaming import Sealed, detect_available, detect_stream
-from unerring.pipeline.versions import agree
 from unerring.rules import Plan
 from unerring.rules.tree import ranks_of
 
@@ -230,27 +229,6 @@ def test_a_lost_or_overtaken_checkpoint_costs_time_never_events(spark: SparkSess
     assert retain(spark, (level,), 350)[TYPED.name]
     shutil.rmtree(folder_of(level))
     go_on(500)
-
-
-def test_new_rules_take_over_at_the_agreed_time(spark: SparkSession, tmp_path: Path) -> None:
-    old, new = pair("Pairs", TYPED, "A", "B", 40), pair("Pairs", TYPED, "A", "B", 400)
-    [before] = levels_of((old,), (TYPED,), str(tmp_path), 2)
-    [after] = levels_of((new,), (TYPED,), str(tmp_path), 2)
-    events = random_events(5, 80, 4)
-    chain = before.log.create(TYPED, 2)
-    write(chain, [event for event in events if event.stamp.time <= 250], [100], 250)
-    run(spark, before, 1000)
-    with pytest.raises(ConfigError, match=r"was made by other rules .* let the new ones take over"):
-        detect_stream(spark, after)
-    agree(after, 300)
-    write(chain, events, [400], END_US)
-    run(spark, before, 1000)
-    assert before.log.chain("Pairs").through_us == 300
-    run(spark, after, 1000)
-    ranks = {TYPED.name: 0}
-    wanted = [event for event in run_tree((old,), events, ranks, END_US) if event.stamp.time <= 300]
-    wanted += [event for event in run_tree((new,), events, ranks, END_US) if event.stamp.time > 300]
-    assert sealed(tmp_path, "Pairs") == wanted
 
 
 def test_a_damaged_segment_stops_with_a_sentence_and_the_run_resumes(spark: SparkSession, tmp_path: Path) -> None:

@@ -149,7 +149,6 @@ def test_drivers_without_room_are_refused_before_they_start() -> None:
     ("options", "said"),
     [
         (["--f", "1", "--once"], "--once does not go with several drivers"),
-        (["--f", "1", "--take-over", "5"], "--take-over does not go with several drivers"),
         (["--f", "1", "--durable"], "keeps everything in its checkpoint"),
         (["--f", "1", "--live", "Nothing"], "has no such rule; it has Rate, Steps, Peaks"),
         (["--live", "Rate", "--live", "Steps", "--live", "Peaks"], "nothing is left for Spark"),

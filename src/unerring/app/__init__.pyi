@@ -62,7 +62,16 @@ from .status import RunStatus as RunStatus, StatusMetrics as StatusMetrics
 from .status.prometheus import prometheus as prometheus
 from .status.streams import Streams as Streams
 from .submission import Submission as Submission, write_submission as write_submission
-from .upgrading import BEGINNING as BEGINNING, TRIAL_PAGE as TRIAL_PAGE, DryRun as DryRun, since_time as since_time
+from .upgrading import (
+    BEGINNING as BEGINNING,
+    TRIAL_PAGE as TRIAL_PAGE,
+    DryRun as DryRun,
+    agree_on_upgrade as agree_on_upgrade,
+    check_supervised as check_supervised,
+    load_again as load_again,
+    since_time as since_time,
+    upgrade_here as upgrade_here,
+)
 from .verdicts import PAGE as PAGE, keep as keep, keep_processes as keep_processes
 from .verifying import verify as verify
 from .why import Why as Why, event_document as event_document, latest as latest

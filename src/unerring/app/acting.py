@@ -21,7 +21,7 @@ from unerring.app.learned import costs_of_run, failovers_of_run
 from unerring.app.parts import Parts
 from unerring.app.place import Where, place_of
 from unerring.log import BadEvent, Quarantine, Reason
-from unerring.model import ConfigError, Event, NetworkError, ProcessError
+from unerring.model import TIME_MAX, ConfigError, Event, NetworkError, ProcessError
 from unerring.processes import replica_set
 from unerring.runtime import MACHINE, SUFFIX, ClusterShape, Command, NodeCluster, ask_node
 
@@ -73,6 +73,7 @@ class Acting:
         self._counting = threading.Lock()
         self._starters = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="unerring-start")
         self._threads: list[threading.Thread] = []
+        self._ended: set[str] = set()
 
     def start(self, say: Callable[[str], None] = lambda text: None) -> None:
         say(f"starting {len(self.nodes.names)} process nodes for {', '.join(self.app.processes)}")
@@ -104,10 +105,33 @@ class Acting:
     def _react(self, reaction: Reaction) -> None:
         pending = self.app.situations(reaction.situation, data=self.place, reader=reaction.reader, follow=False)
         while not self._stopping.wait(self.place.look_s(LOOK_S)):
+            until_us = self._until_us(reaction)
             # A position moves on when the next situations are asked for; one that was not started is asked for again.
             for situations in pending.in_batches(AT_ONCE * 4):
-                if not all(self._starters.map(lambda situation: self._start(reaction, situation), situations)):
+                own = [situation for situation in situations if situation.stamp.time <= until_us]
+                if not all(self._starters.map(lambda situation: self._start(reaction, situation), own)):
                     return
+                if len(own) < len(situations):
+                    break
+            if until_us < TIME_MAX and pending.through_us >= until_us:
+                self._ended.add(reaction.reader + reaction.situation)
+                return
+
+    def _until_us(self, reaction: Reaction) -> int:
+        """The time at which an upgrade ends a reaction; for ever, if none does."""
+        from unerring.pipeline import agreed_upgrades, pending
+
+        following = pending(self.place.log)
+        if following is None or (reaction.situation, reaction.process) in following.reactions:
+            return TIME_MAX
+        return agreed_upgrades(self.place.log)[following.number - 1].at_us
+
+    def has_ended(self) -> bool:
+        """Whether all reactions that an upgrade ends have done what they had to."""
+        return all(
+            self._until_us(reaction) == TIME_MAX or reaction.reader + reaction.situation in self._ended
+            for reaction in self.app.reactions
+        )
 
     def _start(self, reaction: Reaction, situation: Event) -> bool:
         """Whether it was dealt with; not, if we have to stop."""

@@ -14,13 +14,16 @@ from unerring.app.folder import check_run
 from unerring.app.place import Where, clear, place_of
 from unerring.app.reactions import output_of
 from unerring.app.reconciling import reconcile
+from unerring.app.upgrading import counted_editions
 from unerring.audit import Report, RuleVerdict, check_quarantined, moment
 from unerring.log import Chain, EventLog, Positions, join
 from unerring.model import TIME_MAX, TIME_MIN, CallerError, ColumnType, SchemaError, StreamSchema
 from unerring.pipeline import (
     Bounds,
+    Counted,
+    Edition,
     Judged,
-    Level,
+    JudgedRule,
     Reference,
     Scope,
     agreed_levels,
@@ -35,7 +38,6 @@ from unerring.pipeline import (
     ranked_otherwise,
     waiting_after,
 )
-from unerring.rules import Plan
 from unerring.sinks import address_of, open_target
 
 if TYPE_CHECKING:
@@ -67,14 +69,20 @@ class Audit:
         self._quarantine_max = quarantine_max
         self.app = app
         self.log = place.log
-        self._known = {schema.name for schema in (*app.streams, *app.outputs)}
+        self._editions = counted_editions(place, app) or (self._only_edition(),)
+        self._schemas = {
+            schema.name: schema
+            for one in self._editions
+            for schema in (*one.edition.sources, *one.edition.outputs.values())
+        }
         self._leave_out = frozenset(leave_out)
         self._check_streams()
         self._sinks = {name: record_named(place, name) for name in sinks}
         for record in self._sinks.values():
             output_of(app, record.stream)
-        self._primary = {schema.name: self._chain(schema) for schema in app.streams}
-        reached = min(chain.through_us for chain in self._primary.values())
+        sources = {schema.name: schema for one in self._editions for schema in one.edition.sources}
+        self._primary = {name: self._chain(schema) for name, schema in sources.items()}
+        reached = min(self._primary[schema.name].through_us for schema in app.streams)
         if reached == TIME_MIN:
             raise CallerError(
                 f"the log in {place} holds nothing yet, so there is nothing to audit; let the run continue"
@@ -84,7 +92,7 @@ class Audit:
             f"you asked for an audit through {moment(through_us)}, but the log is only known through {moment(reached)}"
             for _ in range(reached < through_us < TIME_MAX)
         ]
-        self.levels = agreed_levels(app.plans, app.streams, place.address, self._buckets())
+        self.levels = self._editions[-1].levels
         ties = any(len({source.schema.name for source in plan.inputs}) > 1 for plan in app.plans)
         if ties and (any(map(ranked_otherwise, self.levels)) or ranked_otherwise_live(place, app.ranks)):
             self.notes.append(
@@ -98,7 +106,7 @@ class Audit:
         scratch = self.place.scratch / f".{name}"
         alone = master_of(spark).startswith("local[")
         near = self.place.is_folder or alone
-        reference = Reference(self.levels, str(scratch) if near else join(self.place.address, name), str(scratch))
+        reference = Reference(self._editions, str(scratch) if near else join(self.place.address, name), str(scratch))
         try:
             with plain_errors("the audit"):
                 return self._judge(spark, reference, say, rows)
@@ -117,13 +125,11 @@ class Audit:
         self._check_versions(reference)
         ends = bounds_of(list(self._primary.values()), self.through_us) or (0, 0)
         verdicts: list[RuleVerdict] = []
-        for level in reference.levels:
-            scope = Scope(*ends, min(self.through_us, reached[level.label]))
-            for plan in level.plans:
-                for schema in plan.outputs:
-                    say(f"comparing {schema.name}")
-                    verdicts += self._verdicts(spark, level, plan, schema, reference.judged[schema.name], scope)
-                    verdicts += self._delivered(level, plan, schema, reference.judged[schema.name], scope, say)
+        for one in reference.judged:
+            say(f"comparing {one.schema.name}")
+            scope = Scope(*ends, min(self.through_us, reached[one.level.name], one.judged.until_us))
+            verdicts += self._verdicts(spark, one, scope)
+            verdicts += self._delivered(one, scope, say)
         accounts, violations, events = [], [], {}
         for name in self._primary:
             say(f"the account of {name}")
@@ -143,47 +149,41 @@ class Audit:
             tuple(accounts),
             tuple(violations),
             events,
-            {schema.name: _times(schema) for schema in (*self.app.streams, *self.app.outputs)},
+            {name: _times(schema) for name, schema in self._schemas.items()},
             tuple(self._readers()),
             (*self.notes, *notes, *line.notes),
             line.violations,
         )
 
-    def _verdicts(
-        self, spark: SparkSession, level: Level, plan: Plan, schema: StreamSchema, judged: Judged, scope: Scope
-    ) -> list[RuleVerdict]:
+    def _verdicts(self, spark: SparkSession, one: JudgedRule, scope: Scope) -> list[RuleVerdict]:
         """Judge the engine that delivered the stream; in a stream that none delivered, everything is missing."""
+        level, plan, schema, judged = one.level, one.plan, one.schema, one.judged
         verdicts: list[RuleVerdict] = []
-        sealed = delivered_chain(self._own(level), schema)
+        sealed = delivered_chain(self.levels[0], schema)
         live = ran_live(self.place, schema.name)
         if sealed is not None and not live:
             verdicts.append(judge_stream(spark, level, plan, sealed, judged, scope, "spark"))
         if live:
             chain, known = as_chain(self.place, schema, EventLog(join(level.address, "live")), level.buckets)
-            whole = Judged(TIME_MIN, judged.notes) if not judged.notes else judged
+            whole = Judged(TIME_MIN, judged.notes, judged.until_us) if not judged.notes else judged
             verdicts.append(judge_stream(spark, level, plan, chain, whole, scope, "live", known))
         if not verdicts:
             empty = EventLog(join(level.address, "nothing")).create(schema, level.buckets)
             verdicts.append(judge_stream(spark, level, plan, empty, judged, scope, "spark"))
         return verdicts
 
-    def _delivered(
-        self, level: Level, plan: Plan, schema: StreamSchema, judged: Judged, scope: Scope, say: Say
-    ) -> Iterator[RuleVerdict]:
+    def _delivered(self, one: JudgedRule, scope: Scope, say: Say) -> Iterator[RuleVerdict]:
         """Judge the targets of the stream's sinks. An address that the app declares may have a password, which the
         run's store has not."""
         declared = {sink.name: sink.to for sink in self.app.sinks}
         for name, record in self._sinks.items():
-            if record.stream == schema.name:
+            if record.stream == one.schema.name:
                 say(f"reading the target of sink {name}")
-                target = open_target(address_of(declared.get(name, record.to)), schema, record, self.place.store)
+                target = open_target(address_of(declared.get(name, record.to)), one.schema, record, self.place.store)
                 try:
-                    yield judge_sink(level, plan, target, schema.name, judged, scope, name)
+                    yield judge_sink(one.level, one.plan, target, one.schema.name, one.judged, scope, name)
                 finally:
                     target.close()
-
-    def _own(self, level: Level) -> Level:
-        return next(own for own in self.levels if own.label == level.label)
 
     def _readers(self) -> list[tuple[str, str, int, int]]:
         positions: list[tuple[str, str, int, int]] = []
@@ -196,9 +196,14 @@ class Audit:
 
     # --- what can be wrong with the folder ---
 
+    def _only_edition(self) -> Counted:
+        """The rules of the app, where no others are known to have counted."""
+        levels = agreed_levels(self.app.plans, self.app.streams, self.place.address, self._buckets())
+        return Counted(Edition(self.app.plans, self.app.streams), levels)
+
     def _check_streams(self) -> None:
         for name in self.log.streams():
-            if name in self._known or name in self._leave_out:
+            if name in self._schemas or name in self._leave_out:
                 continue
             chain = self.log.chain(name)
             last = chain.last()
@@ -240,7 +245,8 @@ class Audit:
                 for schema in plan.outputs:
                     chain = delivered_chain(level, schema)
                     last = None if chain is None else chain.last()
-                    if last is not None and made_by_another(last, plan.version):
+                    since_us = self._editions[-2].until_us if len(self._editions) > 1 else TIME_MIN
+                    if last is not None and last.through_us > since_us and made_by_another(last, plan.version):
                         raise CallerError(
                             f"the situations {schema.name} were made by version {last.rule} of rule {plan.name}, and "
                             f"app {self.app.name} has version {plan.version}; audit with the app that made them (--app)"

@@ -29,11 +29,9 @@ _NOT_LIVE: Final = {
     "state_memory": "replicas keep their state in memory; to have it in files, use --engine spark",
     "once": "it runs until it is stopped; to process what the log holds and end, use --engine spark",
     "live": "all rules of it run live; --live chooses some of a run with --engine spark",
-    "take_over": "rules are changed with --engine spark; run the new rules live in a new --data folder",
 }
 _NOT_SEVERAL: Final = {
     "once": "a run that ends needs no standby; use --f 0",
-    "take_over": "rules are changed with --f 0; run the new rules on several drivers in a new --data folder",
     "durable": "a driver of Spark keeps everything in its checkpoint; --durable is for --engine live",
     "hosts": "drivers on several hosts need a store that all of them reach; give --data s3://bucket/run",
     "etcd": "drivers keep the record of who leads on the run's store, or on this machine",
@@ -86,7 +84,6 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     resident: bool | None = None
     """Whether rules on Spark are run by tasks that stay, not in micro-batches. None: they are."""
     once: bool = False
-    take_over: int | None = None
     durable: bool = False
     tls: str = ""
     hosts: dict[str, str] = {}

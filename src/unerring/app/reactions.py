@@ -37,7 +37,7 @@ class Reaction(msgspec.Struct, frozen=True):
     @property
     def reader(self) -> str:
         """The name under which positions are committed."""
-        return f"starts-{self.process}"
+        return reader_of(self.process)
 
     def instance(self, situation: Event) -> str:
         """The id of what this situation starts."""
@@ -51,6 +51,11 @@ class Reaction(msgspec.Struct, frozen=True):
     def values(self, situation: Event) -> dict[str, Any]:
         """The input of the instance."""
         return {variable: situation.payload[column] for variable, column in self.given}
+
+
+def reader_of(process: str) -> str:
+    """The name under which the positions of what starts a process are committed."""
+    return f"starts-{process}"
 
 
 class When:

@@ -20,6 +20,7 @@ from unerring.app.place import Place
 from unerring.log import LocalStore
 
 if TYPE_CHECKING:
+    from unerring.app.acting import Acting
     from unerring.app.delivering import Delivering
     from unerring.app.live_engine import LiveEngine
     from unerring.app.spark_engine import SparkEngine
@@ -42,7 +43,7 @@ class Run(Generic[E]):
         *,
         owner: Part | None = None,
         feeds: Part | None = None,
-        reactions: Part | None = None,
+        reactions: Acting | None = None,
         upkeep: Part | None = None,
         delivering: Delivering | None = None,
         inputs: Inputs | None = None,
@@ -52,6 +53,8 @@ class Run(Generic[E]):
         self._folder = folder
         self._parts = parts
         self.delivering = delivering
+        self._owner = owner
+        self._reactions = reactions
         in_order = (owner, feeds, engine, reactions, delivering, upkeep)
         self._in_order: list[Part] = [part for part in in_order if part is not None]
         self._inputs = inputs
@@ -75,7 +78,15 @@ class Run(Generic[E]):
         """End what was started, also after a start that failed; what cannot be stopped keeps nothing else running."""
         with contextlib.ExitStack() as stopping:
             for part in self._in_order:
-                stopping.callback(part.stop)
+                if part is not self._owner or not self.upgraded:  # the run that follows owns the place, too
+                    stopping.callback(part.stop)
+
+    @property
+    def upgraded(self) -> str:
+        """The app whose rules follow, once these have got to the time that was agreed for that, and what they found
+        has been acted on."""
+        following = str(getattr(self.engine, "upgraded", ""))
+        return "" if self._reactions is not None and not self._reactions.has_ended() else following
 
     def write_metrics(self) -> None:
         LocalStore(self._folder).replace(METRICS_FILE, self.metrics.text().encode())
@@ -88,8 +99,10 @@ def run_of(
     place: Place,
     say: Callable[[str], Any] = lambda text: None,
     owner: Part | None = None,
+    before: Run[SparkEngine | LiveEngine] | None = None,
 ) -> Run[SparkEngine | LiveEngine]:
-    """The run of an app that the options ask for. `say` hears what happens while it lasts."""
+    """The run of an app that the options ask for. `say` hears what happens while it lasts. `before`: the run whose
+    rules these follow."""
     parts, metrics = Parts(place.scratch, say), Metrics()
     feeds = reactions = inputs = upkeep = delivering = None
     if options.has_log:
@@ -122,6 +135,8 @@ def run_of(
 
         note_first(place, address, app)
         engine = _spark_engine(app, options, place, parts, metrics)
+        if before is not None and isinstance(before.engine, type(engine)):
+            engine.go_on_from(before.engine)
     return Run(
         engine,
         place.scratch,
@@ -143,7 +158,4 @@ def _spark_engine(app: App, options: RunOptions, place: Place, parts: Parts, met
     config = options.driver.config(str(place.scratch / "spark.log"), makes_archive=options.once)
     state_memory = state_memory_bytes(options.state_memory)
     bounds = Bounds(rows_per_batch=options.rows, look_s=place.look_s(0.0), state_memory_bytes=state_memory)
-    engine = SparkEngine(app, place, config, bounds, parts=parts, metrics=metrics, resident=options.stays)
-    if options.take_over is not None:
-        engine.take_over(options.take_over)
-    return engine
+    return SparkEngine(app, place, config, bounds, parts=parts, metrics=metrics, resident=options.stays)

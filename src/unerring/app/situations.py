@@ -41,6 +41,11 @@ class Situations:
         """Everything up to this stamp is handled."""
         return self._done
 
+    @property
+    def through_us(self) -> int:
+        """Up to where the stream was sealed when it was looked at last."""
+        return self._chain.through_us
+
     def after(self, stamp: Stamp) -> Situations:
         """Go on after this stamp, which the application kept together with its effects."""
         self._done = stamp

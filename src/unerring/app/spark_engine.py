@@ -19,14 +19,16 @@ from unerring.app.metrics import Metrics
 from unerring.app.parts import Parts
 from unerring.app.place import Where, place_of, shown
 from unerring.app.spark_levels import Duties, MicroBatches, ResidentTasks, RunningLevels
+from unerring.audit import moment
 from unerring.log import LocalStore
 from unerring.model import NetworkError
-from unerring.pipeline import Bounds, Gauges, SparkConfig, agree, connecting, is_started, jvm, start
+from unerring.pipeline import Bounds, Gauges, SparkConfig, connecting, is_started, jvm, start
 from unerring.runtime import What, own_number, timeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from unerring.app.upgrading import Pending
     from unerring.pipeline import Level, MaySeal, Sealed
 
 NOTE_S: Final = 0.25
@@ -113,16 +115,19 @@ class SparkEngine:
         """`standby`: this is one of several drivers, which somebody else supervises. `resident`: levels are run by
         tasks that stay, not in micro-batches."""
         self.app = app
-        self.place = place = place_of(where)
+        self.place = place_of(where)
         self.config = config
         self.bounds = bounds or Bounds()
         self.parts = parts or Parts()
         self.metrics = metrics or Metrics()
         self.standby = standby
         self.resident = resident
-        levels = standby.levels if standby else app.levels(place)
-        within = self.bounds.state_memory_bytes
-        self.views = [LevelView(replace(level, state_memory_bytes=within)) for level in levels]
+        self._due: Pending | None = None
+        """The upgrade that happens before anything else."""
+        self.views = self._views(standby.levels if standby else self._levels_to_run())
+        self._pending: Pending | None = None
+        self.upgraded = ""
+        """The app whose rules follow, once these have got to the time that was agreed for that."""
         self._running: RunningLevels | None = None
         self._look_s = 0.0
         """When it looks next whether the run was rescaled; by a monotonic clock."""
@@ -137,6 +142,7 @@ class SparkEngine:
             own_number(self.place.scratch, batches.DRIVER)
             timeline.note_start(self.place.scratch, batches.DRIVER, f"as process {os.getpid()}")
         self._spark = self._start_spark(say)
+        self._complete(self._spark, say)
         for view in self.views:
             say(f"starting level {view.level.label}: {', '.join(plan.name for plan in view.level.plans)}")
         self._running = self._levels()
@@ -177,7 +183,7 @@ class SparkEngine:
             say(f"connecting to Spark at {connecting.shown(self.config.master)}")
         else:
             say(f"starting Spark on {self.config.master} (its log: {shown(self.config.log or '')})")
-        self._owns_spark = self.config.connects or not is_started()
+        self._owns_spark = self._owns_spark or self.config.connects or not is_started()
         spark = start(self.config, f"unerring {self.app.name}")
         self._gauges = Gauges(spark, [view.level.label for view in self.views])
         return spark
@@ -186,12 +192,24 @@ class SparkEngine:
         """Detect in what the log holds now, and end there. The next run goes on from it."""
         self._create_log()
         self._spark = self._start_spark(say)
+        self._complete(self._spark, say)
+        self._run_available(self._spark, say)
+        self._look_for_upgrade()
+        if self.upgraded and self._follows():
+            before, self.views = self.views, self._views(self._levels_to_run())
+            self._gauges = Gauges(self._spark, [view.level.label for view in self.views])
+            self._complete(self._spark, say)
+            self._run_available(self._spark, say)
+            self.views = [*before, *self.views]
+        self.upgraded = ""
+
+    def _run_available(self, spark: SparkSession, say: Callable[[str], None]) -> None:
         for view in self.views:
             say(f"level {view.level.label}: {', '.join(plan.name for plan in view.level.plans)}")
         if self.resident:
-            self._run_resident(self._spark)
+            self._run_resident(spark)
         else:
-            self._run_in_batches(self._spark)
+            self._run_in_batches(spark)
 
     def _run_resident(self, spark: SparkSession) -> None:
         """All levels at once."""
@@ -215,6 +233,38 @@ class SparkEngine:
                 view.level = following
                 detect_available(spark, view.level, self.bounds, on_sealed=on_sealed)
 
+    def _levels_to_run(self) -> tuple[Level, ...]:
+        from unerring.app.upgrading import edition_to_run, levels_in
+
+        rules, self._due = edition_to_run(self.place, self.app)
+        return levels_in(self.place, rules, self.app.buckets)
+
+    def _views(self, levels: Sequence[Level]) -> list[LevelView]:
+        within = self.bounds.state_memory_bytes
+        return [LevelView(replace(level, state_memory_bytes=within)) for level in levels]
+
+    def _complete(self, spark: SparkSession, say: Callable[[str], None]) -> None:
+        """Let new rules take over where the old ones have ended."""
+        if self._due is not None:
+            say(f"the rules of {self._due.proposed.app} take over at {moment(self._due.at_us)}")
+            self._due.take_over(spark)
+            timeline.note(self.place.scratch, batches.DRIVER, What.UPGRADED, f"to {self._due.proposed.app}")
+            self._due = None
+
+    def _follows(self) -> bool:
+        """Whether the rules that take over are those of this app."""
+        from unerring.app.upgrading import edition, same_rules
+
+        return self._pending is not None and same_rules(edition(self.app), self._pending.editions[1])
+
+    def _look_for_upgrade(self) -> None:
+        from unerring.app.upgrading import pending_in
+
+        if self._pending is None:
+            self._pending = pending_in(self.place)
+        if self._pending is not None and not self._pending.waits_for():
+            self.upgraded = self._pending.proposed.app
+
     def check(self) -> None:
         """Start levels again that Spark could not run, or that go on with other partitions; raise what cannot go on."""
         rescaled = time.monotonic() > self._look_s
@@ -223,6 +273,8 @@ class SparkEngine:
             self._look_s = time.monotonic() + pause_s
         if self._running is not None:
             self._running.check(rescaled)
+        if self.standby is None and (rescaled or self._pending is not None) and self._running is not None:
+            self._look_for_upgrade()
         for view in self.views:
             self._note(view)
 
@@ -232,15 +284,14 @@ class SparkEngine:
             self._running.stop()
         for view in self.views:
             self._note(view, at_once=True)
-        if self._owns_spark:
+        if self._owns_spark and not self.upgraded:  # the new rules go on with this session
             jvm.end(self._spark)
         if self._running is not None and self.standby is None:
             timeline.note(self.place.scratch, batches.DRIVER, What.ENDED, "with the run")
 
-    def take_over(self, after_us: int) -> None:
-        """Let these rules follow those that made the folder, from a time that they agree on."""
-        for view in self.views:
-            agree(view.level, after_us)
+    def go_on_from(self, before: SparkEngine) -> None:
+        """Use the session of the engine that ended when these rules took over."""
+        self._owns_spark = before._owns_spark
 
     def _levels(self) -> RunningLevels:
         return ResidentTasks(self._duties()) if self.resident else MicroBatches(self._duties())

@@ -2,36 +2,65 @@
 
 from __future__ import annotations
 
+import importlib
 import secrets
 import shutil
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from unerring.app.application import App, load
-from unerring.app.folder import address_in, check_run
+from unerring.app.folder import address_in, check_run, remember
 from unerring.app.place import Place, Where, clear, place_of
-from unerring.audit import TrialReport
-from unerring.log import join
-from unerring.model import TIME_MAX, TIME_MIN, CallerError, ColumnType, SchemaError, StreamSchema
+from unerring.app.reactions import reader_of
+from unerring.audit import TrialReport, moment
+from unerring.log import Positions, join
+from unerring.model import (
+    TIME_MAX,
+    TIME_MIN,
+    CallerError,
+    ColumnType,
+    ConfigError,
+    SchemaError,
+    Stamp,
+    StreamSchema,
+    invariant,
+)
 from unerring.pipeline import (
     FIRST,
     Bounds,
+    Counted,
     Edition,
     Level,
+    Proposal,
     Stretch,
     Trial,
     agreed_levels,
+    agreed_upgrades,
     changes_of,
+    check_ends,
     create,
     current,
     edition_of,
     is_begun_by,
+    is_done,
     master_of,
+    pending,
     plain_errors,
     proposal,
     proposal_of,
+    proposals,
+    propose,
     reached_by,
+    renew,
+    take_over,
+    versions_of,
+    waits_for,
+    warming_from,
 )
+from unerring.runtime import cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +68,8 @@ if TYPE_CHECKING:
 BEGINNING: Final = "beginning"
 TRIAL_PAGE: Final = "upgrade.html"
 ROWS_AT_ONCE: Final = 1_000_000
+_WHOLE_TIME: Final = 2**62
+"""An ordinal after all others of its time."""
 
 Say = Callable[[str], Any]
 
@@ -56,8 +87,227 @@ def edition_in(place: Place) -> Edition:
 
 def note_first(place: Place, address: str, app: App) -> None:
     """Keep the rules that a run begins with, so that they are known when others follow them."""
-    if proposal(place.log, FIRST) is None and all(map(is_begun_by, levels_in(place, edition(app), app.buckets))):
-        create(place.log, proposal_of(FIRST, address, edition(app), app.buckets))
+    levels, known = levels_in(place, edition(app), app.buckets), proposal(place.log, FIRST)
+    if known is not None and not any(map(versions_of, levels)):  # nothing has begun with those
+        renew(place.log, _proposal(FIRST, address, app))
+    elif known is None and all(map(is_begun_by, levels)):
+        create(place.log, _proposal(FIRST, address, app))
+
+
+def _proposal(number: int, address: str, app: App) -> Proposal:
+    reactions = tuple((reaction.situation, reaction.process) for reaction in app.reactions)
+    return msgspec.structs.replace(proposal_of(number, address, edition(app), app.buckets), reactions=reactions)
+
+
+class Pending:
+    """An upgrade that is agreed and has not happened yet."""
+
+    def __init__(self, place: Place, proposed: Proposal) -> None:
+        log = place.log
+        before = proposal(log, proposed.number - 1)
+        invariant(before is not None, "the rules that a run began with are kept before others are agreed")
+        self.proposed = proposed
+        self.agreed = agreed_upgrades(log)[proposed.number - 1]
+        self.editions = edition_of(before or proposed), edition_of(proposed)
+        self.old, self.new = (levels_in(place, rules, proposed.buckets) for rules in self.editions)
+        self._place = place
+        self._reactions_before = (before or proposed).reactions
+
+    @property
+    def at_us(self) -> int:
+        return self.agreed.at_us
+
+    def waits_for(self) -> str:
+        """What has to come first; empty if it can happen now."""
+        return waits_for(self.agreed, self.old, self.new)
+
+    def take_over(self, spark: SparkSession) -> None:
+        """Let it happen."""
+        with plain_errors("the upgrade"):
+            self._begin_reactions()
+            take_over(spark, self.proposed, self.agreed, self.old, self.new, self.editions)
+
+    def _begin_reactions(self) -> None:
+        """What a reaction that is new does begins after the agreed time."""
+        log = self._place.log
+        for situation, process in sorted({*self.proposed.reactions} - {*self._reactions_before}):
+            positions, reader = Positions(log.store, situation), reader_of(process)
+            if reader not in positions.all():
+                positions.commit(reader, Stamp(self.at_us, _WHOLE_TIME))
+
+    def catch_up(self, spark: SparkSession, bounds: Bounds, say: Say) -> None:
+        """Let the old rules run up to the agreed time, if they have not got there."""
+        from unerring.pipeline import detect_available
+
+        for level in self.old:
+            if level.sealed_us() < self.at_us:
+                say(f"the old rules, level {level.label}: through {moment(self.at_us)}")
+                detect_available(spark, level, bounds)
+
+
+def pending_in(place: Place) -> Pending | None:
+    """The upgrade of a run that is under way."""
+    proposed = pending(place.log)
+    return None if proposed is None else Pending(place, proposed)
+
+
+def load_again(address: str, place: Place) -> App:
+    """The app whose rules take over. Its module may have been loaded before it was changed."""
+    proposed = pending(place.log)
+    app = load(address)
+    if proposed is not None and not same_rules(edition(app), edition_of(proposed)):
+        importlib.reload(sys.modules[address.partition(":")[0]])
+        app = load(address)
+        if not same_rules(edition(app), edition_of(proposed)):
+            raise ConfigError(
+                f"{address} has other rules than those that were agreed to take over in {place}; restore them, and "
+                "start the run again"
+            )
+    return app
+
+
+def upgrade_here(place: Place, under_way: Pending, spark: SparkSession, say: Say = lambda text: None) -> str:
+    """Complete the upgrade of a run that is stopped. What it has to wait for, if that is not in the log yet."""
+    with plain_errors("the upgrade"):
+        under_way.catch_up(spark, Bounds(rows_per_batch=ROWS_AT_ONCE), say)
+    missing = under_way.waits_for()
+    if not missing:
+        say(f"the new rules go on from {moment(under_way.at_us)}")
+        under_way.take_over(spark)
+        remember(place, under_way.proposed.app)
+    return missing
+
+
+def edition_to_run(place: Place, app: App) -> tuple[Edition, Pending | None]:
+    """The rules that a driver of an app runs in a place, and the upgrade that it has to complete before that. While an
+    upgrade is under way both its apps may run: until the agreed time the old rules count, whichever it is."""
+    own, known = edition(app), current(place.log)
+    under_way = None if known is None else pending_in(place)
+    if known is None:
+        return own, None
+    if under_way is None:
+        if not same_rules(own, edition_of(known)):
+            raise ConfigError(
+                f"{place} has the rules of {known.app}, and app {app.name} has others ({_named(edition_of(known), own)}"
+                "); let these take over with `unerring upgrade`, or use a new --data folder"
+            )
+        return own, None
+    old, new = under_way.editions
+    if not under_way.waits_for():
+        if not same_rules(own, new):
+            raise ConfigError(
+                f"the rules of {under_way.proposed.app} take over in {place} at {moment(under_way.at_us)}, and that "
+                f"time is reached; run that app instead of {app.name}"
+            )
+        return new, under_way
+    if not same_rules(own, old) and not same_rules(own, new):
+        raise ConfigError(
+            f"an upgrade of {place} to {under_way.proposed.app} is under way, and app {app.name} has other rules than "
+            "that one and the one before it; run one of these"
+        )
+    return old, None
+
+
+def _named(old: Edition, new: Edition) -> str:
+    changes = changes_of(old, new)
+    parts = {"changed": changes.changed, "added": changes.added, "removed": changes.removed}
+    return "; ".join(f"{what}: {', '.join(rules)}" for what, rules in parts.items() if rules)
+
+
+def same_rules(one: Edition, other: Edition) -> bool:
+    changes = changes_of(one, other)
+    return not changes.fresh and not changes.removed
+
+
+def agree_on_upgrade(
+    place: Place, address: str, app: App, at_us: int | None = None, *, from_beginning: bool = False
+) -> Pending:
+    """Agree that the rules of an app take over in a run. Everything that can be wrong with it is found before anything
+    is written; then one object is created, and whoever is killed after that, it happens."""
+    check_run(place)
+    new = edition(app)
+    under_way = pending_in(place)
+    if under_way is not None:
+        if same_rules(under_way.editions[1], new) and at_us in (None, under_way.proposed.at_us):
+            return under_way  # this very one: whoever began it did not end it
+        raise CallerError(
+            f"an upgrade of {place} to {under_way.proposed.app} is under way: it takes over at "
+            f"{moment(under_way.at_us)}; let the run go on until then, and upgrade it after that"
+        )
+    old = edition_in(place)
+    check_fit(place, old, new, app.name)
+    _check_levels(place, old, app.buckets)
+    reached_us = reached_by(old, place.log)
+    if reached_us == TIME_MAX:
+        raise CallerError(f"all streams of {place} have ended, so no other rules can follow; begin a new --data folder")
+    if at_us is not None and at_us < reached_us:
+        raise CallerError(
+            f"--at {moment(at_us)} is in the past: the log of {place} is known through {moment(reached_us)}; choose a "
+            "later time, or leave --at out"
+        )
+    fresh = changes_of(old, new).fresh
+    plans = [plan for plan in new.plans if plan.name in fresh]
+    if not from_beginning:
+        check_ends(plans)
+    warming_from(plans, place.log, max(reached_us, at_us or TIME_MIN), from_beginning)
+    if proposal(place.log, FIRST) is None:
+        create(place.log, _proposal(FIRST, address_in(place), load(address_in(place))))
+    proposed = msgspec.structs.replace(
+        _proposal(len(proposals(place.log)), address, app),
+        token=secrets.token_hex(8),
+        at_us=at_us,
+        from_beginning=from_beginning,
+    )
+    propose(place.log, proposed)
+    return Pending(place, proposed)
+
+
+def check_supervised(place: Place) -> None:
+    """A sentence, if a run has processes that do not change their rules while they run."""
+    if (place.live / cluster.FILE).exists():
+        raise CallerError(
+            f"{place} runs live or with several drivers, which do not change their rules while they run; stop it, "
+            "upgrade it with this command, and start it again with the new app"
+        )
+
+
+def _check_levels(place: Place, old: Edition, buckets: int) -> None:
+    for level in levels_in(place, old, buckets):
+        agreed = versions_of(level)
+        if not agreed or level.sealed_us() == TIME_MIN:
+            raise CallerError(
+                f"level {level.label} of {place} has sealed nothing yet, so there is nothing to upgrade; let it run "
+                "first, or begin with the new rules in a new --data folder"
+            )
+        if not agreed[-1].ranges:
+            raise CallerError(
+                f"level {level.label} of {place} has partitions of an earlier release, whose state cannot be handed "
+                "on; change that with `unerring rescale`, then upgrade"
+            )
+        if agreed[-1].after_us > level.sealed_us():
+            raise CallerError(
+                f"a change to {agreed[-1].buckets} buckets is under way in {place}; let it run until "
+                f"{moment(agreed[-1].after_us)}, and upgrade it after that"
+            )
+
+
+def counted_editions(place: Place, app: App) -> tuple[Counted, ...]:
+    """The editions that counted in a run, up to the one of an app, each with the time until which it did; none if the
+    run's store does not have them, or the app is another one."""
+    log = place.log
+    known = [one for one in proposals(log) if is_done(log, one.number)]
+    if not known or not same_rules(edition(app), edition_of(known[-1])):
+        return ()
+    ends = [agreed.at_us for agreed in agreed_upgrades(log)]
+    return tuple(
+        Counted(
+            edition_of(one),
+            agreed_levels(edition_of(one).plans, one.sources, place.address, one.buckets),
+            ends[one.number] if one.number < len(ends) else TIME_MAX,
+            one.from_beginning,
+        )
+        for one in known
+    )
 
 
 class DryRun:

@@ -36,7 +36,7 @@ COMMANDS: dict[str, str] = {
     "quarantine": "Show bad events with their bytes and reasons; replay corrected ones.",
     "retain": "Remove old segments of a run's log.",
     "compact": "Merge the small segments of a run's log.",
-    "upgrade": "Try new rules over a run's log (a dry run).",
+    "upgrade": "Let new rules take over in a run at an agreed time; try them over its log first.",
     "rescale": "Divide a run's keys into another number of partitions on Spark.",
     "channel": "Reset a producer of a run's channel whose clock was ahead.",
     "replica": "Add, remove, replace or evict a replica of a live run.",

@@ -94,9 +94,6 @@ def command(
     evict_after: Annotated[
         str, typer.Option(help="Live: replace a replica that is silent for so long by one elsewhere; or off.")
     ] = "30s",
-    take_over: Annotated[
-        int | None, typer.Option(help="Event time, in microseconds, after which these rules replace the folder's.")
-    ] = None,
 ) -> None:
     """Run an application until Ctrl-C: write channels to the log, find situations, start processes.
 
@@ -112,7 +109,17 @@ def command(
         _run_nodes(app, *shape, pairs(service), data, scratch, console, costs, failover_us)
         return
 
-    from unerring.app import Ownership, RunOptions, check_channels, load, place_of, remember, run_of, traced_run
+    from unerring.app import (
+        Ownership,
+        RunOptions,
+        check_channels,
+        load,
+        load_again,
+        place_of,
+        remember,
+        run_of,
+        traced_run,
+    )
 
     place = place_of(data, scratch)
     options = RunOptions(
@@ -127,7 +134,6 @@ def command(
         state_memory=state_memory,
         resident=resident,
         once=once,
-        take_over=take_over,
         durable=durable,
         tls=certificates,
         hosts=pairs(host),
@@ -151,8 +157,15 @@ def command(
         if older := remember(place, app):
             console.print(older)
         run = run_of(app, loaded, options, place, console.print, owner)
-        with traced_run(loaded, place, engine, streaming=not once):
-            _run(run, options, place, metrics_port, console)
+        while True:
+            with traced_run(loaded, place, engine, streaming=not once):
+                following = _run(run, options, place, metrics_port, console)
+            if not following:
+                return
+            console.print(f"the rules of {following} take over", highlight=False)
+            remember(place, following)
+            loaded = load_again(following, place)
+            run = run_of(following, loaded, options, place, console.print, owner, run)
 
 
 def _run(
@@ -161,8 +174,8 @@ def _run(
     place: Place,
     metrics_port: int | None,
     console: Console,
-) -> None:
-    """Until SIGINT or SIGTERM, or until a part of it cannot go on."""
+) -> str:
+    """Until SIGINT or SIGTERM, or until a part of it cannot go on, or other rules follow: then, the app with those."""
     from unerring.app import SparkEngine, StatusMetrics, serve
 
     metrics = StatusMetrics(place) if options.engine == "live" else run.metrics
@@ -210,6 +223,7 @@ def _run(
         typer.echo(_summary(engine.views))
     else:
         console.print("stopped; the next run continues from here")
+    return "" if stopping.is_set() else run.upgraded
 
 
 def _hear_no_more() -> None:
@@ -264,7 +278,7 @@ def _watch(run: Run[SparkEngine | LiveEngine], console: Console, stopping: threa
         _watch_in_lines(run, views, console, stopping)
         return
     with Live(_table(views), console=console, refresh_per_second=4, transient=True) as live:
-        while not stopping.wait(CHECK_S):
+        while not stopping.wait(CHECK_S) and not run.upgraded:
             run.check()
             live.update(_table(views))
 
@@ -277,7 +291,7 @@ def _watch_in_lines(
 
     shown: dict[str, int | None] = {}
     checks = 0
-    while not stopping.wait(CHECK_S):
+    while not stopping.wait(CHECK_S) and not run.upgraded:
         run.check()
         checks += 1
         if checks % CHECKS_PER_LINE:

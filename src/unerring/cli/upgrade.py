@@ -12,12 +12,23 @@ import typer
 from unerring.cli._place import HERE, Run, Scratch
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from unerring.app import App, Place
     from unerring.audit import TrialReport
+    from unerring.pipeline import SparkConfig
 
 
 def command(
     app: Annotated[str, typer.Argument(help="module:attribute of the app with the new rules.")],
     run: Run = HERE,
+    at: Annotated[
+        str,
+        typer.Option(
+            help="The new rules take over after this event time (microseconds, or ISO 8601 with an offset); by default "
+            "as soon as possible."
+        ),
+    ] = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing: show what the new rules would have found.")
     ] = False,
@@ -25,7 +36,7 @@ def command(
         str,
         typer.Option(
             help="Dry run: compare from here on: a duration before the end of the log (24h), a time, or beginning. "
-            "With beginning, rules that look back without end read the whole log."
+            "With beginning, rules that look back without end read the whole log, also in an upgrade."
         ),
     ] = "24h",
     scratch: Scratch = None,
@@ -36,26 +47,96 @@ def command(
     master: Annotated[str, typer.Option(help="The Spark master, such as local[*] or spark://HOST:PORT.")] = "local[*]",
     memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "2g",
 ) -> None:
-    """Try the rules of an app over the log of a run that has others.
+    """Let the rules of an app take over in a run that has others, while it runs or stopped.
 
-    The rules that are new, and those above them, run on Spark as if they had taken over at the beginning of the stretch
-    that is compared. The report says, rule by rule, what was found and would not be, and what was not found and would
-    be, with samples and the events that make them. The rules read the log as far back as they look (`unerring explain`
-    says how far).
+    Up to one time, which is agreed on the run's store before anything changes, the old rules count; after it the new
+    ones do. They read the log as far back as they look (`unerring explain` says how far), so that no open match is lost
+    and none is found twice. Rules that are the same go on as they are. A run that is going on takes the new rules over
+    by itself; one that is stopped is upgraded here, on Spark.
+
+    With --dry-run nothing is changed: the rules that are new, and those above them, run as if they had taken over at
+    the beginning of the stretch that is compared. The report says, rule by rule, what was found and would not be, and
+    what was not found and would be, with samples and the events that make them.
     """
-    import msgspec
     from rich.console import Console
 
-    from unerring.app import BEGINNING, TRIAL_PAGE, DryRun, load, place_of, shown, since_time
-    from unerring.audit import trial_page
+    from unerring.app import BEGINNING, load, place_of
     from unerring.cli._times import time_us
-    from unerring.pipeline import SparkConfig, spark_session
+    from unerring.model import CallerError
+    from unerring.pipeline import SparkConfig
 
     console = Console(stderr=True)
     place = place_of(run, scratch)
+    config = SparkConfig(master=master, memory=memory, log=str(place.scratch / "upgrade.log"))
+    if dry_run:
+        if at:
+            raise CallerError("--at is for an upgrade; a dry run begins with --since")
+        _try(app, place, since, config, html, as_json, console)
+    else:
+        at_us = time_us("--at", at) if at else None
+        _upgrade(app, load(app), place, at_us, since == BEGINNING, config, as_json, console)
+
+
+def _upgrade(
+    address: str,
+    app: App,
+    place: Place,
+    at_us: int | None,
+    from_beginning: bool,
+    config: SparkConfig,
+    as_json: bool,
+    console: Console,
+) -> None:
+    """Agree, and do the rest unless a run does it."""
+    import msgspec
+
+    from unerring.app import Ownership, agree_on_upgrade, check_supervised, upgrade_here
+    from unerring.audit import moment
+    from unerring.model import CallerError
+    from unerring.pipeline import spark_session
+
+    owner = Ownership(place)
+    running = ""
+    try:
+        owner.take(console.print)
+    except CallerError as error:
+        running = str(error)
+    try:
+        if running:
+            check_supervised(place)
+        under_way = agree_on_upgrade(place, address, app, at_us, from_beginning=from_beginning)
+        missing = running
+        if not running:
+            with console.status("starting Spark") as status, spark_session(config, f"upgrade {app.name}") as spark:
+                missing = upgrade_here(place, under_way, spark, status.update)
+    finally:
+        owner.stop()
+    if as_json:
+        document = {"upgrade": under_way.agreed.number, "at_us": under_way.at_us, "done": not missing}
+        typer.echo(msgspec.json.encode(document).decode())
+        return
+    at = moment(under_way.at_us)
+    if running:
+        typer.echo(f"agreed: the rules of {address} take over after {at}; the run does that by itself")
+    elif missing:
+        typer.echo(f"agreed: the rules of {address} take over after {at}; {missing}, so start a run, which does that")
+    else:
+        typer.echo(f"the rules of {address} count after {at}; start them with: unerring run {address}")
+
+
+def _try(
+    app: str, place: Place, since: str, config: SparkConfig, html: Path | None, as_json: bool, console: Console
+) -> None:
+    import msgspec
+    from rich.console import Console
+
+    from unerring.app import BEGINNING, TRIAL_PAGE, DryRun, load, shown, since_time
+    from unerring.audit import trial_page
+    from unerring.cli._times import time_us
+    from unerring.pipeline import spark_session
+
     loaded = load(app)
     trial = DryRun(loaded, place, since_time(since, partial(time_us, "--since")), from_beginning=since == BEGINNING)
-    config = SparkConfig(master=master, memory=memory, log=str(place.scratch / "upgrade.log"))
     with console.status("starting Spark") as status, spark_session(config, f"upgrade {loaded.name}") as spark:
         report = trial.run(spark, status.update)
     page = trial_page(report)

@@ -9,11 +9,18 @@ from . import (
 )
 from .agreements import (
     FIRST as FIRST,
+    Agreement as Agreement,
+    Proposal as Proposal,
     create as create,
     current as current,
     edition_of as edition_of,
+    is_done as is_done,
+    pending as pending,
     proposal as proposal,
     proposal_of as proposal_of,
+    proposals as proposals,
+    propose as propose,
+    renew as renew,
 )
 from .auditing import (
     Scope as Scope,
@@ -38,7 +45,9 @@ from .level import Level as Level, levels_of as levels_of
 from .monitoring import Gauges as Gauges
 from .partition import Partition as Partition
 from .reference import (
+    Counted as Counted,
     Judged as Judged,
+    JudgedRule as JudgedRule,
     Reference as Reference,
     delivered_chain as delivered_chain,
     made_by_another as made_by_another,
@@ -74,13 +83,16 @@ from .streaming import (
     output_chains as output_chains,
     seal_at_once as seal_at_once,
 )
+from .taking_over import take_over as take_over, waits_for as waits_for
 from .trying import Stretch as Stretch, Trial as Trial
 from .versions import (
-    agree as agree,
     agreed_levels as agreed_levels,
+    agreed_upgrades as agreed_upgrades,
     is_begun_by as is_begun_by,
     ranked_otherwise as ranked_otherwise,
     reached_by as reached_by,
+    versions_of as versions_of,
 )
+from .warming import check_ends as check_ends, warming_from as warming_from
 
 __all__: list[str]

@@ -107,6 +107,13 @@ def create(log: EventLog, what: Proposal | Agreement | Done) -> bool:
     return log.store.create(_name(what.number, type(what)), protect_json(what))
 
 
+def renew(log: EventLog, first: Proposal) -> None:
+    """Another first edition, where nothing has begun with the one that is there."""
+    name = _name(first.number, Proposal)
+    log.store.replace(name, protect_json(first))
+    _READ.pop(log.store.locate(name), None)
+
+
 def proposal(log: EventLog, number: int) -> Proposal | None:
     return _read(log, number, Proposal)
 

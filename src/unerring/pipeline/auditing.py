@@ -122,6 +122,9 @@ def _verdict(
     level: Level, plan: Plan, stream: str, reached_us: int, judged: Judged, scope: Scope, engine: str, total: Stretch
 ) -> RuleVerdict:
     through_us, notes = scope.through_us, list(judged.notes)
+    reached_us = min(reached_us, judged.until_us)
+    if judged.until_us < TIME_MAX:
+        notes.append(f"this version of the rule counted until {moment(judged.until_us)}")
     if reached_us > through_us:
         notes.append(
             f"situations after {moment(through_us)} are not judged: what was asked for, or the log, ends there"

@@ -82,7 +82,8 @@ def intervals(level: Level, chains: dict[str, Chain], bounds: Bounds, through_us
     A state after what is sealed is of a batch that was not finished: its outputs are still to be made.
     """
     from_us = beginning(level, bounds.start_us, through_us)
-    reached = min([through_us, end_of(level), *(chain.refresh() for chain in chains.values())])
+    reached = min([through_us, *(chain.refresh() for chain in chains.values())])
+    reached = min(reached, end_of(level))  # only now: what is agreed may have come after the last look at a chain
     steps: list[tuple[int, int]] = []
     while from_us < reached:
         end_us = next_end(chains, from_us, reached, bounds.rows_per_batch)

@@ -67,7 +67,7 @@ def read_state(data: bytes, level: Level, bucket: int, buckets: int, at_us: int,
     if (state.version, state.bucket, state.buckets) != (level.version, bucket, buckets):
         raise RuleError(
             f"{where} is a state of other rules or another number of buckets than level {level.label} has; "
-            "start with a new --data folder, or let the new rules take over with --take-over"
+            "start with a new --data folder, or let the new rules take over with `unerring upgrade`"
         )
     if state.through_us != at_us:
         raise LogError(f"{where} is the state at {state.through_us}, not at {at_us}: it was swapped; {_REMEDY}")

@@ -15,7 +15,7 @@ from unerring.log import BUCKETS_MAX
 from unerring.model import TIME_MIN, CallerError
 from unerring.pipeline.agreements import Version
 from unerring.pipeline.level import Level
-from unerring.pipeline.versions import version_of, versions, write
+from unerring.pipeline.versions import version_of, versions_of, write
 
 
 def rescale(levels: Sequence[Level], buckets: int, at_us: int | None = None) -> dict[int, int]:
@@ -41,17 +41,17 @@ def rescale(levels: Sequence[Level], buckets: int, at_us: int | None = None) -> 
 
 def successor(level: Level) -> Level | None:
     """The same rules with the partitions that follow; None if there are none, or their time has not come."""
-    agreed, own = versions(level), version_of(level)
+    agreed, own = versions_of(level), version_of(level)
     begun_us = max((known.after_us for known in agreed if known.same_as(own)), default=TIME_MIN)
     later = [known for known in agreed if known.after_us > begun_us]
-    if not later or not later[0].made_by(own) or level.sealed_us() < later[0].after_us:
+    if not later or later[0].upgrade or not later[0].made_by(own) or level.sealed_us() < later[0].after_us:
         return None
     return replace(level, buckets=later[0].buckets, ranges=later[0].ranges)
 
 
 def _time_for(level: Level, buckets: int, at_us: int | None) -> int | None:
     """When a level changes; None if it has this number already."""
-    agreed = versions(level)
+    agreed = versions_of(level)
     if not agreed:
         raise CallerError(
             f"{level.address} has not begun, so there is nothing to rescale; begin it with App(..., buckets={buckets})"
@@ -93,7 +93,7 @@ def _check_state(level: Level, newest: Version) -> None:
 
 
 def _agree(level: Level, after_us: int) -> None:
-    if not write(level, after_us) and version_of(level, after_us) not in versions(level):
+    if not write(level, after_us) and version_of(level, after_us) not in versions_of(level):
         raise CallerError(
             f"level {level.number} of {level.address} changes otherwise at {after_us}; choose another time with --at"
         )

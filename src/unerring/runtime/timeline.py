@@ -37,6 +37,7 @@ class What:
     VIEW: Final = "view"
     UNDOES: Final = "undoes"
     RESTARTED: Final = "restarted"
+    UPGRADED: Final = "upgraded"
     REFUSED: Final = "refused"  # a message that its sender cannot mean
 
 
