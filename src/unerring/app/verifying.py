@@ -135,7 +135,7 @@ KINDS: Final[tuple[tuple[str, tuple[str, ...], Check], ...]] = (
     ("intakes", ("log/*/intake/*/*.json",), _json),
     ("quarantine", ("log/*/quarantine/*.parquet",), _named_by_digest),
     ("events back from quarantine", ("log/*/quarantine/*.returning", "log/*/quarantine/*.returned"), _json),
-    ("versions of rules", ("log/.versions/*", "log/rule-versions/*"), _json),
+    ("versions of rules", ("log/.versions/*", "log/rule-versions/*", "log/rule-upgrades/*"), _json),
     ("states on Spark", ("states/level-*/*",), _sealed),
     ("savepoints", ("savepoints/level-*/*",), _sealed),
     (

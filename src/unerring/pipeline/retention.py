@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from unerring.log import Chain, Retention, cut, cut_at
 from unerring.model import TIME_MIN, CallerError
 from unerring.pipeline import savepoints
+from unerring.pipeline.agreements import pending
 from unerring.pipeline.batch import detect_batch
 from unerring.pipeline.intervals import Bounds, next_end, spans_of
 from unerring.pipeline.level import Level
@@ -114,6 +115,12 @@ def _check_reached(level: Level, before_us: int) -> None:
 
 def _cut_all(levels: tuple[Level, ...], before_us: int, saved: Mapping[str, int], needs: Needs) -> dict[str, int]:
     """Cut every stream where nobody needs what is before."""
+    under_way = pending(levels[0].log)
+    if under_way is not None:
+        raise CallerError(
+            f"an upgrade of {levels[0].address} to {under_way.app} is under way, and its rules may need what is old; "
+            "let it happen first"
+        )
     needed: dict[str, int] = {}
     for level in levels:
         for schema in level.inputs:
