@@ -18,3 +18,9 @@ Steps = rule("Steps").on(Rate).window(trailing(60 * MILLISECOND_US)).on_change("
 Peaks = rule("Peaks").on(Steps).window(trailing(90 * MILLISECOND_US)).on_change("n").emit(n=fn.count())
 
 app = App("tree", rules=[Rate, Steps, Peaks], streams=[Reading], buckets=1)
+
+WiderSteps = rule("Steps").on(Rate).window(trailing(85 * MILLISECOND_US)).on_change("n").emit(n=fn.count())
+PeaksAbove = rule("Peaks").on(WiderSteps).window(trailing(90 * MILLISECOND_US)).on_change("n").emit(n=fn.count())
+
+wider = App("tree", rules=[Rate, WiderSteps, PeaksAbove], streams=[Reading], buckets=1)
+"""The same with another rule in the middle."""

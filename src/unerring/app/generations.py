@@ -67,6 +67,7 @@ def _beginning(cluster: Cluster, run: Place) -> int:
     if some of it was removed."""
     log = run.log
     base_us = max((log.chain(stream).base.from_us for stream in _read_from_the_log(cluster.topology)), default=TIME_MIN)
+    base_us = max(base_us, cluster.begins_us)  # before an upgrade other rules counted
     if base_us == TIME_MIN:
         return TIME_MIN
     kept = _kept_times(load(cluster.app).levels(run))

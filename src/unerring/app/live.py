@@ -23,6 +23,7 @@ from unerring.app.application import App, load
 from unerring.app.following import PAUSE_S_MAX, Following, to_source
 from unerring.app.live_sealer import SEAL_S, LiveSealer
 from unerring.app.place import Place, Where, place_of
+from unerring.app.upgraded import TREE, set_aside, upgraded_us
 from unerring.correlation import (
     MEMBERSHIP,
     Application,
@@ -65,8 +66,6 @@ from unerring.runtime import (
 if TYPE_CHECKING:
     from unerring.rules import Plan
 
-TREE = "live.json"
-"""What a run's store says of its live nodes."""
 ASKED = "asked to"
 """Why a process stops that was asked to."""
 SPARK = "spark"
@@ -120,6 +119,9 @@ def make_cluster(
     topology = topology_of(app, f, on_spark)
     run = place_of(where)
     folder = run.live
+    upgraded = upgraded_us(run, app)
+    if upgraded is not None:
+        set_aside(run, upgraded)
     if (folder / clusters.FILE).exists():
         existing = clusters.read(folder)
         if existing.topology.fingerprint() != topology.fingerprint():
@@ -153,6 +155,7 @@ def make_cluster(
         etcd=tuple(etcd),
         record=record,
         hosts=placed,
+        begins_us=TIME_MIN if upgraded is None else upgraded,
     )
     log = run.log
     for schema in (*app.streams, *app.outputs):

@@ -128,7 +128,9 @@ def run_of(
     engine: SparkEngine | LiveEngine
     if options.supervised:
         from unerring.app.live_engine import LiveEngine
+        from unerring.app.upgrading import check_rules
 
+        check_rules(place, app)
         engine = LiveEngine(address, app, options, place, say, parts, metrics)
     else:
         from unerring.app.upgrading import note_first

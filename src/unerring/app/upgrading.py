@@ -44,6 +44,8 @@ from unerring.pipeline import (
     create,
     current,
     edition_of,
+    enter,
+    going_on,
     is_begun_by,
     is_done,
     master_of,
@@ -55,6 +57,7 @@ from unerring.pipeline import (
     propose,
     reached_by,
     renew,
+    savepoints,
     take_over,
     versions_of,
     waits_for,
@@ -173,6 +176,9 @@ def upgrade_here(place: Place, under_way: Pending, spark: SparkSession, say: Say
     missing = under_way.waits_for()
     if not missing:
         say(f"the new rules go on from {moment(under_way.at_us)}")
+        if is_supervised(place):
+            for level in going_on(under_way.old, under_way.new):  # replicas begin with the states of all rules
+                savepoints.take(level, under_way.at_us)
         under_way.take_over(spark)
         remember(place, under_way.proposed.app)
     return missing
@@ -187,10 +193,7 @@ def edition_to_run(place: Place, app: App) -> tuple[Edition, Pending | None]:
         return own, None
     if under_way is None:
         if not same_rules(own, edition_of(known)):
-            raise ConfigError(
-                f"{place} has the rules of {known.app}, and app {app.name} has others ({_named(edition_of(known), own)}"
-                "); let these take over with `unerring upgrade`, or use a new --data folder"
-            )
+            raise ConfigError(_other_rules(place, known, app))
         return own, None
     old, new = under_way.editions
     if not under_way.waits_for():
@@ -208,10 +211,30 @@ def edition_to_run(place: Place, app: App) -> tuple[Edition, Pending | None]:
     return old, None
 
 
+def _other_rules(place: Place, known: Proposal, app: App) -> str:
+    return (
+        f"{place} has the rules of {known.app}, and app {app.name} has others "
+        f"({_named(edition_of(known), edition(app))}); let these take over with `unerring upgrade`, or use a new "
+        "--data folder"
+    )
+
+
 def _named(old: Edition, new: Edition) -> str:
     changes = changes_of(old, new)
     parts = {"changed": changes.changed, "added": changes.added, "removed": changes.removed}
     return "; ".join(f"{what}: {', '.join(rules)}" for what, rules in parts.items() if rules)
+
+
+def check_rules(place: Place, app: App) -> None:
+    """A sentence, if other rules than an app's count in a run, or are about to: for engines that do not wait for it."""
+    under_way, known = pending(place.log), current(place.log)
+    if under_way is not None:
+        raise ConfigError(
+            f"an upgrade of {place} to {under_way.app} is under way; complete it with `unerring upgrade "
+            f"{under_way.app} {place}`, then run that app"
+        )
+    if known is not None and not same_rules(edition(app), edition_of(known)):
+        raise ConfigError(_other_rules(place, known, app))
 
 
 def same_rules(one: Edition, other: Edition) -> bool:
@@ -252,6 +275,8 @@ def agree_on_upgrade(
     warming_from(plans, place.log, max(reached_us, at_us or TIME_MIN), from_beginning)
     if proposal(place.log, FIRST) is None:
         create(place.log, _proposal(FIRST, address_in(place), load(address_in(place))))
+    for level in levels_in(place, old, app.buckets):
+        enter(level)  # a live run has not noted what it began with
     proposed = msgspec.structs.replace(
         _proposal(len(proposals(place.log)), address, app),
         token=secrets.token_hex(8),
@@ -262,9 +287,14 @@ def agree_on_upgrade(
     return Pending(place, proposed)
 
 
+def is_supervised(place: Place) -> bool:
+    """Whether a run has live replicas or several drivers."""
+    return (place.live / cluster.FILE).exists()
+
+
 def check_supervised(place: Place) -> None:
     """A sentence, if a run has processes that do not change their rules while they run."""
-    if (place.live / cluster.FILE).exists():
+    if is_supervised(place):
         raise CallerError(
             f"{place} runs live or with several drivers, which do not change their rules while they run; stop it, "
             "upgrade it with this command, and start it again with the new app"
@@ -274,17 +304,17 @@ def check_supervised(place: Place) -> None:
 def _check_levels(place: Place, old: Edition, buckets: int) -> None:
     for level in levels_in(place, old, buckets):
         agreed = versions_of(level)
-        if not agreed or level.sealed_us() == TIME_MIN:
+        if level.sealed_us() == TIME_MIN:
             raise CallerError(
                 f"level {level.label} of {place} has sealed nothing yet, so there is nothing to upgrade; let it run "
                 "first, or begin with the new rules in a new --data folder"
             )
-        if not agreed[-1].ranges:
+        if agreed and not agreed[-1].ranges:
             raise CallerError(
                 f"level {level.label} of {place} has partitions of an earlier release, whose state cannot be handed "
                 "on; change that with `unerring rescale`, then upgrade"
             )
-        if agreed[-1].after_us > level.sealed_us():
+        if agreed and agreed[-1].after_us > level.sealed_us():
             raise CallerError(
                 f"a change to {agreed[-1].buckets} buckets is under way in {place}; let it run until "
                 f"{moment(agreed[-1].after_us)}, and upgrade it after that"

@@ -102,7 +102,7 @@ def _upgrade(
     except CallerError as error:
         running = str(error)
     try:
-        if running:
+        if running or at_us is not None:
             check_supervised(place)
         under_way = agree_on_upgrade(place, address, app, at_us, from_beginning=from_beginning)
         missing = running

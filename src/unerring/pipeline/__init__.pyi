@@ -83,11 +83,12 @@ from .streaming import (
     output_chains as output_chains,
     seal_at_once as seal_at_once,
 )
-from .taking_over import take_over as take_over, waits_for as waits_for
+from .taking_over import going_on as going_on, take_over as take_over, waits_for as waits_for
 from .trying import Stretch as Stretch, Trial as Trial
 from .versions import (
     agreed_levels as agreed_levels,
     agreed_upgrades as agreed_upgrades,
+    enter as enter,
     is_begun_by as is_begun_by,
     ranked_otherwise as ranked_otherwise,
     reached_by as reached_by,

@@ -45,10 +45,15 @@ class Heritage:
     """…and the time after which they read."""
 
 
+def going_on(old: Sequence[Level], new: Sequence[Level]) -> list[Level]:
+    """The levels of the new edition that are the old one's, too."""
+    known = {(level.label, level.version) for level in old}
+    return [level for level in new if (level.label, level.version) in known]
+
+
 def changed_levels(old: Sequence[Level], new: Sequence[Level]) -> list[Level]:
     """The levels of the new edition that do not just go on."""
-    going_on = {(level.label, level.version) for level in old}
-    return [level for level in new if (level.label, level.version) not in going_on]
+    return [level for level in new if level not in going_on(old, new)]
 
 
 def waits_for(agreed: Agreement, old: Sequence[Level], new: Sequence[Level]) -> str:
