@@ -48,6 +48,7 @@ from unerring.pipeline import (
     going_on,
     is_begun_by,
     is_done,
+    keep_states,
     master_of,
     pending,
     plain_errors,
@@ -57,7 +58,6 @@ from unerring.pipeline import (
     propose,
     reached_by,
     renew,
-    savepoints,
     take_over,
     versions_of,
     waits_for,
@@ -178,7 +178,7 @@ def upgrade_here(place: Place, under_way: Pending, spark: SparkSession, say: Say
         say(f"the new rules go on from {moment(under_way.at_us)}")
         if is_supervised(place):
             for level in going_on(under_way.old, under_way.new):  # replicas begin with the states of all rules
-                savepoints.take(level, under_way.at_us)
+                keep_states(spark, level, under_way.at_us)
         under_way.take_over(spark)
         remember(place, under_way.proposed.app)
     return missing

@@ -83,7 +83,12 @@ from .streaming import (
     output_chains as output_chains,
     seal_at_once as seal_at_once,
 )
-from .taking_over import going_on as going_on, take_over as take_over, waits_for as waits_for
+from .taking_over import (
+    going_on as going_on,
+    keep_states as keep_states,
+    take_over as take_over,
+    waits_for as waits_for,
+)
 from .trying import Stretch as Stretch, Trial as Trial
 from .versions import (
     agreed_levels as agreed_levels,

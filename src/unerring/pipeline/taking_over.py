@@ -90,6 +90,11 @@ def take_over(
     create(log, Done(agreed.number))
 
 
+def keep_states(spark: SparkSession | None, level: Level, at_us: int) -> None:
+    """Keep the states of a level at a time that its log has reached, whether or not Spark ran it so far."""
+    hand_on(spark, Heritage(level, at_us, ((level, beginning(level, at_most_us=at_us)),), (), at_us))
+
+
 def hand_on(spark: SparkSession | None, heritage: Heritage) -> None:
     """Keep the states that a new level goes on from, unless they are there."""
     level = heritage.level
