@@ -76,6 +76,8 @@ class Audit:
             for schema in (*one.edition.sources, *one.edition.outputs.values())
         }
         self._leave_out = frozenset(leave_out)
+        self._live: dict[str, Chain] = {}
+        """What the live engine delivered, stream by stream."""
         self._check_streams()
         self._sinks = {name: record_named(place, name) for name in sinks}
         for record in self._sinks.values():
@@ -164,9 +166,13 @@ class Audit:
         if sealed is not None and not live:
             verdicts.append(judge_stream(spark, level, plan, sealed, judged, scope, "spark"))
         if live:
-            chain, known = as_chain(self.place, schema, EventLog(join(level.address, "live")), level.buckets)
-            whole = Judged(TIME_MIN, judged.notes, judged.until_us) if not judged.notes else judged
-            verdicts.append(judge_stream(spark, level, plan, chain, whole, scope, "live", known))
+            known = None
+            if schema.name not in self._live:
+                live_log = EventLog(join(level.address, "live"))
+                self._live[schema.name], known = as_chain(self.place, schema, live_log, level.buckets)
+            if not judged.notes and len(self._editions) == 1:
+                judged = Judged(TIME_MIN, (), judged.until_us)
+            verdicts.append(judge_stream(spark, level, plan, self._live[schema.name], judged, scope, "live", known))
         if not verdicts:
             empty = EventLog(join(level.address, "nothing")).create(schema, level.buckets)
             verdicts.append(judge_stream(spark, level, plan, empty, judged, scope, "spark"))
