@@ -197,7 +197,7 @@ class SparkEngine:
         self._look_for_upgrade()
         if self.upgraded and self._follows():
             before, self.views = self.views, self._views(self._levels_to_run())
-            self._gauges = Gauges(self._spark, [view.level.label for view in self.views])
+            self._gauges = Gauges(self._spark, [view.level.label for view in (*before, *self.views)])
             self._complete(self._spark, say)
             self._run_available(self._spark, say)
             self.views = [*before, *self.views]
