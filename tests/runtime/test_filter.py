@@ -13,6 +13,7 @@ import pytest
 
 from tests.processes import postgres
 from unerring.processes.messages import Answer, Reply, Request
+from unerring.processes.packing import runs_of
 from unerring.runtime.services import HttpService, IdempotencyFilter, Interaction, PostgresStore, SqliteStore
 
 
@@ -95,6 +96,14 @@ def test_a_repeated_iid_has_its_effect_once(play: Callable[[Played], None]) -> N
         first, second = await service.ask(ask("i/a/0@0")), await service.ask(ask("i/a/0@0"))
         assert first == second == Reply("i", "i/a/0@0", "do", Answer.DONE, "sold")
         assert (shop.calls, await sold()) == (1, 3)
+
+    play(body)
+
+
+def test_a_long_lineage_comes_in_short_and_is_taken(play: Callable[[Played], None]) -> None:
+    async def body(service: HttpService, shop: Shop, sold: Callable[[], Awaitable[int]]) -> None:
+        long = msgspec.structs.replace(ask("i/a/0@0"), group=7, basis=runs_of((0, 0, 0, 0, 1, 2)))
+        assert await answers(service, long) == [Answer.DONE]
 
     play(body)
 

@@ -67,7 +67,9 @@ def read(headers: dict[bytes, bytes]) -> Headers:
     view = _number(headers, b"unerring-view", -1, _VIEW_MAX, -1)
     group = _number(headers, b"unerring-group", 0, _GROUP_MAX, 0)
     parts = headers.get(b"unerring-basis", b"")
-    basis = tuple(_whole(b"unerring-basis", part, -1, _VIEW_MAX) for part in parts.split(b",")) if parts else ()
+    # Runs of groups are written in short: −n and a view.
+    numbers = (_whole(b"unerring-basis", part, -_GROUP_MAX, _VIEW_MAX) for part in parts.split(b","))
+    basis = tuple(numbers) if parts else ()
     settle = headers.get(b"unerring-settle", b"") == b"1"
     key = _text(headers, b"unerring-key", ours)
     priority = _number(headers, b"unerring-priority", -_PRIORITY_MAX, _PRIORITY_MAX, 0)
