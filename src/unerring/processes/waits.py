@@ -8,6 +8,7 @@ import msgspec
 
 from unerring.processes.graph import LATE, Cut, Graph, Kind, Vertex
 from unerring.processes.messages import State, Status
+from unerring.processes.packing import unpacked
 
 Blocks = dict[str, tuple[int, int]]
 
@@ -50,8 +51,10 @@ def late_block(graph: Graph, state: State, wall_us: int) -> State | None:
     if not state.blocks:
         return None
     for name, (group, due) in sorted(state.blocks.items(), key=lambda block: block[1][1]):
-        final = any(graph.by_name[action.vertex].final for action in state.taken if action.group > group)
-        if due <= wall_us and not final:
+        if due > wall_us:
+            return None
+        taken = unpacked(state).taken  # a loop in the block packs what it did long ago
+        if not any(graph.by_name[action.vertex].final for action in taken if action.group > group):
             edge = next(number for number in graph.outgoing[name] if graph.edges[number].label == LATE)
             return msgspec.structs.replace(state, status=Status.UNDOING, rewind=group, turn=edge, held="", reason="")
     return None
