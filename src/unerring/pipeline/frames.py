@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from unerring.model import TIME_MAX, CallerError, ColumnType, StreamSchema
@@ -35,10 +36,15 @@ def detect(
     how late a row may come and still count. An `ordinal` column orders events of one time; without it a batch's rows
     of one time stand in their own order (a file's, where the DataFrame was not shuffled), a stream's in that of what
     they hold. A row without an event time is an error.
+
+    In the files of a declarative pipeline the DataFrame cannot be asked what it is: with `lateness` it is taken for a
+    stream, without it for a batch.
     """
-    prepare(df.sparkSession)
     plan: Plan = getattr(rule, "plan", rule)
     stream = _only_stream(plan)
+    if _is_in_a_pipeline():
+        return _detect_in_a_flow(df, plan, time, lateness, buckets or BUCKETS)
+    prepare(df.sparkSession)
     _check_columns(df, stream, time, plan)
     if df.isStreaming:
         df = with_watermark(df, time, lateness, f"rule {plan.name}")
@@ -50,9 +56,35 @@ def detect(
         time,
         "ordinal" if "ordinal" in df.columns else None,
         buckets or (BUCKETS if df.isStreaming else spread),
+        df.isStreaming,
     )
     outputs = run_plan(df, reading)
-    return _as_events(outputs, reading) if df.isStreaming else _numbered(outputs, reading)
+    return _as_events(outputs, reading) if reading.streaming else _numbered(outputs, reading)
+
+
+def _is_in_a_pipeline() -> bool:
+    """Whether this is said in a file of a declarative pipeline. In its flows Spark refuses to be asked anything of a
+    DataFrame, since the tables that it reads may not be there yet."""
+    registry = sys.modules.get("pyspark.pipelines.graph_element_registry")
+    if registry is None:
+        return False
+    from pyspark.errors import PySparkRuntimeError
+
+    try:
+        registry.get_active_graph_element_registry()
+    except PySparkRuntimeError:
+        return False
+    return True
+
+
+def _detect_in_a_flow(df: DataFrame, plan: Plan, time: str, lateness: str | None, buckets: int) -> DataFrame:
+    """The columns are taken to be those of the rule's stream, and a DataFrame with a lateness to be a stream. If they
+    are not, the flow fails."""
+    names = tuple(column.name for column in plan.inputs[0].schema.columns)
+    reading = Reading(plan, names, plan.inputs[0].key, time, None, buckets, lateness is not None, in_flow=True)
+    if lateness is None:
+        return _numbered(run_plan(df, reading), reading)
+    return _as_events(run_plan(df.withWatermark(time, lateness), reading), reading)
 
 
 def _as_events(outputs: DataFrame, reading: Reading) -> DataFrame:

@@ -47,7 +47,7 @@ def recognise_stream(frame: DataFrame, recognition: Recognition, lateness: str |
         raise RuleError(f"{recognition.place}: {str(error).removeprefix(f'rule {plan.name}: ')}") from None
     columns = tuple(column.name for column in recognition.columns if column.type is not None)
     key = tuple(column.name for column in recognition.partition)
-    reading = Reading(plan, columns, key, time, buckets=buckets)
+    reading = Reading(plan, columns, key, time, buckets=buckets, streaming=True)
     outputs = run_plan(frame, reading)
     first = len(reading.outputs) - len(plan.measures)
     wanted = output_types(recognition, frame.schema)

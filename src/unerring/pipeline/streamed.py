@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.state import GroupState
+    from pyspark.sql.types import StructType
 
 BUCKETS: Final = 8
 PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
@@ -50,6 +51,9 @@ class Reading:
     time: str
     ordinal: str | None = None
     buckets: int = BUCKETS
+    streaming: bool = False
+    in_flow: bool = False
+    """It is a flow of a declarative pipeline: nothing can be asked of the DataFrame."""
 
     @property
     def outputs(self) -> tuple[Column, ...]:
@@ -70,7 +74,11 @@ def run_plan(frame: DataFrame, reading: Reading) -> DataFrame:
     """The plan's outputs, carried (`carrying.uncarried` makes columns of them)."""
     carrying = _carry(frame, reading)
     kinds = [column.type for column in reading.outputs]
-    if not frame.isStreaming:
+    if reading.in_flow and not reading.streaming:
+        # A table of the same pipeline may not be there yet, and then the server cannot group by its columns.
+        parts = carrying.repartition(reading.buckets, BUCKET)
+        return parts.mapInArrow(_whole_partition(reading), carried_schema(kinds))
+    if not reading.streaming:
         return carrying.groupBy(BUCKET).applyInArrow(_whole(reading), carried_schema(kinds))
     if frame.sparkSession.conf.get(PROVIDER) == ROCKSDB:
         from unerring.pipeline.bucket_state import Bucket
@@ -93,7 +101,7 @@ def _carry(frame: DataFrame, reading: Reading) -> DataFrame:
     if reading.ordinal is not None:
         ordinal = f"CAST({quoted(reading.ordinal)} AS bigint)"
     else:  # A batch's rows have an order, a file's its own; a stream's have none.
-        ordinal = "CAST(-1 AS bigint)" if frame.isStreaming else "monotonically_increasing_id()"
+        ordinal = "CAST(-1 AS bigint)" if reading.streaming else "monotonically_increasing_id()"
     columns = [
         pair
         for number, (name, column) in enumerate(
@@ -102,9 +110,22 @@ def _carry(frame: DataFrame, reading: Reading) -> DataFrame:
         for pair in carried(name, column.type, number)
     ]
     event_us = f"unix_micros({quoted(reading.time)}) AS {TIME}"
-    return frame.selectExpr(
+    carrying = frame.selectExpr(
         f"{bucket} AS {BUCKET}", f"{quoted(reading.time)} AS {_AT}", event_us, f"{ordinal} AS {ORDINAL}", *columns
     )
+    if reading.in_flow:
+        # Spark's own functions would ask the server for the columns, which it refuses there.
+        carrying._cached_schema = _carried_spark(reading)  # type: ignore[attr-defined]
+    return carrying
+
+
+def _carried_spark(reading: Reading) -> StructType:
+    """The columns that `_carry` gives, as Spark has them."""
+    from pyspark.sql.types import StructType
+
+    schema = StructType().add(BUCKET, "integer").add(_AT, "timestamp").add(TIME, "long").add(ORDINAL, "long")
+    kinds = [column.type for column in reading.plan.inputs[0].schema.columns]
+    return StructType([*schema, *carried_schema(kinds)])
 
 
 def _whole(reading: Reading) -> Callable[[pa.Table], pa.Table]:
@@ -161,6 +182,20 @@ def advance(
     outputs = _feed(standing.engine, table.filter(pa.array(due)), reading, through_us)
     standing.through_us, standing.held = through_us, table.filter(pa.array(~due))
     return outputs, came.filter(pa.array(came.column(TIME).to_numpy() > through_us))
+
+
+def _whole_partition(reading: Reading) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The same for a partition, which has whole buckets."""
+    whole = _whole(reading)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        some = list(batches)
+        if some:
+            yield from whole(pa.Table.from_batches(some)).to_batches()
+
+    return run
 
 
 def _piece(reading: Reading) -> Callable[[Any, Iterable[pd.DataFrame], GroupState], Iterator[pd.DataFrame]]:
