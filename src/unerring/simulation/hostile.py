@@ -141,9 +141,20 @@ class Hostility:
         """By kind of machine: messages that such a one was sent."""
 
     def attach(self) -> None:
+        """To every node, also to those that come later in the place of lost ones."""
+        add = self.world.add
+
+        def add_attached(name: Address, *rest: Any, **more: Any) -> None:
+            add(name, *rest, **more)
+            self._attach_to(self.world.nodes[name])
+
         for node in self.world.nodes.values():
-            if self._repeated or node.name != LOG:
-                node.factory = self._boot(node, node.factory)
+            self._attach_to(node)
+        self.world.add = add_attached  # type: ignore[method-assign]
+
+    def _attach_to(self, node: Node) -> None:
+        if self._repeated or node.name != LOG:
+            node.factory = self._boot(node, node.factory)
 
     def _boot(
         self, node: Node, factory: Callable[..., Machine]
