@@ -129,13 +129,14 @@ def test_pieces_take_about_as_long_as_they_should() -> None:
 
 def test_a_file_of_tests_is_begun_only_if_there_is_time_for_it() -> None:
     tests = Part("tests", "test_long.py")
-    division = Division([tests], {tests.name: 0}, {})
+    division = Division([tests], {tests.name: 10**15}, {})
     assert division.next_piece(60.0) is None
     piece = division.next_piece(3600.0)
-    assert piece == Piece(tests, 0)
+    assert piece == Piece(tests, 10**15)
     assert division.next_piece(3600.0) is None  # not twice at once
     division.add(piece, Trial(5), 30.0)
-    assert division.next_piece(60.0) == Piece(tests, 1)
+    assert division.next_piece(20.0) is None
+    assert division.next_piece(60.0) == Piece(tests, 10**15 + 1)
 
 
 def test_a_scenario_that_has_not_reached_what_it_must_gets_more() -> None:

@@ -27,6 +27,7 @@ class Division:
         self._found = dict(found)
         self._spent_s: dict[str, float] = {part.name: 0.0 for part in parts}
         self._tried: dict[str, int] = {part.name: 0 for part in parts}
+        self._pieces: dict[str, int] = {part.name: 0 for part in parts}
         self._under_way: dict[str, int] = {part.name: 0 for part in parts}
         self._mutant: dict[str, int] = {part.name: 0 for part in parts}
         self._reached: dict[str, set[str]] = {part.name: set() for part in parts}
@@ -51,6 +52,7 @@ class Division:
         self._spent_s[name] += seconds
         if not piece.shrinks:
             self._tried[name] += trial.tried
+            self._pieces[name] += 1
         self._under_way[name] = max(self._under_way[name] - 1, 0)
         self._found[name] = self._found.get(name, 0) + new
         self._reached[name].update(trial.reached)
@@ -71,13 +73,11 @@ class Division:
 
     def expected_s(self, part: Part) -> float:
         """What one seed, mutant or file of it takes."""
-        tried = self._tried[part.name]
         if part.kind == "tests":
-            return self._spent_s[part.name] / max(self._runs(part), 1) if tried else TESTS_S
+            pieces = self._pieces[part.name]
+            return self._spent_s[part.name] / pieces if pieces else TESTS_S
+        tried = self._tried[part.name]
         return self._spent_s[part.name] / tried if tried else 0.0
-
-    def _runs(self, part: Part) -> int:
-        return max(self._next_seed[part.name] - self._under_way[part.name], 1)
 
     def _had(self, part: Part) -> float:
         """The seconds it has had, over its weight; what is under way counts as if it were done."""

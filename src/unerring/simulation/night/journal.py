@@ -103,7 +103,7 @@ class Journal:
         path.write_text(schedule)
         return str(path)
 
-    def mend(self) -> None:
+    def cut_off(self) -> None:
         """Cut off a line that a killed process left without its end."""
         if self.path.exists():
             data = self.path.read_bytes()
@@ -121,7 +121,7 @@ def open_night(
     if newest is not None and seed in (None, newest.night.seed):
         spent_s = sum(line.seconds for line in newest.lines())
         if spent_s < newest.night.budget_s and newest.night.release == release():
-            newest.mend()
+            newest.cut_off()
             return newest
     began = now.strftime("%Y-%m-%dT%H-%M-%S")
     drawn = hashlib.blake2b(f"{began} {release()}".encode(), digest_size=8).digest()
