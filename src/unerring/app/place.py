@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from unerring.log import EventLog, LocalStore, Store, check_store, join, local_folder, store_at
+from unerring.runtime import state_folder
 
 LOG: Final = "log"
 STORE_LOOK_S: Final = 1.0
 """How often anybody looks for news on a store, and how often a segment is sealed there: a request a second is 0.4 to
 0.5 dollars a month for reading and 13 for writing, by the list prices of the large clouds."""
-_STATE_HOME: Final = "XDG_STATE_HOME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,9 @@ def place_of(where: Where, scratch: str | os.PathLike[str] | None = None) -> Pla
 
 def scratch_for(address: str) -> Path:
     """This user's folder for a run on a store: below the state directory, named after the address."""
-    base = Path(os.environ.get(_STATE_HOME) or Path.home() / ".local" / "state")
     name = re.sub(r"[^A-Za-z0-9]+", "-", address).strip("-")[:40]
     # Two addresses may look alike once they are names.
-    return base.absolute() / "unerring" / f"{name}-{hashlib.blake2b(address.encode(), digest_size=4).hexdigest()}"
+    return state_folder() / f"{name}-{hashlib.blake2b(address.encode(), digest_size=4).hexdigest()}"
 
 
 def clear(store: Store, folder: str = "") -> None:

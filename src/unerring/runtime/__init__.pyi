@@ -102,6 +102,7 @@ from .restarts import (
     Restarts as Restarts,
     RestartsConfig as RestartsConfig,
 )
+from .secret import state_folder as state_folder
 from .services import (
     HttpService as HttpService,
     IdempotencyFilter as IdempotencyFilter,

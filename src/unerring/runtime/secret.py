@@ -36,18 +36,22 @@ class Stranger(HandshakeError):
     """Somebody who does not know the secret."""
 
 
+def state_folder() -> Path:
+    """Where this user's processes keep what they need on this host."""
+    return Path(os.environ.get(_STATE_HOME) or Path.home() / ".local" / "state").absolute() / "unerring"
+
+
 def secret_path() -> Path:
     """The file with the secret; it need not be there yet."""
     named = os.environ.get(VARIABLE)
     if named:
         return Path(named)
     try:
-        home = Path(os.environ.get(_STATE_HOME) or Path.home() / ".local" / "state")
+        return state_folder() / "secret"
     except RuntimeError:  # a user without a home
         raise ConfigError(
             f"there is no home folder for the secret of this user's processes; name a file with {VARIABLE}"
         ) from None
-    return home / "unerring" / "secret"
 
 
 def shared_secret(path: Path | None = None) -> bytes:
