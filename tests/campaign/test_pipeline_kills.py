@@ -135,3 +135,39 @@ def test_executors_are_decommissioned_under_resident_tasks_and_nothing_changes(j
             assert driver.kill_at(kills.sealed_count, count, "executor", signal.SIGPWR)
         assert driver.wait(1800) == 0
     assert kills.sealed_bytes(level) == wanted
+
+
+GROWING = tuple(
+    f"spark.dynamicAllocation.{setting}"
+    for setting in (
+        "enabled=true",
+        "shuffleTracking.enabled=true",
+        "minExecutors=1",
+        "initialExecutors=1",
+        "maxExecutors=2",
+        "executorIdleTimeout=1s",
+    )
+)
+
+
+@pytest.mark.timeout(3600)
+def test_a_pool_grows_with_dynamic_allocation_and_keeps_its_executors(java: Path, tmp_path: Path) -> None:
+    """It begins with one executor of one slot; the task that waits brings the second one, which is never idle. One
+    that is killed is replaced."""
+    rows, intervals = 20, 600
+    wanted = kills.undisturbed(tmp_path / "perfect", 14, rows * intervals, rows)
+    level = kills.prepare(tmp_path / "run", 14, rows * intervals, rows)
+    data = Path(level.address)
+    settings = (*GROWING, "spark.executor.cores=1")
+    seen: set[int] = set()
+
+    def grown(data: Path, count: int) -> bool:
+        seen.update(kills.executors(driver.tree))
+        return len(seen) >= count
+
+    with kills.Driver(data, CLUSTER, rows, resident=True, settings=settings) as driver:
+        assert driver.kill_at(grown, 2, "executor"), "no second executor came"
+        assert driver.reach(grown, 3), "nobody replaced the one that was killed"
+        assert driver.wait(1800) == 0
+    assert "tasks: 2" in (data / "driver.log").read_text()
+    assert kills.sealed_bytes(level) == wanted

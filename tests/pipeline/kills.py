@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -135,10 +135,21 @@ def driver_jvm(process: psutil.Process) -> psutil.Process | None:
 
 
 def executor(process: psutil.Process) -> psutil.Process | None:
+    return next(_executors(process), None)
+
+
+def executors(process: psutil.Process) -> set[int]:
+    """The numbers of those that there are."""
+    try:
+        return {child.pid for child in _executors(process)}
+    except psutil.NoSuchProcess:
+        return set()
+
+
+def _executors(process: psutil.Process) -> Iterator[psutil.Process]:
     for child in process.children(recursive=True):
         if "java" in child.name() and "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
-            return child
-    return None
+            yield child
 
 
 def python_worker(process: psutil.Process) -> psutil.Process | None:

@@ -113,6 +113,18 @@ def parallelism(spark: SparkSession) -> int:
     return int(row.tasks)
 
 
+def parallelism_max(spark: SparkSession) -> int | None:
+    """How many tasks run at once when a cluster with dynamic allocation has grown as far as it may; None: without end.
+    One that does not grow runs as many as now."""
+    if spark.conf.get("spark.dynamicAllocation.enabled", "false") != "true":
+        return parallelism(spark)
+    executors = spark.conf.get("spark.dynamicAllocation.maxExecutors", None)
+    if executors is None:
+        return None
+    cores, of_a_task = (int(spark.conf.get(name, None) or 1) for name in ("spark.executor.cores", "spark.task.cpus"))
+    return max(parallelism(spark), int(executors) * (cores // of_a_task))
+
+
 def master_of(spark: SparkSession) -> str:
     """The master of a session, for sentences and for what depends on whether it is this machine alone."""
     return f"{SCHEME}{_host(spark)}" if is_connect(spark) else spark.sparkContext.master or "Spark"

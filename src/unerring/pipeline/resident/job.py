@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from unerring.model import WorldError
-from unerring.pipeline.connecting import is_connect, name_jobs, parallelism, thread_of
+from unerring.pipeline.connecting import is_connect, name_jobs, parallelism_max, thread_of
 from unerring.pipeline.resident.hub import Hub
 from unerring.pipeline.resident.task import serve
 from unerring.pipeline.session import sentence_of, with_settings
@@ -35,15 +35,16 @@ class Jobs:
     """The tasks of a hub."""
 
     def __init__(self, spark: SparkSession, hub: Hub, name: str, count: int = 0, short: bool = False) -> None:
-        """`count`: how many tasks; by default as many as run at once, but no more than there are partitions. `short`:
-        one task is soon done with all that there is, sooner than rules are compiled."""
+        """`count`: how many tasks; by default as many as can run at once, but no more than there are partitions.
+        `short`: one task is soon done with all that there is, sooner than rules are compiled."""
         self._short = short
         self._spark = with_settings(spark, SETTINGS)
         self._hub = hub
         self._name = name
         self._rules = ", ".join(plan.name for line in hub.lines for plan in line.level.plans)
         partitions = sum(line.level.buckets for line in hub.lines)
-        self.count = count or max(1, 1 if short else min(partitions, parallelism(spark)))
+        # A task that waits for its slot is what makes dynamic allocation ask for another executor.
+        self.count = count or max(1, 1 if short else min(partitions, parallelism_max(spark) or partitions))
         self._ending = threading.Event()
         self._threads: list[threading.Thread] = []
 
