@@ -47,18 +47,27 @@ class LiveHosts:
 
     def start(self) -> None:
         make_certificates(self.folder / "ca", [])
-        options = ["--f", "1", "--tls", str(self.folder / "ca")]
+        options = ["--f", "1"]
         options += [f"--host={host}={address}" for host, address in self.network.addresses.items()]
         options += [f"--etcd={self.etcd}"] if self.etcd else []
         for host in self.hosts:
             command = [*self.network.inside(host), sys.executable, "-m", "unerring", "run", ADDRESS, "--engine", "live"]
-            command += [*options, "--here", host, "--data", str(self.data(host))]
+            command += [*options, "--here", host, "--data", str(self.data(host)), "--tls", self.certificates(host)]
             with (self.folder / f"{host}.log").open("ab") as log:
                 self._runs.append(subprocess.Popen(command, stdout=log, stderr=log))
         self.until(lambda: all((self.data(host) / "live" / clusters.FILE).exists() for host in self.hosts))
         self.cluster = clusters.read(self.data(self.hosts[0]) / "live")
         self.writer = LogWriter(EventLog(self.data(self.hosts[0]) / "log"), schema_of(Reading), None, app.buckets)
         self.until(lambda: all(self.healthy(name) for name in self.replicas))
+
+    def certificates(self, host: str) -> str:
+        """The CA's key is on the first host alone; the others have a certificate for the processes placed on them."""
+        if host == self.hosts[0]:
+            return str(self.folder / "ca")
+        folder = self.folder / "tls" / host
+        names = [host, self.network.addresses[host]]
+        make_certificates(folder, names, ca=self.folder / "ca", roles=["replica"])
+        return str(folder)
 
     def stop(self) -> None:
         for run in self._runs:

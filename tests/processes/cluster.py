@@ -232,7 +232,7 @@ class Cluster:
             make_certificates(self.folder / "ca", [])
             for name in self.names:
                 host = self.network.addresses[name]
-                make_certificates(self.folder / "tls" / name, [name, host], ca=self.folder / "ca")
+                make_certificates(self.folder / "tls" / name, [name, host], ca=self.folder / "ca", roles=["node"])
         for name in ("service", *self.names):
             self.start(name)
         return self

@@ -12,9 +12,17 @@ import subprocess
 import sys
 
 import pytest
+from cryptography import x509
 
-from unerring.model import ConfigError, HandshakeError
-from unerring.runtime.certificates import client_context, make_certificates
+from unerring.model import Actor, ConfigError, HandshakeError, Who
+from unerring.runtime.certificates import (
+    client_context,
+    identities_in,
+    make_certificates,
+    renew,
+    renew_all,
+    server_context,
+)
 from unerring.runtime.reports import Reports
 from unerring.runtime.transports import TransportConfig, open_inlet, open_outlet
 
@@ -68,9 +76,15 @@ def test_the_command(tmp_path):
     first = certs(tmp_path / "a", "--name", "node-a", "--name", "10.0.0.1")
     assert first.returncode == 0, first.stderr
     assert f"use it with tls={tmp_path / 'a'}" in first.stdout
-    second = certs(tmp_path / "b", "--name", "node-b", "--ca", tmp_path / "a", "--json")
+    second = certs(
+        tmp_path / "b", "--role", "producer", "--name", "node-b", "--run", "plant", "--ca", tmp_path / "a", "--json"
+    )
     assert {path.rpartition("/")[2] for path in json.loads(second.stdout)} == {"ca.pem", "node.pem", "node.key"}
     assert (tmp_path / "a" / "ca.pem").read_bytes() == (tmp_path / "b" / "ca.pem").read_bytes()
+    assert identities_in(tmp_path / "b") == (Who("plant", "producer", "node-b"),)
+    assert {who.role for who in identities_in(tmp_path / "a")} == set(Actor)
+    nothing = certs(tmp_path / "c", "--name", "node-c", "--ca", tmp_path / "a")
+    assert (nothing.returncode, "say what the certificate is for: --role" in nothing.stderr) == (2, True)
     again = certs(tmp_path / "a")
     assert again.returncode == 2
     assert again.stderr.startswith("unerring: ")
@@ -201,3 +215,64 @@ def test_the_certificate_must_name_the_host(wait, tmp_path, certificates):
 def test_without_tls_only_loopback_is_listened_on(wait, host):
     with pytest.raises(ConfigError, match=r"refusing to listen on .* without TLS; use a loopback address"):
         wait.run(open_outlet(f"tcp://{host}:0").open(lambda sender, data: None))
+
+
+HOUR = datetime.timedelta(hours=1)
+
+
+def valid_until(folder):
+    with open(f"{folder}/node.pem", "rb") as file:
+        return x509.load_pem_x509_certificate(file.read()).not_valid_after_utc
+
+
+def test_a_short_lived_certificate_is_renewed_in_time_with_its_names_and_roles(tmp_path):
+    make_certificates(tmp_path / "ca", [])
+    make_certificates(
+        tmp_path / "run" / "gw1", ["gw1", "10.0.0.7"], ca=tmp_path / "ca", roles=["producer"], run="plant", hours=6
+    )
+    folder = tmp_path / "run" / "gw1"
+    now, ends = datetime.datetime.now(datetime.UTC), valid_until(folder)
+    assert 5 * HOUR < ends - now <= 6 * HOUR
+    assert renew_all(tmp_path / "run", tmp_path / "ca") == []
+    assert not renew(folder, tmp_path / "ca", now + 2 * HOUR)
+    before = (folder / "node.key").read_bytes()
+    assert renew(folder, tmp_path / "ca", now + 5 * HOUR)
+    assert valid_until(folder) - ends > 4 * HOUR
+    assert (folder / "node.key").read_bytes() != before
+    assert stat.S_IMODE((folder / "node.key").stat().st_mode) == 0o600
+    assert identities_in(folder) == (Who("plant", "producer", "gw1"),)
+    assert sorted(path.name for path in folder.iterdir()) == ["ca.pem", "node.key", "node.pem"]
+
+
+def test_who_has_no_ca_renews_nothing(tmp_path):
+    make_certificates(tmp_path / "run" / "a", ["a"], roles=["replica"], hours=1)
+    (tmp_path / "run" / "a" / "ca.key").unlink()
+    assert renew_all(tmp_path / "run", tmp_path / "run" / "a") == []
+
+
+def test_new_files_count_for_the_next_connection_without_a_restart(wait, tmp_path):
+    """Files that do not fit each other, as while they are being replaced, leave the former ones in force."""
+    make_certificates(tmp_path / "ca", [])
+    old = datetime.datetime.now(datetime.UTC) - 300 * 24 * HOUR
+    roles = ["producer", "consumer"]
+    make_certificates(tmp_path / "tls", ["both"], ca=tmp_path / "ca", roles=roles, valid_from=old)
+
+    async def scenario():
+        outlet = open_outlet("tcp://127.0.0.1:0", TransportConfig(tls=str(tmp_path / "tls")))
+        await outlet.open(lambda sender, data: None)
+        await still_serves(wait, outlet, str(tmp_path / "tls"))
+        first = server_context(tmp_path / "tls")
+        (tmp_path / "tls" / "node.key").write_bytes(b"half a key")
+        assert server_context(tmp_path / "tls") is first
+        await still_serves(wait, outlet, str(tmp_path / "tls"))
+        assert renew(tmp_path / "tls", tmp_path / "ca")
+        assert server_context(tmp_path / "tls") is not first
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1", int(outlet.direct.rpartition(":")[2]), ssl=client_context(tmp_path / "ca")
+        )
+        shown = x509.load_der_x509_certificate(writer.get_extra_info("ssl_object").getpeercert(True))
+        assert shown.not_valid_after_utc == valid_until(tmp_path / "tls")
+        writer.close()
+        await outlet.close()
+
+    wait.run(scenario())

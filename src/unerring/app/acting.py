@@ -47,7 +47,7 @@ class Acting:
         f: int,
         where: Where,
         say: Callable[[str], Any] = lambda text: None,
-        tls: str = "",
+        shape: ClusterShape | None = None,
         costs: Path | None = None,
         parts: Parts | None = None,
         failover_us: int = 0,
@@ -64,7 +64,7 @@ class Acting:
         self.started: dict[str, int] = {}
         """Instances started since this began, by process."""
         newest, older = costs_of_run(costs, place.processes)
-        shape = ClusterShape(f=f, tls=tls)
+        shape = shape or ClusterShape(f=f)
         failovers_us = failovers_of_run(failover_us, place.processes)
         self.nodes = NodeCluster([address], place.processes, shape, app.services, say, newest, older, failovers_us)
         self._say = say

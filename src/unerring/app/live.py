@@ -41,6 +41,7 @@ from unerring.log import BadEvent, Quarantine, Reason
 from unerring.matching import Quarantined
 from unerring.model import (
     TIME_MIN,
+    Actor,
     CallerError,
     ConfigError,
     LogError,
@@ -59,6 +60,7 @@ from unerring.runtime import (
     cluster as clusters,
     dotted,
     free_addresses,
+    has_ca,
     place,
     process_names,
 )
@@ -68,6 +70,8 @@ if TYPE_CHECKING:
 
 ASKED = "asked to"
 """Why a process stops that was asked to."""
+SECRET = "secret"
+"""The file with the secret that the live processes of this run prove to know to each other."""
 SPARK = "spark"
 """The node of the rules that run on Spark, if some or all of a supervised run do."""
 
@@ -110,6 +114,8 @@ def make_cluster(
     *,
     durable: bool = False,
     tls: str = "",
+    tls_hours: int | None = None,
+    policy: str = "",
     hosts: Mapping[str, str] | None = None,
     etcd: Sequence[str] = (),
     on_spark: Sequence[str] = (),
@@ -129,8 +135,9 @@ def make_cluster(
                 f"{folder} belongs to a run with other rules, another f, another engine or an older release's order of "
                 "streams at equal times; choose another --data"
             )
-        if config is not None and config != existing.config:
-            existing = msgspec.structs.replace(existing, config=config)
+        changed = msgspec.structs.replace(existing, config=config or existing.config, policy=policy)
+        if changed != existing:
+            existing = changed
             existing.write(folder)
         if (existing.durable, bool(existing.tls), existing.etcd) != (durable, bool(tls), tuple(etcd)):
             raise ConfigError(f"{folder} belongs to a run with other --durable, --tls or --etcd; choose another --data")
@@ -143,15 +150,19 @@ def make_cluster(
         placed |= {name: name.partition("/")[2] or next(iter(hosts)) for name in addresses if is_keeper(name)}
     else:
         addresses = free_addresses([MEMBERSHIP, *process_names(topology)])
-    if tls:
-        _certify(folder / "tls", Path(tls), addresses)
+    certificates = tls
+    if tls and has_ca(tls):
+        certificates = str(folder / "tls")
+        _certify(Path(certificates), Path(tls), addresses, app.name, tls_hours)
     made = Cluster(
         app=address,
         topology=topology,
         addresses=addresses,
         config=config or CorrelationConfig(bound_ahead_us=0),
         durable=durable,
-        tls=str(folder / "tls") if tls else "",
+        tls=certificates,
+        policy=policy,
+        secret="" if tls else str(folder / SECRET),
         etcd=tuple(etcd),
         record=record,
         hosts=placed,
@@ -178,13 +189,14 @@ def _agree(run: Place, topology: Topology) -> None:
         )
 
 
-def _certify(folder: Path, ca: Path, addresses: Mapping[str, str]) -> None:
+def _certify(folder: Path, ca: Path, addresses: Mapping[str, str], run: str, hours: int | None) -> None:
     """A certificate for every process, signed by the CA of a folder that `unerring certs` made."""
     from unerring.runtime import make_certificates
 
     for name, address in addresses.items():
         if not (folder / dotted(name)).exists():
-            make_certificates(folder / dotted(name), [dotted(name), address.rpartition(":")[0]], ca=ca)
+            names = [dotted(name), address.rpartition(":")[0]]
+            make_certificates(folder / dotted(name), names, ca=ca, roles=[Actor.REPLICA], run=run, hours=hours)
 
 
 def command(where: Where, name: str) -> list[str]:

@@ -63,12 +63,14 @@ class LiveEngine:
             o.config,
             durable=o.durable,
             tls=o.tls,
+            tls_hours=o.tls_hours,
+            policy=o.policy,
             hosts=o.hosts,
             etcd=o.etcd,
             on_spark=self._on_spark,
         )
         cluster = begin_anew(cluster, self._place)
-        supervisor = LiveSupervisor(cluster, self._place.live, self._command, o.here, self._say)
+        supervisor = LiveSupervisor(cluster, self._place.live, self._command, o.here, self._say, ca=o.tls)
         self._supervisor = supervisor
         self._thread = LoopThread("live engine", supervisor.run, self._parts.end)
         self._thread.start()

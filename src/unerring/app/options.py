@@ -86,6 +86,10 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     once: bool = False
     durable: bool = False
     tls: str = ""
+    tls_hours: int | None = None
+    """How long the certificates of the run's processes are valid; they are renewed while it lasts. None: a year."""
+    policy: str = ""
+    """The file with the rights of those who show a certificate; empty: the defaults."""
     hosts: dict[str, str] = {}
     here: str = ""
     etcd: tuple[str, ...] = ()

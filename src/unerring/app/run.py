@@ -113,10 +113,11 @@ def run_of(
         feeds = feeds_of(app, place, parts, metrics)
     if options.has_log and app.processes and not options.once:
         from unerring.app.acting import Acting
+        from unerring.runtime import ClusterShape
 
-        reactions = Acting(
-            address, app, options.tolerated, place, say, options.tls, options.costs, parts, options.failover_us
-        )
+        f = options.tolerated
+        shape = ClusterShape(f=f, tls=options.tls, tls_hours=options.tls_hours, policy=options.policy)
+        reactions = Acting(address, app, f, place, say, shape, options.costs, parts, options.failover_us)
     if options.has_log and app.sinks:
         from unerring.app.delivering import Delivering
 

@@ -49,7 +49,8 @@ COMMANDS: dict[str, str] = {
     "evaluate": "Repeat a paper's evaluation: a sweep on Spark, figures, tables, claims.",
     "query": "Run SQL with MATCH_RECOGNIZE on files and print the rows as JSON lines.",
     "capacity": "Compute what a load needs (messages, bytes, state, storage, cores) and what saturates first.",
-    "certs": "Create certificates for mutual TLS (development only).",
+    "certs": "Create certificates for mutual TLS, each for a role and a name.",
+    "policy": "Check a policy; explain why somebody may or may not do something.",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 import typer
@@ -13,6 +13,9 @@ import typer
 from unerring.cli._address import pairs, versions_at
 from unerring.cli._place import HERE, HostFolder
 from unerring.model import CallerError, Report, to_duration_us
+
+if TYPE_CHECKING:
+    from unerring.runtime import LinksConfig
 
 REPLY_BYTES_MAX: Final = 1 << 20
 LARGE_BYTES_MAX: Final = 256 << 20
@@ -29,6 +32,10 @@ def command(
     service: Annotated[list[str] | None, typer.Option(help="name=URL of an HTTP service; once for each.")] = None,
     data: HostFolder = HERE,
     tls: Annotated[str, typer.Option(help="A folder made by `unerring certs` for this node.")] = "",
+    policy: Annotated[str, typer.Option(help="With --tls: the file with the rights (`unerring policy`).")] = "",
+    secret_file: Annotated[
+        str, typer.Option(help="Without --tls: the file with the secret that all nodes of this run share.")
+    ] = "",
     start: Annotated[str, typer.Option(help="process=ID: start this instance, print its result, and end.")] = "",
     given: Annotated[str, typer.Option(help="The input of the started instance, as a JSON object.")] = "{}",
     costs: Annotated[Path | None, typer.Option(help="Group by these learned costs (`unerring costs --write`).")] = None,
@@ -53,7 +60,10 @@ def command(
     versions = bounded(versions, to_duration_us(failover) if failover else 0, thresholds)
     folder = place_of(data).scratch
     folder.mkdir(parents=True, exist_ok=True)
-    asyncio.run(_run(versions, name, listen, pairs(peer), pairs(service), folder, tls, start, given, large))
+    from unerring.runtime import LinksConfig
+
+    trust = LinksConfig(tls=tls, policy=policy, secret=secret_file)
+    asyncio.run(_run(versions, name, listen, pairs(peer), pairs(service), folder, trust, start, given, large))
 
 
 async def _run(
@@ -63,14 +73,14 @@ async def _run(
     peers: dict[str, str],
     services: dict[str, str],
     data: Path,
-    tls: str,
+    trust: LinksConfig,
     start: str,
     given: str,
     large: str,
 ) -> None:
     from unerring.log import store_at
     from unerring.processes import ClusterBounds, large_variables
-    from unerring.runtime import SUFFIX, HttpService, LinksConfig, Reports, RunningNode, control_of, timeline
+    from unerring.runtime import SUFFIX, HttpService, Reports, RunningNode, control_of, timeline
 
     def happens(report: Report) -> None:
         word = timeline.REPORTED.get(report.what)
@@ -89,7 +99,7 @@ async def _run(
         bounds=bounds,
         reports=Reports(happens),
         large=store_at(large) if large else None,
-        links_config=LinksConfig(frame_bytes_max=2 * bounds.state_bytes_max + (2 << 20), tls=tls) if tls else None,
+        links_config=msgspec.structs.replace(trust, frame_bytes_max=2 * bounds.state_bytes_max + (2 << 20)),
     )
     address = await node.open()
     try:

@@ -13,6 +13,7 @@ import typer
 from unerring.cli._address import load as find, pairs
 from unerring.cli._place import HERE, Data, Scratch
 from unerring.model import to_duration_us
+from unerring.runtime import ClusterShape, load_policy
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,6 +85,12 @@ def command(
         bool, typer.Option("--durable", help="Live: replicas keep what they acknowledge on disk.")
     ] = False,
     tls: Annotated[str, typer.Option(help="Live: mutual TLS, with the CA of this folder (`unerring certs`).")] = "",
+    tls_hours: Annotated[
+        int | None, typer.Option(help="With --tls: certificates are valid for so long, and are renewed by the run.")
+    ] = None,
+    policy: Annotated[
+        Path | None, typer.Option(help="With --tls: who may do what (`unerring policy`); without it the defaults.")
+    ] = None,
     host: Annotated[
         list[str] | None, typer.Option(help="Live: NAME=ADDRESS of a host, the first one with the log; once for each.")
     ] = None,
@@ -104,9 +111,12 @@ def command(
     console = Console(stderr=True)
     certificates = str(Path(tls).absolute()) if tls else ""
     failover_us = to_duration_us(failover) if failover else 0
+    if policy is not None:
+        load_policy(policy)  # says at once what is wrong with it, and in which line
+    rights = str(policy.absolute()) if policy is not None else ""
     if _is_process(app):
-        shape = (1 if f is None else f, certificates)
-        _run_nodes(app, *shape, pairs(service), data, scratch, console, costs, failover_us)
+        shape = ClusterShape(f=1 if f is None else f, tls=certificates, tls_hours=tls_hours, policy=rights)
+        _run_nodes(app, shape, pairs(service), data, scratch, console, costs, failover_us)
         return
 
     from unerring.app import (
@@ -136,6 +146,8 @@ def command(
         once=once,
         durable=durable,
         tls=certificates,
+        tls_hours=tls_hours,
+        policy=rights,
         hosts=pairs(host),
         here=here,
         etcd=tuple(etcd or ()),
@@ -240,8 +252,7 @@ def _is_process(address: str) -> bool:
 
 def _run_nodes(
     address: str,
-    f: int,
-    tls: str,
+    shape: ClusterShape,
     services: dict[str, str],
     data: str,
     scratch: Path | None,
@@ -250,7 +261,7 @@ def _run_nodes(
     failover_us: int,
 ) -> None:
     from unerring.app import costs_of_run, failovers_of_run, place_of
-    from unerring.runtime import ClusterShape, NodeCluster
+    from unerring.runtime import NodeCluster
 
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -258,11 +269,10 @@ def _run_nodes(
     folder = place_of(data, scratch).scratch
     newest, older = costs_of_run(costs, folder)
     failovers_us = failovers_of_run(failover_us, folder)
-    shape = ClusterShape(f=f, tls=tls)
     cluster = NodeCluster([address], folder, shape, services, console.print, newest, older, failovers_us)
     cluster.start()
     try:
-        console.print(f"{address} runs on {', '.join(cluster.names)} in {folder}; f = {f}; Ctrl-C stops it")
+        console.print(f"{address} runs on {', '.join(cluster.names)} in {folder}; f = {shape.f}; Ctrl-C stops it")
         cluster.watch(stopping)
     finally:
         cluster.stop()

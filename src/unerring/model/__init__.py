@@ -50,6 +50,8 @@ from unerring.model.errors import (
     invariant,
 )
 from unerring.model.events import Event, Key, Value
+from unerring.model.identity import ANY_RUN, Actor, Who, identities, read_who
+from unerring.model.policy import Policy, Right, default_policy, read_policy
 from unerring.model.ports import Entropy, Inlet, Machine, Outlet, Receive, StableStorage
 from unerring.model.renamed import renamed, renamed_keywords
 from unerring.model.schema import (
@@ -78,6 +80,7 @@ from unerring.model.stamps import (
 from unerring.model.wire import Codec, Connected, Disconnected, Message
 
 __all__ = [
+    "ANY_RUN",
     "ARRIVAL",
     "BEFORE_ALL",
     "DIGEST_HEX",
@@ -87,6 +90,7 @@ __all__ = [
     "SECOND_US",
     "TIME_MAX",
     "TIME_MIN",
+    "Actor",
     "Address",
     "Broadcast",
     "CallerError",
@@ -118,12 +122,14 @@ __all__ = [
     "Outlet",
     "PeerError",
     "Persist",
+    "Policy",
     "ProcessConfig",
     "ProcessError",
     "ProtocolError",
     "Receive",
     "Refused",
     "Report",
+    "Right",
     "RuleError",
     "SchemaError",
     "Send",
@@ -135,17 +141,22 @@ __all__ = [
     "StreamSchema",
     "UnerringError",
     "Value",
+    "Who",
     "WorldError",
     "breach",
     "check",
+    "default_policy",
     "digest_of",
     "event_of",
     "fingerprint_of",
+    "identities",
     "invariant",
     "is_protected",
     "protect",
     "protect_json",
     "protect_line",
+    "read_policy",
+    "read_who",
     "refer_with",
     "renamed",
     "renamed_keywords",

@@ -1,7 +1,7 @@
 """What other packages import of runtime. This is the list; `__init__.py` loads it when it is used."""
 
 from . import lines as lines, timeline as timeline, unix_sockets as unix_sockets
-from .certificates import make_certificates as make_certificates
+from .certificates import has_ca as has_ca, make_certificates as make_certificates
 from .channel import (
     AsyncPublisher as AsyncPublisher,
     AsyncRelay as AsyncRelay,
@@ -24,6 +24,7 @@ from .giop.events import (
     read_pulled as read_pulled,
     write_event as write_event,
 )
+from .guard import load_policy as load_policy
 from .kafka import (
     Extent as Extent,
     KafkaConfig as KafkaConfig,

@@ -1,7 +1,7 @@
-"""Development certificates, and the TLS contexts made from a folder of them: both sides always show a certificate.
+"""Certificates with roles, and the TLS contexts made from a folder of them: both sides always show a certificate.
 
 A folder holds `ca.pem` (whom to trust), `node.pem` and `node.key` (who we are). `ca.key` is needed only to make more of
-them and may be kept elsewhere.
+them, and belongs on one host. New files in a folder count for the next connection, without a restart.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import datetime
 import ipaddress
 import os
 import ssl
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from unerring.model import ConfigError
+from unerring.model import ANY_RUN, Actor, ConfigError, Who, identities
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -26,16 +28,58 @@ NODE_KEY: Final = "node.key"
 
 ALWAYS_NAMED: Final = ("localhost", "127.0.0.1", "::1")
 DAYS_MAX: Final = 3650
+HOURS_MAX: Final = 24 * DAYS_MAX
+_EARLY: Final = datetime.timedelta(hours=1)
+"""Clocks differ: a certificate is valid a little before it was made."""
+_FOLDERS_MAX: Final = 4096
+
+_Stamps = tuple[tuple[int, int, int], ...]
+_kept: dict[tuple[bool, Path], tuple[_Stamps, ssl.SSLContext]] = {}
+_turn = threading.Lock()
 
 
 def server_context(folder: str | Path) -> ssl.SSLContext:
     """The TLS context of a listener: it refuses peers without a certificate of our CA."""
-    return _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), Path(folder))
+    return _context(Path(folder), server=True)
 
 
 def client_context(folder: str | Path) -> ssl.SSLContext:
     """The TLS context of a dialler: the certificate must be of our CA and name the host that was dialled."""
-    return _load(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), Path(folder))
+    return _context(Path(folder), server=False)
+
+
+def _context(folder: Path, server: bool) -> ssl.SSLContext:
+    """Made once, and again when the files have changed. Files that cannot be used, while they are being replaced, leave
+    the former ones in force."""
+    with _turn:
+        kept = _kept.get((server, folder))
+        stamps = _stamps(folder)
+        if kept is not None and kept[0] == stamps:
+            return kept[1]
+        try:
+            context = _load(
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT), Path(folder)
+            )
+        except ConfigError:
+            if kept is None:
+                raise
+            return kept[1]
+        while len(_kept) >= _FOLDERS_MAX:
+            del _kept[next(iter(_kept))]
+        _kept[server, folder] = stamps, context
+        return context
+
+
+def _stamps(folder: Path) -> _Stamps:
+    found = []
+    for name in (CA_CERTIFICATE, NODE_CERTIFICATE, NODE_KEY):
+        try:
+            status = (folder / name).stat()
+        except OSError:
+            found.append((0, 0, 0))
+        else:
+            found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+    return tuple(found)
 
 
 def _load(context: ssl.SSLContext, folder: Path) -> ssl.SSLContext:
@@ -47,7 +91,7 @@ def _load(context: ssl.SSLContext, folder: Path) -> ssl.SSLContext:
     except OSError as error:  # ssl.SSLError is one
         raise ConfigError(
             f"tls={folder}: cannot use {CA_CERTIFICATE}, {NODE_CERTIFICATE} and {NODE_KEY} there ({error}); "
-            f"make them with 'unerring certs {folder} --name HOST'"
+            f"make them with 'unerring certs {folder} --role ROLE --name NAME'"
         ) from None
     return context
 
@@ -57,20 +101,31 @@ def make_certificates(
     names: list[str],
     *,
     ca: str | Path | None = None,
+    roles: Sequence[str] | None = None,
+    run: str = ANY_RUN,
     days: int = 365,
+    hours: int | None = None,
     valid_from: datetime.datetime | None = None,
 ) -> list[Path]:
-    """Write a folder of certificates for a node known by `names`; with `ca`, signed by that folder's CA.
+    """Write a folder of certificates for somebody known by `names`, the first of which is its name in each of `roles`;
+    with `ca`, signed by that folder's CA, otherwise by a new one. `hours`: for a short-lived certificate.
 
     Overwrites nothing: a key that is gone cannot be had back.
     """
     if not 1 <= days <= DAYS_MAX:
         raise ConfigError(f"certificates for {days} days: choose between 1 and {DAYS_MAX}")
+    if hours is not None and not 1 <= hours <= HOURS_MAX:
+        raise ConfigError(f"certificates for {hours} hours: choose between 1 and {HOURS_MAX}")
+    if roles is None:
+        # Whoever makes a CA could make certificates of every role with it.
+        roles = () if ca is not None else tuple(Actor)
+    alternatives = [_alternative(name) for name in dict.fromkeys([*names, *ALWAYS_NAMED])]
+    who = [Who(run, role, names[0] if names else "localhost") for role in roles]
     folder = Path(folder)
     for name in (CA_CERTIFICATE, CA_KEY, NODE_CERTIFICATE, NODE_KEY):
         if (folder / name).exists():
             raise ConfigError(f"{folder / name} already exists and is not overwritten; choose another folder")
-    start = valid_from or datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
+    start = valid_from or datetime.datetime.now(datetime.UTC) - _EARLY
     end = start + datetime.timedelta(days=days)
     written: dict[str, bytes] = {}
     if ca is None:
@@ -78,17 +133,87 @@ def make_certificates(
         written[CA_KEY] = _key_bytes(ca_key)
     else:
         ca_certificate, ca_key = _read_ca(Path(ca))
-    certificate, key = _make_node([*dict.fromkeys([*names, *ALWAYS_NAMED])], ca_certificate, ca_key, start, end)
+    if hours is not None:
+        end = start + datetime.timedelta(hours=hours) + (_EARLY if valid_from is None else datetime.timedelta())
+    certificate, key = _make_node([*alternatives, *_uris(who)], ca_certificate, ca_key, start, end)
     written[CA_CERTIFICATE] = _certificate_bytes(ca_certificate)
     written[NODE_KEY] = _key_bytes(key)
     written[NODE_CERTIFICATE] = _certificate_bytes(certificate)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return [
             _write_new(folder / name, data, 0o600 if name.endswith(".key") else 0o644) for name, data in written.items()
         ]
     except OSError as error:
         raise ConfigError(f"cannot write certificates to {folder}: {error}") from None
+
+
+def identities_in(folder: str | Path) -> tuple[Who, ...]:
+    """Who the certificate of a folder says that we are."""
+    from cryptography import x509
+
+    path = Path(folder) / NODE_CERTIFICATE
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read as a certificate: {error}") from None
+    named = _alternatives(certificate)
+    return identities(one.value for one in named if isinstance(one, x509.UniformResourceIdentifier))
+
+
+def has_ca(folder: str | Path) -> bool:
+    """Whether certificates can be made with the CA of this folder."""
+    return (Path(folder) / CA_KEY).exists()
+
+
+def renew(folder: str | Path, ca: str | Path, now: datetime.datetime | None = None) -> bool:
+    """A new key and certificate for the same names and as long a time, once a third of the old one's time is left.
+    True if that was done."""
+    from cryptography import x509
+
+    folder, now = Path(folder), now or datetime.datetime.now(datetime.UTC)
+    try:
+        old = x509.load_pem_x509_certificate((folder / NODE_CERTIFICATE).read_bytes())
+        lifetime = old.not_valid_after_utc - old.not_valid_before_utc
+        if now < old.not_valid_after_utc - lifetime / 3:
+            return False
+        ca_certificate, ca_key = _read_ca(Path(ca))
+        start = now - _EARLY
+        end = min(start + max(lifetime, 2 * _EARLY), ca_certificate.not_valid_after_utc)
+        certificate, key = _make_node(_alternatives(old), ca_certificate, ca_key, start, end)
+        # Between the two the files do not fit each other, and the former ones stay in force: see `_context`.
+        for name, data, mode in (
+            (NODE_KEY, _key_bytes(key), 0o600),
+            (NODE_CERTIFICATE, _certificate_bytes(certificate), 0o644),
+        ):
+            (folder / f"{name}.new").unlink(missing_ok=True)
+            os.replace(_write_new(folder / f"{name}.new", data, mode), folder / name)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the certificate in {folder} cannot be renewed: {error}") from None
+    return True
+
+
+def renew_all(folder: str | Path, ca: str | Path) -> list[str]:
+    """Renew what is due below a folder of folders, if the CA's key is here; whose certificates were renewed."""
+    if not folder or not has_ca(ca):
+        return []
+    due = sorted(Path(folder).glob(f"*/{NODE_CERTIFICATE}"))
+    return [path.parent.name for path in due if renew(path.parent, ca)]
+
+
+def _alternatives(certificate: x509.Certificate) -> list[x509.GeneralName]:
+    from cryptography import x509
+
+    try:
+        return list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except x509.ExtensionNotFound:
+        return []
+
+
+def _uris(who: Sequence[Who]) -> list[x509.GeneralName]:
+    from cryptography import x509
+
+    return [x509.UniformResourceIdentifier(one.uri) for one in who]
 
 
 def _write_new(path: Path, data: bytes, mode: int) -> Path:
@@ -122,7 +247,7 @@ def _make_ca(start: datetime.datetime, end: datetime.datetime) -> tuple[x509.Cer
 
 
 def _make_node(
-    names: list[str],
+    names: Sequence[x509.GeneralName],
     ca_certificate: x509.Certificate,
     ca_key: ec.EllipticCurvePrivateKey,
     start: datetime.datetime,
@@ -137,13 +262,13 @@ def _make_node(
     both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     certificate = (
         x509.CertificateBuilder()
-        .subject_name(_name(names[0]))
+        .subject_name(_name(str(names[0].value)))
         .issuer_name(ca_certificate.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(start)
         .not_valid_after(end)
-        .add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(both), critical=False)

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from unerring.model import FrameError, NetworkError, invariant
+from unerring.model import FrameError, NetworkError, Who, identities, invariant
 
 HEADER: Final = struct.Struct(">I")
 HEADER_BYTES: Final = HEADER.size
@@ -55,6 +55,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._end = 0
         self._paused = False
         self._secure = False
+        self._identities: tuple[Who, ...] | None = None
         self._file = -1
         """The socket's, where bytes go through it as they are."""
         self._pending: list[bytes] = []
@@ -71,6 +72,14 @@ class FramedConnection(asyncio.BufferedProtocol):
             return None
         certificate = self._transport.get_extra_info("peercert") or {}
         return [str(name) for _, name in certificate.get("subjectAltName", ())]
+
+    def identities(self) -> tuple[Who, ...] | None:
+        """Who the peer's certificate says that it is; None without TLS: then it knows the secret."""
+        if self._identities is None and self._secure and self._transport is not None:
+            certificate = self._transport.get_extra_info("peercert") or {}
+            named = certificate.get("subjectAltName", ())
+            self._identities = identities(str(uri) for kind, uri in named if kind == "URI")
+        return self._identities
 
     # Writing
 

@@ -12,6 +12,7 @@ import msgspec
 
 from unerring.model import Codec, ConfigError, FrameError, HandshakeError, Message, NetworkError
 from unerring.runtime.frames import FramedConnection
+from unerring.runtime.guard import TOLD
 from unerring.runtime.sockets import explain_tls
 
 VERSION: Final = 2
@@ -59,17 +60,30 @@ Heard = TypeVar("Heard", bound=Message)
 
 Check = Callable[[Identity], str | None]
 """Why an identity cannot be let in, or None."""
+Vet = Callable[[str, FramedConnection], str | None]
+"""Why whoever is at the other end may not be a node of that name, or None."""
+
+
+class _Refusal(HandshakeError):
+    """A sentence for our own operator, and what the other side is told: nothing about us."""
+
+    def __init__(self, why: str, told: str) -> None:
+        super().__init__(why)
+        self.told = told
 
 
 async def greet_acceptor(
-    connection: FramedConnection, ours: Identity, expected: str, check: Check, within_us: int
+    connection: FramedConnection, ours: Identity, expected: str, vet: Vet, check: Check, within_us: int
 ) -> Identity:
     """The dialler's side: greet, hear who answered, and accept it. Reading is paused then, for the caller to go on."""
+    stranger = vet(expected, connection)
+    if stranger is not None:  # it is not even greeted
+        raise HandshakeError(stranger)
     first = _next_frame(connection)
     connection.send(_CODEC.encode(_greeting(ours)))
     theirs = await _hear(connection, first, within_us, Greeting)
     async with _refusal_told(connection, within_us):
-        identity = _admit(connection, ours, theirs, check)
+        identity = _admit(connection, ours, theirs, vet, check)
         if identity.node != expected:
             raise HandshakeError(
                 f"{expected!r} was called, but {identity.node!r} answered; correct the address of one of them"
@@ -78,11 +92,13 @@ async def greet_acceptor(
     return identity
 
 
-async def greet_dialler(connection: FramedConnection, ours: Identity, check: Check, within_us: int) -> Identity:
+async def greet_dialler(
+    connection: FramedConnection, ours: Identity, vet: Vet, check: Check, within_us: int
+) -> Identity:
     """The acceptor's side: hear who calls, greet back, and hear that this is whom it wanted."""
     theirs = await _hear(connection, _next_frame(connection), within_us, Greeting)
     async with _refusal_told(connection, within_us):
-        identity = _admit(connection, ours, theirs, check)
+        identity = _admit(connection, ours, theirs, vet, check)
     verdict = _next_frame(connection)
     connection.send(_CODEC.encode(_greeting(ours)))
     await _hear(connection, verdict, within_us, Accepted)
@@ -91,11 +107,12 @@ async def greet_dialler(connection: FramedConnection, ours: Identity, check: Che
 
 @contextlib.asynccontextmanager
 async def _refusal_told(connection: FramedConnection, within_us: int) -> AsyncIterator[None]:
-    """The other side's operator is to read the same sentence as ours."""
+    """The other side's operator is to read the same sentence as ours, unless it would tell something about us."""
     try:
         yield
     except HandshakeError as error:
-        connection.send(_CODEC.encode(Rejected(str(error)[:1000])))
+        told = error.told if isinstance(error, _Refusal) else str(error)
+        connection.send(_CODEC.encode(Rejected(told[:1000])))
         connection.fail_after_sending(error)
         await connection.closed(within_us)
         raise
@@ -143,23 +160,19 @@ async def _hear(
     raise NetworkError(f"it closed the connection without a greeting ({reason or 'no reason given'})")
 
 
-def _admit(connection: FramedConnection, ours: Identity, theirs: Greeting, check: Check) -> Identity:
+def _admit(connection: FramedConnection, ours: Identity, theirs: Greeting, vet: Vet, check: Check) -> Identity:
+    stranger = vet(theirs.node, connection)
+    if stranger is not None:
+        raise _Refusal(stranger, TOLD)
     if theirs.version != VERSION:
         raise HandshakeError(
             f"{theirs.node!r} speaks version {theirs.version} of the node protocol and {ours.node!r} version {VERSION}"
             "; use the same release on both"
         )
     if theirs.cluster != ours.cluster:
-        raise HandshakeError(
-            f"{theirs.node!r} has cluster fingerprint {theirs.cluster} and {ours.node!r} has {ours.cluster}; give "
-            "both the same cluster configuration"
-        )
-    names = connection.certificate_names()
-    if names is not None and theirs.node not in names:
-        raise HandshakeError(
-            f"its certificate names {', '.join(names)}, not {theirs.node!r}; make one with "
-            f"'unerring certs DIR --name {theirs.node}'"
-        )
+        has = f"{theirs.node!r} has cluster fingerprint {theirs.cluster}"
+        do = "give both the same cluster configuration"
+        raise _Refusal(f"{has} and {ours.node!r} has {ours.cluster}; {do}", f"{has}, which is another one here; {do}")
     try:
         identity = Identity(theirs.node, theirs.incarnation, theirs.cluster)
     except ConfigError as error:

@@ -26,11 +26,13 @@ from unerring.model import (
     NetworkError,
     PeerError,
     ProcessConfig,
+    Right,
     check,
     invariant,
 )
 from unerring.runtime.frames import FramedConnection
 from unerring.runtime.greeting import Identity, greet_acceptor, greet_dialler
+from unerring.runtime.guard import Guard
 from unerring.runtime.halt import guard_loop
 from unerring.runtime.reports import Reports
 from unerring.runtime.sockets import Listener, dial, join_host, listen, redial, split_host
@@ -56,6 +58,10 @@ class LinksConfig(ProcessConfig, frozen=True):
     process of that name would be taken for a ghost until then."""
     tls: str = ""
     """A folder made by `unerring certs` whose certificate names this node. Empty: no TLS, loopback only."""
+    policy: str = ""
+    """The file with the rights of those who show a certificate; empty: the defaults."""
+    secret: str = ""
+    """The file with the secret that nodes prove to know where there is no TLS; empty: that of this user."""
 
     def __post_init__(self) -> None:
         check(self, "frame_bytes_max", 1024, 1 << 30)
@@ -83,8 +89,15 @@ class Links:
     """All links of one node. `codec` knows the messages of its machines."""
 
     def __init__(
-        self, identity: Identity, codec: Codec, config: LinksConfig | None = None, reports: Reports | None = None
+        self,
+        identity: Identity,
+        codec: Codec,
+        config: LinksConfig | None = None,
+        reports: Reports | None = None,
+        right_of: Callable[[str], tuple[str, ...] | None] = lambda node: (Right.REPLICA, node),
     ) -> None:
+        """`right_of`: what somebody must have a right to, to be a node of this name (a right, and the things any of
+        which is enough); None: there is no such node."""
         self.identity = identity
         self.reports = reports or Reports()
         self._codec = codec
@@ -94,6 +107,8 @@ class Links:
                 f"messages of up to {codec.bytes_max} bytes do not fit LinksConfig.frame_bytes_max, which is "
                 f"{self._config.frame_bytes_max}; raise it by at least {2 * ENVELOPE_BYTES_MAX} above the message limit"
             )
+        self._right_of = right_of
+        self._guard = Guard(self._config.policy, self.reports)
         self._machines: dict[str, ReceiveMessage] = {}
         self._peers: dict[str, _Peer] = {}
         self._listener: Listener | None = None
@@ -120,7 +135,9 @@ class Links:
             handshakes_max=self._config.peers_max,
             reports=self.reports,
             prefix="links",
+            secret_file=self._config.secret,
         )
+        self._guard.watch(self._vet_again)
         return join_host(host, self._listener.port)
 
     def join(self, peer: str, address: str, dials: bool | None = None) -> None:
@@ -178,12 +195,30 @@ class Links:
 
     async def _receive_caller(self, connection: FramedConnection, address: str) -> None:
         try:
-            caller = await greet_dialler(connection, self.identity, self._check_caller, self._config.handshake_us)
+            caller = await greet_dialler(
+                connection, self.identity, self._vet, self._check_caller, self._config.handshake_us
+            )
         except (FrameError, NetworkError, HandshakeError) as error:
             self.reports.note("links.refused", f"{address}: {error}")
             connection.abandon()
             return
         self._establish(self._peer(caller.node), connection, caller)
+
+    def _vet(self, node: str, connection: FramedConnection) -> str | None:
+        """Why whoever is at the other end may not be a node of that name, or None."""
+        right = self._right_of(node)
+        if right is None:
+            self.reports.count("links.stranger")
+            return f"{node[:100]!r} is no node that {self.identity.node!r} speaks with"
+        return self._guard.refusal(connection.identities(), *right)
+
+    def _vet_again(self) -> None:
+        """The policy has changed: whoever has lost its rights is cut off."""
+        for peer in list(self._peers.values()):
+            if peer.connection is not None:
+                why = self._vet(peer.name, peer.connection)
+                if why is not None:
+                    self._cut(peer, peer.connection, why)
 
     def _check_caller(self, caller: Identity) -> str | None:
         """Why a caller cannot be let in, or None."""
@@ -209,9 +244,10 @@ class Links:
         async def attempt() -> bool:
             connection = self._make_connection()
             try:
-                await dial(host, port, self._config.tls, self._config.connect_us, lambda: connection)
+                config = self._config
+                await dial(host, port, config.tls, config.connect_us, lambda: connection, secret_file=config.secret)
                 answerer = await greet_acceptor(
-                    connection, self.identity, peer.name, self._check_caller, self._config.handshake_us
+                    connection, self.identity, peer.name, self._vet, self._check_caller, config.handshake_us
                 )
                 self._establish(peer, connection, answerer)
                 await asyncio.shield(connection.lost)
@@ -337,6 +373,7 @@ class Links:
     async def close(self) -> None:
         """Write what is queued within a bound, then end all links."""
         listener, self._listener = self._listener, None
+        self._guard.close()
         if listener is not None:
             await listener.close()
         tasks = [*self._incoming, *(peer.dialling for peer in self._peers.values() if peer.dialling is not None)]

@@ -16,17 +16,19 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from unerring.model import CallerError, ConfigError, ProcessConfig, check, protect_json, verified_json
+from unerring.model import Actor, CallerError, ConfigError, ProcessConfig, check, protect_json, verified_json
 from unerring.runtime.certificates import make_certificates
 from unerring.runtime.live.placement import free_addresses
 from unerring.runtime.os_processes import Process, end_all, marked
 from unerring.runtime.restarts import RestartsConfig
-from unerring.runtime.supervisor import Supervisor
+from unerring.runtime.supervisor import Supervisor, renewing
 
 LOOK_S: Final = 0.2
 END_S: Final = 10.0
 """Patience with a node of an earlier supervisor that was asked to end."""
 LOCK: Final = "supervisor.lock"
+SECRET: Final = "secret"
+"""The file with the secret that the nodes of this run prove to know to each other."""
 MARK: Final = "UNERRING_NODE_IN"
 """The environment variable of every node with its folder and its name."""
 PLACES: Final = "nodes.json"
@@ -52,6 +54,10 @@ class ClusterShape(ProcessConfig, frozen=True):
     f: int = 1
     tls: str = ""
     """A folder made by `unerring certs`: mutual TLS between the nodes, with certificates of its CA."""
+    tls_hours: int | None = None
+    """How long the nodes' certificates are valid; they are renewed while the run lasts. None: a year."""
+    policy: str = ""
+    """The file with the rights of those who show a certificate; empty: the defaults."""
     restarts: RestartsConfig = RestartsConfig(pause_s_min=0.2, pause_s_max=10.0, well_s=50.0)
 
     def __post_init__(self) -> None:
@@ -95,7 +101,8 @@ class NodeCluster:
         self._ports = self._places()
         for name in self.names if self._shape.tls else ():
             if not (self._data / "tls" / name).exists():
-                make_certificates(self._data / "tls" / name, [name, "127.0.0.1"], ca=Path(self._shape.tls))
+                names, ca, hours = [name, "127.0.0.1"], Path(self._shape.tls), self._shape.tls_hours
+                make_certificates(self._data / "tls" / name, names, ca=ca, roles=[Actor.NODE], hours=hours)
 
     def _take_over(self) -> None:
         """Be the only supervisor of the folder, and end the nodes of one that was killed."""
@@ -137,6 +144,10 @@ class NodeCluster:
             command += ["--service", f"{service}={url}"]
         if self._shape.tls:
             command += ["--tls", str(self._data / "tls" / name)]
+        if self._shape.policy:
+            command += ["--policy", self._shape.policy]
+        if len(self.names) > 1 and not self._shape.tls:
+            command += ["--secret-file", str(self._data / SECRET)]
         for path in self._older_costs:
             command += ["--also-costs", str(path)]
         if self._costs is not None:
@@ -165,10 +176,14 @@ class NodeCluster:
         self._supervisor = supervisor
         for name in self.names:
             supervisor.begin(name)
+        tls = str(self._data / "tls") if self._shape.tls else ""
+        renews = asyncio.create_task(renewing(tls, self._shape.tls, self._say))
         try:
             while not stopping.is_set() and not supervisor.stopping.is_set():
                 await asyncio.sleep(LOOK_S)
         finally:
+            renews.cancel()
+            await asyncio.gather(renews, return_exceptions=True)
             await supervisor.end_all()
         supervisor.check()
 

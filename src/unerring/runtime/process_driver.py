@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from unerring.log import LocalStore, Store
-from unerring.model import Codec, Effects, NetworkError, ProcessError, StableStorage
+from unerring.model import Codec, Effects, NetworkError, ProcessError, Right, StableStorage
 from unerring.processes import (
     ClusterBounds,
     Grouping,
@@ -119,7 +119,8 @@ class NodeDriver:
         if self.peers or self._listen_on:
             shape = self._links_config or LinksConfig(frame_bytes_max=wire.bytes_max + 4096)
             cluster = self.bounds.fingerprint() + self._grouping.fingerprint()
-            self.links = Links(Identity(self.name, self._incarnation, cluster), wire, shape, self.reports)
+            identity = Identity(self.name, self._incarnation, cluster)
+            self.links = Links(identity, wire, shape, self.reports, self._right_of)
             address = await self.links.open(self._listen_on or "127.0.0.1:0")
         me = f"{self.name}/{MACHINE}"
         now = monotonic_us()
@@ -156,6 +157,9 @@ class NodeDriver:
                     self.links.join(peer, at)
         self._driving = asyncio.create_task(self._driver.run())
         return address
+
+    def _right_of(self, node: str) -> tuple[str, ...] | None:
+        return (Right.NODE, node) if node in self.peers else None
 
     def join(self, peer: str, address: str) -> None:
         """Tell where another node of the cluster is."""

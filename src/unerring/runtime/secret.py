@@ -54,9 +54,10 @@ def secret_path() -> Path:
         ) from None
 
 
-def shared_secret(path: Path | None = None) -> bytes:
-    """The secret; the first process that asks draws it. A file that others can read is refused."""
-    path = path or secret_path()
+def shared_secret(file: str | Path = "") -> bytes:
+    """The secret in `file`, by default that of this user's processes; the first process that asks draws it. A file that
+    others can read is refused."""
+    path = Path(file) if str(file) else secret_path()
     try:
         found = _read(path)
         if found is None:

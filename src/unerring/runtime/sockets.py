@@ -83,7 +83,7 @@ class Listener:
     def __init__(
         self,
         listener: socket.socket,
-        context: ssl.SSLContext | None,
+        tls: str,
         secret: bytes | None,
         accept: Callable[[str], asyncio.Protocol | asyncio.BufferedProtocol | None],
         handshake_us: int,
@@ -93,7 +93,7 @@ class Listener:
     ) -> None:
         self.host, self.port = listener.getsockname()[:2]
         self._socket = listener
-        self._context = context
+        self._tls = tls
         self._secret = secret
         self._accept = accept
         self._handshake_us = handshake_us
@@ -148,8 +148,9 @@ class Listener:
             await self._loop.connect_accepted_socket(
                 lambda: protocol,
                 peer,
-                ssl=self._context,
-                ssl_handshake_timeout=self._handshake_us / 1e6 if self._context else None,
+                # Certificates are replaced while this listens; the newest ones count.
+                ssl=server_context(self._tls) if self._tls else None,
+                ssl_handshake_timeout=self._handshake_us / 1e6 if self._tls else None,
             )
         except OSError as error:
             peer.close()
@@ -196,23 +197,31 @@ async def listen(
     reports: Reports,
     prefix: str,
     foreign: bool = False,
+    secret_file: str = "",
 ) -> Listener:
     """Start to listen; `accept` gives the protocol of each new connection from a host:port, or None: too many.
 
     The protocol also learns of a TLS handshake that failed, by `connection_lost` alone. `foreign`: others speak here,
-    in a protocol that knows no secret of ours.
+    in a protocol that knows no secret of ours. `secret_file`: another one than this user's.
     """
-    context = server_context(tls) if tls else None
-    secret = None if tls or foreign else shared_secret()
+    if tls:
+        server_context(tls)  # says at once what is wrong with it
+    secret = None if tls or foreign else shared_secret(secret_file)
     listener = await _listening_socket(host, port, tls)
-    return Listener(listener, context, secret, accept, handshake_us, handshakes_max, reports, prefix)
+    return Listener(listener, tls, secret, accept, handshake_us, handshakes_max, reports, prefix)
 
 
 async def dial(
-    host: str, port: int, tls: str, within_us: int, make: Callable[[], Connection], foreign: bool = False
+    host: str,
+    port: int,
+    tls: str,
+    within_us: int,
+    make: Callable[[], Connection],
+    foreign: bool = False,
+    secret_file: str = "",
 ) -> Connection:
     """One connection, or NetworkError (nobody there) or HandshakeError (somebody there, whom TLS or the secret
-    refuses). `foreign`: see `listen`."""
+    refuses). `foreign`, `secret_file`: see `listen`."""
     loop = asyncio.get_running_loop()
     where = join_host(host, port)
     context = client_context(tls) if tls else None
@@ -221,7 +230,7 @@ async def dial(
             if tls or foreign:
                 transport, protocol = await loop.create_connection(make, host, port, ssl=context)
             else:
-                known = await _connect_known(host, port, shared_secret())
+                known = await _connect_known(host, port, shared_secret(secret_file))
                 transport, protocol = await loop.create_connection(make, sock=known)
     except HandshakeError as error:
         raise HandshakeError(f"{where}: {error}") from None
@@ -270,8 +279,8 @@ _TLS_SENTENCES: Final = (
     ("did not return a certificate", "it showed no certificate; it must use tls=DIR with a certificate of our CA"),
     ("expired", "the certificate has expired; make new ones with 'unerring certs'"),
     ("not yet valid", "the certificate is not valid yet; look at the clocks"),
-    ("hostname mismatch", "the certificate does not name this host; make one with 'unerring certs DIR --name HOST'"),
-    ("ip address mismatch", "the certificate does not name this address; make one with 'unerring certs DIR --name IP'"),
+    ("hostname mismatch", "the certificate does not name this host; make one with 'unerring certs DIR --host HOST'"),
+    ("ip address mismatch", "the certificate does not name this address; make one with 'unerring certs DIR --host IP'"),
     ("unknown ca", "it does not trust our CA; both sides need certificates of one CA"),
     ("certificate verify failed", "the certificate is not of our CA; both sides need certificates of one CA"),
     ("wrong version number", "it does not speak TLS; give both sides tls=DIR or neither"),

@@ -9,13 +9,32 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from unerring.model import DiskError
+from unerring.model import ConfigError, DiskError
 from unerring.runtime import os_processes as processes, timeline
+from unerring.runtime.certificates import renew_all
 from unerring.runtime.os_processes import Process
 from unerring.runtime.restarts import EXIT_FINAL, GivenUp, Restarts, RestartsConfig, last_words
 from unerring.runtime.timeline import What
+
+RENEW_S: Final = 60.0
+"""How often a supervisor looks whether a certificate is due."""
+
+
+async def renewing(folder: str, ca: str, say: Callable[[str], Any]) -> None:
+    """Renew the certificates of a folder's processes in time, for ever, if the CA's key is here. The processes take the
+    new ones for their next connections."""
+    trouble = ""
+    while True:
+        try:
+            for name in await asyncio.to_thread(renew_all, folder, ca) if ca else ():
+                say(f"the certificate of {name} was renewed")
+        except ConfigError as error:
+            if str(error) != trouble:
+                trouble = str(error)
+                say(trouble)
+        await asyncio.sleep(RENEW_S)
 
 
 class Supervisor:

@@ -18,13 +18,14 @@ from unerring.model import (
     StableStorage,
     breach,
 )
+from unerring.runtime.channel.vetting import Vet, anything
 from unerring.runtime.executor import Executor
 from unerring.runtime.reports import Reports
 from unerring.runtime.timers import monotonic_us
 
 _HELD_BYTES_MAX: Final = 16 * 1024
 """Of events that wait for the end of the turn."""
-_UPWARDS = (Nack, Newcomer, Ack, Stale, Peer)
+UPWARDS = (Nack, Newcomer, Ack, Stale, Peer)
 """The messages of a consumer; a relay sends them to its source, and everything else to its target."""
 
 
@@ -32,6 +33,7 @@ class ChannelDriver:
     """Feeds one machine in the turn in which something comes. `machine` is set before anything does.
 
     Consumers have an inlet, producers an outlet, relays both. `accepts`: other messages are noted and not handled.
+    `vet`: those of senders who may not send them are not handled either.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class ChannelDriver:
         on_change: Callable[[], None] = lambda: None,
         before_timer: Callable[[], None] = lambda: None,
         accepts: type | tuple[type, ...] = object,
+        vet: Vet = anything,
     ) -> None:
         self.machine: Machine | None = None
         self.reports = reports
@@ -65,6 +68,7 @@ class ChannelDriver:
         self._inlet = inlet
         self._outlet = outlet
         self._accepts = accepts
+        self._vet = vet
         self._turn_goes_on = False
         self._held: list[Frames] = []
         self._held_bytes = 0
@@ -83,6 +87,8 @@ class ChannelDriver:
         if not isinstance(message, self._accepts):
             self.reports.note("channel.unexpected", f"{type(message).__name__} from {sender} is not for here")
             return
+        if self._vet(sender, message) is not None:
+            return  # its guard has counted it, and said why
         try:
             effects = self.machine.handle(sender, message, monotonic_us())
         except PeerError as error:
@@ -112,7 +118,7 @@ class ChannelDriver:
 
     def send(self, to: Address, message: Any) -> None:
         self._push_held()
-        upwards = self._outlet is None or isinstance(message, _UPWARDS)
+        upwards = self._outlet is None or isinstance(message, UPWARDS)
         way = self._inlet if upwards and self._inlet is not None else self._outlet
         if way is not None:
             way.send(to, self._codec.encode(message))

@@ -24,6 +24,7 @@ from unerring.channels import (
 )
 from unerring.model import (
     TIME_MAX,
+    Actor,
     Address,
     CallerError,
     ConfigError,
@@ -36,10 +37,11 @@ from unerring.model import (
 from unerring.runtime.channel.driver import ChannelDriver
 from unerring.runtime.channel.epochs import fresh_epoch, present_epoch
 from unerring.runtime.channel.records import Records
+from unerring.runtime.channel.vetting import own_name, vet_requests
 from unerring.runtime.reports import Reports
 from unerring.runtime.storage import MemoryStorage
 from unerring.runtime.timers import monotonic_us
-from unerring.runtime.transports import TransportConfig, open_outlet
+from unerring.runtime.transports import TransportConfig, for_stream, identities_at, open_outlet
 
 V = TypeVar("V")
 
@@ -90,6 +92,11 @@ class AsyncPublisher(Generic[V]):
             raise ConfigError("a durable producer needs storage=, such as SqliteStorage(path)")
         self._channel = channel or ChannelConfig()
         self._codec = ChannelCodec(self._channel)
+        if isinstance(where, str):
+            of = self._records.schema.name if self._records.schema is not None else self._name
+            transport = for_stream(transport, of)
+            certified = identities_at([where], transport)
+            self._name = own_name(certified, Actor.PRODUCER, name) or self._name
         self._outlet = open_outlet(where, transport, self.reports) if isinstance(where, str) else where
         self._room = asyncio.Event()
         self._driver = ChannelDriver(
@@ -100,6 +107,7 @@ class AsyncPublisher(Generic[V]):
             sync_inline=storage is None,
             deliver=self._welcome,
             on_change=self._room.set,
+            vet=vet_requests(self._outlet),
         )
         self._machine: Producer | None = None
         self._last_time = 0

@@ -7,8 +7,9 @@ from typing import Self
 
 from unerring.channels import ChannelCodec, ChannelConfig, ConsumerConfig, ProducerConfig, Relay
 from unerring.model import Address, Inlet, Outlet
-from unerring.runtime.channel.driver import ChannelDriver
+from unerring.runtime.channel.driver import UPWARDS, ChannelDriver
 from unerring.runtime.channel.epochs import present_epoch
+from unerring.runtime.channel.vetting import vet_frames, vet_requests
 from unerring.runtime.reports import Reports
 from unerring.runtime.transports import TransportConfig, open_inlet, open_outlet
 
@@ -36,7 +37,15 @@ class AsyncRelay:
         self._config = config
         self._upstream = upstream
         codec = ChannelCodec(channel or ChannelConfig())
-        self._driver = ChannelDriver(codec, self.reports, inlet=self._inlet, outlet=self._outlet)
+        above = vet_frames(self._inlet, (transport or TransportConfig()).stream)
+        below = vet_requests(self._outlet)
+        self._driver = ChannelDriver(
+            codec,
+            self.reports,
+            inlet=self._inlet,
+            outlet=self._outlet,
+            vet=lambda sender, message: (below if isinstance(message, UPWARDS) else above)(sender, message),
+        )
 
     async def open(self) -> Self:
         receive = self._driver.receive

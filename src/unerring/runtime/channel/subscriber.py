@@ -25,6 +25,7 @@ from unerring.channels import (
     Watermark,
 )
 from unerring.model import (
+    Actor,
     Address,
     Inlet,
     MessageLoss,
@@ -33,9 +34,10 @@ from unerring.model import (
 from unerring.runtime.channel.driver import ChannelDriver
 from unerring.runtime.channel.epochs import present_epoch
 from unerring.runtime.channel.records import BAD_RECORD, Batch, Received, Records
+from unerring.runtime.channel.vetting import own_name, vet_frames
 from unerring.runtime.reports import Reports
 from unerring.runtime.timers import monotonic_us
-from unerring.runtime.transports import TransportConfig, open_inlets, open_outlet
+from unerring.runtime.transports import TransportConfig, for_stream, identities_at, open_inlets, open_outlet
 
 V = TypeVar("V")
 
@@ -111,6 +113,13 @@ class AsyncSubscriber(Generic[V]):
         self._records = Records(stream)
         self._config = config or ConsumerConfig()
         places = [where] if isinstance(where, str) else where
+        of = self._records.schema.name if self._records.schema is not None else ""
+        transport = for_stream(transport, of)
+        if isinstance(places, Sequence) and self._config.registered:
+            certified = identities_at(places, transport)
+            name = own_name(certified, Actor.CONSUMER, "")
+            if name:  # it acknowledges for nobody else
+                self._config = msgspec.structs.replace(self._config, registered=f"{name}/{self._config.registered}")
         self._inlet = open_inlets(places, transport, self.reports) if isinstance(places, Sequence) else places
         self._peer_way = open_outlet(f"tcp://{serve}", transport, self.reports) if serve else None
         takes = getattr(self._inlet, "config", TransportConfig()).frame_bytes_max - _ROOM_BYTES
@@ -119,7 +128,12 @@ class AsyncSubscriber(Generic[V]):
         self._machine = Consumer(random.Random(seed), self._config, positions, present_epoch)
         codec = ChannelCodec(channel or ChannelConfig())
         self._driver = ChannelDriver(
-            codec, self.reports, inlet=self._inlet, deliver=self._deliver, before_timer=self._open_inbox
+            codec,
+            self.reports,
+            inlet=self._inlet,
+            deliver=self._deliver,
+            before_timer=self._open_inbox,
+            vet=vet_frames(self._inlet, transport.stream),
         )
         self._peer_driver = _PeerDriver(codec, self.reports, outlet=self._peer_way, accepts=Nack)
         self._driver.machine = self._peer_driver.machine = self._machine

@@ -26,7 +26,12 @@ class Cluster(msgspec.Struct, frozen=True):
     durable: bool = False
     """Whether replicas keep what they acknowledge on disk."""
     tls: str = ""
-    """A folder with a folder of certificates for each process; empty: no TLS, loopback only."""
+    """A folder with a folder of certificates for each process, or with one certificate for all of this host; empty: no
+    TLS, loopback only."""
+    policy: str = ""
+    """The file with the rights of those who show a certificate; empty: the defaults."""
+    secret: str = ""
+    """The file with the secret of this run's processes, which they prove to know where there is no TLS."""
     etcd: tuple[str, ...] = ()
     """Where etcd answers, if the membership record is there. Neither there nor on a store: the supervisor keeps it on
     its own disk."""
@@ -65,6 +70,11 @@ class Cluster(msgspec.Struct, frozen=True):
         """The name that separates the record of this run from those of other runs of the same app in one etcd."""
         where = msgspec.json.encode(sorted(self.addresses.items()))
         return f"{self.identity}.{hashlib.blake2b(where, digest_size=8).hexdigest()}"
+
+    def certificates(self, name: str) -> str:
+        """The folder with the certificate of a process; empty: no TLS."""
+        own = Path(self.tls) / name.replace("/", ".")
+        return str(own) if self.tls and own.exists() else self.tls
 
     def on(self, host: str) -> list[str]:
         """The processes of one host, spare ones too."""

@@ -22,6 +22,7 @@ from unerring.model import (
     Machine,
     PeerError,
     Report,
+    Right,
     StableStorage,
     Stop,
     UnerringError,
@@ -63,13 +64,15 @@ class Host:
             outbox_bytes_max=MESSAGE_BYTES_MAX * 8,
             peers_max=max(PEERS_MIN, 2 * len(cluster.addresses)),
             redial_max_us=500_000,
-            tls=f"{cluster.tls}/{dotted(name)}" if cluster.tls else "",
+            tls=cluster.certificates(name),
+            policy=cluster.policy,
+            secret=cluster.secret,
         )
         self.also: Callable[[], dict[str, Any]] = dict
         """Further fields of the status, besides the machine's."""
         self._refusals: dict[str, None] = {}
         self._failure: BaseException | None = None
-        self.links = Links(identity, codec(MESSAGE_BYTES_MAX), config, Reports(self._say))
+        self.links = Links(identity, codec(MESSAGE_BYTES_MAX), config, Reports(self._say), self._right_of)
         self._folder: Path | None = None
         """The live engine's folder, where the timeline is written."""
         self.driver = Driver(
@@ -122,6 +125,16 @@ class Host:
     # The machines' names have a '/', which links keep for machines of one node; and there is one keeper for each host,
     # of which a machine knows its own by the one name.
 
+    def _right_of(self, node: str) -> tuple[str, ...] | None:
+        """Nobody else is greeted: "store" and "operator", say, are names by which a machine knows its own driver. A
+        certificate is a process's, or that of the host it belongs on."""
+        name = self._names.get(node)
+        if name is None:
+            return None
+        right = Right.MEMBERSHIP if is_keeper(name) else Right.REPLICA
+        host = self.cluster.hosts.get(name, "")
+        return (right, node, f"{host}/{node}") if host else (right, node)
+
     def send(self, to: Address, message: Any) -> None:
         if to != MEMBERSHIP:
             self.links.send(dotted(to), message)
@@ -135,10 +148,7 @@ class Host:
             self.send(name, message)
 
     def _receive(self, sender: Address, message: Any) -> bool:
-        name = self._names.get(sender)
-        if name is None:
-            self.links.reports.note("links.stranger", f"{sender} is no process of this run")
-            return False
+        name = self._names[sender]  # nobody else was greeted
         if name == self.keeper:
             name = MEMBERSHIP
         if isinstance(message, Connected):

@@ -82,8 +82,7 @@ class Keeping:
 
     def _storage(self) -> Storage:
         if self.cluster.etcd:
-            tls = f"{self.cluster.tls}/{dotted(self.name)}" if self.cluster.tls else ""
-            return EtcdStorage(self.cluster.etcd, self.cluster.place, tls)
+            return EtcdStorage(self.cluster.etcd, self.cluster.place, self.cluster.certificates(self.name))
         if self.cluster.record:
             return StoreStorage(self.cluster.record, self.cluster.place)
         return SqliteStorage(self.folder / "membership.db")

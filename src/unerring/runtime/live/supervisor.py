@@ -22,7 +22,7 @@ from unerring.runtime.live.healing import Healing
 from unerring.runtime.live.keeping import Keeping
 from unerring.runtime.os_processes import Process
 from unerring.runtime.restarts import RestartsConfig
-from unerring.runtime.supervisor import Supervisor
+from unerring.runtime.supervisor import Supervisor, renewing
 
 SOCKET = "control"
 COMMAND_S = 60.0
@@ -60,12 +60,15 @@ class LiveSupervisor:
         host: str = "",
         say: Callable[[str], Any] = lambda text: None,
         config: RestartsConfig | None = None,
+        ca: str = "",
     ) -> None:
+        """`ca`: the folder of the CA whose certificates are renewed while the run lasts."""
         self.cluster = cluster
         self.folder = folder
         self.host = host
         self.keeping = Keeping(cluster, folder, host)
         self._say = say
+        self._ca = ca
         self._supervisor = Supervisor(folder, command, self._stuck, say, config)
         self._wanted = self._read_wanted()
 
@@ -93,13 +96,17 @@ class LiveSupervisor:
             supervisor.begin(name)
         commands = Control(self.folder / SOCKET, Command, self._carry_out)
         await commands.open()
-        healing = asyncio.create_task(self._heal())
+        beside = [
+            asyncio.create_task(self._heal()),
+            asyncio.create_task(renewing(self.cluster.tls, self._ca, self._say)),
+        ]
         try:
             await asyncio.wait([keeping, stopping], return_when=asyncio.FIRST_COMPLETED)
         finally:
             await commands.close()
-            healing.cancel()
-            await asyncio.gather(healing, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
             await supervisor.end_all()
             self.keeping.stop()
             stopping.cancel()

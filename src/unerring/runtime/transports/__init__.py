@@ -10,7 +10,9 @@ import importlib
 from collections.abc import Sequence
 from typing import Any, Final
 
-from unerring.model import ConfigError, Inlet, Outlet
+import msgspec
+
+from unerring.model import ConfigError, Inlet, Outlet, Who
 from unerring.runtime.reports import Reports
 from unerring.runtime.transports.config import TransportConfig, TransportUrl, configured, parse_url
 from unerring.runtime.transports.lossy import Faults, LossyInlet, LossyOutlet
@@ -21,6 +23,8 @@ __all__ = [
     "Faults",
     "TransportConfig",
     "check_address",
+    "for_stream",
+    "identities_at",
     "lossy_inlet",
     "lossy_outlet",
     "open_inlet",
@@ -65,6 +69,23 @@ def open_inlets(urls: Sequence[str], config: TransportConfig | None = None, repo
     if len(urls) == 1:
         return open_inlet(urls[0], config, reports)
     return ManyInlets({url: open_inlet(url, config, reports) for url in urls})
+
+
+def for_stream(config: TransportConfig | None, stream: str) -> TransportConfig:
+    """`config`, whose rights are those for a stream, unless it names one."""
+    config = config or TransportConfig()
+    return config if config.stream else msgspec.structs.replace(config, stream=stream)
+
+
+def identities_at(urls: Sequence[str], config: TransportConfig) -> tuple[Who, ...]:
+    """Who we are at these addresses, by the first certificate that is shown there; nobody where none is."""
+    for url in urls:
+        _, _, settled = _resolve(url, config)
+        if settled.tls:
+            from unerring.runtime.certificates import identities_in
+
+            return identities_in(settled.tls)
+    return ()
 
 
 def check_address(url: str) -> None:

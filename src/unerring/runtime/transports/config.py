@@ -42,12 +42,21 @@ class TransportConfig(ProcessConfig, frozen=True):
     redial_max_us: int = 2 * SECOND_US
     tls: str = ""
     """A folder made by `unerring certs`: both sides then show a certificate. Empty: no TLS, loopback only."""
+    policy: str = ""
+    """The file with the rights of those who show a certificate; empty: the defaults."""
+    stream: str = ""
+    """The stream that rights are asked for; publishers and subscribers of a stream set it themselves."""
+    connections_per_peer_max: int = 256
+    """Of one identity, where there is TLS: whoever has more is refused, and the others notice nothing."""
+    secret: str = ""
+    """The file with the secret that both sides prove to know where there is no TLS; empty: that of this user."""
 
     def __post_init__(self) -> None:
         check(self, "frame_bytes_max", 1 * KIB, 1024 * MIB)
         check(self, "outbox_bytes_max", 2 * (self.frame_bytes_max + COALESCE_BYTES), 4096 * MIB)
         check(self, "patience_us", 0, 3600 * SECOND_US)
         check(self, "connections_max", 1, 1_000_000)
+        check(self, "connections_per_peer_max", 1, 1_000_000)
         check(self, "direct_links_max", 0, 10_000)
         for name in ("connect_us", "handshake_us", "flush_us"):
             check(self, name, 1_000, 3600 * SECOND_US)

@@ -24,8 +24,10 @@ from unerring.model import (
     NetworkError,
     Receive,
     UnerringError,
+    Who,
     invariant,
 )
+from unerring.runtime.guard import Guard
 from unerring.runtime.halt import guard_loop
 from unerring.runtime.reports import Reports
 from unerring.runtime.sockets import redial, split_host
@@ -208,6 +210,14 @@ class ForeignOutlet:
     @property
     def direct(self) -> Address:
         return self._way.direct
+
+    @property
+    def guard(self) -> Guard:
+        return self._way.guard
+
+    def identities(self, sender: Address) -> tuple[Who, ...] | None:
+        """Who a consumer is that asks on the direct way."""
+        return self._way.identities(sender)
 
     @property
     def push_bytes_max(self) -> int:

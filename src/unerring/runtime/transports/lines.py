@@ -10,8 +10,19 @@ import contextlib
 import ssl
 from collections.abc import Callable
 
-from unerring.model import Address, CallerError, FrameError, HandshakeError, NetworkError, Receive, UnerringError
+from unerring.model import (
+    Address,
+    CallerError,
+    FrameError,
+    HandshakeError,
+    NetworkError,
+    Receive,
+    Right,
+    UnerringError,
+    Who,
+)
 from unerring.runtime.frames import FramedConnection, framed
+from unerring.runtime.guard import Guard
 from unerring.runtime.reports import Reports
 from unerring.runtime.sockets import dial, explain_tls, split_host
 from unerring.runtime.transports.config import TransportConfig, parse_url
@@ -38,8 +49,9 @@ class Line:
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         connection = FramedConnection(HELLO_BYTES_MAX, config.outbox_bytes_max, _ignore, _ignore)
         connection.on_frame = lambda data: self._answered(connection, answer, data)
-        await dial(self._host, self._port, config.tls, config.connect_us, lambda: connection)
+        await dial(self._host, self._port, config.tls, config.connect_us, lambda: connection, secret_file=config.secret)
         try:
+            self._ends.check_producer(self.address, connection)
             connection.send(GREETINGS.encode(Hello(VERSION, self._subscribes)))
             await asyncio.wait(
                 (answer, connection.lost), timeout=config.handshake_us / 1e6, return_when=asyncio.FIRST_COMPLETED
@@ -130,6 +142,26 @@ class DirectLines:
         self.receive: Receive = nobody
         self.paused = False
         self.held: dict[Address, tuple[Line, asyncio.Task[None]]] = {}
+        self.guard = Guard(config.policy, reports)
+
+    def check_producer(self, address: Address, connection: FramedConnection) -> None:
+        """Nobody is asked for a stream who may neither publish it, nor hand on what others published."""
+        whos = connection.identities()
+        if whos is None:
+            return
+        self.guard.reload()
+        policy, stream = self.guard.policy, self.config.stream
+        # A reader hands on batches that their producer signed.
+        if not any(policy.allows_any(whos, right, stream) for right in (Right.PUBLISH, Right.RELAY, Right.READ)):
+            why = self.guard.refusal(whos, Right.PUBLISH, stream)
+            raise HandshakeError(f"{address}: {why}")
+
+    def identities(self, sender: Address) -> tuple[Who, ...] | None:
+        """Who answers at an address, by its certificate; None without TLS."""
+        held = self.held.get(sender)
+        if held is None or held[0].connection is None:
+            return () if self.config.tls else None
+        return held[0].connection.identities()
 
     def send(self, to: Address, data: bytes) -> None:
         """Directly to a producer; what cannot be sent is counted."""

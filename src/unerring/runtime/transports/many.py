@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from unerring.model import Address, Inlet, Receive
+from unerring.model import Address, Inlet, Receive, Who
+from unerring.runtime.guard import Guard
+from unerring.runtime.reports import Reports
 from unerring.runtime.transports.config import TransportConfig
 
 _WAYS_MAX: Final = 1 << 16
@@ -21,6 +23,7 @@ class ManyInlets:
         self._inlets = dict(inlets)
         self._ways: dict[Address, Inlet] = {}
         configs = [getattr(inlet, "config", TransportConfig()) for inlet in self._inlets.values()]
+        self._guard = Guard("", Reports())
         self.config = min(configs, key=lambda config: config.frame_bytes_max)
 
     async def open(self, receive: Receive) -> None:
@@ -36,6 +39,16 @@ class ManyInlets:
                 del self._ways[next(iter(self._ways))]
             self._ways[sender] = inlet
         receive(sender, data)
+
+    def identities(self, sender: Address) -> tuple[Who, ...] | None:
+        """Who a producer is by its certificate, on the way on which it was heard."""
+        known = getattr(self._ways.get(sender), "identities", None)
+        return None if known is None else known(sender)
+
+    @property
+    def guard(self) -> Guard:
+        """All ways have the same policy."""
+        return next((inlet.guard for inlet in self._inlets.values() if hasattr(inlet, "guard")), self._guard)
 
     def send(self, to: Address, data: bytes) -> None:
         way = self._ways.get(to) or self._inlets.get(to)

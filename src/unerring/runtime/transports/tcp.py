@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from unerring.model import Address, FrameError, HandshakeError, Receive, invariant
+from unerring.model import Address, FrameError, HandshakeError, Receive, Right, Who, invariant
 from unerring.runtime.frames import HEADER, HEADER_BYTES, FramedConnection
+from unerring.runtime.guard import TOLD, Guard
 from unerring.runtime.halt import guard_loop
 from unerring.runtime.reports import Reports
 from unerring.runtime.sockets import Listener, join_host, listen, split_host
@@ -59,6 +60,9 @@ class _Consumer:
                 f"this producer speaks version {VERSION} of the event service; use the same release on both sides"
             )
             return
+        if not outlet.may_enter(self):
+            self._refuse(TOLD)
+            return
         self._deadline.cancel()
         self.connection.frame_bytes_max = outlet.config.frame_bytes_max
         self.connection.on_frame = self._take
@@ -94,6 +98,7 @@ class TcpOutlet:
         self._consumers: dict[Address, _Consumer] = {}
         self._subscribers: dict[_Consumer, None] = {}
         self._patience: Patience[_Consumer] = Patience(config.patience_us, self._out_of_patience)
+        self.guard = Guard(config.policy, reports)
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._flush_due = False
@@ -117,7 +122,9 @@ class TcpOutlet:
             handshakes_max=self.config.connections_max,
             reports=self.reports,
             prefix="tcp",
+            secret_file=self.config.secret,
         )
+        self.guard.watch(self._look_again)
         self._port = self._listener.port  # 0 asked for any free one
 
     def _accept(self, peer: str) -> FramedConnection | None:
@@ -126,6 +133,31 @@ class TcpOutlet:
         consumer = _Consumer(self, "tcp://" + peer)
         self._connections[consumer] = None
         return consumer.connection
+
+    def may_enter(self, consumer: _Consumer) -> bool:
+        """Whether it may read this stream, and has not too many connections already."""
+        whos = consumer.connection.identities()
+        if self.guard.refusal(whos, Right.READ, self.config.stream) is not None:
+            return False
+        if whos is not None:
+            same = sum(other.connection.identities() == whos for other in self._consumers.values())
+            if same >= self.config.connections_per_peer_max:
+                self.guard.note(f"{whos[0]} has {same} connections, its limit (connections_per_peer_max)")
+                return False
+        return True
+
+    def _look_again(self) -> None:
+        """The policy has changed: whoever has lost its rights is cut off."""
+        for consumer in list(self._consumers.values()):
+            if self.guard.refusal(consumer.connection.identities(), Right.READ, self.config.stream) is not None:
+                consumer.connection.fail(HandshakeError("it may not read this any more"))
+
+    def identities(self, sender: Address) -> tuple[Who, ...] | None:
+        """Who a consumer is by its certificate; None without TLS."""
+        consumer = self._consumers.get(sender)
+        if consumer is None:
+            return () if self.config.tls else None
+        return consumer.connection.identities()
 
     def admit(self, consumer: _Consumer, subscribes: bool) -> None:
         """A consumer that greeted rightly."""
@@ -236,6 +268,7 @@ class TcpOutlet:
         listener, self._listener = self._listener, None
         if listener is None:
             return
+        self.guard.close()
         await listener.close()
         self._flush()
         self.receive = _nobody

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from unerring.model import Address, NetworkError, Receive, UnerringError, invariant
+from unerring.model import Address, NetworkError, Receive, UnerringError, Who, invariant
+from unerring.runtime.guard import Guard
 from unerring.runtime.halt import guard_loop
 from unerring.runtime.reports import Reports
 from unerring.runtime.sockets import redial
@@ -59,6 +60,19 @@ class TcpInlet:
                 self._first.set_result(None)
             else:
                 self._first.set_exception(error)
+
+    def identities(self, sender: Address) -> tuple[Who, ...] | None:
+        """Who a producer is by its certificate; None without TLS."""
+        line = self._subscription
+        if sender == line.address:
+            if line.connection is None:
+                return () if self.config.tls else None
+            return line.connection.identities()
+        return self.lines.identities(sender)
+
+    @property
+    def guard(self) -> Guard:
+        return self.lines.guard
 
     def send(self, to: Address, data: bytes) -> None:
         line = self._subscription
