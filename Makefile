@@ -5,8 +5,8 @@
 #   make demo       run a factory, kill parts of it, and audit the result
 #   make campaign   the long searches that are not in `make test`
 #   make night      everything that searches, on fresh seeds, for HOURS (8) hours; QUICK=1: ten minutes, without the campaign
-#   make peers      Apache Flink, DuckDB with Polars, DBOS, and Zenoh with NATS, each in an environment of its own, for
-#                   the races of `unerring bench pipeline`, `processes` and `channels --against NAME` (docs/races.md)
+#   make peers      Apache Flink, DuckDB with Polars, DBOS, Temporal, Restate (needs npm), and Zenoh with NATS, each in an
+#                   environment of its own, for the races of `unerring bench pipeline`, `processes` and `channels --against NAME` (docs/races.md)
 #   make bench      figures with their goals (BENCH=name for one of them)
 #   make pictures   take docs/images/*.png again, from a real run of the factory
 #   make site       the documentation as a static site with search and API reference, in build/site
@@ -74,6 +74,11 @@ peers: install
 	@bench/peers/tables/bin/python -m pip install -q --disable-pip-version-check -r bench/peers/requirements-tables.txt
 	@test -x bench/peers/dbos/bin/python || "$(VENV)/bin/python" -m venv bench/peers/dbos
 	@bench/peers/dbos/bin/python -m pip install -q --disable-pip-version-check -r bench/peers/requirements-dbos.txt
+	@test -x bench/peers/temporal/bin/python || "$(VENV)/bin/python" -m venv bench/peers/temporal
+	@bench/peers/temporal/bin/python -m pip install -q --disable-pip-version-check -r bench/peers/requirements-temporal.txt
+	@test -x bench/peers/restate/bin/python || "$(VENV)/bin/python" -m venv bench/peers/restate
+	@bench/peers/restate/bin/python -m pip install -q --disable-pip-version-check -r bench/peers/requirements-restate.txt
+	@npm install --prefix bench/peers/restate --silent --no-audit --no-fund @restatedev/restate-server@1.7.12
 	@test -x bench/peers/services/bin/python || "$(VENV)/bin/python" -m venv bench/peers/services
 	@bench/peers/services/bin/python -m pip install -q --disable-pip-version-check -r bench/peers/requirements-services.txt
 

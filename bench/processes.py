@@ -55,10 +55,12 @@ def no_ops(count: int, name: str = "noops", pause_s: float = 0.0, journal: str =
 
 
 def run(quick: bool = False, against: str = "") -> Iterator[dict[str, Any]]:
-    if against not in ("", "dbos"):
-        raise CallerError(f"processes cannot be measured against {against!r}; there is dbos")
-    yield from _beside_dbos(quick) if against else _alone(quick)
+    """`against` names one peer, or several with commas between them: those race in one run."""
     with tempfile.TemporaryDirectory() as folder:
+        if against:
+            yield from _race([peer.strip() for peer in against.split(",")], quick, Path(folder))
+            return
+        yield from _alone(quick)
         yield from _beside_this("open_instances.py").figures(quick, Path(folder), _Trio, _figure)
         yield from _beside_this("limits.py").figures(quick, Path(folder), _Trio, _figure)
 
@@ -71,6 +73,16 @@ def _beside_this(name: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def _race(peers: list[str], quick: bool, folder: Path) -> Iterator[dict[str, Any]]:
+    """Others' engines and ours, on the same work, in one run (bench/peers)."""
+    sys.path.insert(0, str(Path(__file__).parent / "peers"))
+    from workflow_race import race
+
+    yield from race(peers, quick, folder, _Trio, _figure)
+    if "dbos" in peers:
+        yield from _beside_dbos(quick)
 
 
 def _beside_dbos(quick: bool) -> Iterator[dict[str, Any]]:
@@ -95,9 +107,10 @@ def _beside_dbos(quick: bool) -> Iterator[dict[str, Any]]:
                 took("replicated3_grouped", trio.run("noops", f"g{n}"))
                 for store, peer in peers.items():
                     took(f"dbos_{store}", peer.chain(actions))
-            yield _figure("instances_per_s.16", trio.many("two", "m", many, 16), "instances/s")
+            yield _figure("instances_per_s.16", trio.many("two", "m", many, 16)["rate"], "instances/s")
             for store, peer in peers.items():
-                yield _figure(f"dbos_{store}.instances_per_s.16", peer.many(many, 16), "instances/s")
+                rate = float(peer.ask({"many": many, "at_once": 16})["rate"])
+                yield _figure(f"dbos_{store}.instances_per_s.16", rate, "instances/s")
     for name, seconds in best.items():
         yield _figure(f"{name}.actions_per_s", actions / seconds, "actions/s")
     quickest_s = min(seconds for name, seconds in best.items() if name.startswith("dbos"))
@@ -115,8 +128,11 @@ def _alone(quick: bool) -> Iterator[dict[str, Any]]:
             grouped_s = min(trio.run("noops", f"g{n}") for n in range(rounds))
             yield _figure("replicated3_grouped.actions_per_s", actions / grouped_s, "actions/s")
             many = 16 * (2 if quick else 20)
-            rate = max(trio.many("two", f"m{n}", many, 16) for n in range(rounds))
+            rate = max(trio.many("two", f"m{n}", many, 16)["rate"] for n in range(rounds))
             yield _figure("instances_per_s.16", rate, "instances/s")
+            took = [ms for n in range(rounds) for ms in trio.many("two", f"o{n}", many // 8, 1)["ms"]]
+            yield _figure("one_at_a_time.p50_ms", statistics.median(took), "ms", 20.0)
+            yield _figure("one_at_a_time.p99_ms", sorted(took)[max(0, -(-len(took) * 99 // 100) - 1)], "ms")
         times = _failovers(Path(folder) / "kills", kills)
         yield _figure("failover.kills", len(times), "kills")
         yield _figure("failover.p50_s", statistics.median(times), "s", 0.5)
@@ -198,7 +214,20 @@ def _processes(count: int, journal: str) -> list[Process]:
     async def sell(n: int) -> int: ...
 
     limited.flow(sell)
-    return [no_ops(count), no_ops(2, "two"), no_ops(500, "long", 0.02, journal), waiting, limited]
+    return [_steps(), no_ops(count), no_ops(2, "two"), no_ops(500, "long", 0.02, journal), waiting, limited]
+
+
+def _steps(count: int = 60) -> Process:
+    """So many writes at the service of a race, one after the other."""
+    process = Process(f"steps{count}", state=Steps, services=[Service("steps")])
+
+    def declare(number: int) -> str:
+        @process.action(name=f"a{number}", service="steps", operation=f"a{number}", write=True, time=25_000, cost=1)
+        async def act() -> None: ...
+
+        return f"a{number}"
+
+    return process.flow(*[declare(number) for number in range(count)])
 
 
 async def _node(name: str, folder: str, how: str, count: int, ports: dict[str, int]) -> None:
@@ -206,11 +235,11 @@ async def _node(name: str, folder: str, how: str, count: int, ports: dict[str, i
     peers = {peer: f"127.0.0.1:{ports[peer]}" for peer in NODES if peer != name}
     here = f"127.0.0.1:{ports[name]}"
     journal = str(Path(folder) / "journal")
-    grouping = ALONE if how == "alone" else GROUPED
+    grouping = {"alone": ALONE, "steps_tuned": ALONE, "steps_usual": Grouping()}.get(how, GROUPED)
     path = Path(folder) / f"{name}.db"
-    config = ProcessesConfig() if how == "usual" else CONFIG
-    till = Path(folder).parent / "till"
-    services = {"till": HttpService(till.read_text())} if till.exists() else {}
+    config = ProcessesConfig() if how in ("usual", "steps_usual") else CONFIG
+    beside = {service: Path(folder).parent / service for service in ("till", "steps")}
+    services = {service: HttpService(at.read_text()) for service, at in beside.items() if at.exists()}
     processes = _processes(count, journal)
     node = RunningNode(name, processes, path, services, peers=peers, listen_on=here, config=config, grouping=grouping)
     _say({"at": await node.open()})
@@ -224,9 +253,12 @@ async def _node(name: str, folder: str, how: str, count: int, ports: dict[str, i
         elif "start" in command:
             await node.start(command["process"], command["start"])
         elif "many" in command:
-            _say({"rate": await _many(node, command)})
+            _say(await _many(node, command))
         elif "burst" in command:
             _say({"took_s": await _burst(node, command)})
+        elif "ended" in command:
+            await node.result(command["ended"])
+            _say({})
         elif "open" in command:
             _say(_open(node))
         elif "role" in command:
@@ -240,16 +272,20 @@ def _linked(node: RunningNode) -> int:
     return sum(status == "connected" for status in node.driver.links.status().values()) if node.driver.links else 0
 
 
-async def _many(node: RunningNode, command: dict[str, Any]) -> float:
+async def _many(node: RunningNode, command: dict[str, Any]) -> dict[str, Any]:
+    """How many a second, and how long each took."""
     todo = [f"{command['many']}-{number}" for number in range(command["count"])]
+    took_ms: list[float] = []
     began = time.perf_counter()
 
     async def work() -> None:
         while todo:
+            started = time.perf_counter()
             await node.run(command["process"], todo.pop())
+            took_ms.append((time.perf_counter() - started) * 1000)
 
     await asyncio.gather(*(work() for _ in range(command["at_once"])))
-    return command["count"] / (time.perf_counter() - began)
+    return {"rate": command["count"] / (time.perf_counter() - began), "ms": took_ms}
 
 
 async def _burst(node: RunningNode, command: dict[str, Any]) -> float:
@@ -347,9 +383,16 @@ class _Trio:
     def run(self, process: str, instance: str) -> float:
         return float(self.ask(self.first(instance), {"run": instance, "process": process})["took_s"])
 
-    def many(self, process: str, prefix: str, count: int, at_once: int) -> float:
-        command = {"many": prefix, "process": process, "count": count, "at_once": at_once}
-        return float(self.ask("n0", command)["rate"])
+    def many(self, process: str, prefix: str, count: int, at_once: int) -> dict[str, Any]:
+        return self.ask("n0", {"many": prefix, "process": process, "count": count, "at_once": at_once})
+
+    def leader(self, instance: str) -> str:
+        """The node that leads it, once one does."""
+        while True:
+            for name in self.running:
+                if self.ask(name, {"role": instance})["leads"]:
+                    return name
+            time.sleep(0.005)
 
 
 def _failovers(folder: Path, kills: int) -> list[float]:
@@ -363,7 +406,7 @@ def _failovers(folder: Path, kills: int) -> list[float]:
             number += 1
             trio.tell(trio.first(instance), {"start": instance, "process": "long"})
             for _ in range(min(5, kills - len(times))):
-                leader = _leader(trio, instance)
+                leader = trio.leader(instance)
                 before_ns = _steady(journal)
                 trio.running[leader].kill()
                 killed_ns = time.time_ns()
@@ -376,14 +419,6 @@ def _failovers(folder: Path, kills: int) -> list[float]:
                 if last_ns == 0:
                     break
     return times
-
-
-def _leader(trio: _Trio, instance: str) -> str:
-    while True:
-        for name in trio.running:
-            if trio.ask(name, {"role": instance})["leads"]:
-                return name
-        time.sleep(0.005)
 
 
 def _lines(journal: Path) -> list[int]:

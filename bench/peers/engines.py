@@ -9,7 +9,6 @@ so that what else the machine does meets all alike.
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import shutil
@@ -20,51 +19,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from speaker import Speaker
+
 from unerring.model import CallerError, WorldError
 
-HERE = Path(__file__).parent
-PYTHON = HERE / "dbos" / "bin" / "python"
 
-
-class Dbos:
+class Dbos(Speaker):
     """DBOS in a process of its own, on one of its stores."""
 
-    def __init__(self, url: str) -> None:
-        if not PYTHON.exists():
-            raise CallerError("DBOS is not installed; run `make peers` (it has an environment of its own)")
-        command = [str(PYTHON), str(HERE / "dbos_peer.py"), url]
-        self._running = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-
-    def __enter__(self) -> Dbos:
-        self._heard()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._running.kill()
-        self._running.wait()
-
-    def _heard(self) -> dict[str, Any]:
-        line = self._running.stdout.readline() if self._running.stdout is not None else ""
-        if not line:
-            raise WorldError("DBOS ended before it answered; try `make peers` again")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        if self._running.stdin is not None:
-            self._running.stdin.write(json.dumps(request) + "\n")
-            self._running.stdin.flush()
-        return self._heard()
+    def __init__(self, url: str, steps: str = "") -> None:
+        super().__init__("DBOS", "dbos", "dbos_peer.py", url, steps)
 
     def chain(self, steps: int) -> float:
         """Seconds for one workflow of so many steps."""
         return float(self.ask({"chain": steps})["took_s"])
-
-    def many(self, count: int, at_once: int) -> float:
-        """Workflows of two steps a second."""
-        return float(self.ask({"many": count, "at_once": at_once})["rate"])
 
 
 @contextmanager

@@ -24,9 +24,11 @@ import race_inputs
 import race_matches
 import race_sides
 import services
+import step_journal
 import tables
 import tables_peer
 import transform_peer
+import workflow_race
 
 
 def matches(*rows: tuple[int, int, int]) -> race_matches.Matches:
@@ -236,3 +238,72 @@ def test_an_unknown_peer_is_answered_with_those_there_are() -> None:
         CallerError, match="'pigeon' to race against; there are flink, flink-java, duckdb, polars, transform"
     ):
         next(_load("pipeline").run(against="pigeon"))
+
+
+def journal_lines(*lines: str) -> list[dict[str, object]]:
+    """`do w 0 k`: what, workflow, step, key."""
+    parts = [line.split() for line in lines]
+    return [{"what": what, "workflow": of, "step": int(step), "key": key} for what, of, step, key in parts]
+
+
+def test_a_journal_with_every_step_once_is_clean() -> None:
+    lines = journal_lines("begin w 0 a", "do w 0 a", "begin w 1 b", "do w 1 b")
+    assert step_journal.judge(lines, ["w"], 2) == step_journal.Verdict(2, 0, 0, 0, 0, 0, 0, 0)
+
+
+def test_a_step_that_was_done_again_and_undone_has_one_effect() -> None:
+    lines = journal_lines("begin w 0 a@0", "do w 0 a@0", "begin w 0 a@1", "do w 0 a@1", "undo w 0 a@0")
+    verdict = step_journal.judge(lines, ["w"], 1)
+    assert (verdict.begun_twice, verdict.done_twice, verdict.undone) == (1, 1, 1)
+    assert (verdict.missing, verdict.effects_twice, verdict.keyed_twice) == (0, 0, 0)
+
+
+def test_effects_that_remain_twice_are_counted_with_and_without_the_key() -> None:
+    same = journal_lines("begin w 0 a", "do w 0 a", "begin w 0 a", "do w 0 a")
+    assert step_journal.judge(same, ["w"], 1)[5:7] == (1, 0)
+    other = journal_lines("begin w 0 a", "do w 0 a", "begin w 0 b", "do w 0 b")
+    assert step_journal.judge(other, ["w"], 1)[5:7] == (1, 1)
+
+
+def test_a_step_that_is_missing_undone_or_early_is_found() -> None:
+    assert step_journal.judge(journal_lines("begin w 0 a"), ["w"], 1).missing == 1
+    assert step_journal.judge(journal_lines("begin w 0 a", "do w 0 a", "undo w 0 a"), ["w"], 1).missing == 1
+    assert step_journal.judge(journal_lines("begin w 1 b", "do w 1 b"), ["w"], 2).out_of_order == 1
+    assert step_journal.judge([], ["w", "v"], 3).missing == 6
+
+
+def test_a_journal_is_read_on_and_half_a_line_waits(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal = step_journal.Journal(path)
+    assert journal.of("w") == []
+    path.write_text('{"workflow": "w", "step": 0}\n{"workflow": "v", "st')
+    assert journal.of("w", "v") == [{"workflow": "w", "step": 0}]
+    with path.open("a") as file:
+        file.write('ep": 1}\n')
+    assert journal.of("v") == [{"workflow": "v", "step": 1}]
+
+
+def test_a_void_race_of_workflows_and_an_unknown_peer_say_so(tmp_path: Path) -> None:
+    with pytest.raises(CallerError, match="processes cannot be measured against 'airflow'; there are temporal"):
+        list(_load("processes").run(against="temporal,airflow"))
+    missing = step_journal.judge([], ["w"], 1)
+    with pytest.raises(WorldError, match="the race is void"):
+        list(workflow_race._judged("restate", "restate.usual", missing, dict))
+
+
+def test_ratios_of_workflows_are_of_like_settings() -> None:
+    def figure(name: str, value: float, unit: str) -> dict[str, object]:
+        return {"figure": name, "value": value}
+
+    median = {
+        "ours.tuned.worker": 0.1,
+        "ours.usual.worker": 0.5,
+        "restate.tuned.worker": 0.3,
+        "restate.usual.worker": 2.0,
+        "restate.usual.server": 1.0,
+    }
+    told = {one["figure"]: (one["value"], one.get("met")) for one in workflow_race._ratios("restate", median, figure)}
+    assert told["failover.restate_ratio"] == (pytest.approx(3.0), True)
+    assert told["failover.restate_ratio.usual"] == (4.0, False)
+    assert told["failover.restate_ratio.usual.server"] == (2.0, None)
+    assert workflow_race.percentile([3.0, 1.0, 2.0], 50) == 2.0
