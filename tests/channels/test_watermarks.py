@@ -74,6 +74,8 @@ def test_a_durable_producer_keeps_its_watermark_before_it_tells_it_and_after_a_r
     assert [type(effect) for effect in effects] == [Persist, Broadcast]
     pair._run(effects, at_producer=True)
     pair.boot()
+    assert pair.producer._heartbeat().watermark_us == 7000, "who died before hearing it learns it now"
+    assert pair.producer.advance(7000, pair.now) == []
     with pytest.raises(SchemaError, match="is over"):
         pair.producer.publish([b"1"], [7000], None, pair.now)
 

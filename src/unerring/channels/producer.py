@@ -130,17 +130,23 @@ class Producer:
             self._forgotten.extend(frame_key(frames.first) for frames in before.frames)
             self._forgotten.extend(registered_key(consumer) for consumer in before.registered)
             if self._config.durable:
-                self._last_stamp = before.last_stamp
+                self._go_on_above(before.last_stamp)
             else:
                 self._forgotten.append(LAST_KEY)
             return
         self.epoch = before.epoch
         self.last = before.last or 0
         self._previous_epoch, self._previous_last = 0, None
-        self._last_stamp = before.last_stamp
+        self._go_on_above(before.last_stamp)
         self._registered = dict.fromkeys(before.registered, 0)  # they will say again what they have
         for frames in before.frames:
             self._buffer.append(frames, 0)
+
+    def _go_on_above(self, stamp: tuple[int, int] | None) -> None:
+        """What was declared is declared again, with every heartbeat: those who were to hear it may have died, too."""
+        self._last_stamp = stamp
+        if stamp is not None and stamp[1] == ORDINAL_MAX:
+            self._watermark_us = stamp[0]
 
     # --- the application's side
 

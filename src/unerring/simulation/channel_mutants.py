@@ -95,6 +95,13 @@ class NoHeartbeat(Producer):
         return []
 
 
+class ForgetsItsWatermark(Producer):
+    """Goes on above its watermark after a restart, and does not tell it again."""
+
+    def _go_on_above(self, stamp: tuple[int, int] | None) -> None:
+        self._last_stamp = stamp
+
+
 class NumbersReplayWrongly(Producer):
     """Answers a NACK with the right frames under the wrong numbers."""
 

@@ -1,5 +1,5 @@
 """Channels under all faults: producers that crash into new epochs, consumers that crash and go on from their committed
-positions, services that lose, repeat and reorder. Watermark 1 must hold for every consumer in every run."""
+positions, services that lose, repeat and reorder. Promise 1 must hold for every consumer in every run."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ from unerring.channels import (
     Watermark,
     any_epoch,
 )
-from unerring.model import MILLISECOND_US, SECOND_US, TIME_MIN, Entropy
+from unerring.model import MILLISECOND_US, SECOND_US, TIME_MAX, TIME_MIN, Entropy
 from unerring.simulation.channel_mutants import (
     AsksOnce,
     BelievesPeers,
     DeclaresTooSoon,
     EpochBlind,
+    ForgetsItsWatermark,
     GivesUpSilently,
     LyingPeers,
     NoDuplicateFilter,
@@ -81,6 +82,11 @@ class Listener:
             through_us = what.times[-1] - 1 if what.more else what.times[-1]
         self.through[incarnation] = max(through_us, self.through.get(incarnation, TIME_MIN))
 
+    def knows_the_end(self, producer: Producer) -> bool:
+        """Whether it was told that the stream has ended, if it has."""
+        through_us = self.through.get((producer.id, producer.epoch), TIME_MIN)
+        return producer.last_time < TIME_MAX or through_us == TIME_MAX
+
     def tell(self, what: Frames | Loss) -> None:
         if isinstance(what, Loss):
             if what.information is not None:
@@ -126,6 +132,8 @@ class Channels(Scenario):
         "a peer repaired what the producer had lost",
         "a forged repair was refused",
         "events of one time were published apart",
+        "a stream ended",
+        "a producer restarted behind its end",
     )
 
     def build(self, world: World) -> None:
@@ -218,6 +226,8 @@ class Channels(Scenario):
             del log[machine.last :]
             if machine.last:
                 world.sometimes("a durable producer went on in its epoch")
+            if machine.last_time == TIME_MAX:
+                world.sometimes("a producer restarted behind its end")
             return machine
 
         world.add(name, boot, on_deliver=lambda asked: self._welcome(world, name, asked))
@@ -230,10 +240,25 @@ class Channels(Scenario):
         if world.draw.random() < 0.2:
             world.at(world.draw.randrange(self.faults_us), lambda: self._wake_zombie(world, name))
 
+        chance = Random(f"ends {name} {world.seed}")  # drawn apart, as above
+        if chance.random() < 0.4:
+            end_us = chance.randrange(SECOND_US, self.faults_us - SECOND_US // 2)
+            until_us = self.faults_us + SECOND_US
+            world.every(100 * MILLISECOND_US, lambda: self._end(world, name), until_us, end_us)
+            for victim in [name, "consumer0"] if chance.random() < 0.5 else []:
+                self._restart(world, victim, end_us + chance.randrange(20 * MILLISECOND_US))
+
+    def _end(self, world: World, name: str) -> None:
+        """Nothing more will come; an application that was started again says it again."""
+        machine = world.machine(name)
+        if machine is not None and not machine.closed:
+            world.sometimes("a stream ended")
+            world.call(name, "advance", TIME_MAX)
+
     def publish(self, world: World, name: str, burst: int) -> None:
         """Publish this many events, if it runs and has room."""
         machine = world.machine(name)
-        if machine is None or machine.closed:
+        if machine is None or machine.closed or machine.last_time == TIME_MAX:
             return
         log = self.published[machine.id, machine.epoch]
         payloads = [b"%s/%d/%d" % (name.encode(), machine.epoch, len(log) + n) for n in range(burst)]
@@ -258,8 +283,11 @@ class Channels(Scenario):
 
     def _restart_cleanly(self, world: World, name: str) -> None:
         if world.call(name, "close"):
-            world.at(world.now_us + 50 * MILLISECOND_US, lambda: self._crash(world, name))
-            world.at(world.now_us + 150 * MILLISECOND_US, lambda: world.start(name))
+            self._restart(world, name, world.now_us + 50 * MILLISECOND_US)
+
+    def _restart(self, world: World, name: str, at_us: int) -> None:
+        world.at(at_us, lambda: self._crash(world, name))
+        world.at(at_us + 100 * MILLISECOND_US, lambda: world.start(name))
 
     def _crash(self, world: World, name: str) -> None:
         if world.machine(name) is not None:
@@ -354,6 +382,8 @@ class Channels(Scenario):
                     wanted = (producer.epoch, producer.last)
                     if machine is None or machine.positions().get(producer.id) != wanted:
                         return False
+                    if not listener.knows_the_end(producer):
+                        return False
         return True
 
     def safety(self, world: World) -> Iterable[Violation]:
@@ -374,7 +404,15 @@ class Channels(Scenario):
                 claims.extend(self._unmet_claims(world, listener, machine, claims))
             violations.extend(check_channel(listener.name, self.published, listener.records, claims, finished=finished))
             violations.extend(self._check_ends(listener))
+            if finished and machine is not None:
+                violations.extend(self._check_watermarks(world, listener))
         return violations
+
+    def _check_watermarks(self, world: World, listener: Listener) -> Iterable[Violation]:
+        producers = [machine for name in world.nodes if isinstance(machine := world.machine(name), Producer)]
+        unaware = [producer.name for producer in producers if not listener.knows_the_end(producer)]
+        if unaware:
+            yield Violation("who listens learns that a stream has ended", (f"{listener.name}: {', '.join(unaware)}",))
 
     def _check_ends(self, listener: Listener) -> Iterable[Violation]:
         if listener.wrong_cuts:
@@ -443,6 +481,7 @@ mutant(Channels, "no heartbeat", producer=NoHeartbeat)
 mutant(Channels, "numbers a replay wrongly", producer=NumbersReplayWrongly)
 mutant(Channels, "sends before the disk has it", producer=SendsBeforeDisk, seeds_max=200)
 mutant(Channels, "declares a time over too soon", producer=DeclaresTooSoon)
+mutant(Channels, "forgets what it declared", producer=ForgetsItsWatermark)
 mutant(Channels, "welcomes ahead of its cut", producer=WelcomesAhead)
 mutant(Channels, "a relay that renumbers", relay=RenumberingRelay, seeds_max=200)
 mutant(Channels, "a relay without heartbeat", relay=SilentRelay, seeds_max=200)
