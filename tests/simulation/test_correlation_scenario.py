@@ -21,9 +21,10 @@ def test_the_five_properties_hold(seed: int) -> None:
     ("name", "seed"),
     [("correlation-durable", seed) for seed in (0, 5, 14)]
     + [("correlation-async", seed) for seed in (0, 1)]
-    + [("correlation-standby", seed) for seed in (0, 1)],
+    + [("correlation-standby", seed) for seed in (0, 1)]
+    + [("correlation-hosts", 120_000_003)],
 )
-def test_they_hold_for_durable_replicas_and_for_an_engine_on_its_own_time(name: str, seed: int) -> None:
+def test_they_hold_for_durable_replicas_for_engines_on_their_own_time_and_at_both_ends(name: str, seed: int) -> None:
     """5, 14: all replicas of a node died after they stood in the record and before they had a state on disk."""
     outcome = run(find(name), seed)
     assert outcome.violations == (), outcome.violations
@@ -47,3 +48,16 @@ EARLY = [
 def test_a_mutant_is_caught(name: str) -> None:
     broken = find("correlation", name)
     assert any(run(broken, seed).violations for seed in range(12)), f"{name} was not caught"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a sealer that appends",
+        "an application forgets before it has sealed",
+        "a source numbers from where it joined",
+    ],
+)
+def test_a_mutant_at_the_ends_is_caught(name: str) -> None:
+    """Sources that several follow, and a log that several seal into."""
+    assert run(find("correlation-hosts", name), 120_000_100).violations, f"{name} was not caught"

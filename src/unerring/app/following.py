@@ -45,7 +45,8 @@ def to_source(stream: str, place: Place, events: Piece, through_us: int) -> tupl
 
 def to_replica(stream: str, place: Place, events: Piece, through_us: int) -> tuple[Address, Any]:
     """The message for a replica, whose engine made the events."""
-    return ENGINE, Produced((Batch(stream, place.last, place.count, tuple(events), through_us),))
+    handed = tuple(events) if isinstance(events, list | tuple) else events.packed()
+    return ENGINE, Produced((Batch(stream, place.last, place.count, handed, through_us),))
 
 
 class Following:

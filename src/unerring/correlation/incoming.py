@@ -85,7 +85,7 @@ class Incoming:
         if isinstance(batch.events, tuple):
             return batch.events
         if self.shapes is None:
-            raise ProtocolError(f"stream {self.stream}: an engine hands over events as objects")
+            raise ProtocolError(f"stream {self.stream}: columns of unknown types")
         return unpack(self.shapes.schema, batch.events)
 
     def _beyond(self, prev: Stamp, events: Piece) -> Piece:

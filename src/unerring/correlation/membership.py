@@ -34,7 +34,7 @@ from unerring.correlation.messages import (
     check_keeper,
 )
 from unerring.correlation.record import EMPTY, Member, Record, Standing, node_of
-from unerring.correlation.topology import Role, Topology
+from unerring.correlation.topology import Topology
 from unerring.model import Address, CallerError, Effects, Entropy, Persist, Report, Send, SetTimer
 
 KEY = "membership/record"
@@ -68,8 +68,7 @@ class Membership:
         self._heard_us: dict[str, int] = {}
         self._looked_us = 0
         """When this keeper last looked who is silent."""
-        self._watched = [node.name for node in topology.nodes if node.role is Role.CORRELATION and node.inputs]
-        """Nodes whose replicas somebody upstream waits for."""
+        self._watched = [node.name for node in topology.nodes if node.watched]
 
     def start(self, now: int) -> Effects:
         self._looked_us = now

@@ -20,15 +20,17 @@ from typing import Any
 from unerring.correlation import snapshot
 from unerring.correlation.config import CorrelationConfig
 from unerring.correlation.election import DEAF_US, Election
-from unerring.correlation.engine import Engine, Fed, HandOver
+from unerring.correlation.engine import Engine, Fed
 from unerring.correlation.entering import Entering
-from unerring.correlation.incoming import Incoming, Verdict
+from unerring.correlation.handed import Handed
+from unerring.correlation.incoming import Verdict
 from unerring.correlation.intake import NEVER, Intake
 from unerring.correlation.join import Join
 from unerring.correlation.journal import Journal
 from unerring.correlation.messages import (
     ENGINE,
     MEMBERSHIP,
+    SEALER,
     Ack,
     AskAcks,
     AskConfirmation,
@@ -39,6 +41,7 @@ from unerring.correlation.messages import (
     Confirmation,
     Elected,
     Enough,
+    Forget,
     Gossip,
     HasMore,
     LeaderDead,
@@ -72,7 +75,6 @@ from unerring.model import (
     Send,
     SetTimer,
     Stop,
-    breach,
 )
 
 TICK = "tick"
@@ -134,8 +136,7 @@ class Replica:
         self.merge = self.merge_part(self.topology.inputs(self.node), rows_max=_BOUNDED_BY_CREDIT)
         self.outgoing = self.outgoing_part(self.name, self.topology, spec.outputs, self.config)
         self.engine = None if self._make_engine is None else self._make_engine()
-        self.made = {stream: Incoming(stream) for stream in spec.outputs}
-        """The duplicate filter of an asynchronous engine's outputs."""
+        self.handed = Handed(self.name, self.outgoing.schemas)
 
     # ---- the machine -------------------------------------------------------------------------------------------
 
@@ -238,19 +239,15 @@ class Replica:
             effects += [Report("correlation.quarantined", quarantined.reason), Deliver(quarantined)]
 
     def _produced(self, sender: Address, produced: Produced, now: int) -> Effects:
-        """Outputs of an asynchronous engine pass the filter that streams pass: it may repeat itself after a restart."""
+        """Outputs of an asynchronous engine."""
         if sender != ENGINE:
             return []
         for batch in produced.batches:
-            made = self.made[batch.stream]
-            try:
-                taken = made.take(batch)
-            except ProtocolError as error:
-                breach(f"the engine of {self.name} does not continue from where it was: {error}")
+            taken = self.handed.take(batch)
             if taken.verdict is Verdict.GAP:
                 return self._ask_engine()
             self.outgoing.append(batch.stream, taken.events)
-            self.outgoing.queues[batch.stream].advance(made.watermark)
+            self.outgoing.queues[batch.stream].advance(self.handed.streams[batch.stream].watermark)
             if self._journal is not None:
                 self._journal.count(len(taken.events))
         effects = self._flush(now)
@@ -260,9 +257,15 @@ class Replica:
 
     def _ask_engine(self) -> Effects:
         """An asynchronous engine goes on after what this replica has of each stream."""
-        made = self.made.items()
-        asked = Deliver(HandOver({s: m.last for s, m in made}, {s: m.count for s, m in made}))
-        return [asked, *self.outgoing.taken(again=True)]
+        return [Deliver(self.handed.asked()), *self.outgoing.taken(again=True)]
+
+    def _forget(self, sender: Address, forget: Forget, now: int) -> Effects:
+        """What an application has sealed it need not hold: there is room for more of that stream."""
+        if sender != SEALER:
+            return []
+        self.merge.drop(forget.stream, forget.count - self.intake.consumed[forget.stream])
+        self.intake.consumed[forget.stream] = max(forget.count, self.intake.consumed[forget.stream])
+        return self.intake.announce()
 
     def _flush(self, now: int) -> Effects:
         """Lines 23-25."""
@@ -533,8 +536,7 @@ class Replica:
         snapshot.put_back(whole, self.intake, self.merge, self.outgoing)
         if self.engine is not None:
             self.engine.restore(whole.engine)
-        for stream, queue in self.outgoing.queues.items():
-            self.made[stream] = Incoming(stream, queue.last, queue.count, queue.watermark)
+        self.handed.restore(self.outgoing.queues)
 
     def _recover(self, journal: Journal) -> None:
         """Durable mode: the state on disk, then what was accepted after it, again."""
@@ -573,6 +575,7 @@ _ON: dict[type, _On] = {
     Ping: Replica._ping,
     Pong: Replica._pong,
     Produced: Replica._produced,
+    Forget: Replica._forget,
     RecordIs: Replica._record_is,
     Register: Replica._register,
     Registered: Replica._registered,
@@ -584,5 +587,5 @@ _ON: dict[type, _On] = {
     Disconnected: Replica._disconnected,
 }
 
-_NEEDS_STATE = (Resume, AskMore, Enough, HasMore, AskAcks, Register, Produced, Pruned, Connected)
+_NEEDS_STATE = (Resume, AskMore, Enough, HasMore, AskAcks, Register, Produced, Forget, Pruned, Connected)
 """A joiner without a snapshot does not answer these; whoever sent them asks again."""

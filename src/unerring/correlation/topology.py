@@ -18,7 +18,8 @@ class Role(StrEnum):
 
 
 class NodeSpec(msgspec.Struct, frozen=True):
-    """One logical node. Sources and applications are durable and stand alone (f = 0)."""
+    """One logical node. A source and an application with f = 0 are durable and stand alone. With more, a source reads a
+    log that all its replicas reach, and an application seals into one, so that any of them has what it needs."""
 
     name: str
     role: Role
@@ -30,6 +31,17 @@ class NodeSpec(msgspec.Struct, frozen=True):
     def replicas(self) -> tuple[str, ...]:
         """The founding members."""
         return tuple(f"{self.name}/{number}" for number in range(self.f + 1))
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether it is one process with a disk of its own, and no replica."""
+        return self.role is not Role.CORRELATION and not self.f
+
+    @property
+    def watched(self) -> bool:
+        """Whether a replica that is lost is evicted and replaced. Of what takes no streams and is no source nobody
+        waits for anybody: drivers of Spark."""
+        return not self.stands_alone and (bool(self.inputs) or self.role is Role.SOURCE)
 
 
 class Topology(ClusterConfig, frozen=True, forbid_unknown_fields=True):
@@ -55,8 +67,6 @@ class Topology(ClusterConfig, frozen=True, forbid_unknown_fields=True):
             for stream in node.inputs:
                 if stream not in makers:
                     raise ConfigError(f"node {node.name!r} takes stream {stream!r}, which no node makes")
-            if node.role is not Role.CORRELATION and node.f:
-                raise ConfigError(f"{node.role} {node.name!r} cannot have replicas; only correlation nodes can")
             if node.f < 0:
                 raise ConfigError(f"node {node.name!r}: f is {node.f}; it must be 0 or more")
         try:

@@ -71,6 +71,18 @@ class _Lane:
             at -= len(piece)
         return TIME_MAX
 
+    def drop(self, count: int) -> None:
+        """The first so many."""
+        while count and self.waiting:
+            here = len(self.waiting[0]) - self.head
+            gone = min(here, count)
+            count -= gone
+            self.size -= gone
+            self.head += gone
+            if gone == here:
+                self.waiting.popleft()
+                self.head = 0
+
     def release(self, through: int) -> list[Piece]:
         """Take what waits up to this time."""
         released: list[Piece] = []
@@ -258,6 +270,14 @@ class Merge:
         if all(isinstance(piece, list | tuple) for _, _, pieces in released for piece in pieces):
             return _in_order((rank, pieces) for _, rank, pieces in released), self.through
         return Merged(released), self.through
+
+    def waiting(self, stream: str) -> list[Piece]:
+        """What waits of one stream."""
+        return self._lane(stream).pieces()
+
+    def drop(self, stream: str, count: int) -> None:
+        """The first so many that wait of a stream are needed no more: somebody has them who takes it by itself."""
+        self._lane(stream).drop(count)
 
     def state(self) -> MergeState:
         """The state, for a snapshot."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.correlation import MEMBERSHIP, CorrelationConfig, NodeSpec, Record, Role, Standing, Topology, node_of
+from unerring.correlation import MEMBERSHIP, CorrelationConfig, NodeSpec, Record, Standing, Topology, node_of
 from unerring.model import MILLISECOND_US
 from unerring.simulation.world import World
 
@@ -44,7 +44,7 @@ class Losses:
 
     def for_good(self, world: World, topology: Topology, victim: str, remaining: Sequence[str]) -> bool:
         """Whether a replica that crashes now never comes back."""
-        watched = bool(topology.node(node_of(victim)).inputs)
+        watched = topology.node(node_of(victim)).watched
         if not self.on or not remaining or not watched or self._draw.random() < 0.5:
             return False
         world.gone.append(victim)
@@ -77,5 +77,5 @@ class Losses:
 def lacking(topology: Topology, record: Record) -> Iterator[NodeSpec]:
     """The nodes that have fewer replicas than they were given."""
     for node in topology.nodes:
-        if node.role is Role.CORRELATION and node.inputs and len(record.of(node.name)) <= node.f:
+        if node.watched and len(record.of(node.name)) <= node.f:
             yield node

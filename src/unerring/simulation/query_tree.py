@@ -28,8 +28,8 @@ SITUATIONS = ("w", "v")
 
 
 def tree(f: Mapping[str, int]) -> Topology:
-    """The query tree, with each node's own f."""
-    sources = [NodeSpec(f"source_{s}", Role.SOURCE, outputs=(s,)) for s in ("a", "b", "c")]
+    """The query tree, with each node's own f; a source and the application stand alone if they are given none."""
+    sources = [NodeSpec(f"source_{s}", Role.SOURCE, (), (s,), f.get(f"source_{s}", 0)) for s in ("a", "b", "c")]
     nodes = [
         NodeSpec("X", Role.CORRELATION, ("a", "b"), OUTPUTS["X"], f["X"]),
         NodeSpec("V", Role.CORRELATION, ("b", "c"), OUTPUTS["V"], f["V"]),
@@ -37,7 +37,7 @@ def tree(f: Mapping[str, int]) -> Topology:
         NodeSpec("Z", Role.CORRELATION, ("x2", "c"), OUTPUTS["Z"], f["Z"]),
         NodeSpec("W", Role.CORRELATION, ("y", "z", "v"), OUTPUTS["W"], f["W"]),
     ]
-    application = NodeSpec("app", Role.APPLICATION, SITUATIONS)
+    application = NodeSpec("app", Role.APPLICATION, SITUATIONS, (), f.get("app", 0))
     return Topology((*sources, *nodes, application), tuple(schema(name) for name in STREAMS))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from unerring.correlation import MEMBERSHIP, CorrelationConfig, Role, Topology, is_keeper, node_of
+from unerring.correlation import MEMBERSHIP, CorrelationConfig, Topology, is_keeper, node_of
 from unerring.model import TIME_MIN, ConfigError, protect, verified_json
 
 FILE = "cluster.json"
@@ -104,7 +104,7 @@ class Cluster(msgspec.Struct, frozen=True):
         node = self.topology.node(node_of(name))
         near = [*self.topology.upstream(node.name)]
         near += [taker for stream in node.outputs for taker in self.topology.takers(stream)]
-        if node.role is Role.CORRELATION:
+        if not node.stands_alone:
             near.append(node.name)
         return [*self.keepers, *(other for other in self.names if other != name and node_of(other) in near)]
 

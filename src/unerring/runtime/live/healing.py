@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from unerring.correlation import Record, Role, Standing, node_of
+from unerring.correlation import Record, Standing, node_of
 from unerring.runtime.live.cluster import Cluster
 
 TURN_S = 5.0
@@ -48,7 +48,7 @@ def lacks_one(cluster: Cluster, record: Record, node: str) -> bool:
     state from. What an operator removes is not made up for."""
     spec = cluster.topology.node(node)
     members = record.of(node)
-    if spec.role is not Role.CORRELATION or not spec.inputs or len(members) > spec.f:
+    if not spec.watched or len(members) > spec.f:
         return False
     if not any(member.lost for name, member in record.members.items() if node_of(name) == node):
         return False

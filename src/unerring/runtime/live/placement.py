@@ -1,6 +1,6 @@
 """Decides which process runs on which host. It is simple and replaceable: placement never changes a stamp.
 
-Replicas of a node never share a host. Sources and applications go to the first one, where the log is.
+Replicas of a node never share a host. What stands alone goes to the first one, where the log is.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping, Sequence
 
-from unerring.correlation import MEMBERSHIP, Role, Topology
+from unerring.correlation import MEMBERSHIP, Topology
 from unerring.model import ConfigError
 
 SPARES = 2
@@ -23,7 +23,7 @@ def process_names(topology: Topology) -> list[str]:
     spares = [
         f"{node.name}/{node.f + 1 + number}"
         for node in topology.nodes
-        if node.role is Role.CORRELATION
+        if not node.stands_alone
         for number in range(SPARES)
     ]
     return names + spares
@@ -34,7 +34,7 @@ def place(topology: Topology, hosts: Sequence[str]) -> dict[str, str]:
     placed: dict[str, str] = {}
     turn = 0
     for node in topology.nodes:
-        if node.role is not Role.CORRELATION:
+        if node.stands_alone:
             continue
         if node.f >= len(hosts):
             raise ConfigError(

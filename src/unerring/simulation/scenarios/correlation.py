@@ -60,6 +60,7 @@ from unerring.simulation.losses import LOOK_US, LOST, REPLACED, Losses, lacking
 from unerring.simulation.mixing import Mixing, Reading, formed
 from unerring.simulation.node import State
 from unerring.simulation.query_tree import OUTPUTS, SITUATIONS, reference, schema, tree
+from unerring.simulation.standing import standing
 
 
 @scenario("correlation")
@@ -97,6 +98,8 @@ class Correlating(Scenario):
     """Which share of the failures are evictions of a replica that may be well."""
     losses_share: float = 0.5
     """The share of seeds in which replicas are lost for good, and the keeper evicts who is silent."""
+    follow_share: float = 0.4
+    """The share of seeds in which sources follow a log."""
     windows: tuple[int, ...] = (2, 5, 20, 100)
     """How many events a receiver may have under way to it."""
 
@@ -105,7 +108,7 @@ class Correlating(Scenario):
     def build(self, world: World) -> None:
         draw = world.draw
         self.publishing_us = self.faults_us * draw.randrange(10, 100) // 100
-        self.f = {name: draw.choice((1, 1, 2)) for name in OUTPUTS}
+        self.f = {name: draw.choice((1, 1, 2)) for name in OUTPUTS} | self._f_of_ends(world)
         self.topology = self.perfect = tree(self.f)
         self.losses = Losses(world.seed, self.losses_share)
         config = CorrelationConfig(
@@ -125,7 +128,7 @@ class Correlating(Scenario):
         self.forms = Random(f"forms {world.seed}")
         self.columns = self.forms.random() < 0.5
         """Whether some events travel as columns."""
-        self.follows = draw.random() < 0.4
+        self.follows = draw.random() < self.follow_share
         """Whether the sources follow a log, `published`, that never forgets, and keep nothing themselves."""
         self.sealed = dict.fromkeys(self.published, TIME_MIN)
         """How far each log is."""
@@ -146,6 +149,10 @@ class Correlating(Scenario):
         if Random(f"strikes {world.seed}").random() < self.strikes:
             self._granted = self._caught_up(world)
             world.every(MILLISECOND_US, lambda: self._strike(world), self.faults_us)
+
+    def _f_of_ends(self, world: World) -> dict[str, int]:
+        """The f of sources and the application: they stand alone."""
+        return {}
 
     def _add(self, world: World, node: NodeSpec, name: str, start_us: int = 0) -> None:
         world.add(name, self._factory(node, name), start_us=start_us)
@@ -377,16 +384,16 @@ class Correlating(Scenario):
     # ---- what is seen ------------------------------------------------------------------------------------------
 
     def _observe(self, world: World) -> None:
-        joining = []
-        for node in self.f:
+        joining = {}
+        for node in OUTPUTS:
             machines: list[Any] = [world.nodes[name].machine for name in self._replicas(world, node)]
             machines = [machine for machine in machines if machine is not None]
             if sum(machine.election.leading for machine in machines) > 1:
                 world.sometimes("two leaders at once")
             if any(machine.outgoing.full for machine in machines):
                 world.sometimes("a replica waited for room")
-            joining.append(any(machine.phase == 1 for machine in machines))
-        x, _, y, z, w = joining
+            joining[node] = any(machine.phase == 1 for machine in machines)
+        x, y, z, w = (joining[node] for node in "XYZW")
         if (x and (y or z)) or (w and (y or z)):
             world.sometimes("joins at neighbouring levels at once")
 
@@ -395,11 +402,15 @@ class Correlating(Scenario):
         membership: Any = world.machine(MEMBERSHIP)
         if application is None or membership is None:
             return False
-        if any(member.standing is Standing.JOINING for member in membership.record.members.values()):
-            return False
-        if self.losses.on and any(lacking(self.topology, membership.record)):
+        if not self._is_whole(membership):
             return False
         return not world.nodes["app/0"].syncing and not self._behind(world)
+
+    def _is_whole(self, membership: Any) -> bool:
+        """Whether every joiner is caught up, and every node has its replicas again."""
+        if any(member.standing is Standing.JOINING for member in membership.record.members.values()):
+            return False
+        return not (self.losses.on and any(lacking(self.topology, membership.record)))
 
     def _behind(self, world: World) -> list[str]:
         """The nodes that are not at the end of all their inputs: a replica that is stuck cannot take over."""
@@ -436,7 +447,7 @@ class Correlating(Scenario):
         for stream in SITUATIONS:
             yield from check_strong_reliability(delivered[stream], perfect[stream], complete=True)
         if behind := self._behind(world):
-            lines = (f"not at the end: {', '.join(behind)}", *self._standing(world))
+            lines = (f"not at the end: {', '.join(behind)}", *standing(world))
             yield Violation("every replica reaches the end once faults are over", lines)
         membership: Any = world.nodes[MEMBERSHIP].machine
         for name, member in membership.record.members.items():
@@ -445,27 +456,6 @@ class Correlating(Scenario):
         for node in lacking(self.topology, membership.record) if self.losses.on else ():
             members = tuple(f"{name} {member}" for name, member in membership.record.of(node.name).items())
             yield Violation("every node has its replicas again once faults are over", members)
-
-    def _standing(self, world: World) -> Iterable[str]:
-        for name, node in world.nodes.items():
-            machine: Any = node.machine
-            if machine is None:
-                yield f"{name}: {node.state.name}"
-                continue
-            ins = getattr(machine, "intake", None)
-            outs = getattr(machine, "outgoing", None)
-            phase = getattr(machine, "phase", None)
-            line = f"{name}: {'' if phase is None else phase.name}"
-            if ins is not None:
-                line += " in " + ", ".join(
-                    f"{s} {tuple(i.last)} number {i.count} credit {ins.credit(s)} watermark {i.watermark}"
-                    for s, i in ins.streams.items()
-                )
-            if outs is not None:
-                line += f" {'leads' if outs.leading else ''} out " + ", ".join(
-                    f"{s} {q.mark_count}-{q.count} {q.watermark}" for s, q in outs.queues.items()
-                )
-            yield line
 
 
 @scenario("correlation-durable")
