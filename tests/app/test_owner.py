@@ -61,8 +61,8 @@ def test_a_run_elsewhere_that_renews_its_record_is_left_alone(place: Place) -> N
     looks = Ownership(place, lease_s=600, look_s=0.01)
     read = looks._read
 
-    def renewed() -> tuple[Owner | None, str | None]:
-        found = read()
+    def renewed(name: str) -> tuple[Owner | None, str | None]:
+        found = read(name)
         elsewhere(place, number=(found[0].number if found[0] else 0) + 1)
         return found
 
@@ -96,3 +96,20 @@ def test_the_owner_renews_and_ends_when_another_has_taken_over(place: Place) -> 
         own.check()
     own.stop()
     assert record(place).token == "another", "what is another's stays as it is"
+
+
+def test_several_hosts_of_one_run_have_a_record_each(place: Place) -> None:
+    hosts = [Ownership(place, lease_s=0.05, look_s=0.01, host=host) for host in "ab"]
+    for one in hosts:
+        one.take()
+    with pytest.raises(CallerError, match="belongs to another run"):
+        Ownership(place, host="a").take()
+    with pytest.raises(CallerError, match="belongs to another run"):
+        Ownership(place).take()  # a run on one host
+    for one in hosts:
+        one.stop()
+    alone = Ownership(place)
+    alone.take()
+    with pytest.raises(CallerError, match="belongs to another run"):
+        Ownership(place, host="a").take()
+    alone.stop()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from unerring.app.by_turn import Turn, always
 from unerring.app.learned import costs_of_run, failovers_of_run
 from unerring.app.parts import Parts
 from unerring.app.place import Where, place_of
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from unerring.app.reactions import Reaction
 
 PROCESSES: Final = "processes"
+LARGE: Final = "large"
+"""Where the large values of processes are, on the store of a run whose nodes are on several hosts."""
 LOOK_S: Final = 0.05
 AT_ONCE: Final = 32
 """Instances of one reaction that are being started at once."""
@@ -51,7 +54,9 @@ class Acting:
         costs: Path | None = None,
         parts: Parts | None = None,
         failover_us: int = 0,
+        turn: Turn = always,
     ) -> None:
+        """`turn`: whether this host starts instances."""
         called = {service.name for process in app.versions for service in process.graph.services}
         missing = sorted(called - set(app.services))
         if missing:
@@ -68,6 +73,7 @@ class Acting:
         failovers_us = failovers_of_run(failover_us, place.processes)
         self.nodes = NodeCluster([address], place.processes, shape, app.services, say, newest, older, failovers_us)
         self._say = say
+        self._turn = turn
         self._f = f
         self._stopping = threading.Event()
         self._counting = threading.Lock()
@@ -76,7 +82,7 @@ class Acting:
         self._ended: set[str] = set()
 
     def start(self, say: Callable[[str], None] = lambda text: None) -> None:
-        say(f"starting {len(self.nodes.names)} process nodes for {', '.join(self.app.processes)}")
+        say(f"starting {len(self.nodes.own)} process nodes for {', '.join(self.app.processes)}")
         self.nodes.start()
         self._keep("process nodes", lambda: self.nodes.watch(self._stopping))
         for reaction in self.app.reactions:
@@ -103,19 +109,29 @@ class Acting:
         self._threads[-1].start()
 
     def _react(self, reaction: Reaction) -> None:
+        """As long as the run lasts: while it is this host's turn, from the position that was committed last."""
+        over = False
+        while not over and not self._stopping.wait(self.place.look_s(LOOK_S)):
+            over = self._turn(False) and self._react_in_turn(reaction)
+
+    def _react_in_turn(self, reaction: Reaction) -> bool:
+        """Whether the reaction is over; else it is another host's turn."""
         pending = self.app.situations(reaction.situation, data=self.place, reader=reaction.reader, follow=False)
-        while not self._stopping.wait(self.place.look_s(LOOK_S)):
+        while self._turn(True):
             until_us = self._until_us(reaction)
             # A position moves on when the next situations are asked for; one that was not started is asked for again.
             for situations in pending.in_batches(AT_ONCE * 4):
                 own = [situation for situation in situations if situation.stamp.time <= until_us]
                 if not all(self._starters.map(lambda situation: self._start(reaction, situation), own)):
-                    return
+                    return True
                 if len(own) < len(situations):
                     break
             if until_us < TIME_MAX and pending.through_us >= until_us:
                 self._ended.add(reaction.reader + reaction.situation)
-                return
+                return True
+            if self._stopping.wait(self.place.look_s(LOOK_S)):
+                return True
+        return False
 
     def _until_us(self, reaction: Reaction) -> int:
         """The time at which an upgrade ends a reaction; for ever, if none does."""
@@ -155,9 +171,11 @@ class Acting:
             return True
 
     def _ask(self, command: Command) -> None:
+        """One node after the other, first the one that begins it. A node of this host hands the start on to it."""
         away = NetworkError("there is no process node")
         members = replica_set(command.instance, tuple(f"{name}/{MACHINE}" for name in self.nodes.names), self._f)
-        for name in (member.partition("/")[0] for member in members):
+        named = [member.partition("/")[0] for member in members]
+        for name in [name for name in named if name in self.nodes.own] or self.nodes.own:
             try:
                 ask_node(self.place.processes / f"{name}{SUFFIX}", command)
                 return

@@ -22,11 +22,12 @@ _PAGE_DIGITS: Final = 5
 
 
 def ran_live(place: Place, stream: str) -> bool:
-    """Whether the run's application was handed this stream; what its drivers of Spark made is sealed by them."""
+    """Whether the run's application was handed this stream and keeps a part of it itself. What drivers of Spark made
+    is sealed by them; and an application with replicas keeps nothing but what is sealed."""
     if not (place.live / cluster.FILE).exists():
         return False
     nodes = cluster.read(place.live).topology.nodes
-    return any(node.role is Role.APPLICATION and stream in node.inputs for node in nodes)
+    return any(node.role is Role.APPLICATION and node.stands_alone and stream in node.inputs for node in nodes)
 
 
 def ranked_otherwise_live(place: Place, ranks: Mapping[str, int]) -> bool:

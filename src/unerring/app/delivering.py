@@ -1,6 +1,6 @@
 """Sinks of a run: `app.deliver("overheating", to="delta:s3://lake/overheating")`.
 
-Each sink has a thread in the process that has the log. It needs nothing of the engine but what is sealed, so it can be
+Each sink has a thread in a process that has the log. It needs nothing of the engine but what is sealed, so it can be
 added to a run with a long past, stopped and started again. A sink that cannot go on (another schema, no right) does not
 end the run: it is shown as stopped, and tried again now and then, since whoever corrects the target does so there.
 """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from unerring.app.application import load
-from unerring.app.live import SPARK
+from unerring.app.live_needs import SPARK
 from unerring.app.place import Place, Where, place_of
 from unerring.correlation import Role, Topology, moved, node_of
 from unerring.log import Chain

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from unerring.app.application import App, load
-from unerring.app.following import PAUSE_S_MAX, Following, to_source
+from unerring.app.following import PAUSE_S_MAX, Following, to_replica, to_source
+from unerring.app.live_needs import SPARK, tell_needs
 from unerring.app.live_sealer import SEAL_S, LiveSealer
 from unerring.app.place import Place, Where, place_of
+from unerring.app.shared_sealer import SharedSealer
 from unerring.app.upgraded import TREE, set_aside, upgraded_us
 from unerring.correlation import (
     MEMBERSHIP,
@@ -72,17 +74,17 @@ ASKED = "asked to"
 """Why a process stops that was asked to."""
 SECRET = "secret"
 """The file with the secret that the live processes of this run prove to know to each other."""
-SPARK = "spark"
-"""The node of the rules that run on Spark, if some or all of a supervised run do."""
 
 
-def topology_of(app: App, f: int, on_spark: Sequence[str] = ()) -> Topology:
+def topology_of(app: App, f: int, on_spark: Sequence[str] = (), everywhere: bool = False) -> Topology:
     """The nodes that the app names, with their own f, for every other rule one; and one for all rules `on_spark`, which
-    takes no streams: its engine reads the log on its own, and seals what it makes. Placement never changes stamps."""
+    takes no streams: its engine reads the log on its own, and seals what it makes. Placement never changes stamps.
+    `everywhere`: all hosts reach the log, so that sources and the application have f+1 replicas, too."""
+    ends_f = f if everywhere else 0
     live = [plan for plan in app.plans if plan.name not in on_spark]
     taken = {source.schema.name for plan in live for source in plan.inputs}
     streams = [schema.name for schema in app.streams if schema.name in taken or not on_spark]
-    sources = [NodeSpec(f"source_{name}", Role.SOURCE, outputs=(name,)) for name in streams]
+    sources = [NodeSpec(f"source_{name}", Role.SOURCE, (), (name,), ends_f) for name in streams]
     hosted = {name: [plan for plan in plans if plan in live] for name, plans in app.nodes.items()}
     parts = [part_of(name, plans) for name, plans in hosted.items() if plans]
     nodes = [
@@ -93,17 +95,11 @@ def topology_of(app: App, f: int, on_spark: Sequence[str] = ()) -> Topology:
         nodes.append(NodeSpec(SPARK, Role.CORRELATION, (), made, f))
     if live:
         delivered = tuple(schema.name for plan in live for schema in plan.outputs)
-        nodes.append(NodeSpec("situations", Role.APPLICATION, delivered))
+        nodes.append(NodeSpec("situations", Role.APPLICATION, delivered, (), ends_f))
     rules = " ".join(plan.version for plan in app.plans)
     ranks = app.ranks
     ranked = sorted((*app.streams, *app.outputs), key=lambda schema: ranks[schema.name])
     return Topology((*sources, *nodes), tuple(ranked), rules)
-
-
-def rules_on_spark(app: App, topology: Topology) -> tuple[str, ...]:
-    """The rules of a run's node on Spark, if it has one."""
-    made = [stream for node in topology.nodes if node.name == SPARK for stream in node.outputs]
-    return tuple(plan.name for plan in app.plans if all(schema.name in made for schema in plan.outputs))
 
 
 def make_cluster(
@@ -122,8 +118,8 @@ def make_cluster(
 ) -> Cluster:
     """The cluster of a run; made if it is not there, refused if it is another one."""
     app = load(address)
-    topology = topology_of(app, f, on_spark)
     run = place_of(where)
+    topology = topology_of(app, f, on_spark, everywhere=bool(hosts) and not run.is_folder)
     folder = run.live
     upgraded = upgraded_us(run, app)
     if upgraded is not None:
@@ -211,13 +207,19 @@ async def run_node(run: Place, name: str) -> None:
     cluster = clusters.read(folder)
     app = load(cluster.app)
     node = cluster.topology.node(node_of(name))
-    durable = node.role is not Role.CORRELATION or cluster.durable
-    storage = SqliteStorage(folder / f"{dotted(name)}.db") if durable else None
+    storage = SqliteStorage(folder / f"{dotted(name)}.db") if node.stands_alone or cluster.durable else None
     records = None if storage is None else storage.load()
     beside: Any = None
     deliver: Any = None
     machine: Any
-    if node.role is Role.CORRELATION:
+    sealer: LiveSealer | SharedSealer
+    if not node.stands_alone and node.role is not Role.CORRELATION:
+        machine = Replica(name, cluster.topology, cluster.config, None, random.Random(), records)
+        following = Following(run.log, node.outputs, to_replica, run.look_s(PAUSE_S_MAX), cluster.begins_us)
+        deliver = following.deliver
+        if node.role is Role.APPLICATION:
+            sealer = SharedSealer(run.log, app, machine, run.look_s(SEAL_S))
+    elif node.role is Role.CORRELATION:
         plans = [plan for plan in app.nodes[node.name] if plan.outputs[0].name in node.outputs]
         make = partial(_engine, plans, app, run, cluster.begins_us)
         machine = Replica(name, cluster.topology, cluster.config, make, random.Random(), records)
@@ -231,7 +233,10 @@ async def run_node(run: Place, name: str) -> None:
         sealer = LiveSealer(run.log, app, machine, records or {}, run.look_s(SEAL_S))
         deliver = sealer.deliver
     host = Host(cluster, name, machine, storage, deliver)
-    if node.role is Role.SOURCE:
+    if node.role is Role.SOURCE and not node.stands_alone:
+        telling = partial(tell_needs, run, name, machine, cluster.durable)
+        beside = lambda: asyncio.gather(following.run(host.driver), telling())  # noqa: E731
+    elif node.role is Role.SOURCE:
         beside = lambda: following.run(host.driver)  # noqa: E731
     elif node.role is Role.APPLICATION:
         beside = lambda: sealer.run(host)  # noqa: E731

@@ -10,7 +10,7 @@ from typing import Any, Final
 from unerring.app import live
 from unerring.app.application import App
 from unerring.app.generations import begin_anew
-from unerring.app.live import SPARK
+from unerring.app.live_needs import SPARK
 from unerring.app.metrics import Metrics
 from unerring.app.options import RunOptions, check_memory
 from unerring.app.parts import LoopThread, Parts
@@ -74,6 +74,11 @@ class LiveEngine:
         self._supervisor = supervisor
         self._thread = LoopThread("live engine", supervisor.run, self._parts.end)
         self._thread.start()
+
+    def is_turn(self, count: int, on: bool, among: Sequence[str] = ()) -> bool:
+        """Whether this host is one of the first so many of the list that are there; `on`: it was so far."""
+        supervisor = self._supervisor
+        return supervisor is not None and supervisor.keeping.presence.is_turn(count, on, among)
 
     def check(self) -> None:
         """Say what changes among the drivers of Spark, and measure them."""

@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Final
 
-from unerring.app.live import SPARK, rules_on_spark
-from unerring.app.place import Where, place_of
-from unerring.correlation import STATE_KEY, Role, handed_after, kept_key, needs_after
-from unerring.runtime import Cluster, cluster as clusters, dotted, settled
+import msgspec
+
+from unerring.app.place import Place, Where, place_of
+from unerring.correlation import (
+    STATE_KEY,
+    Replica,
+    Role,
+    Standing,
+    Topology,
+    handed_after,
+    kept_key,
+    needs_after,
+    node_of,
+)
+from unerring.model import TIME_MAX, TIME_MIN, protect_json, verified_json
+from unerring.runtime import Cluster, cluster as clusters, dotted, keepers, settled
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from unerring.app.application import App
     from unerring.pipeline import Level, Needs
+
+
+NEEDS: Final = "needs"
+"""On the run's store, where its sources have replicas on several hosts: what each of them may ask the log for."""
+TELL_S: Final = 30.0
+SPARK: Final = "spark"
+"""The node of the rules that run on Spark, if some or all of a supervised run do."""
+
+
+def rules_on_spark(app: App, topology: Topology) -> tuple[str, ...]:
+    """The rules of a run's node on Spark, if it has one."""
+    made = [stream for node in topology.nodes if node.name == SPARK for stream in node.outputs]
+    return tuple(plan.name for plan in app.plans if all(schema.name in made for schema in plan.outputs))
 
 
 def needs_of(where: Where) -> Needs:
@@ -25,19 +49,56 @@ def needs_of(where: Where) -> Needs:
     """
     from unerring.pipeline import Needs
 
-    folder = place_of(where).live
-    if not (folder / clusters.FILE).exists():
+    run = place_of(where)
+    if not (run.live / clusters.FILE).exists():
         return Needs()
-    cluster = clusters.read(folder)
-    return Needs(_after(cluster, folder), cluster.begins_us)
+    cluster = clusters.read(run.live)
+    return Needs(_after(cluster, run), cluster.begins_us)
 
 
-def _after(cluster: Cluster, folder: Path) -> dict[str, int]:
+class Told(msgspec.Struct, frozen=True):
+    """What a replica of a source, on whichever host, wrote last on the run's store."""
+
+    after_us: int
+
+
+async def tell_needs(run: Place, name: str, replica: Replica, durable: bool) -> None:
+    """Write down now and then, where all hosts can read it, what a source's replica may ask its log for."""
+    [stream] = replica.outgoing.queues
+    told_us = TIME_MIN - 1
+    while True:
+        # One in memory that loses all takes it from a peer. On a disk it may go on from an older state.
+        kept = settled(run.live / f"{dotted(name)}.db", STATE_KEY) if durable else None
+        after_us = handed_after(kept, stream) if durable else replica.outgoing.queues[stream].last.time - 1
+        if replica.holding and max(after_us, TIME_MIN) != told_us:
+            told_us = max(after_us, TIME_MIN)
+            data = protect_json(Told(told_us))
+            await asyncio.to_thread(run.store.replace, f"{NEEDS}/{dotted(name)}.json", data)
+        await asyncio.sleep(TELL_S)
+
+
+def _told(run: Place, cluster: Cluster, node: str) -> int:
+    """The least that a replica of a source needs, of those that the record has; all, where one has not said it yet."""
+    records = [keeper["record"] for keeper in keepers(run.live)]
+    newest = max(records, key=lambda record: int(record["version"]))["members"] if records else {}
+    after_us = TIME_MAX if newest else TIME_MIN
+    for name, member in newest.items():
+        if node_of(name) == node and member["standing"] != Standing.GONE:
+            told = run.store.read(f"{NEEDS}/{dotted(name)}.json")
+            read_us = TIME_MIN if told is None else verified_json(told, Told, name).after_us
+            after_us = min(after_us, read_us)
+    return after_us
+
+
+def _after(cluster: Cluster, run: Place) -> dict[str, int]:
     after: dict[str, int] = {}
     for node in cluster.topology.nodes:
         taken = [stream for stream in node.outputs if cluster.topology.takers(stream)]
+        if node.role is Role.SOURCE and not node.stands_alone:
+            after.update({stream: _told(run, cluster, node.name) for stream in taken})
+            continue
         for name in node.replicas:
-            file = folder / f"{dotted(name)}.db"
+            file = run.live / f"{dotted(name)}.db"
             for stream in taken:
                 if node.role is Role.SOURCE:
                     needed_us = needs_after(settled(file, kept_key(stream)))

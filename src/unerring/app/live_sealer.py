@@ -127,10 +127,12 @@ class LiveSealer:
     def _seal_now(self, stream: str, through_us: int) -> None:
         lane = self.lanes[stream]
         if through_us > lane.chain.refresh():
-            seal_interval(lane.chain, _table(lane.up_to(through_us), lane.chain.schema), through_us, rule=lane.rule)
+            seal_interval(
+                lane.chain, table_of_pieces(lane.up_to(through_us), lane.chain.schema), through_us, rule=lane.rule
+            )
 
 
-def _table(pieces: Sequence[Piece], schema: StreamSchema) -> pa.Table:
+def table_of_pieces(pieces: Sequence[Piece], schema: StreamSchema) -> pa.Table:
     """Pieces of a stream as a segment's columns."""
     import pyarrow as pa
 

@@ -153,9 +153,14 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         return 1 if self.f is None else self.f
 
     @property
+    def everywhere(self) -> bool:
+        """Whether every host reaches the log: then each can do what the first one does otherwise."""
+        return bool(self.hosts) and self.on_store and self.supervised
+
+    @property
     def has_log(self) -> bool:
-        """Whether the log is on this host: channels, sources and reactions work there."""
-        return self.here in ("", *list(self.hosts)[:1])
+        """Whether this host reaches the log: channels, sources and reactions work there."""
+        return self.everywhere or self.here in ("", *list(self.hosts)[:1])
 
     @property
     def config(self) -> CorrelationConfig:

@@ -3,7 +3,7 @@
 The run renews its record every few seconds. Who finds somebody else's record looks whether it is renewed, by a clock of
 its own, and takes over when it is not; a process of the same host is looked for instead. Nothing that is sealed rests
 on this: it keeps two runs from starting the same processes and subscribing to the same channels. Several drivers of
-one run are one run.
+one run are one run. Where a run is on several hosts, each has a record, so that no two processes stand for one host.
 """
 
 from __future__ import annotations
@@ -23,6 +23,13 @@ from unerring.model import CallerError, DiskError, protect_json, to_datetime, ve
 from unerring.runtime import began_at
 
 FILE: Final = "owner.json"
+
+
+def file_of(host: str) -> str:
+    """The record of one of several hosts, each of which has a part of the run; empty: the run is on one."""
+    return f"owner.{host}.json" if host else FILE
+
+
 RENEW_S: Final = 5.0
 LEASE_S: Final = 20.0
 """A record that was not renewed for so long belongs to a run that is gone, or cannot reach the store."""
@@ -51,9 +58,17 @@ class Ownership:
     """A part of a run: the store is this run's from `take` to `stop`."""
 
     def __init__(
-        self, place: Place, lease_s: float = LEASE_S, renew_s: float = RENEW_S, look_s: float = LOOK_S
+        self,
+        place: Place,
+        lease_s: float = LEASE_S,
+        renew_s: float = RENEW_S,
+        look_s: float = LOOK_S,
+        host: str = "",
     ) -> None:
+        """`host`: which of several hosts of one run this is."""
         self._place = place
+        self._file = file_of(host)
+        self._host = host
         self._lease_s = lease_s
         self._renew_s = renew_s
         self._look_s = look_s
@@ -65,11 +80,15 @@ class Ownership:
 
     def take(self, say: Callable[[str], Any] = lambda text: None) -> None:
         """Make the store this run's; a sentence if it is another one's."""
-        held, self._tag = self._read()
+        for name in self._others():
+            other, _ = self._read(name)
+            if other is not None and other.token:
+                self._wait_until_gone(other, say, name)
+        held, self._tag = self._read(self._file)
         if held is not None and held.token:
-            self._wait_until_gone(held, say)
+            self._wait_until_gone(held, say, self._file)
         own = self._describe(1 if held is None else held.number + 1)
-        self._tag = self._place.store.replace_if(FILE, protect_json(own), self._tag)
+        self._tag = self._place.store.replace_if(self._file, protect_json(own), self._tag)
         if self._tag is None:
             raise CallerError(f"another run was started in {self._place} at the same time; one of them is enough")
         self._own = own
@@ -92,11 +111,17 @@ class Ownership:
         if self._lost is None:
             ended = msgspec.structs.replace(own, token="", number=own.number + 1)
             try:
-                self._place.store.replace_if(FILE, protect_json(ended), self._tag)
+                self._place.store.replace_if(self._file, protect_json(ended), self._tag)
             except DiskError:
                 return  # the next run sees that this process is gone
 
-    def _wait_until_gone(self, held: Owner, say: Callable[[str], Any]) -> None:
+    def _others(self) -> list[str]:
+        """The records of a run on one host, for one of several; and the other way round."""
+        if self._host:
+            return [FILE]
+        return [name for name in self._place.store.names("") if name.startswith("owner.") and name != FILE]
+
+    def _wait_until_gone(self, held: Owner, say: Callable[[str], Any], name: str) -> None:
         if held.space == _space():
             if began_at(held.pid) == held.began:
                 raise self._refusal(held)
@@ -105,7 +130,9 @@ class Ownership:
         until_s = time.monotonic() + self._lease_s
         while time.monotonic() < until_s:
             self._stopping.wait(self._look_s)
-            now, self._tag = self._read()
+            now, tag = self._read(name)
+            if name == self._file:
+                self._tag = tag
             if now is None or not now.token:
                 return
             if now != held:
@@ -129,9 +156,9 @@ class Ownership:
         if self._own is None:
             return
         own = msgspec.structs.replace(self._own, number=self._own.number + 1)
-        tag = self._place.store.replace_if(FILE, protect_json(own), self._tag)
+        tag = self._place.store.replace_if(self._file, protect_json(own), self._tag)
         if tag is None:
-            now, self._tag = self._read()
+            now, self._tag = self._read(self._file)
             if now is None or now.token != own.token:
                 who = "nobody" if now is None else str(now)
                 self._lost = CallerError(f"{self._place} was taken over by another run ({who}); this one ends")
@@ -140,11 +167,11 @@ class Ownership:
             return
         self._own, self._tag = own, tag
 
-    def _read(self) -> tuple[Owner | None, str | None]:
-        held = self._place.store.read_tagged(FILE)
+    def _read(self, name: str) -> tuple[Owner | None, str | None]:
+        held = self._place.store.read_tagged(name)
         if held is None:
             return None, None
-        where = self._place.store.locate(FILE)
+        where = self._place.store.locate(name)
         return verified_json(held[0], Owner, where, "remove it, if no run uses this place"), held[1]
 
     def _describe(self, number: int) -> Owner:

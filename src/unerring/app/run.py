@@ -7,17 +7,19 @@ stops them in the opposite order. What is sealed stays, and a new run in that pl
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from unerring.app.application import App
+from unerring.app.by_turn import ByTurn, Turn, always
 from unerring.app.inputs import LOOK_S, STORE_LOOK_S, Inputs, rules_of
 from unerring.app.metrics import Metrics
 from unerring.app.options import RunOptions, state_memory_bytes
 from unerring.app.parts import Part, Parts
 from unerring.app.place import Place
-from unerring.log import LocalStore
+from unerring.log import LocalStore, join
 
 if TYPE_CHECKING:
     from unerring.app.acting import Acting
@@ -45,6 +47,7 @@ class Run(Generic[E]):
         feeds: Part | None = None,
         reactions: Acting | None = None,
         upkeep: Part | None = None,
+        sinks: Part | None = None,
         delivering: Delivering | None = None,
         inputs: Inputs | None = None,
     ) -> None:
@@ -55,7 +58,7 @@ class Run(Generic[E]):
         self.delivering = delivering
         self._owner = owner
         self._reactions = reactions
-        in_order = (owner, feeds, engine, reactions, delivering, upkeep)
+        in_order = (owner, feeds, engine, reactions, sinks, upkeep)
         self._in_order: list[Part] = [part for part in in_order if part is not None]
         self._inputs = inputs
 
@@ -104,35 +107,57 @@ def run_of(
     """The run of an app that the options ask for. `say` hears what happens while it lasts. `before`: the run whose
     rules these follow."""
     parts, metrics = Parts(place.scratch, say), Metrics()
-    feeds = reactions = inputs = upkeep = delivering = None
+    feeds: Part | None = None
+    sinks: Part | None = None
+    reactions = inputs = upkeep = delivering = None
+    apart = options.everywhere
+    live: LiveEngine | None = None
+
+    def turn_of(count: int, among: Sequence[str] = ()) -> Turn:
+        return (lambda on: live is not None and live.is_turn(count, on, among)) if apart else always
+
     if options.has_log:
         inputs = Inputs(place.log, rules_of(app), LOOK_S if place.is_folder else STORE_LOOK_S)
     if options.has_log and app.channels and not options.once:
         from unerring.app.feeds import feeds_of
 
-        feeds = feeds_of(app, place, parts, metrics)
+        make_feeds = partial(feeds_of, app, place, parts, metrics)
+        feeds = ByTurn("feeding the log", make_feeds, turn_of(options.tolerated + 1), say) if apart else make_feeds()
     if options.has_log and app.processes and not options.once:
-        from unerring.app.acting import Acting
-        from unerring.runtime import ClusterShape
+        from unerring.app.acting import LARGE, Acting
+        from unerring.runtime import ClusterShape, placed_nodes
 
-        f = options.tolerated
-        shape = ClusterShape(f=f, tls=options.tls, tls_hours=options.tls_hours, policy=options.policy)
-        reactions = Acting(address, app, f, place, say, shape, options.costs, parts, options.failover_us)
+        f, over = options.tolerated, dict(options.hosts) if apart else {}
+        shape = ClusterShape(
+            f=f,
+            tls=options.tls,
+            tls_hours=options.tls_hours,
+            policy=options.policy,
+            hosts=tuple(over.items()),
+            here=options.here,
+            large=join(place.address, LARGE) if apart else "",
+        )
+        turn = turn_of(1, list(placed_nodes(f, list(over)).values()))
+        reactions = Acting(address, app, f, place, say, shape, options.costs, parts, options.failover_us, turn)
     if options.has_log and app.sinks:
         from unerring.app.delivering import Delivering
 
-        delivering = Delivering(app, place, parts, metrics, say)
+        if apart:
+            make_sinks = partial(Delivering, app, place, parts, metrics, say)
+            sinks = ByTurn("delivering to sinks", make_sinks, turn_of(1), say)
+        else:
+            sinks = delivering = Delivering(app, place, parts, metrics, say)
     if options.has_log and not options.once:
         from unerring.app.upkeep import Upkeep
 
-        upkeep = Upkeep(app, place, parts, say)
+        upkeep = Upkeep(app, place, parts, say, turn=turn_of(1))
     engine: SparkEngine | LiveEngine
     if options.supervised:
         from unerring.app.live_engine import LiveEngine
         from unerring.app.upgrading import check_rules
 
         check_rules(place, app)
-        engine = LiveEngine(address, app, options, place, say, parts, metrics)
+        engine = live = LiveEngine(address, app, options, place, say, parts, metrics)
     else:
         from unerring.app.upgrading import note_first
 
@@ -149,6 +174,7 @@ def run_of(
         feeds=feeds,
         reactions=reactions,
         upkeep=upkeep,
+        sinks=sinks,
         delivering=delivering,
         inputs=inputs,
     )

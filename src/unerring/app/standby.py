@@ -23,7 +23,8 @@ import msgspec
 
 from unerring.app.application import App, load
 from unerring.app.following import PAUSE_S_MAX, Following, to_replica
-from unerring.app.live import SPARK, rules_on_spark, topology_of
+from unerring.app.live import topology_of
+from unerring.app.live_needs import SPARK, rules_on_spark
 from unerring.app.metrics import Metrics
 from unerring.app.options import SparkOptions, state_memory_bytes
 from unerring.app.parts import Parts
@@ -31,7 +32,7 @@ from unerring.app.place import Place, Where, place_of
 from unerring.app.requests import Requests
 from unerring.app.run import Run
 from unerring.app.spark_engine import SparkEngine, StandbyDriver
-from unerring.correlation import Replica
+from unerring.correlation import Replica, Role
 from unerring.model import TIME_MIN, ConfigError, UnerringError
 from unerring.pipeline import RESTARTS_MAX, SEALED_LOOK_S, Bounds, SealingOrder, jvm
 from unerring.runtime import (
@@ -247,7 +248,8 @@ def check_rules(cluster: clusters.Cluster, app: App) -> None:
     """Refuse a driver of other rules, or of another version of them, before Spark is started for it."""
     spark = cluster.topology.node(SPARK)
     rules = [plan.name for plan in app.plans if {schema.name for schema in plan.outputs} & set(spark.outputs)]
-    own = topology_of(app, spark.f, rules)
+    ends = [node for node in cluster.topology.nodes if node.role is not Role.CORRELATION]
+    own = topology_of(app, spark.f, rules, everywhere=any(not node.stands_alone for node in ends))
     if not rules or own.fingerprint() != cluster.topology.fingerprint():
         raise ConfigError(
             f"{cluster.app} has other rules now than this run was begun with ({', '.join(spark.outputs)} on Spark); "

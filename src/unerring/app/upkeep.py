@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from unerring.app.by_turn import Turn, always
 from unerring.app.live_needs import needs_of, retained_levels
 from unerring.app.parts import Parts
 from unerring.app.place import Place
@@ -35,7 +36,9 @@ class Upkeep:
         say: Callable[[str], Any],
         config: CompactionConfig | None = None,
         look_s: float | None = None,
+        turn: Turn = always,
     ) -> None:
+        self._turn = turn
         self._app = app
         self._place = place
         self._parts = parts
@@ -62,7 +65,11 @@ class Upkeep:
 
     def _run(self) -> None:
         said = ""
+        on = False
         while not self._stopping.wait(self._look_s):
+            on = self._turn(on)
+            if not on:
+                continue
             try:
                 self.compact()
                 self.retain()

@@ -92,7 +92,8 @@ def command(
         Path | None, typer.Option(help="With --tls: who may do what (`unerring policy`); without it the defaults.")
     ] = None,
     host: Annotated[
-        list[str] | None, typer.Option(help="Live: NAME=ADDRESS of a host, the first one with the log; once for each.")
+        list[str] | None,
+        typer.Option(help="Live: NAME=ADDRESS of a host; once for each. In a folder, the log is on the first."),
     ] = None,
     here: Annotated[str, typer.Option(help="Live: which of the hosts this is.")] = "",
     etcd: Annotated[
@@ -163,7 +164,7 @@ def command(
         owner = None
         if options.has_log:
             place.check()
-            owner = Ownership(place)
+            owner = Ownership(place, host=here if options.everywhere else "")
             stack.callback(owner.stop)
             owner.take(console.print)
         if older := remember(place, app):

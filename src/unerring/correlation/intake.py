@@ -120,6 +120,12 @@ class Intake:
         for row in rows:
             self.consumed[row.event.stream] += 1
 
+    def forget(self, stream: str, count: int) -> int:
+        """Events up to this number are kept elsewhere; how many of them were held here."""
+        held = max(0, min(count, self.streams[stream].count) - self.consumed[stream])
+        self.consumed[stream] += held
+        return held
+
     def credit(self, stream: str) -> int:
         """An absolute number, so that any leader understands it."""
         return self.consumed[stream] + self.config.window_events

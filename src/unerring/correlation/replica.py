@@ -263,8 +263,7 @@ class Replica:
         """What an application has sealed it need not hold: there is room for more of that stream."""
         if sender != SEALER:
             return []
-        self.merge.drop(forget.stream, forget.count - self.intake.consumed[forget.stream])
-        self.intake.consumed[forget.stream] = max(forget.count, self.intake.consumed[forget.stream])
+        self.merge.drop(forget.stream, self.intake.forget(forget.stream, forget.count))
         return self.intake.announce()
 
     def _flush(self, now: int) -> Effects:

@@ -62,7 +62,7 @@ from .live import (
     status as status,
 )
 from .live.hosting import STATUS_S as STATUS_S, note as note
-from .live.status import processes as processes
+from .live.status import keepers as keepers, processes as processes
 from .live.store_record import StoreStorage as StoreStorage
 from .live.supervisor import WANTED as WANTED, ask_supervisor as ask_supervisor
 from .loop import Driver as Driver
@@ -86,6 +86,7 @@ from .process_cluster import (
     NodeCluster as NodeCluster,
     Places as Places,
     addresses_in as addresses_in,
+    placed_nodes as placed_nodes,
 )
 from .process_control import (
     SUFFIX as SUFFIX,

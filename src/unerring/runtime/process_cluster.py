@@ -1,4 +1,5 @@
-"""2f+1 process nodes as operating-system processes of one machine; one that dies is started again.
+"""2f+1 process nodes as operating-system processes of one machine, or spread over several; one that dies is started
+again.
 
 Nodes outlive a supervisor that was killed. The next one ends them before it starts its own: their disks hold all that
 they know, and what runs is then what lies on the disk now, with the addresses that were given now.
@@ -32,6 +33,9 @@ SECRET: Final = "secret"
 MARK: Final = "UNERRING_NODE_IN"
 """The environment variable of every node with its folder and its name."""
 PLACES: Final = "nodes.json"
+LOOPBACK: Final = "127.0.0.1"
+PORT: Final = 7300
+"""The first port of nodes on hosts of a list."""
 
 
 class Places(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,6 +62,11 @@ class ClusterShape(ProcessConfig, frozen=True):
     """How long the nodes' certificates are valid; they are renewed while the run lasts. None: a year."""
     policy: str = ""
     """The file with the rights of those who show a certificate; empty: the defaults."""
+    hosts: tuple[tuple[str, str], ...] = ()
+    """The hosts that the nodes are spread over, with their addresses; none: all are on this machine."""
+    here: str = ""
+    large: str = ""
+    """The store of large values, where the nodes have no folder in common."""
     restarts: RestartsConfig = RestartsConfig(pause_s_min=0.2, pause_s_max=10.0, well_s=50.0)
 
     def __post_init__(self) -> None:
@@ -79,6 +88,9 @@ class NodeCluster:
         failovers_us: tuple[int, Sequence[int]] = (0, ()),
     ) -> None:
         self.names = [f"n{number}" for number in range(2 * shape.f + 1)]
+        self.placed = placed_nodes(shape.f, [host for host, _ in shape.hosts])
+        self.own = [name for name in self.names if not self.placed or self.placed[name] == shape.here]
+        """Those of this host."""
         self._processes = list(processes)
         self._data = data
         self._shape = shape
@@ -92,16 +104,19 @@ class NodeCluster:
         """The failover threshold of new instances (0: as each process says), and those of open ones."""
         self._supervisor: Supervisor | None = None
         self._lock: IO[bytes] | None = None
-        self._ports: dict[str, int] = {}
+        self._addresses: dict[str, str] = {}
 
     def start(self) -> None:
         """Make ready what `watch` runs."""
         self._data.mkdir(parents=True, exist_ok=True)
         self._take_over()
-        self._ports = self._places()
-        for name in self.names if self._shape.tls else ():
+        ports = self._places()
+        known = dict(self._shape.hosts)
+        hosts = {name: known[self.placed[name]] if self.placed else LOOPBACK for name in self.names}
+        self._addresses = {name: f"{hosts[name]}:{port}" for name, port in ports.items()}
+        for name in self.own if self._shape.tls else ():
             if not (self._data / "tls" / name).exists():
-                names, ca, hours = [name, "127.0.0.1"], Path(self._shape.tls), self._shape.tls_hours
+                names, ca, hours = [name, hosts[name]], Path(self._shape.tls), self._shape.tls_hours
                 make_certificates(self._data / "tls" / name, names, ca=ca, roles=[Actor.NODE], hours=hours)
 
     def _take_over(self) -> None:
@@ -129,17 +144,22 @@ class NodeCluster:
                     "or another folder"
                 )
             return ports
-        ports = {name: int(address.rpartition(":")[2]) for name, address in free_addresses(self.names).items()}
+        if self.placed:  # the same on every host
+            ports = {name: PORT + number for number, name in enumerate(self.names)}
+        else:
+            ports = {name: int(address.rpartition(":")[2]) for name, address in free_addresses(self.names).items()}
         path.write_bytes(protect_json(Places(self._processes, ports)))
         return ports
 
     def command(self, name: str) -> list[str]:
         command = [sys.executable, "-m", "unerring", "node", *self._processes, "--name", name]
         if len(self.names) > 1:
-            command += ["--listen", f"127.0.0.1:{self._ports[name]}"]
-        for peer, port in self._ports.items():
+            command += ["--listen", self._addresses[name]]
+        for peer, address in self._addresses.items():
             if peer != name:
-                command += ["--peer", f"{peer}=127.0.0.1:{port}"]
+                command += ["--peer", f"{peer}={address}"]
+        if self._shape.large:
+            command += ["--large", self._shape.large]
         for service, url in self._services.items():
             command += ["--service", f"{service}={url}"]
         if self._shape.tls:
@@ -174,7 +194,7 @@ class NodeCluster:
             log_of=log_of,
         )
         self._supervisor = supervisor
-        for name in self.names:
+        for name in self.own:
             supervisor.begin(name)
         tls = str(self._data / "tls") if self._shape.tls else ""
         renews = asyncio.create_task(renewing(tls, self._shape.tls, self._say))
@@ -201,6 +221,11 @@ class NodeCluster:
         """Let the next supervisor in."""
         if self._lock is not None:
             self._lock.close()
+
+
+def placed_nodes(f: int, hosts: Sequence[str]) -> dict[str, str]:
+    """The host of each node: as many different ones as there are. None: there is no list."""
+    return {f"n{number}": hosts[number % len(hosts)] for number in range(2 * f + 1)} if hosts else {}
 
 
 def log_of(folder: Path, name: str) -> Path:

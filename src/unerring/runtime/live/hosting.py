@@ -53,8 +53,11 @@ class Host:
         machine: Machine,
         storage: StableStorage | None = None,
         deliver: Callable[[Any], Awaitable[None] | None] | None = None,
+        hear: Callable[[str], None] = lambda host: None,
     ) -> None:
+        """`hear` is told the host that each message comes from."""
         self.cluster = cluster
+        self._hear = hear
         self.name = name
         self.keeper = cluster.keeper(cluster.hosts.get(name, ""))
         self._names = {dotted(other): other for other in cluster.addresses}
@@ -149,6 +152,7 @@ class Host:
 
     def _receive(self, sender: Address, message: Any) -> bool:
         name = self._names[sender]  # nobody else was greeted
+        self._hear(self.cluster.hosts.get(name, ""))
         if name == self.keeper:
             name = MEMBERSHIP
         if isinstance(message, Connected):

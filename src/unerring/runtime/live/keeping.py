@@ -13,6 +13,7 @@ from unerring.model import CallerError, DiskError
 from unerring.runtime.live.cluster import Cluster
 from unerring.runtime.live.etcd import EtcdStorage
 from unerring.runtime.live.hosting import Host
+from unerring.runtime.live.presence import Presence
 from unerring.runtime.live.store_record import StoreStorage
 from unerring.runtime.os_processes import dotted
 from unerring.runtime.storage import SqliteStorage
@@ -33,6 +34,7 @@ class Keeping:
         self.cluster = cluster
         self.folder = folder
         self.name = cluster.watcher(host)
+        self.presence = Presence(list(dict.fromkeys(cluster.hosts.values())), host)
         self.trouble = ""
         """Why the record cannot be changed now, if so."""
         self._host: Host | None = None
@@ -91,7 +93,7 @@ class Keeping:
         if self._stopped:
             return
         machine = Membership(records, self.cluster.topology, self.cluster.config, random.Random())  # type: ignore[arg-type]
-        self._host = Host(self.cluster, self.name, machine, storage)
+        self._host = Host(self.cluster, self.name, machine, storage, hear=self.presence.hear)
         self.trouble = ""
         beside = None
         if self.cluster.etcd or (self.cluster.record and self.cluster.hosts):
