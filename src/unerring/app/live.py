@@ -158,7 +158,7 @@ def make_cluster(
         durable=durable,
         tls=certificates,
         policy=policy,
-        secret="" if tls else str(folder / SECRET),
+        secret="" if tls or hosts else str(folder / SECRET),
         etcd=tuple(etcd),
         record=record,
         hosts=placed,
