@@ -134,7 +134,7 @@ def test_what_was_sealed_out_of_sequence_is_written_down_and_not_taken_again() -
     assert footer is not None
     assert footer.producers == {"a": (0, 1)}, "that 12 has no place follows from this segment, and is in the next"
     assert footer.above == {"a": (((0, 4), (0, 5)),)}
-    assert footer.format == 4
+    assert footer.format >= 4, "a release that would forget it refuses it"
     second = LogWriter(log, LATE)
     feed(second, "a", [12, 50, 41, 45, 56, 99], first=2)
     assert second.repeated == 2

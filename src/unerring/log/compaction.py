@@ -22,7 +22,7 @@ from unerring.log.chain import Chain
 from unerring.log.index import COMPACTED, Entry, Gone, Index, Retired, Span, entry_of, object_name, successor
 from unerring.log.parts import MissingPart
 from unerring.log.respread import rows_of
-from unerring.log.segments import PARTS_FORMAT, Footer, Merged, Segment, arrow_schema, encode_buckets
+from unerring.log.segments import Footer, Merged, Segment, arrow_schema, encode_buckets
 from unerring.log.sweeping import Swept, sweep, wall_us
 from unerring.model import SECOND_US, LogError, ProcessConfig, check
 
@@ -273,7 +273,6 @@ def _written(chain: Chain, held: _Held, number: int) -> Entry:
         away=last.away,
         rule=last.rule,
         before=first.before,
-        format=PARTS_FORMAT,
         ranges=chain.spread.ranges,
         merged=merged,
     )

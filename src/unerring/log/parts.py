@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from unerring.log.growth import rows_fitting
-from unerring.log.segments import PARTS_FORMAT, PIECES_FORMAT, Footer, Part, Segment, arrow_schema, encode_buckets
+from unerring.log.segments import Footer, Part, Segment, arrow_schema, encode_buckets
 from unerring.log.store import Store
 from unerring.model import TIME_MIN, LogError, StreamSchema, invariant
 
@@ -80,7 +80,7 @@ def write_part(
     invariant(len(rows) > 0, f"a part of {schema.name} has rows")
     first_us, last_us = rows.column("time")[0].as_py(), rows.column("time")[-1].as_py()
     invariant(from_us < first_us <= last_us <= through_us, f"a part of {schema.name} holds its own interval's events")
-    draft = Footer(schema.name, from_us, through_us, len(rows), (), format=PARTS_FORMAT)
+    draft = Footer(schema.name, from_us, through_us, len(rows), ())
     data, footer = encode_buckets([rows], wanted, draft)
     name = part_name(from_us, through_us, bucket, attempt or secrets.token_hex(8))
     invariant(store.create(f"{folder}/{PARTS}/{name}", data), f"{name} is a name of this attempt alone")
@@ -116,8 +116,7 @@ def encode_parts(
         )
     named = tuple(part for part, _ in pairs)
     rows_in_all = sum(part.rows for part in named)
-    form = PIECES_FORMAT if any(part.pieces for part in named) else PARTS_FORMAT
-    draft = msgspec.structs.replace(footer, rows=rows_in_all, parts=named, format=form)
+    draft = msgspec.structs.replace(footer, rows=rows_in_all, parts=named)
     return encode_buckets([pa.concat_tables(some) for some in tables], _ordinals(), draft)
 
 

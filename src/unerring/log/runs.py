@@ -17,7 +17,7 @@ import msgspec
 
 from unerring.log.buckets import Spread
 from unerring.log.parts import PARTS, part_name
-from unerring.log.segments import PIECES_FORMAT, Footer, Part, arrow_schema, encode_buckets
+from unerring.log.segments import Footer, Part, arrow_schema, encode_buckets
 from unerring.log.store import Store
 from unerring.model import LogError, StreamSchema, invariant
 
@@ -105,9 +105,7 @@ def write_run(store: Store, folder: str, schema: StreamSchema, spread: Spread, t
         [table.column(field.name).cast(field.type) for field in columns], schema=columns
     ).combine_chunks()
     bounds = _bounds(counts.tolist())
-    draft = Footer(
-        schema.name, int(times.min()) - 1, int(times.max()), len(rows), (), format=PIECES_FORMAT, ranges=spread.ranges
-    )
+    draft = Footer(schema.name, int(times.min()) - 1, int(times.max()), len(rows), (), ranges=spread.ranges)
     data, footer = encode_buckets([rows.slice(low, high - low) for _, low, high in bounds], columns, draft)
     ends = [len(b"PAR1"), *(end for end, _ in footer.extents)]
     pieces = tuple(

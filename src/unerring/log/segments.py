@@ -5,6 +5,9 @@ without touching the rest. What the segment is, is written in the file's own foo
 digest, the footer has one of itself, and it names the digest of the segment before. A reader sees only bytes that match
 their digest; together the digests cover every byte of the file.
 
+The footer's digest is a SHA-256 hash, and so is the one in it of all rows' bytes: nobody can make another segment, or
+another history, with the same one. Buckets have XXH3 digests for whoever reads them, which cost next to nothing.
+
 A segment of parts has its rows in other files, which its footer names (see `parts`); its own row groups hold the
 ordinals that are not 0. A part is a file of the same make with one bucket.
 """
@@ -19,20 +22,26 @@ import msgspec
 
 from unerring.log.buckets import Spread
 from unerring.log.producers import Run, Taken
-from unerring.model import TIME_MIN, InvariantBreach, LogError, StreamSchema, digest_of, invariant
+from unerring.model import (
+    DIGEST_HEX,
+    HASH_HEX,
+    TIME_MIN,
+    InvariantBreach,
+    LogError,
+    StreamSchema,
+    digest_of,
+    invariant,
+    sha256_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMAT: Final = 2
+FORMAT: Final = 6
+"""The format that is written. Before it, digests were XXH3: 5 had runs (see `runs`), 4 events out of their producer's
+order, 3 parts, 2 none of these. All are still read."""
 UNPROTECTED: Final = 1
 """The format without digests, which is still read."""
-PARTS_FORMAT: Final = 3
-"""The format of a segment whose rows are in parts."""
-RUNS_FORMAT: Final = 4
-"""The format of a segment with events out of their producer's order: a release that would forget them refuses it."""
-PIECES_FORMAT: Final = 5
-"""The format of a run, and of a segment whose rows are in runs (see `runs`)."""
 FOOTER: Final = b"unerring"
 ROWS_PER_GROUP: Final = 1 << 20
 ORIGIN_COLUMNS: Final = ("_producer", "_epoch", "_sequence")
@@ -41,8 +50,9 @@ ORIGIN_COLUMNS: Final = ("_producer", "_epoch", "_sequence")
 _MAGIC: Final = b"PAR1"
 _TAIL_BYTES: Final = 16 << 10
 """How much of a file's end is read at once: nearly always the whole footer."""
-_NO_DIGEST: Final = "0" * 32
-_DIGEST: Final = re.compile(rb'"digest":"([0-9a-f]{32})"')
+_NO_DIGEST: Final = "0" * DIGEST_HEX
+_NO_HASH: Final = "0" * HASH_HEX
+_DIGEST: Final = re.compile(rb'"digest":"((?:[0-9a-f]{32}){1,2})"')
 """Nobody else can put this there: quotes inside JSON texts are escaped, and columns are named by identifiers."""
 _NAME: Final = re.compile(r"(\d{19})\.parquet\Z")
 
@@ -94,13 +104,14 @@ class Footer(msgspec.Struct, frozen=True):
     rule: str = ""
     """Fingerprint of the rule that made these events."""
     before: str = ""
-    """The digest of the segment before this one; empty for the first, and after an unprotected one."""
+    """The digest of the segment before this one; empty for the first, and after an unprotected one. So the newest
+    segment's digest stands for the whole chain."""
     extents: tuple[tuple[int, str], ...] = msgspec.field(default=(), name="parts")
     """For each bucket: where its bytes end (they begin where those before it end), and their digest. None are listed
     where there are no rows."""
     digest: str = ""
     """The digest of the file's magic and of all that comes after the buckets, with zeros in its own place: so it covers
-    `extents`, and thereby the whole file."""
+    `extents` and `content`, and thereby the whole file. SHA-256; XXH3 in a file of an older release."""
     format: int = FORMAT
     parts: tuple[Part, ...] = msgspec.field(default=(), name="files")
     """The files that hold the rows, in the order of their buckets; none if the rows are in this one."""
@@ -113,6 +124,13 @@ class Footer(msgspec.Struct, frozen=True):
     own order."""
     away: tuple[str, ...] | None = None
     """Producers that had ended or were idle: a writer that goes on waits for the others. None: it waits for nobody."""
+    content: str = ""
+    """The SHA-256 hash of all buckets' bytes; empty in a file of an older release."""
+
+    @property
+    def hashed(self) -> bool:
+        """Whether its digest is one that nobody can forge."""
+        return self.format >= FORMAT
 
     @property
     def taken(self) -> Taken:
@@ -122,6 +140,11 @@ class Footer(msgspec.Struct, frozen=True):
     @property
     def protected(self) -> bool:
         return self.format != UNPROTECTED
+
+    @property
+    def digest_hex(self) -> int:
+        """How many digits its digest has."""
+        return HASH_HEX if self.format >= FORMAT else DIGEST_HEX
 
     @property
     def buckets(self) -> int:
@@ -198,8 +221,7 @@ def encode_segment(table: pa.Table, schema: StreamSchema, buckets: int, footer: 
         table = table.take(pa.array(np.argsort(owner, kind="stable")))
     starts = np.cumsum(counts) - counts
     tables = [table.slice(start, count) for start, count in zip(starts.tolist(), counts.tolist(), strict=True)]
-    form = PARTS_FORMAT if footer.ranges else footer.format
-    return encode_buckets(tables, wanted, msgspec.structs.replace(footer, rows=len(table), format=form))
+    return encode_buckets(tables, wanted, msgspec.structs.replace(footer, rows=len(table)))
 
 
 def encode_buckets(tables: list[pa.Table], columns: pa.Schema, footer: Footer) -> tuple[bytes, Footer]:
@@ -213,7 +235,6 @@ def encode_buckets(tables: list[pa.Table], columns: pa.Schema, footer: Footer) -
         groups.append((first, -(-len(table) // ROWS_PER_GROUP)))
     texts = [f.name for f in columns if pa.types.is_string(f.type) or pa.types.is_binary(f.type)]
     timed = ["time"] if "time" in columns.names else False
-    footer = msgspec.structs.replace(footer, format=max(footer.format, RUNS_FORMAT)) if footer.above else footer
     sink = pa.BufferOutputStream()
     ends: list[int] = []
     with pq.ParquetWriter(sink, columns, compression="lz4", use_dictionary=texts, write_statistics=timed) as writer:
@@ -222,7 +243,9 @@ def encode_buckets(tables: list[pa.Table], columns: pa.Schema, footer: Footer) -
                 writer.write_table(table, row_group_size=ROWS_PER_GROUP)
             ends.append(sink.tell())
         extents = tuple((end, _NO_DIGEST) for end in ends)
-        draft = msgspec.structs.replace(footer, groups=tuple(groups), extents=extents, digest=_NO_DIGEST)
+        draft = msgspec.structs.replace(
+            footer, groups=tuple(groups), extents=extents, content=_NO_HASH, digest=_NO_HASH
+        )
         writer.add_key_value_metadata({FOOTER: msgspec.json.encode(draft)})
     return _with_digests(memoryview(sink.getvalue()), draft)
 
@@ -234,20 +257,22 @@ def _with_digests(data: memoryview, draft: Footer) -> tuple[bytes, Footer]:
     tail = bytes(data[bounds[-1] :])
     if len(tail) != int.from_bytes(tail[-8:-4], "little") + 8 or tail.count(msgspec.json.encode(draft)) != 1:
         raise InvariantBreach(f"a segment of {draft.stream} has its footer, with what it says, right after its rows")
-    filled = msgspec.structs.replace(draft, extents=extents)
+    content = sha256_of(data[bounds[0] : bounds[-1]])
+    filled = msgspec.structs.replace(draft, extents=extents, content=content)
     tail = tail.replace(msgspec.json.encode(draft), msgspec.json.encode(filled))
-    place = _find_digest(tail)
-    if place is None:
+    found = _find_digest(tail)
+    if found is None:
         raise InvariantBreach(f"the footer of a segment of {draft.stream} has one digest of its own")
-    digest = digest_of(_MAGIC, tail)
+    place, _ = found
+    digest = sha256_of(_MAGIC, tail)
     whole = b"".join((data[: bounds[-1]], tail[:place], digest.encode(), tail[place + len(digest) :]))
     return whole, msgspec.structs.replace(filled, digest=digest)
 
 
-def _find_digest(tail: bytes) -> int | None:
-    """Where the file's end has its own digest."""
-    places = [match.start(1) for match in _DIGEST.finditer(tail)]
-    return places[0] if len(places) == 1 else None
+def _find_digest(tail: bytes) -> tuple[int, str] | None:
+    """Where the file's end has its own digest, and what it says."""
+    found = list(_DIGEST.finditer(tail))
+    return (found[0].start(1), found[0][1].decode()) if len(found) == 1 else None
 
 
 class Segment:
@@ -262,16 +287,16 @@ class Segment:
         """The file, as far as it was read; nothing of it is decoded before it matched its digest."""
         self._tail_at = self._read_tail()
         tail = bytes(self._image[self._tail_at :])
-        digest_at = _find_digest(tail)
-        if digest_at is not None:
-            self._check_tail(tail, digest_at)
+        digest = _find_digest(tail)
+        if digest is not None:
+            self._check_tail(tail, *digest)
         self._parquet = self._parsed(())
         self.footer = self._decoded()
         if coded and not self.footer.parts:
             self._parquet = self._parsed(coded)
         self.fits = True
         """Whether it has the columns that the stream has now; whoever opens it for a stream says so."""
-        if self.footer.protected and digest_at is None:
+        if self.footer.protected and (digest is None or len(digest[1]) != self.footer.digest_hex):
             raise self._damaged("footer")
 
     def rows(self, bucket: int | range | None, columns: list[str]) -> pa.Table:
@@ -318,8 +343,12 @@ class Segment:
         return self._parquet.schema_arrow.remove_metadata()
 
     def check(self) -> None:
-        """Look at every byte."""
+        """Look at every byte, by the digests that cannot be forged too."""
         self._fill(range(self.footer.buckets))
+        if self.footer.hashed:
+            with memoryview(self._image)[len(_MAGIC) : self._tail_at] as rows:
+                if sha256_of(rows) != self.footer.content:
+                    raise self._damaged("rows' hash")
 
     def _read_tail(self) -> int:
         """Fill in what comes after the rows; where that begins."""
@@ -333,10 +362,10 @@ class Segment:
         self._image[size - length :] = end[-length:]
         return size - length
 
-    def _check_tail(self, tail: bytes, digest_at: int) -> None:
+    def _check_tail(self, tail: bytes, at: int, digest: str) -> None:
         magic = self._read(0, len(_MAGIC))
-        rest = tail[:digest_at] + _NO_DIGEST.encode() + tail[digest_at + len(_NO_DIGEST) :]
-        if digest_of(magic, rest).encode() != tail[digest_at : digest_at + len(_NO_DIGEST)]:
+        rest = tail[:at] + b"0" * len(digest) + tail[at + len(digest) :]
+        if (sha256_of if len(digest) == HASH_HEX else digest_of)(magic, rest) != digest:
             raise self._damaged("footer")
 
     def _parsed(self, coded: tuple[str, ...]) -> Any:
@@ -359,9 +388,9 @@ class Segment:
             raise LogError(
                 f"{where} has a footer that this version cannot read ({error}); use the version that wrote it"
             ) from None
-        if not UNPROTECTED <= footer.format <= PIECES_FORMAT:
+        if not UNPROTECTED <= footer.format <= FORMAT:
             raise LogError(
-                f"{where} has log format {footer.format}, this version reads up to {PIECES_FORMAT}; use the version "
+                f"{where} has log format {footer.format}, this version reads up to {FORMAT}; use the version "
                 "that wrote it"
             )
         return footer

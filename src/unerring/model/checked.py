@@ -1,11 +1,13 @@
 """Files that we write and read again carry a digest of all their bytes, looked at before anything in them is used.
 
 A protected file is one line that people can read, `unerring/1 xxh3 <digest>`, and then the bytes themselves. In a file
-that grows line by line each line ends with its own digest. XXH3 finds bit rot, not forgery.
+that grows line by line each line ends with its own digest. XXH3 finds bit rot, not forgery; what must not be forged has
+a SHA-256 hash besides.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Any, Final, TypeVar
 
@@ -17,6 +19,7 @@ from unerring.model.errors import LogError
 _HEAD: Final = b"unerring/1 xxh3 "
 _ANY_HEAD: Final = re.compile(rb"unerring/\d+ ")
 DIGEST_HEX: Final = 32
+HASH_HEX: Final = 64
 _TAIL: Final = b" xxh3 "
 _TAIL_HEX: Final = 16
 _REMEDY: Final = "restore it from a copy"
@@ -27,6 +30,14 @@ T = TypeVar("T")
 def digest_of(*parts: Any) -> str:
     """The XXH3 digest (128 bits, as hexadecimal digits) of bytes that lie one after the other."""
     state = xxhash.xxh3_128()
+    for part in parts:
+        state.update(part)
+    return state.hexdigest()
+
+
+def sha256_of(*parts: Any) -> str:
+    """The SHA-256 hash (as hexadecimal digits) of bytes that lie one after the other."""
+    state = hashlib.sha256()
     for part in parts:
         state.update(part)
     return state.hexdigest()
