@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import scale
 import state
 from tests.s3 import S3Server
+from unerring.app import RootSealer, place_of, verify
 from unerring.log import (
     COMPACTED,
     Chain,
@@ -62,6 +63,7 @@ LATER_US = 2 * 3600 * 1_000_000
 def run(quick: bool = False) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="unerring-log-") as name:
         yield from _measure("", LocalStore(Path(name) / "folder"), quick)
+        yield from _verifying(Path(name) / "run", 20 if quick else 400)
         with _s3(Path(name)) as store:
             yield from _measure("s3.", store, quick)
     for figures in (state.run(quick), scale.run(quick)):
@@ -207,6 +209,37 @@ def _object(chain: Chain, from_us: int, through_us: int, rows: pa.Table, segment
     name = object_name(from_us, through_us, chain.index.number + 1)
     chain.store.create(f"{chain.folder}/{COMPACTED}/{name}", data)
     return entry_of(footer, len(data), name)
+
+
+# ---- verifying --------------------------------------------------------------------------------------------------
+
+
+def _verifying(folder: Path, segments: int) -> Iterator[dict[str, Any]]:
+    """`unerring verify` of a run with its roots, over reading all of its events, in turns: fresh segments of 5 000
+    events, and then the same log compacted."""
+    chain = EventLog(folder / "log").create(SCHEMA, BUCKETS)
+    for number in range(segments):
+        chain.seal((number + 1) * STEP_US, _rows(number, 1, 5000))
+    RootSealer(place_of(folder)).seal()
+    yield _figure("verify_over_read.ratio", _verify_ratio(folder), "ratio", 1.3)
+    compact(chain)
+    _sweep(chain)
+    yield _figure("verify_over_read.compacted.ratio", _verify_ratio(folder), "ratio", 1.3)
+
+
+def _verify_ratio(folder: Path) -> float:
+    reading: list[float] = []
+    verifying: list[float] = []
+    for _ in range(5):
+        began = time.perf_counter()
+        chain = EventLog(folder / "log").chain(SCHEMA.name)
+        for span in chain.spans(chain.base.from_us, chain.through_us):
+            chain.read(span.from_us, span.through_us)
+        reading.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        assert not verify(folder).damage
+        verifying.append(time.perf_counter() - began)
+    return statistics.median(verifying) / statistics.median(reading)
 
 
 # ---- bytes ------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from unerring.app import batches, learned, ledgers, verdicts, verifying
 from unerring.app.folder import remember
 from unerring.app.live import make_cluster
 from unerring.app.place import place_of
+from unerring.app.rooting import RootSealer
 from unerring.app.verifying import KINDS
 from unerring.log import (
     BadEvent,
@@ -84,6 +85,7 @@ def make(data: Path) -> None:
     storage = SqliteStorage(data / "processes" / "n0.db", StorageConfig(checkpoint_bytes=1 << 16))
     storage.write([Persist(puts=tuple((f"i{number}|accepted", bytes([number]) * 40) for number in range(20)))])
     storage.close()
+    RootSealer(place_of(data)).seal()
 
 
 def _compacted(log: EventLog) -> None:
@@ -110,9 +112,9 @@ def _keep_states(data: Path) -> None:
 
 def files(data: Path) -> Iterator[tuple[str, verifying.Check, Path]]:
     """Each file with its kind and what checks it."""
-    for kind, check, path, _ in verifying._in_folders(place_of(data)):
+    for kind, path, _ in verifying._in_folders(place_of(data)):
         assert isinstance(path, Path)
-        yield KINDS[kind][0], check, path
+        yield KINDS[kind][0], KINDS[kind][2], path
 
 
 def flips(path: Path, check: verifying.Check, step: int = 1) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,7 @@ def test_a_run_that_goes_on_is_verified(data: Path) -> None:
 def test_a_folder_of_an_older_release_is_read_and_said_to_be_unprotected(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    shutil.rmtree(data / "roots")
     (data / "run.json").write_bytes(b'{"app":"a:b","version":"0.1","format":1}')
     position = data / "log" / "Burst" / "positions" / "starts.json"
     position.write_bytes(b"[20,0]")

@@ -55,6 +55,7 @@ from .process_audit import (
 from .process_export import ENDED as ENDED, export as export
 from .reconciling import running_in as running_in
 from .resets import reset_producer as reset_producer
+from .rooting import RootSealer as RootSealer
 from .run import CHECK_S as CHECK_S, Run as Run, run_of as run_of
 from .sealed_events import SealedEvents as SealedEvents
 from .spark_engine import LevelView as LevelView, SparkEngine as SparkEngine
@@ -73,7 +74,7 @@ from .upgrading import (
     upgrade_here as upgrade_here,
 )
 from .verdicts import PAGE as PAGE, keep as keep, keep_processes as keep_processes
-from .verifying import verify as verify
+from .verifying import Spread as Spread, Verified as Verified, spread_on as spread_on, verify as verify
 from .why import Why as Why, event_document as event_document, latest as latest
 
 __all__: list[str]

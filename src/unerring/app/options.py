@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from unerring.correlation import CorrelationConfig
-from unerring.model import CallerError, ConfigError, to_duration_us
+from unerring.model import SECOND_US, CallerError, ConfigError, to_duration_us
 
 if TYPE_CHECKING:
     from unerring.pipeline import SparkConfig
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 BESIDE_MB: Final = 700
 """The memory of a driver besides its JVM's heap: the rest of the JVM, its Python, its workers."""
 
+ROOT_EVERY_S_MIN: Final = 1.0
 CONNECT: Final = "sc://"
 """How the address of a Spark Connect server begins."""
 _NOT_LIVE: Final = {
@@ -98,6 +99,10 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     costs: Path | None = None
     failover_us: int = 0
     """How long an instance of a process may stand still when a master is lost; 0: as each process says."""
+    signing_key: Path | None = None
+    """The file of the key that signs the log's roots."""
+    root_every: str = "10m"
+    """How often a root of the log is sealed."""
     on_store: bool = False
     """Whether the run is on a store that other hosts reach too."""
 
@@ -106,6 +111,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise CallerError(f"there is no engine {self.engine!r}; use spark or live")
         state_memory_bytes(self.state_memory)
         _evict_after_us(self.evict_after)
+        if self.root_every_s < ROOT_EVERY_S_MIN:
+            raise ConfigError(f"--root-every {self.root_every!r} is too often; give {ROOT_EVERY_S_MIN:.0f}s or more")
         if self.engine == "live":
             self._refuse("--engine live", _NOT_LIVE)
         elif self.supervised:
@@ -161,6 +168,11 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     def has_log(self) -> bool:
         """Whether this host reaches the log: channels, sources and reactions work there."""
         return self.everywhere or self.here in ("", *list(self.hosts)[:1])
+
+    @property
+    def root_every_s(self) -> float:
+        """How often a root of the log is sealed."""
+        return to_duration_us(self.root_every) / SECOND_US
 
     @property
     def config(self) -> CorrelationConfig:

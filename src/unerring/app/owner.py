@@ -54,6 +54,15 @@ class Owner(msgspec.Struct, frozen=True):
         return f"process {self.pid} on host {self.host}, since {since}"
 
 
+def is_owned(place: Place) -> bool:
+    """Whether a run has the place now, as far as its record says; of this host, whether its process is there."""
+    content = place.store.read(FILE)
+    held = None if content is None else verified_json(content, Owner, place.store.locate(FILE))
+    if held is None or not held.token:
+        return False
+    return held.space != _space() or began_at(held.pid) == held.began
+
+
 class Ownership:
     """A part of a run: the store is this run's from `take` to `stop`."""
 

@@ -7,9 +7,11 @@ there, unless another scratch folder is named.
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -93,6 +95,14 @@ def scratch_for(address: str) -> Path:
     name = re.sub(r"[^A-Za-z0-9]+", "-", address).strip("-")[:40]
     # Two addresses may look alike once they are names.
     return state_folder() / f"{name}-{hashlib.blake2b(address.encode(), digest_size=4).hexdigest()}"
+
+
+def matching(store: Store, pattern: str, folder: str = "") -> Iterator[str]:
+    """The names in a store that match a pattern, part by part."""
+    first, _, rest = pattern.partition("/")
+    for one in fnmatch.filter(store.names(folder), first):
+        name = f"{folder}/{one}" if folder else one
+        yield from matching(store, rest, name) if rest else (name,)
 
 
 def clear(store: Store, folder: str = "") -> None:

@@ -19,7 +19,7 @@ from unerring.app.metrics import Metrics
 from unerring.app.options import RunOptions, state_memory_bytes
 from unerring.app.parts import Part, Parts
 from unerring.app.place import Place
-from unerring.log import LocalStore, join
+from unerring.log import LocalStore, SigningKey, join
 
 if TYPE_CHECKING:
     from unerring.app.acting import Acting
@@ -50,6 +50,7 @@ class Run(Generic[E]):
         sinks: Part | None = None,
         delivering: Delivering | None = None,
         inputs: Inputs | None = None,
+        rooting: Part | None = None,
     ) -> None:
         self.engine = engine
         self.metrics = metrics
@@ -58,7 +59,7 @@ class Run(Generic[E]):
         self.delivering = delivering
         self._owner = owner
         self._reactions = reactions
-        in_order = (owner, feeds, engine, reactions, sinks, upkeep)
+        in_order = (owner, rooting, feeds, engine, reactions, sinks, upkeep)
         self._in_order: list[Part] = [part for part in in_order if part is not None]
         self._inputs = inputs
 
@@ -109,7 +110,7 @@ def run_of(
     parts, metrics = Parts(place.scratch, say), Metrics()
     feeds: Part | None = None
     sinks: Part | None = None
-    reactions = inputs = upkeep = delivering = None
+    reactions = inputs = upkeep = delivering = rooting = None
     apart = options.everywhere
     live: LiveEngine | None = None
 
@@ -117,6 +118,10 @@ def run_of(
         return (lambda on: live is not None and live.is_turn(count, on, among)) if apart else always
 
     if options.has_log:
+        from unerring.app.rooting import Rooting
+
+        key = None if options.signing_key is None else SigningKey(options.signing_key)
+        rooting = Rooting(place, parts, say, key, options.root_every_s)
         inputs = Inputs(place.log, rules_of(app), LOOK_S if place.is_folder else STORE_LOOK_S)
     if options.has_log and app.channels and not options.once:
         from unerring.app.feeds import feeds_of
@@ -177,6 +182,7 @@ def run_of(
         sinks=sinks,
         delivering=delivering,
         inputs=inputs,
+        rooting=rooting,
     )
 
 

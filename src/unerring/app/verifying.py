@@ -1,20 +1,25 @@
-"""`unerring verify`: reads every file and object of a run that something is read from again, and checks its bytes."""
+"""`unerring verify`: reads every file and object of a run that something is read from again, and checks its bytes; then
+whether its streams are the ones that its roots name."""
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from unerring.app.place import Place, Where, place_of
-from unerring.log import Segment, Store
+from unerring.app.place import Place, Where, matching, place_of
+from unerring.app.rooting import Covered, judge_history, own_streams, read_history
+from unerring.log import Anchor, Chain, Segment, Store, store_at
 from unerring.model import LogError, UnerringError, is_protected, verified, verified_json, verified_line, was_protected
 from unerring.runtime import check_file
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OBJECTS_PER_TASK: Final = 64
 _SCRATCH: Final = (".new", ".tmp", ".sock", ".lock")
 
 
@@ -23,20 +28,20 @@ class Kept:
 
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
-        self._name = name
+        self.name = name
         self.stem, _, self.suffix = name.rpartition("/")[2].rpartition(".")
         self.size = 0
         """Known once it was read."""
 
     def read_bytes(self) -> bytes:
-        content = self._store.read(self._name)
+        content = self._store.read(self.name)
         if content is None:
             raise FileNotFoundError(str(self))
         self.size = len(content)
         return content
 
     def __str__(self) -> str:
-        return self._store.locate(self._name)
+        return self._store.locate(self.name)
 
 
 Check = Callable[[Any], bool]
@@ -60,6 +65,10 @@ class Verified(msgspec.Struct):
     damage: list[str]
     others: int
     """Files that are not ours to read again: logs, pages, certificates, Spark's own."""
+    covered: Covered = msgspec.field(default_factory=Covered)
+    """By roots."""
+    notes: list[str] = []
+    """What is right as far as it was checked, and why it was not checked further."""
 
 
 def _json(path: Path | Kept) -> bool:
@@ -136,6 +145,7 @@ KINDS: Final[tuple[tuple[str, tuple[str, ...], Check], ...]] = (
     ("quarantine", ("log/*/quarantine/*.parquet",), _named_by_digest),
     ("events back from quarantine", ("log/*/quarantine/*.returning", "log/*/quarantine/*.returned"), _json),
     ("versions of rules", ("log/.versions/*", "log/rule-versions/*", "log/rule-upgrades/*"), _json),
+    ("roots", ("roots/*.json",), _json),
     ("states on Spark", ("states/level-*/*",), _sealed),
     ("savepoints", ("savepoints/level-*/*",), _sealed),
     (
@@ -151,34 +161,109 @@ KINDS: Final[tuple[tuple[str, tuple[str, ...], Check], ...]] = (
 )
 
 
-def verify(where: Where, say: Callable[[int, int], Any] = lambda done, total: None) -> Verified:
+Spread = Callable[[list[tuple[int, str]]], list["Checked"]]
+"""Checks objects of a run's store (the number of their kind, and their names) elsewhere."""
+
+
+class Checked(msgspec.Struct, frozen=True, array_like=True):
+    """What checking one object gave; `damage` is empty if nothing is wrong."""
+
+    kind: int
+    bytes: int
+    protected: bool
+    damage: str = ""
+
+
+def verify(
+    where: Where,
+    say: Callable[[int, int], Any] = lambda done, total: None,
+    anchors: Sequence[Anchor] = (),
+    trusted: str = "",
+    spread: Spread | None = None,
+) -> Verified:
     """Check all of a run, on its store and on this host, also while it runs. `say` is called with the bytes read and
-    the bytes in total, as far as they are known."""
+    the bytes in total, as far as they are known. `anchors`: roots that were kept elsewhere; `trusted`: the public key
+    that must have signed the roots."""
     place = place_of(where)
+    history = read_history(place, anchors, trusted)
+    outcome = Verified([Kind(name) for name, _, _ in KINDS], [], 0, history.covered)
     wanted = [*_on_the_store(place), *_in_folders(place)]
-    total = sum(size for _, _, _, size in wanted)
-    outcome = Verified([Kind(name) for name, _, _ in KINDS], [], 0)
+    known = {path for _, path, _ in wanted}
+    if spread is not None:
+        there = [(kind, name) for kind, path, _ in wanted if (name := _name_on_store(place, path)) is not None]
+        wanted = [one for one in wanted if _name_on_store(place, one[1]) is None]
+        for one in spread(there):
+            _count(outcome, one)
+    total = sum(size for _, _, size in wanted)
     done = 0
-    for kind, check, path, size in wanted:
-        counts = outcome.kinds[kind]
-        try:
-            counts.unprotected += not check(path)
-        except FileNotFoundError:  # the run goes on: it was replaced, or retention took it
-            continue
-        except (OSError, UnerringError) as error:
-            counts.damaged += 1
-            outcome.damage.append(str(error))
-        counts.files += 1
-        counts.bytes += path.size if isinstance(path, Kept) else size
+    for kind, path, size in wanted:
+        checked = check_one(kind, path)
+        if checked is not None:
+            _count(outcome, checked)
         done += size
         say(done, total)
-    outcome.damage += list(_chains(place, outcome.damage))
-    known = {path for _, _, path, _ in wanted}
+    chains = _chains(place, outcome)
+    judged = judge_history(place, history, chains)
+    outcome.damage += [sentence for sentence in judged.damage if sentence not in outcome.damage]
+    outcome.notes += judged.notes
     outcome.others = sum(path.is_file() and path not in known for root in _roots(place) for path in root.rglob("*"))
     return outcome
 
 
-Wanted = tuple[int, Check, Path | Kept, int]
+def check_one(kind: int, path: Path | Kept) -> Checked | None:
+    """Check one object; None if it is gone: a run that goes on has replaced it, or retention took it."""
+    _, _, check = KINDS[kind]
+    try:
+        protected = check(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, UnerringError) as error:
+        return Checked(kind, _size(path), True, str(error))
+    return Checked(kind, _size(path), protected)
+
+
+def spread_on(spark: SparkSession, place: Place) -> Spread:
+    """Let Spark's tasks check the objects of the run's store."""
+    from unerring.pipeline import ask_tasks
+
+    address = place.address
+
+    def task(asked: bytes) -> bytes:
+        kind, name = msgspec.msgpack.decode(asked, type=tuple[int, str])
+        return msgspec.msgpack.encode(check_one(kind, Kept(store_at(address), name)))
+
+    def spread(objects: list[tuple[int, str]]) -> list[Checked]:
+        asked = [msgspec.msgpack.encode(one) for one in objects]
+        answers = ask_tasks(spark, asked, task, f"verify {address}", OBJECTS_PER_TASK)
+        found = [msgspec.msgpack.decode(answer, type=Checked | None) for answer in answers]
+        return [one for one in found if one is not None]
+
+    return spread
+
+
+def _size(path: Path | Kept) -> int:
+    return path.size if isinstance(path, Kept) else path.stat().st_size
+
+
+def _count(outcome: Verified, checked: Checked) -> None:
+    counts = outcome.kinds[checked.kind]
+    counts.files += 1
+    counts.bytes += checked.bytes
+    counts.unprotected += not checked.protected
+    if checked.damage:
+        counts.damaged += 1
+        outcome.damage.append(checked.damage)
+
+
+def _name_on_store(place: Place, path: Path | Kept) -> str | None:
+    """The name of what is checked in the run's store; None for a file of this host alone, and for databases."""
+    if isinstance(path, Kept):
+        return path.name
+    inside = place.is_folder and path.is_relative_to(place.address) and path.suffix != ".db"
+    return path.relative_to(place.address).as_posix() if inside else None
+
+
+Wanted = tuple[int, Path | Kept, int]
 
 
 def _roots(place: Place) -> list[Path]:
@@ -188,46 +273,47 @@ def _roots(place: Place) -> list[Path]:
 
 def _in_folders(place: Place) -> Iterator[Wanted]:
     seen: set[Path] = set()
-    for kind, (_, patterns, check) in enumerate(KINDS):
+    for kind, (_, patterns, _) in enumerate(KINDS):
         paths = [path for root in _roots(place) for pattern in patterns for path in root.glob(pattern)]
         for path in sorted(paths):
             if path in seen or path.suffix in _SCRATCH or ".tmp" in path.parts or not path.is_file():
                 continue
             seen.add(path)
-            yield kind, check, path, path.stat().st_size
+            yield kind, path, path.stat().st_size
 
 
 def _on_the_store(place: Place) -> Iterator[Wanted]:
     if place.is_folder:
         return
     seen: set[str] = set()
-    for kind, (_, patterns, check) in enumerate(KINDS):
-        for name in sorted(name for pattern in patterns for name in _matching(place.store, "", pattern.split("/"))):
+    for kind, (_, patterns, _) in enumerate(KINDS):
+        for name in sorted(name for pattern in patterns for name in matching(place.store, pattern)):
             if name not in seen:
                 seen.add(name)
-                yield kind, check, Kept(place.store, name), 0
+                yield kind, Kept(place.store, name), 0
 
 
-def _matching(store: Store, folder: str, pattern: list[str]) -> Iterator[str]:
-    """The names below a folder that match a pattern, part by part."""
-    first, *rest = pattern
-    named = fnmatch.filter(store.names(folder), first)
-    for name in (f"{folder}/{one}" if folder else one for one in named):
-        yield from _matching(store, name, rest) if rest else (name,)
-
-
-def _chains(place: Place, damage: list[str]) -> Iterator[str]:
-    """Segments that are missing, swapped or rolled back: each may be whole by itself. Streams with damaged files are
-    left out: their chains cannot be followed."""
+def _chains(place: Place, outcome: Verified) -> dict[str, Chain]:
+    """The chains of all streams, and what is wrong with them: segments that are missing, swapped or rolled back may be
+    whole by themselves. Streams with damaged files are left out: their chains cannot be followed."""
     log = place.log
-    for stream in log.store.names(""):
-        if any(f"{log.store.locate(stream)}/" in known for known in damage) or log.declaration(stream) is None:
+    chains: dict[str, Chain] = {}
+    for stream in own_streams(place):
+        if any(f"{log.store.locate(stream)}/" in known for known in outcome.damage):
             continue
         for again in (True, False):  # retention may cut a run that goes on in the middle of this
             try:
-                log.chain(stream).check()
+                chain = log.chain(stream)
+                unhashed = chain.check()
             except UnerringError as error:
                 if not again:
-                    yield str(error)
+                    outcome.damage.append(str(error))
             else:
+                chains[stream] = chain
+                if unhashed:
+                    outcome.notes.append(
+                        f"{stream}: {unhashed:,} objects of an older release have no hashes: a forgery of them is not "
+                        "found"
+                    )
                 break
+    return chains

@@ -102,6 +102,12 @@ def command(
     evict_after: Annotated[
         str, typer.Option(help="Live: replace a replica that is silent for so long by one elsewhere; or off.")
     ] = "30s",
+    signing_key: Annotated[
+        Path | None, typer.Option(help="Sign the log's roots with the key in this file (`unerring anchor --new-key`).")
+    ] = None,
+    root_every: Annotated[
+        str, typer.Option(help="How often a root of the log is sealed, such as 10m; one more when the run ends.")
+    ] = "10m",
 ) -> None:
     """Run an application until Ctrl-C: write channels to the log, find situations, start processes.
 
@@ -155,6 +161,8 @@ def command(
         evict_after=evict_after,
         costs=costs,
         failover_us=failover_us,
+        signing_key=signing_key,
+        root_every=root_every,
         on_store=not place.is_folder,
     )
     loaded = load(app)

@@ -21,6 +21,7 @@ from unerring.log.resets import Resets
 from unerring.log.respread import in_stamp_order
 from unerring.log.retention import Retention, begin_at, cut, cut_at, retain
 from unerring.log.returning import STAYS, Held, Returned, Stayed, bring_back, held
+from unerring.log.roots import Anchor, Head, Judged, Root, Roots, anchor_of, head_of, judge_head, merkle_root
 from unerring.log.rows import columns_of, row_type, time_of
 from unerring.log.sealing import PartRows, agree_on, seal_interval
 from unerring.log.segments import (
@@ -36,6 +37,7 @@ from unerring.log.segments import (
     with_origin,
 )
 from unerring.log.settling import Slice, Slicer, overlapping_rows, slice_of, waiting_rows
+from unerring.log.signing import SigningKey, is_signed, new_key, public_key
 from unerring.log.store import (
     ABSENT,
     Conflict,
@@ -74,6 +76,7 @@ __all__ = [
     "REACHED",
     "SEGMENTS",
     "STAYS",
+    "Anchor",
     "Answer",
     "BadEvent",
     "Base",
@@ -87,6 +90,7 @@ __all__ = [
     "EventLog",
     "Footer",
     "Got",
+    "Head",
     "Held",
     "Incarnation",
     "IngestConfig",
@@ -94,6 +98,7 @@ __all__ = [
     "Intake",
     "Intaker",
     "Intakes",
+    "Judged",
     "Lanes",
     "LocalStore",
     "LogWriter",
@@ -116,10 +121,13 @@ __all__ = [
     "Resets",
     "Retention",
     "Returned",
+    "Root",
+    "Roots",
     "Rows",
     "Run",
     "Sealed",
     "Segment",
+    "SigningKey",
     "Slice",
     "Slicer",
     "Span",
@@ -135,6 +143,7 @@ __all__ = [
     "Watermark",
     "WriterConfig",
     "agree_on",
+    "anchor_of",
     "arrow_schema",
     "begin_at",
     "bring_back",
@@ -152,18 +161,24 @@ __all__ = [
     "events_of",
     "files_taken",
     "guess_schema",
+    "head_of",
     "held",
     "in_stamp_order",
     "ingest",
+    "is_signed",
     "join",
+    "judge_head",
     "local_folder",
     "merge",
+    "merkle_root",
+    "new_key",
     "object_name",
     "overlapping_rows",
     "part_after",
     "part_columns",
     "plan",
     "producer_of",
+    "public_key",
     "requests_made",
     "retain",
     "row_type",

@@ -282,10 +282,19 @@ class Chain:
                 self._look_again(gone)
                 span = self._holding(span)
 
-    def check(self) -> None:
-        """Read every footer: a gap anywhere is found now, and not when the segment is read."""
+    def check(self) -> int:
+        """Read every footer: a gap anywhere is found now, and not when the segment is read. How many objects have no
+        hash: an older release sealed them."""
+        at_us, sealed, unhashed = self.base.from_us, self.base.digest, 0
         for span in self.spans(self.base.from_us, self.through_us):
-            self.objects.parts.check(self.footer(span))
+            footer = self.footer(span)
+            # A footer that is remembered may have been read without the one before it.
+            if footer.from_us == at_us and footer.protected and footer.before != sealed:
+                raise LogError(self._not_the_one(span, "it does not follow the segment before it"))
+            at_us, sealed = footer.through_us, footer.sealed
+            unhashed += not footer.hashed
+            self.objects.parts.check(footer)
+        return unhashed
 
     # --- extending it ---
 

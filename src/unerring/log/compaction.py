@@ -239,6 +239,8 @@ def _take(chain: Chain, segment: Segment, names: list[str], held: _Held) -> None
     footer = segment.footer
     if not footer.rows:
         return
+    segment.check()  # what is merged is hashed again: a forgery would become the truth
+    chain.objects.parts.check(footer, rows=True)
     if footer.spread == chain.spread and not footer.parts:  # as nearly all are: decode it once
         table, start = chain.objects.rows(segment, None, names), 0
         for tables, count in zip(held.tables, segment.counts(), strict=True):

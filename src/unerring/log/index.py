@@ -22,7 +22,7 @@ import msgspec
 from unerring.log.producers import Run, Taken
 from unerring.log.segments import Footer
 from unerring.log.store import Store
-from unerring.model import SECOND_US, TIME_MIN, LogError, protect_json, verified_json
+from unerring.model import SECOND_US, TIME_MIN, LogError, protect_json, sha256_of, verified_json
 
 INDEX: Final = "index"
 COMPACTED: Final = "compacted"
@@ -102,6 +102,8 @@ class Page(msgspec.Struct, frozen=True, array_like=True):
     bytes: int
     segments: int
     sealed: str
+    digest: str = ""
+    """The SHA-256 hash of the object; empty in an index of an older release."""
 
 
 class Retired(msgspec.Struct, frozen=True, array_like=True):
@@ -293,7 +295,8 @@ class Indexes:
             if data is None:
                 raise Gone(f"{self.store.locate(name)} is missing, but the index names it; restore it from a copy")
             held = verified_json(data, tuple[Entry, ...], self.store.locate(name))
-            if not held or (held[0].from_us, held[-1].through_us) != (page.from_us, page.through_us):
+            ends = (page.from_us, page.through_us, page.digest or sha256_of(data))
+            if not held or (held[0].from_us, held[-1].through_us, sha256_of(data)) != ends:
                 raise LogError(
                     f"{self.store.locate(name)} is not the page that the index names; restore it from a copy"
                 )
@@ -308,9 +311,10 @@ class Indexes:
             return index
         old, rest = index.entries[:PAGE_ENTRIES], index.entries[PAGE_ENTRIES:]
         name = object_name(old[0].from_us, old[-1].through_us, index.number, "json")
-        self.store.create(f"{self.folder}/{name}", protect_json(old))
+        data = protect_json(old)
+        self.store.create(f"{self.folder}/{name}", data)
         rows, size, segments = (sum(getattr(entry, what) for entry in old) for what in ("rows", "bytes", "segments"))
-        page = Page(old[0].from_us, old[-1].through_us, name, rows, size, segments, old[-1].sealed)
+        page = Page(old[0].from_us, old[-1].through_us, name, rows, size, segments, old[-1].sealed, sha256_of(data))
         return msgspec.structs.replace(index, pages=(*index.pages, page), entries=rest)
 
     def _walk(self, index: Index, begun_s: float) -> Index:

@@ -146,11 +146,12 @@ class Parts:
             return pa.schema(fields).empty_table()
         return pa.concat_tables(tables)
 
-    def check(self, footer: Footer) -> None:
-        """Every part is there, and is the one that the segment names."""
+    def check(self, footer: Footer, *, rows: bool = False) -> None:
+        """Every part is there, and is the one that the segment names. `rows`: look at all their bytes, too."""
         for part in footer.parts:
-            with self._open(part, ()):
-                pass
+            with self._open(part, ()) as opened:
+                if rows:
+                    opened.segment.check()
 
     def _bucket(self, segment: Segment, bucket: int, columns: list[str], coded: tuple[str, ...]) -> pa.Table | None:
         import numpy as np

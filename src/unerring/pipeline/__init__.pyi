@@ -22,6 +22,7 @@ from .agreements import (
     propose as propose,
     renew as renew,
 )
+from .asking import ask_tasks as ask_tasks
 from .auditing import (
     Scope as Scope,
     bounds_of as bounds_of,

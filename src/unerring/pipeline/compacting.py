@@ -5,16 +5,15 @@ A run compacts itself as it goes. This is for a log that nobody compacted, or fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from unerring.log import CompactionConfig, Compactor, Entry, EventLog, Span, merge, plan, sweep, wall_us
-from unerring.pipeline.monitoring import named_jobs
+from unerring.pipeline.asking import ask_tasks
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 
@@ -64,19 +63,9 @@ def _run(
 ) -> list[tuple[str, list[Entry]]]:
     """Each job in a task of its own; the entries that they made."""
     asked = [msgspec.msgpack.encode(job) for job in jobs]
-    task = _task(address, numbers, config)
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        for batch in batches:
-            answers = [task(asked[number]) for number in batch.column(0).to_pylist()]
-            yield pa.RecordBatch.from_arrays([pa.array(answers, pa.binary())], names=["answer"])
-
-    frame = spark.range(0, len(jobs), 1, len(jobs)).mapInArrow(run, "answer binary")
-    with named_jobs(spark, f"compact {', '.join(dict.fromkeys(stream for stream, _ in jobs))}"):
-        rows = frame.collect()
-    return [msgspec.msgpack.decode(bytes(row.answer), type=tuple[str, list[Entry]]) for row in rows]
+    what = f"compact {', '.join(dict.fromkeys(stream for stream, _ in jobs))}"
+    answers = ask_tasks(spark, asked, _task(address, numbers, config), what)
+    return [msgspec.msgpack.decode(answer, type=tuple[str, list[Entry]]) for answer in answers]
 
 
 def _task(address: str, numbers: dict[str, int], config: CompactionConfig) -> Callable[[bytes], bytes]:
