@@ -192,6 +192,23 @@ def test_two_sealers_make_one_root(tmp_path: Path) -> None:
     assert Roots(place_of(run.folder).store).newest().number == 5
 
 
+def test_a_root_never_says_less_than_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sealer that slept between looking and sealing finds that another one was first."""
+    run = finish(tmp_path / "run")
+    chain = EventLog(run.folder / "log").chain("Plain")
+    chain.seal(LAST + 10, table([LAST + 1], named("Plain")))
+    slow, quick = RootSealer(place_of(run.folder)), RootSealer(place_of(run.folder))
+
+    def sleeping(newest: object) -> dict[str, str]:
+        chain.seal(LAST + 20, table([LAST + 11], named("Plain")))
+        quick.seal()
+        return RootSealer._objects(slow, newest)
+
+    monkeypatch.setattr(slow, "_objects", sleeping)
+    assert {head.stream: head.through_us for head in slow.seal().streams}["Plain"] == LAST + 20
+    assert verify(run.folder).damage == []
+
+
 def test_many_objects_are_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(root_objects, "OBJECTS_MAX", 4)
     monkeypatch.setattr(root_objects, "PAGE_OBJECTS", 2)

@@ -78,7 +78,8 @@ class RootSealer:
             gone = min(before)
             raise LogError(f"no further root is sealed: stream {gone}, which root {newest.number} has, is not there")
         objects = self._objects(newest)
-        return self._roots.seal(heads, objects, lambda name: _is(name, STAYS), time.time_ns() // 1000, self._key)
+        now_us = time.time_ns() // 1000
+        return self._roots.seal(newest, heads, objects, lambda name: _is(name, STAYS), now_us, self._key)
 
     def _objects(self, newest: Root | None) -> dict[str, str]:
         """The hashes of the objects beside the chains. What never changes has the hash that it had."""

@@ -234,15 +234,16 @@ class Roots:
 
     def seal(
         self,
+        newest: Root | None,
         heads: Sequence[Head],
         objects: Mapping[str, str],
         lasting: Callable[[str], bool],
         now_us: int,
         key: SigningKey | None,
     ) -> Root:
-        """Create the next root, or find that somebody else did. `objects`: those that are not in pages; `lasting`:
-        which of them can go into one."""
-        newest = self.newest()
+        """Create the root after the newest one, or find that somebody else did. `newest` was read before the heads
+        were: a root never says less than the one before it. `objects`: those that are not in pages; `lasting`: which of
+        them can go into one."""
         pages = newest.pages if newest else ()
         named = dict(sorted(objects.items()))
         stays = [name for name in named if lasting(name)]
