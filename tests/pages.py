@@ -24,7 +24,7 @@ from unerring.cli import main
 from unerring.runtime import free_addresses
 from unerring.runtime.os_processes import began_at
 
-SHOWN_ONLY = {"text", "mermaid", "sql", "json", "toml", "csv", "yaml"}
+SHOWN_ONLY = {"text", "mermaid", "sql", "json", "toml", "csv", "yaml", "xml"}
 OTHER_PROGRAMS = {"python", "kill", "cp", "curl"}
 """What a page may type besides `unerring` and `cd`."""
 SERVICE_PORT = "8417"

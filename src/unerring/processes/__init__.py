@@ -53,12 +53,19 @@ For people
   explain.py      describes a process to a person: classes, groups and why, failover bound, what may run twice
   costs.py        a process with the costs that were learned of it
   drawing.py      the graph as SVG
+  bpmn/           BPMN 2.0 models as processes
 
 spec/             the model of views, votes, naming, acceptance and compensation, for TLC
 """
 
 from unerring.processes.acceptor import Acceptor
 from unerring.processes.backups import Backups
+from unerring.processes.bpmn import (
+    Report as BpmnReport,
+    identifier as bpmn_identifier,
+    look_at as look_at_bpmn,
+    module_text as bpmn_module,
+)
 from unerring.processes.build import Process
 from unerring.processes.children import children_used
 from unerring.processes.commands import back, promised
@@ -147,6 +154,7 @@ __all__ = [
     "AskMail",
     "BackupLog",
     "Backups",
+    "BpmnReport",
     "ClusterBounds",
     "Context",
     "Cost",
@@ -200,6 +208,8 @@ __all__ = [
     "Watch",
     "back",
     "best_ends",
+    "bpmn_identifier",
+    "bpmn_module",
     "check_message_id",
     "children_used",
     "codec",
@@ -214,6 +224,7 @@ __all__ = [
     "history_of",
     "key_of",
     "large_variables",
+    "look_at_bpmn",
     "may_be_active",
     "moved",
     "process_text",

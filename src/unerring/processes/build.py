@@ -73,6 +73,13 @@ class Atomic(msgspec.Struct, frozen=True):
     steps: tuple[Any, ...]
 
 
+class Drawing(msgspec.Struct, frozen=True):
+    """A BPMN model as its author laid it out, and the element that each vertex came from."""
+
+    xml: bytes
+    elements: dict[str, str]
+
+
 class Process:
     """A process: its graph once `flow` was called, and the code that its actions and conditions name."""
 
@@ -114,7 +121,9 @@ class Process:
                 raise ProcessError(f"process {name}: attribute {attribute!r} is no variable of its state; it has {has}")
         self.functions: dict[str, Callable[..., Awaitable[Any]]] = {}
         self.conditions: dict[str, Callable[..., Any]] = {}
-        self._declared: dict[str, Vertex] = {}
+        self.declared: dict[str, Vertex] = {}
+        self.drawing: Drawing | None = None
+        """How its author drew it, if it came from a BPMN model."""
         self._graph: Graph | None = None
         self._numbers = 0
 
@@ -146,8 +155,45 @@ class Process:
         other = Process.of(graph, self.conditions, self.types)
         other.functions, other.children = self.functions, self.children
         other.schedules, other.queries = self.schedules, self.queries
-        other.attributes = self.attributes
+        other.attributes, other.drawing = self.attributes, self.drawing
         return other
+
+    @classmethod
+    def from_bpmn(cls, model: Any, *, name: str = "", process: str = "", **options: Any) -> Process:
+        """The process of a BPMN 2.0 model: a path, or its bytes. `process`: its id, if the model has several. What
+        `Process(...)` takes is taken here too, and what `flow_from(...)` takes."""
+        from unerring.processes.bpmn import name_in
+
+        flow = {
+            each: options.pop(each) for each in ("service", "handlers", "conditions", "children") if each in options
+        }
+        made = cls(name or name_in(model, process), **options)
+        return made.flow_from(model, process=process, **flow)
+
+    def flow_from(
+        self,
+        model: Any,
+        *,
+        process: str = "",
+        service: str = "",
+        handlers: Mapping[str, Callable[..., Any]] | None = None,
+        conditions: Mapping[str, Callable[..., Any]] | None = None,
+        children: Mapping[str, Process] | None = None,
+    ) -> Process:
+        """The order of everything, as `flow`, from a BPMN 2.0 model. Its tasks are the actions that were declared under
+        their names or ids, or `handlers`: async functions by name or id, or requests to `service`. `conditions` decide
+        gateways whose flows have none that can be read; `children` are the processes that it calls."""
+        from unerring.processes.bpmn import import_model
+
+        bound = {"service": service, "handlers": handlers, "conditions": conditions, "children": children}
+        return import_model(self, model, process, **bound)
+
+    def with_flow(self, graph: Graph, drawing: Drawing) -> Process:
+        """This process with a graph that was checked."""
+        self._graph, self.drawing = graph, drawing
+        for name, function in self.conditions.items():
+            check_condition(self.name, name, function, self.types)
+        return self
 
     def action(
         self,
@@ -377,7 +423,7 @@ class Process:
         ends = self._chain(steps, [("", "")], vertices, edges)
         edges += [Edge(source, "", label) for source, label in ends]
         used = dict.fromkeys(name for vertex in vertices for name in (vertex.name, base_name(vertex.name)))
-        for name in self._declared:
+        for name in self.declared:
             if name not in used:
                 raise ProcessError(
                     f"process {self.name}: {name} is declared but not in the flow; add it or take it out"
@@ -389,9 +435,9 @@ class Process:
         return self
 
     def _declare(self, vertex: Vertex) -> None:
-        if vertex.name in self._declared:
+        if vertex.name in self.declared:
             raise ProcessError(f"process {self.name}: {vertex.name} is declared twice; give one of them another name")
-        self._declared[vertex.name] = vertex
+        self.declared[vertex.name] = vertex
 
     def _chain(
         self, steps: Sequence[Any], ends: list[tuple[str, str]], vertices: list[Vertex], edges: list[Edge]
@@ -410,9 +456,9 @@ class Process:
                 vertices[begun:] = [msgspec.structs.replace(v, atomic=v.atomic or name) for v in vertices[begun:]]
                 continue
             name = step if isinstance(step, str) else getattr(step, "__name__", repr(step))
-            if name not in self._declared:
+            if name not in self.declared:
                 raise ProcessError(f"process {self.name}: flow() names {name}, which is not a declared action of it")
-            vertices.append(self._declared[name])
+            vertices.append(self.declared[name])
             edges += [Edge(source, name, label) for source, label in ends]
             ends = [(name, "")]
         return ends

@@ -257,14 +257,12 @@ def _child(graph: Graph, vertex: Vertex) -> None:
 
 def _concurrency(graph: Graph) -> None:
     """Concurrent branches work on disjoint parts of the state."""
-    acting = [vertex for vertex in graph.vertices if vertex.acts or vertex.reads or vertex.writes]
-    for index, one in enumerate(acting):
-        for other in acting[index + 1 :]:
-            if not concurrent(graph, one.name, other.name):
-                continue
+    touching = [vertex for vertex in graph.vertices if vertex.reads or vertex.writes]
+    for index, one in enumerate(touching):
+        for other in touching[index + 1 :]:
             clash = [v for v in one.writes if v in other.writes or v in other.reads]
             clash += [v for v in other.writes if v in one.reads and v not in clash]
-            if clash:
+            if clash and concurrent(graph, one.name, other.name):
                 raise _wrong(
                     graph,
                     f"{one.name} and {other.name} run at the same time and both touch {clash[0]!r}; let one follow "

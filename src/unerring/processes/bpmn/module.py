@@ -1,0 +1,89 @@
+"""A Python module for a model: its state, its actions, and what has to be decided by code, to be completed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unerring.model import ProcessError
+from unerring.processes.bpmn.binding import Need
+from unerring.processes.bpmn.model import identifier
+from unerring.processes.build import Process
+from unerring.processes.graph import LOCAL, Kind, Vertex
+
+_HEAD = '''"""{name}, from the BPMN model {model}."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from unerring import Process, Service
+
+
+class State(msgspec.Struct):
+    """The variables that the model names; give each of them its type."""
+
+{variables}
+
+
+{short} = Process({name!r}, state=State, services=[{services}])
+'''
+
+
+def module_text(process: Process, needs: Sequence[Need], model: str, wanted: str, service: str) -> str:
+    """What `unerring bpmn import --to FILE` writes. `needs`: the gateways that the model does not decide; each is
+    decided by a variable then. ProcessError: something else is missing."""
+    other = [need for need in needs if not need.name]
+    if other:
+        raise ProcessError("\n  ".join(["this has to be bound first:", *map(str, other)]))
+    gates = {need.name: need.labels for need in needs}
+    short = identifier(process.name) or "process"
+    calls = [vertex for vertex in process.graph.vertices if vertex.kind is Kind.CALL]
+    own = {name for vertex in calls if vertex.service == LOCAL for name in vertex.writes}
+    variables = [each for each in process.variables if ":" not in each.name and each.name not in own]
+    known = [f"    {each.name}: {each.type} = {each.default!r}" for each in variables]
+    known += [
+        f"    {identifier(name)}: {'str' if labels else 'bool'} = {'' if labels else False!r}"
+        for name, labels in gates.items()
+    ]
+    services = ", ".join(f"Service({each.name!r})" for each in process.services)
+    parts = [
+        _HEAD.format(
+            name=process.name, model=model, short=short, services=services, variables="\n".join(known) or "    pass"
+        )
+    ]
+    drawn = [vertex for vertex in process.graph.vertices if _is_task(process, vertex)]
+    parts += [_action(short, vertex) for vertex in drawn]
+    parts += [_condition(name, labels) for name, labels in gates.items()]
+    bound = ", ".join(f"{name!r}: {identifier(name)}" for name in gates)
+    options = [f"process={wanted!r}"] if wanted else []
+    options += [f"service={service!r}"] if any(v.kind is Kind.SEND for v in process.graph.vertices) else []
+    options += [f"conditions={{{bound}}}"] if bound else []
+    given = "".join(f", {option}" for option in options)
+    parts.append(f"{short}.flow_from(Path(__file__).parent / {model!r}{given})\n")
+    return "\n\n".join(parts)
+
+
+def _is_task(process: Process, vertex: Vertex) -> bool:
+    """A request of the model; a loop's own steps, and copies for items at the same time, are made again each time."""
+    drawn = process.drawing is not None and vertex.name in process.drawing.elements
+    return drawn and vertex.kind is Kind.CALL and vertex.service != LOCAL and vertex.name.isidentifier()
+
+
+def _action(short: str, vertex: Vertex) -> str:
+    writes = f", writes={' '.join(vertex.writes)!r}" if len(vertex.writes) == 1 else ""
+    writes = f", writes={list(vertex.writes)!r}" if len(vertex.writes) > 1 else writes
+    undo = f", compensation={vertex.compensation!r}" if vertex.compensation else ""
+    named = f", operation={vertex.operation!r}" if vertex.operation != vertex.name else ""
+    final = "" if vertex.compensable else ", compensable=False"
+    reads = ", ".join(f"{name}: Any" for name in vertex.reads)
+    return (
+        f"@{short}.action(service={vertex.service!r}{named}, write={vertex.write}{writes}{undo}{final})\n"
+        f"async def {vertex.name}({reads}) -> {'Any' if vertex.writes else 'None'}: ...\n"
+    )
+
+
+def _condition(name: str, labels: Sequence[str]) -> str:
+    kind, called = ("str" if labels else "bool"), identifier(name)
+    may = f"Answers one of {', '.join(map(repr, labels))}" if labels else "Whether this flow is taken"
+    says = f'    """{may}: what the variable of that name says."""'
+    return f"def {called}({called}: {kind}) -> {kind}:\n{says}\n    return {called}\n"
