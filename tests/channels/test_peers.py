@@ -256,8 +256,9 @@ def test_a_relay_hands_a_lost_epoch_on_to_peers() -> None:
 
 def test_a_restarted_producer_signs_with_the_key_it_had() -> None:
     crowd = Crowd("north")
-    again = Producer("press", "press", crowd.disk, 1, signing_seed=bytes(32))
-    assert again._heartbeat().key == Signer(SEED).key
+    assert Producer("press", "press", crowd.disk, 1)._heartbeat().key == Signer(SEED).key
+    given = Producer("press", "press", crowd.disk, 1, signing_seed=bytes(32))
+    assert given._heartbeat().key == Signer(bytes(32)).key, "unless it is given another"
 
 
 # --- parts

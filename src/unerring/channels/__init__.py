@@ -32,7 +32,7 @@ from unerring.channels.messages import (
 from unerring.channels.peers import REPAIRED, Peers
 from unerring.channels.producer import Producer
 from unerring.channels.relay import Relay
-from unerring.channels.signature import SEED_BYTES
+from unerring.channels.signature import SEED_BYTES, KeyOf, Signer
 
 __all__ = [
     "EVENT_BYTES",
@@ -53,6 +53,7 @@ __all__ = [
     "Gone",
     "Heartbeat",
     "Initial",
+    "KeyOf",
     "Ledger",
     "Loss",
     "Nack",
@@ -64,6 +65,7 @@ __all__ = [
     "Producer",
     "ProducerConfig",
     "Relay",
+    "Signer",
     "Stale",
     "Start",
     "Watermark",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from enum import StrEnum
+
+import msgspec
 
 from unerring.channels.messages import NAME_CHARS_MAX
 from unerring.model import MILLISECOND_US, SECOND_US, ClusterConfig, ConfigError, ProcessConfig, check
@@ -44,12 +48,20 @@ class ProducerConfig(ProcessConfig, frozen=True):
     """When so many consumers lack the same range within `merge_window_us`, one push to all repairs it."""
     merge_window_us: int = 20 * MILLISECOND_US
     signed: bool = False
-    """Every batch carries the producer's signature (64 bytes), so that consumers who are told where to serve repair
-    each other's losses after its crash."""
+    """Every batch and heartbeat carries the producer's signature (64 bytes): consumers can refuse what others made up,
+    and those who are told where to serve repair each other's losses after its crash."""
+    signing_key: str = ""
+    """A file with the key that signs, as `unerring channel key FILE` makes it. Empty: one that follows from the secret
+    of this user's processes and the producer's name."""
     peers_max: int = 16
     """How many consumers and relays that keep signed batches it tells the others of; the oldest makes room."""
     registered_max: int = 64
     """How many registered consumers at the most; another one is refused."""
+    unconfirmed_us_max: int = 60 * SECOND_US
+    """A registration whose consumer was not heard of again for so long, after the first time, is forgotten."""
+    registered_silence_us_max: int = 0
+    """The same for a consumer that was heard of more than once; 0: what it misses is kept for it however long it is
+    away, and `publish` waits when the buffer is full."""
     heartbeat_idle_us: int = 50 * MILLISECOND_US
     """How long after a burst the first heartbeat follows. It also says that nothing more of the last event's time will
     come; after a time in whole seconds that takes a second, since more of it may come for so long."""
@@ -73,6 +85,8 @@ class ProducerConfig(ProcessConfig, frozen=True):
         check(self, "merge_window_us", 0, 3600 * SECOND_US)
         check(self, "peers_max", 0, 256)
         check(self, "registered_max", 0, 100_000)
+        check(self, "unconfirmed_us_max", MILLISECOND_US, 1 << 50)
+        check(self, "registered_silence_us_max", 0, 1 << 50)
         check(self, "epoch_ahead_us_max", 0, 1 << 60)
         check(self, "heartbeat_idle_us", MILLISECOND_US, 3600 * SECOND_US)
         check(self, "heartbeat_pause_us_max", self.heartbeat_idle_us, 86_400 * SECOND_US)
@@ -126,6 +140,11 @@ class ConsumerConfig(ProcessConfig, frozen=True):
     epoch_ahead_us_max: int = 7 * 86_400 * SECOND_US
     """How far a producer's clock may be ahead of this one's. A later epoch is refused: once it were believed, the right
     producer would be taken for a stale one until then."""
+    signed: bool = False
+    """Only what its producer signed is believed. Whose signatures count: `keys`."""
+    keys: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Public keys by producers' names, in hexadecimal; no others are believed then. Empty: the keys that follow from
+    the secret of this user's processes."""
     producers_max: int = 1024
     """Feeds at the most; frames of further producers are refused and counted."""
 
@@ -144,6 +163,9 @@ class ConsumerConfig(ProcessConfig, frozen=True):
         check(self, "peer_attempts_max", 1, 1_000_000)
         check(self, "peer_silence_us", MILLISECOND_US, 86_400 * SECOND_US)
         check(self, "producers_max", 1, 1 << 20)
+        for name, key in self.keys.items():
+            if not re.fullmatch(r"[0-9a-fA-F]{64}", key):
+                raise ConfigError(f"the key of producer {name!r} is not one of 64 hexadecimal digits: {key[:80]!r}")
         check(self, "epoch_ahead_us_max", 0, 1 << 60)
         if len(self.registered) > NAME_CHARS_MAX:
             raise ConfigError(

@@ -25,6 +25,7 @@ from unerring.channels.messages import (
     check_epoch,
 )
 from unerring.channels.peers import REPAIRED, Peers
+from unerring.channels.signature import KeyOf, Verifier
 from unerring.model import MILLISECOND_US, Address, CancelTimer, Deliver, Effects, Entropy, Report, Send, SetTimer
 
 NACK: Final = "nack/"
@@ -58,11 +59,14 @@ class Consumer:
         config: ConsumerConfig | None = None,
         positions: Mapping[int, Position] | None = None,
         present: PresentEpoch = any_epoch,
+        key_of: KeyOf | None = None,
     ) -> None:
-        """`positions`: where to go on from. `present`: the epoch that a producer which starts at a time would take."""
+        """`positions`: where to go on from. `present`: the epoch that a producer which starts at a time would take.
+        `key_of`: only what producers signed is believed, by the keys that it knows."""
         self._config = config or ConsumerConfig()
         self._present = present
         self._entropy = entropy
+        self._verifier = None if key_of is None else Verifier(key_of)
         self._feeds: dict[int, Feed] = {}
         self._in_hand_max = self._config.in_hand_max
         self.peers = Peers(self._config)
@@ -73,6 +77,10 @@ class Consumer:
 
     def handle(self, sender: Address, message: Any, now: int) -> Effects:
         """ProtocolError: what the sender cannot mean; nothing of it was believed."""
+        if self._verifier is not None and not isinstance(message, Nack):
+            forged = self._verifier.refusal(sender, message)
+            if forged is not None:
+                return [forged]
         if isinstance(message, Frames):
             return self._on_frames(sender, message, now)
         if isinstance(message, Heartbeat):

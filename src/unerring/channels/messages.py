@@ -38,6 +38,7 @@ Epoch = Annotated[int, Meta(ge=0, le=EPOCH_MAX)]
 Number = Annotated[int, Meta(ge=0, le=SEQUENCE_MAX)]
 Time = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Name = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
+Signature = Annotated[bytes, Meta(max_length=64)]
 Range = tuple[Number, Number]
 """First and last sequence, both included."""
 Ranges = Annotated[tuple[Range, ...], Meta(max_length=RANGES_MAX)]
@@ -161,6 +162,8 @@ class Heartbeat(Message, frozen=True, gc=False):
     """The consumers that keep its signed batches and can be asked for them in its place."""
     watermark_us: Time | None = None
     """A watermark: whatever comes behind `last` is stamped later than this."""
+    signature: Signature = b""
+    """The producer's, on all of it."""
 
 
 class Nack(Message, frozen=True, gc=False):
@@ -182,6 +185,7 @@ class Evicted(Message, frozen=True, gc=False):
     producer: ProducerId
     epoch: Epoch
     lowest: Annotated[int, Meta(ge=1, le=SEQUENCE_MAX + 1)]
+    signature: Signature = b""
 
 
 class Gone(Message, frozen=True, gc=False):
@@ -229,6 +233,7 @@ class Initial(Message, frozen=True, gc=False):
     information: bytes
     name: Name
     direct: Name
+    signature: Signature = b""
 
 
 Control = Heartbeat | Nack | Evicted | Gone | Peer | Ack | Stale | Newcomer | Initial

@@ -44,8 +44,9 @@ from unerring.channels.records import (
     signing_put,
     succeeded_put,
 )
+from unerring.channels.registrations import Registrations
 from unerring.channels.repair import MergedRepairs, RepairPace
-from unerring.channels.signature import Signer
+from unerring.channels.signature import Signed, Signer
 from unerring.model import (
     MILLISECOND_US,
     SECOND_US,
@@ -112,9 +113,9 @@ class Producer:
         self.holds_time = False
         """The rest of the last time is on its way, and only waits for room: that time is not over."""
         self._buffer = ReplayBuffer()
-        self._registered: dict[str, int] = {}  # consumer → what it has accepted
+        self._registrations = Registrations(self._config)
         self._peers: dict[Address, None] = {}  # who keeps signed batches, oldest first
-        self._signing_seed = before.signing_seed or signing_seed
+        self._signing_seed = signing_seed or before.signing_seed
         self._signer = Signer(self._signing_seed) if self._signing_seed else None
         self._beat = HeartbeatPace(HEARTBEAT, self._config)
         self._pace = RepairPace(self._config)
@@ -138,7 +139,7 @@ class Producer:
         self.last = before.last or 0
         self._previous_epoch, self._previous_last = 0, None
         self._go_on_above(before.last_stamp)
-        self._registered = dict.fromkeys(before.registered, 0)  # they will say again what they have
+        self._registrations.restore(before.registered, before.unconfirmed)
         for frames in before.frames:
             self._buffer.append(frames, 0)
 
@@ -163,6 +164,7 @@ class Producer:
     def start(self, now: int) -> Effects:
         """The new epoch is on stable storage before anything of it is sent."""
         self._buffer.restamp(now)
+        self._registrations.begin(now)
         puts = [epoch_put(self.epoch)]
         if self._config.durable:
             puts.append(last_put(self.last, self._last_stamp or (0, 0)))
@@ -199,15 +201,18 @@ class Producer:
             more = True  # of its last time, and of those before
         elif ordinals is None:
             ordinals = self._ordinals(times)
+        expired: Effects = []
         if not self._make_room(len(payloads), size, now):
-            return None
+            expired = self._expire(now)
+            if not expired or not self._make_room(len(payloads), size, now):
+                return None
         frames = self._signed(Frames(self.id, self.epoch, self.last + 1, times, payloads, ordinals, size, more=more))
         self._buffer.append(frames, now)
         self.last += len(payloads)
         self._last_stamp = self._stamp_after(times, ordinals, more)
         self._published_us = now
         self.holds_time = holds
-        effects: Effects = [*self._kept(frames), Broadcast(frames)]
+        effects: Effects = [*expired, *self._kept(frames), Broadcast(frames)]
         timer = self._beat.published(now)
         if timer is not None:
             effects.append(timer)
@@ -254,10 +259,10 @@ class Producer:
     def welcome(self, consumer: Address, information: bytes, now: int) -> Effects:
         """The application's answer to `Asked`: the cut is now, between two publishes."""
         cut = Initial(self.id, self.epoch, self.last, information, self.name, self._direct)
-        return [Send(consumer, cut)]
+        return [Send(consumer, self._signed(cut))]
 
-    def _signed(self, frames: Frames) -> Frames:
-        return frames if self._signer is None else self._signer.signed(frames)
+    def _signed(self, message: Signed) -> Signed:
+        return message if self._signer is None else self._signer.signed(message)
 
     def _kept(self, frames: Frames) -> Effects:
         """Durable: on disk before it is sent, so that a restart neither forgets it nor gives its number away again."""
@@ -291,17 +296,18 @@ class Producer:
         if kind is Nack:
             return self._on_nack(sender, message, now)
         if kind is Ack:
-            return self._on_ack(sender, message)
+            return self._on_ack(sender, message, now)
         if kind is Newcomer:
             return [Deliver(Asked(sender))]
         return self._on_peer(message) if kind is Peer else []
 
     def timer(self, name: str, now: int) -> Effects:
         beat, again = self._beat.due(now)
+        expired = self._expire(now)
         if not beat:
-            return [again]
+            return [*expired, again]
         # The heartbeat that follows a burst declares the burst's last time over: no message is added for that.
-        return [*(self._settled(now) or [Broadcast(self._heartbeat())]), again]
+        return [*expired, *(self._settled(now) or [Broadcast(self._heartbeat())]), again]
 
     def _settled(self, now: int) -> Effects:
         """The last time is over if nothing more of it came for a while; a clock that counts seconds takes a second."""
@@ -319,7 +325,7 @@ class Producer:
         lowest = self._lowest()
         effects: Effects = []
         if nack.ranges[0][0] < lowest:
-            effects.append(Send(sender, Evicted(self.id, self.epoch, lowest)))
+            effects.append(Send(sender, self._signed(Evicted(self.id, self.epoch, lowest))))
         budget = self._pace.budget(self._config.replay_bytes_max, now)
         for first, last in nack.ranges:
             missing = (max(first, lowest), min(last, self.last))
@@ -373,18 +379,29 @@ class Producer:
             self._pace.spend(weight)
         return max(len(payloads), 1), max(weight, 1)
 
-    def _on_ack(self, sender: Address, ack: Ack) -> Effects:
+    def _on_ack(self, sender: Address, ack: Ack, now: int) -> Effects:
         """The first one registers: from then on nothing behind it is evicted."""
         accepted = min(ack.accepted, self.last) if ack.epoch == self.epoch else 0
-        if ack.consumer in self._registered:
-            self._registered[ack.consumer] = max(accepted, self._registered[ack.consumer])
+        known = ack.consumer in self._registrations.accepted
+        if known and not self._registrations.hear(ack.consumer, accepted, now):
             return []
-        if len(self._registered) >= self._config.registered_max:
-            return [Report("channel.register_refused", f"{ack.consumer} at {sender}: registered_max reached")]
-        self._registered[ack.consumer] = accepted
+        expired = self._expire(now)
+        if not known and self._registrations.full:
+            why = f"{ack.consumer} at {sender}: registered_max reached"
+            return [*expired, Report("channel.register_refused", why)]
+        if not known:
+            self._registrations.add(ack.consumer, accepted, now)
         # A durable producer that restarts must not evict before its consumers have said again what they have.
-        kept: Effects = [Persist((registered_put(ack.consumer),))] if self._config.durable else []
-        return [*kept, Send(sender, self._heartbeat())]
+        kept: Effects = [Persist((registered_put(ack.consumer, known),))] if self._config.durable else []
+        return [*expired, *kept, *([] if known else [Send(sender, self._heartbeat())])]
+
+    def _expire(self, now: int) -> Effects:
+        """What is kept for nobody any more makes room with the next event; who comes back is told what it lost."""
+        expired = self._registrations.expire(now)
+        if self._config.durable:
+            self._forgotten.extend(map(registered_key, expired))
+        silent = "has not been heard of again, and its registration is forgotten"
+        return [Report("channel.registration_expired", f"{consumer} {silent}") for consumer in expired]
 
     def _on_peer(self, peer: Peer) -> Effects:
         """The next heartbeats tell the others of it."""
@@ -409,17 +426,17 @@ class Producer:
 
     def deregister(self, consumer: str) -> None:
         """An operator's word that a registered consumer will not come back; its retention ends."""
-        if consumer not in self._registered:
-            known = ", ".join(self._registered) or "none"
+        if consumer not in self._registrations.accepted:
+            known = ", ".join(self._registrations.accepted) or "none"
             raise HandshakeError(f"no consumer {consumer!r} is registered; registered are: {known}")
-        del self._registered[consumer]
+        self._registrations.remove(consumer)
         if self._config.durable:
             self._forgotten.append(registered_key(consumer))
 
     @property
     def registered(self) -> Mapping[str, int]:
         """Registered consumers and what each has accepted."""
-        return dict(self._registered)
+        return dict(self._registrations.accepted)
 
     @property
     def buffered(self) -> tuple[int, int]:
@@ -432,9 +449,10 @@ class Producer:
 
     def _evictable(self) -> bool:
         """The oldest frames may go once every registered consumer has accepted them."""
-        if not self._buffer or not self._registered:
+        accepted = self._registrations.lowest
+        if not self._buffer or accepted is None:
             return bool(self._buffer)
-        return min(self._registered.values()) >= self._buffer.oldest.last
+        return accepted >= self._buffer.oldest.last
 
     def _evict_aged(self, now: int) -> None:
         buffer, age_us_max = self._buffer, self._config.buffer_age_us_max
@@ -528,7 +546,7 @@ class Producer:
     # --- heartbeat
 
     def _heartbeat(self) -> Heartbeat:
-        return Heartbeat(
+        beat = Heartbeat(
             self.id,
             self.epoch,
             self.last,
@@ -540,3 +558,4 @@ class Producer:
             tuple(self._peers),
             self._watermark_us,
         )
+        return self._signed(beat)

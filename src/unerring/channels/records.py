@@ -15,6 +15,8 @@ _CLOSED_AT: Final = "channel/closed_at"
 _LAST: Final = "channel/last"
 _FRAME: Final = "channel/frame/"
 _REGISTERED: Final = "channel/registered/"
+_UNCONFIRMED: Final = b"once"
+"""The record of a consumer that was heard of once."""
 _SIGNING: Final = "channel/signing"
 _SUCCEEDED: Final = "channel/succeeded"
 
@@ -29,6 +31,8 @@ class Recovered(msgspec.Struct, frozen=True):
     last_stamp: tuple[int, int] | None = None
     frames: tuple[Frames, ...] = ()
     registered: tuple[str, ...] = ()
+    unconfirmed: tuple[str, ...] = ()
+    """Those of them that were heard of once."""
     signing_seed: bytes = b""
     succeeded: int = 0
     """The epoch for which it stopped; 0: it did not."""
@@ -45,10 +49,21 @@ def recover(records: Mapping[str, bytes], codec: ChannelCodec) -> Recovered:
         last=sequence,
         last_stamp=None if time is None or ordinal is None else (time, ordinal),
         frames=tuple(codec.decode(records[key]) for key in sorted(records) if key.startswith(_FRAME)),
-        registered=tuple(key.removeprefix(_REGISTERED) for key in sorted(records) if key.startswith(_REGISTERED)),
+        registered=tuple(map(_consumer, filter(_is_registered, sorted(records)))),
+        unconfirmed=tuple(
+            _consumer(key) for key in filter(_is_registered, sorted(records)) if records[key] == _UNCONFIRMED
+        ),
         signing_seed=records.get(_SIGNING, b""),
         succeeded=int(records.get(_SUCCEEDED, b"0")),
     )
+
+
+def _is_registered(key: str) -> bool:
+    return key.startswith(_REGISTERED)
+
+
+def _consumer(key: str) -> str:
+    return key.removeprefix(_REGISTERED)
 
 
 def epoch_put(epoch: int) -> tuple[str, bytes]:
@@ -77,8 +92,8 @@ def frame_key(first: int) -> str:
     return f"{_FRAME}{first:015d}"
 
 
-def registered_put(consumer: str) -> tuple[str, bytes]:
-    return _REGISTERED + consumer, b""
+def registered_put(consumer: str, confirmed: bool) -> tuple[str, bytes]:
+    return _REGISTERED + consumer, b"" if confirmed else _UNCONFIRMED
 
 
 def registered_key(consumer: str) -> str:

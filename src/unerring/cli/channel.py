@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from unerring.cli._place import HERE, Data, Scratch
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Reset a producer of a run's channel.")
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Reset a producer of a run's channel; make signing keys."
+)
 
 
 @app.callback()
@@ -33,3 +36,16 @@ def reset(
 
     for line in reset_producer(place_of(data, scratch), stream, producer):
         typer.echo(line)
+
+
+@app.command()
+def key(
+    file: Annotated[Path, typer.Argument(help="The file with the key; a new one is drawn if it is not there.")],
+) -> None:
+    """Print the public half of a producer's signing key, for `[keys]` of a policy or `ConsumerConfig(keys=...)`.
+
+    The publisher signs with it by `ProducerConfig(signed=True, signing_key=FILE)`.
+    """
+    from unerring.runtime import public_key
+
+    typer.echo(public_key(file))

@@ -84,6 +84,8 @@ class Policy(msgspec.Struct, frozen=True):
     """The run that identities must be of; those of any run are taken too."""
     revoked: Sequence[str] = ()
     """Identities that may do nothing any more, whatever their certificates say."""
+    keys: Mapping[str, str] = {}
+    """Public keys by producers' names, for subscribers: where there are any, only what these signed is believed."""
     source: str = "the defaults"
 
     def reason(self, who: Who, right: str, thing: str) -> tuple[bool, str]:
@@ -138,8 +140,10 @@ def read_policy(text: str, source: str = "policy.toml") -> Policy:
         raise ConfigError(f"{where}: not TOML: {error}") from None
     lines = _Lines(text, source)
     for name in table:
-        if name not in ("run", "revoked", "allow"):
-            raise ConfigError(f"{lines.of(name)}: there is no {name!r} in a policy; use run, revoked and [[allow]]")
+        if name not in ("run", "revoked", "allow", "keys"):
+            raise ConfigError(
+                f"{lines.of(name)}: there is no {name!r} in a policy; use run, revoked, [keys] and [[allow]]"
+            )
     run = table.get("run", ANY_RUN)
     if not isinstance(run, str) or not run:
         raise ConfigError(f"{lines.of('run')}: run is the name of a run, in quotes")
@@ -152,7 +156,19 @@ def read_policy(text: str, source: str = "policy.toml") -> Policy:
     if len(entries) > ENTRIES_MAX:
         raise ConfigError(f"{source}: {len(entries)} entries; the limit is {ENTRIES_MAX}")
     allows = tuple(_entry(entry, number, lines) for number, entry in enumerate(entries, 1))
-    return Policy(allows, run, tuple(revoked), source)
+    return Policy(allows, run, tuple(revoked), _keys(table.get("keys", {}), lines), source)
+
+
+def _keys(given: object, lines: _Lines) -> Mapping[str, str]:
+    if not isinstance(given, dict):
+        raise ConfigError(f'{lines.of("keys")}: keys stand below a line [keys], as NAME = "64 hexadecimal digits"')
+    for name, key in given.items():
+        if not isinstance(key, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", key):
+            raise ConfigError(
+                f"{lines.of(name)}: the key of {name} is not one of 64 hexadecimal digits; `unerring channel key` "
+                "prints it"
+            )
+    return given
 
 
 def _entry(entry: dict[str, Any], number: int, lines: _Lines) -> Allow:

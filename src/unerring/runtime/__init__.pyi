@@ -11,6 +11,7 @@ from .channel import (
     Received as Received,
     Subscriber as Subscriber,
 )
+from .channel.keys import public_key as public_key
 from .compiling import submit as submit
 from .giop import (
     GiopClient as GiopClient,

@@ -127,8 +127,9 @@ class SendsBeforeDisk(Producer):
 class DeclaresTooSoon(Producer):
     """Says with every event that its time is over, and publishes more of that time all the same."""
 
-    def _signed(self, frames: Frames) -> Frames:
-        return super()._signed(msgspec.structs.replace(frames, more=False))
+    def _signed(self, message: Any) -> Any:
+        told = msgspec.structs.replace(message, more=False) if isinstance(message, Frames) else message
+        return super()._signed(told)
 
 
 class RenumberingRelay(Relay):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +14,6 @@ import msgspec
 from unerring.channels import (
     EVENT_BYTES,
     ORDINAL_MAX,
-    SEED_BYTES,
     Asked,
     ChannelCodec,
     ChannelConfig,
@@ -36,6 +34,7 @@ from unerring.model import (
 )
 from unerring.runtime.channel.driver import ChannelDriver
 from unerring.runtime.channel.epochs import fresh_epoch, present_epoch
+from unerring.runtime.channel.keys import signing_seed
 from unerring.runtime.channel.records import Records
 from unerring.runtime.channel.vetting import own_name, vet_requests
 from unerring.runtime.reports import Reports
@@ -97,6 +96,7 @@ class AsyncPublisher(Generic[V]):
             transport = for_stream(transport, of)
             certified = identities_at([where], transport)
             self._name = own_name(certified, Actor.PRODUCER, name) or self._name
+        self._secret = "" if transport is None else transport.secret
         self._outlet = open_outlet(where, transport, self.reports) if isinstance(where, str) else where
         self._room = asyncio.Event()
         self._driver = ChannelDriver(
@@ -120,7 +120,7 @@ class AsyncPublisher(Generic[V]):
         """Start listening and make the new epoch durable."""
         await self._outlet.open(self._receive)
         records = {} if self._storage is None else self._storage.load("channel/")
-        seed = os.urandom(SEED_BYTES) if self._config.signed else b""
+        seed = signing_seed(self._config.signing_key, self._secret, self._name) if self._config.signed else b""
         self._machine = Producer(
             self._name, self._outlet.direct, records, fresh_epoch(), self._config, self._channel, seed, present_epoch
         )

@@ -29,10 +29,12 @@ from unerring.model import (
     Address,
     Inlet,
     MessageLoss,
+    Policy,
     renamed_keywords,
 )
 from unerring.runtime.channel.driver import ChannelDriver
 from unerring.runtime.channel.epochs import present_epoch
+from unerring.runtime.channel.keys import keys_of
 from unerring.runtime.channel.records import BAD_RECORD, Batch, Received, Records
 from unerring.runtime.channel.vetting import own_name, vet_frames
 from unerring.runtime.reports import Reports
@@ -125,7 +127,9 @@ class AsyncSubscriber(Generic[V]):
         takes = getattr(self._inlet, "config", TransportConfig()).frame_bytes_max - _ROOM_BYTES
         if takes < self._config.answer_bytes_max:
             self._config = msgspec.structs.replace(self._config, answer_bytes_max=max(1024, takes))
-        self._machine = Consumer(random.Random(seed), self._config, positions, present_epoch)
+        keys = self._config.keys or dict(getattr(getattr(self._inlet, "guard", None), "policy", Policy(())).keys)
+        known = keys_of(keys, transport.secret) if self._config.signed or keys else None
+        self._machine = Consumer(random.Random(seed), self._config, positions, present_epoch, known)
         codec = ChannelCodec(channel or ChannelConfig())
         self._driver = ChannelDriver(
             codec,

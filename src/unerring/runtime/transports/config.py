@@ -46,6 +46,8 @@ class TransportConfig(ProcessConfig, frozen=True):
     """The file with the rights of those who show a certificate; empty: the defaults."""
     stream: str = ""
     """The stream that rights are asked for; publishers and subscribers of a stream set it themselves."""
+    login: str = ""
+    """A file, for its user alone, with what NATS, Redis or MQTT asks for: user, password, token, and files for TLS."""
     connections_per_peer_max: int = 256
     """Of one identity, where there is TLS: whoever has more is refused, and the others notice nothing."""
     secret: str = ""
@@ -77,6 +79,11 @@ def parse_url(url: str) -> TransportUrl:
     """`scheme://place?option=value&...`"""
     scheme, separator, rest = url.partition("://")
     place, _, query = rest.partition("?")
+    if "@" in place:
+        raise ConfigError(
+            f"{without_secrets(url)!r}: an address has no user and password in it, since it is shown in many places; "
+            "put them into a file, and name that with ?login=FILE (Kafka: ?config=FILE)"
+        )
     if not separator or not scheme or not place or not _is_text(url):
         raise ConfigError(f"{url!r} is not the URL of a transport; write scheme://place, such as tcp://127.0.0.1:7000")
     try:

@@ -347,6 +347,14 @@ class ForeignInlet:
         self._reading.set()
 
     @property
+    def guard(self) -> Guard:
+        return self._lines.guard
+
+    def identities(self, sender: Address) -> None:
+        """Who pushes on a service nobody can say: only signatures can."""
+        return
+
+    @property
     def subscribed(self) -> bool:
         """Whether the service is there at this moment and we are subscribed."""
         return self._attempts.connected

@@ -25,9 +25,12 @@ from unerring.runtime.transports.foreign import (
     Take,
     place_and_name,
 )
+from unerring.runtime.transports.login import Login, read_login
 
 CONNECT, CONNACK, PUBLISH, SUBSCRIBE, SUBACK, PINGREQ, PINGRESP, DISCONNECT = 1, 2, 3, 8, 9, 12, 13, 14
 CLEAN_SESSION: Final = 2
+HAS_PASSWORD: Final = 0x40
+HAS_USER: Final = 0x80
 KEEPALIVE_S: Final = 10
 """A broker that says nothing for so long, though asked, is gone; it thinks the same of us."""
 READ_BYTES: Final = 256 * KIB
@@ -60,6 +63,7 @@ class MqttService:
         if "#" in self._topic or "+" in self._topic:
             raise ConfigError(f"{url.text!r}: a channel is one topic, without wildcards")
         self._config = config
+        self._login = read_login(config.login)
         self.message_bytes_max = config.frame_bytes_max + ENVELOPE_BYTES_MAX
 
     @contextlib.asynccontextmanager
@@ -67,7 +71,9 @@ class MqttService:
         where = f"{self.url} (MQTT at {join_host(self._host, self._port)})"
         try:
             async with asyncio.timeout(self._config.connect_us / 1e6):
-                reader, writer = await asyncio.open_connection(self._host, self._port, limit=READ_BYTES)
+                reader, writer = await asyncio.open_connection(
+                    self._host, self._port, limit=READ_BYTES, ssl=self._login.tls()
+                )
         except TimeoutError:
             raise NetworkError(f"cannot reach {where}: no answer in time") from None
         except OSError as error:
@@ -78,7 +84,9 @@ class MqttService:
             keep_alive(writer.get_extra_info("socket"))
             try:
                 async with asyncio.timeout(self._config.connect_us / 1e6):
-                    await session.greet()
+                    await session.greet(self._login)
+            except HandshakeError as error:
+                raise HandshakeError(f"{where}: {error}") from None
             except (TimeoutError, EOFError, FrameError, ConnectionError) as error:
                 raise HandshakeError(f"{where} did not greet as MQTT does ({error!r}); is it another server?") from None
             alive = asyncio.create_task(session.stay_alive())
@@ -107,13 +115,17 @@ class _MqttSession:
         self._topic = _text(topic)
         self._packet_bytes_max = message_bytes_max + len(self._topic)
 
-    async def greet(self) -> None:
+    async def greet(self, login: Login) -> None:
         client = _text(f"unerring-{secrets.token_hex(6)}")
-        version = _text("MQTT") + bytes((4, CLEAN_SESSION)) + struct.pack(">H", KEEPALIVE_S)
-        self._writer.write(_packet(CONNECT, 0, version, client))
+        flags = CLEAN_SESSION | (HAS_USER if login.user else 0) | (HAS_PASSWORD if login.user and login.password else 0)
+        version = _text("MQTT") + bytes((4, flags)) + struct.pack(">H", KEEPALIVE_S)
+        shown = [_text(text) for text in (login.user, login.password) if login.user and text]
+        self._writer.write(_packet(CONNECT, 0, version, client, *shown))
         kind, _, body = await self._read()
         if kind != CONNACK or len(body) != 2:
             raise FrameError("not the answer to CONNECT")
+        if body[1] in (4, 5):
+            raise HandshakeError(f"it does not let us in: {_REFUSALS[body[1]]}; see ?login=FILE")
         if body[1]:
             raise FrameError(_REFUSALS.get(body[1], f"refusal {body[1]}"))
 

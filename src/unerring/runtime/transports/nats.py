@@ -16,6 +16,7 @@ from unerring.runtime.reports import Reports
 from unerring.runtime.sockets import join_host
 from unerring.runtime.transports.config import MIB, TransportConfig, TransportUrl
 from unerring.runtime.transports.foreign import ForeignInlet, ForeignOutlet, Session, Take, place_and_name
+from unerring.runtime.transports.login import read_login
 
 PING_S: Final = 5
 """A server that went away without a word is noticed after two of these."""
@@ -40,6 +41,7 @@ class NatsService:
         self.message_bytes_max = MIB
         self._host, self._port, self._subject = place_and_name(url, "subject")
         self._config = config
+        self._login = read_login(config.login)
         self._reports = reports
 
     @contextlib.asynccontextmanager
@@ -70,6 +72,7 @@ class NatsService:
 
     async def _connect(self, client: Client, on_error: object, on_closed: object, errors: list[Exception]) -> None:
         where = f"{self.url} (NATS at {join_host(self._host, self._port)})"
+        login = self._login
         try:
             async with asyncio.timeout(self._config.connect_us / 1e6):
                 await client.connect(
@@ -82,6 +85,10 @@ class NatsService:
                     connect_timeout=max(1, self._config.connect_us // 1_000_000),
                     ping_interval=PING_S,
                     pending_size=self._config.outbox_bytes_max,
+                    user=login.user or None,
+                    password=login.password or None,
+                    token=login.token or None,
+                    tls=login.tls(),
                 )
         except (nats.errors.NoServersError, OSError, TimeoutError) as error:
             reason = errors[-1] if errors else error
@@ -89,6 +96,8 @@ class NatsService:
                 raise NetworkError(f"cannot reach {where}: {reason.strerror or reason}") from None
             raise HandshakeError(f"{where} did not greet as NATS does ({reason!r}); is it another server?") from None
         except nats.errors.Error as error:
+            if "authorization" in str(error).lower():
+                raise HandshakeError(f"{where} does not let us in: {error}; see ?login=FILE") from None
             raise HandshakeError(f"{where} refused the connection, or is not NATS: {error}") from None
 
 

@@ -17,6 +17,7 @@ from unerring.runtime.reports import Reports
 from unerring.runtime.sockets import join_host
 from unerring.runtime.transports.config import TransportConfig, TransportUrl
 from unerring.runtime.transports.foreign import ForeignInlet, ForeignOutlet, Session, Take, place_and_name
+from unerring.runtime.transports.login import read_login
 
 
 def make_outlet(url: TransportUrl, config: TransportConfig, reports: Reports) -> ForeignOutlet:
@@ -37,6 +38,7 @@ class RedisService:
         self.url = url.text
         self._host, self._port, self._channel = place_and_name(url, "channel")
         self._config = config
+        self._login = read_login(config.login)
 
     @property
     def message_bytes_max(self) -> int:
@@ -45,12 +47,21 @@ class RedisService:
     @contextlib.asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
         where = f"{self.url} (Redis at {join_host(self._host, self._port)})"
+        login = self._login
+        secure: dict[str, Any] = {}
+        if login.ca:
+            login.tls()  # says what is wrong with the files
+            secure = {"ssl": True, "ssl_ca_certs": login.ca, "ssl_check_hostname": True}
+            secure |= {"ssl_certfile": login.certificate, "ssl_keyfile": login.key} if login.certificate else {}
         client = Redis(
             host=self._host,
             port=self._port,
             socket_connect_timeout=self._config.connect_us / 1e6,
             socket_timeout=None,
             retry=Retry(NoBackoff(), 0),  # we come back ourselves, and say so
+            username=login.user or None,
+            password=login.password or login.token or None,
+            **secure,
         )
         try:
             try:
@@ -58,6 +69,8 @@ class RedisService:
                     await client.ping()
             except TimeoutError:
                 raise HandshakeError(f"{where} did not answer as Redis does; is it another server?") from None
+            except redis.exceptions.AuthenticationError as error:
+                raise HandshakeError(f"{where} does not let us in: {error}; see ?login=FILE") from None
             except redis.exceptions.ConnectionError as error:
                 if isinstance(error.__cause__ or error.__context__, OSError):
                     raise NetworkError(f"cannot reach {where}: {error}") from None
