@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.processes.sketches import sketched
+from unerring import Process
 from unerring.cli import main
 
 TEXT = """
@@ -70,3 +71,25 @@ def test_import_writes_a_module_that_runs(tmp_path: Path, monkeypatch: pytest.Mo
     stage.start("o1", enough="No", f1=True)
     assert stage.finish("o1").status == "completed"
     assert stage.effects("work") == ["reserve_stock", "order_more", "d"]
+
+
+def test_export_writes_a_model_that_is_imported_as_the_same_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    source, model = tmp_path / "small_shop.py", tmp_path / "shop.bpmn"
+    source.write_text(
+        "from unerring import Process, Service\n"
+        "shop = Process('shop', services=[Service('stock')])\n"
+        "@shop.action(service='stock', write=True)\nasync def reserve() -> None: ...\n"
+        "shop.flow(reserve, shop.receive('payment'))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import small_shop  # type: ignore[import-not-found]
+
+    assert called("export", "small_shop:shop", "--to", str(model)) == 0
+    assert f"shop, version {small_shop.shop.graph.version}" in capsys.readouterr().out
+    assert called("export", "small_shop:shop") == 0
+    assert capsys.readouterr().out == model.read_text()
+    assert Process.from_bpmn(model).graph == small_shop.shop.graph
+    assert called("export", "small_shop:reserve") == 2
+    assert "not a process" in capsys.readouterr().err

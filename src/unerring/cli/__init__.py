@@ -43,7 +43,7 @@ COMMANDS: dict[str, str] = {
     "replica": "Add, remove, replace or evict a replica of a live run.",
     "node": "Run a process node: one of a cluster, or a cluster of one.",
     "process": "Start, show and control instances of processes; audit a run of them.",
-    "bpmn": "Check and import BPMN 2.0 models as processes.",
+    "bpmn": "Check and import BPMN 2.0 models as processes; export processes as models.",
     "costs": "Learn, on Spark, how long the actions of processes take.",
     "explain": "Print a rule or a process: how it runs and why, what it keeps, its version.",
     "simulate": "Run a scenario under seeded faults and check what must always hold.",

@@ -11,7 +11,7 @@ import typer
 
 from unerring.model import CallerError
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Check and import BPMN 2.0 models.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Check, import and export BPMN 2.0 models.")
 
 Model = Annotated[Path, typer.Argument(help="A BPMN 2.0 file, at most 16 MiB.")]
 Wanted = Annotated[str, typer.Option("--process", help="The id or name of the process, if the file has several.")]
@@ -20,7 +20,7 @@ ForTasks = Annotated[str, typer.Option("--service", help="The service that carri
 
 @app.callback()
 def _describe() -> None:
-    """Check and import BPMN 2.0 models."""
+    """Check, import and export BPMN 2.0 models."""
 
 
 @app.command()
@@ -95,3 +95,26 @@ def _attribute(name: str) -> str:
     from unerring.processes import bpmn_identifier
 
     return bpmn_identifier(name) or "process"
+
+
+@app.command()
+def export(
+    address: Annotated[str, typer.Argument(help="module:attribute, a process.")],
+    to: Annotated[Path | None, typer.Option(help="Write the model into this file; otherwise it is printed.")] = None,
+) -> None:
+    """Write a process as a BPMN 2.0 model with a diagram, which every BPMN tool can open.
+
+    What BPMN has no word for is in attributes of a namespace of ours, so that an import gives an equal process.
+    """
+    from unerring.cli._address import load
+    from unerring.processes import Process, export_bpmn
+
+    process = load(address)
+    if not isinstance(process, Process):
+        raise CallerError(f"{address} is {type(process).__name__}, not a process; name what flow(...) returned")
+    model = export_bpmn(process)
+    if to is None:
+        sys.stdout.write(model.decode())
+        return
+    to.write_bytes(model)
+    typer.echo(f"{to} has the process {process.name}, version {process.graph.version}")

@@ -53,7 +53,7 @@ For people
   explain.py      describes a process to a person: classes, groups and why, failover bound, what may run twice
   costs.py        a process with the costs that were learned of it
   drawing.py      the graph as SVG
-  bpmn/           BPMN 2.0 models as processes
+  bpmn/           BPMN 2.0 models as processes, and processes as models
 
 spec/             the model of views, votes, naming, acceptance and compensation, for TLC
 """
@@ -62,6 +62,7 @@ from unerring.processes.acceptor import Acceptor
 from unerring.processes.backups import Backups
 from unerring.processes.bpmn import (
     Report as BpmnReport,
+    export_model as export_bpmn,
     identifier as bpmn_identifier,
     look_at as look_at_bpmn,
     module_text as bpmn_module,
@@ -219,6 +220,7 @@ __all__ = [
     "digest_of",
     "draw",
     "explain",
+    "export_bpmn",
     "family",
     "group_at",
     "history_of",

@@ -11,6 +11,9 @@ shaping.py      joins, loops, ends and inclusive gateways of a scope
 repetition.py   multi-instance activities and loops
 importing.py    from nodes and flows to vertices and edges
 module.py       a Python module for a model
+folding.py      loops with several lanes, as one
+layout.py       where the shapes of a diagram are
+exporting.py    from a graph to a model with a diagram
 """
 
 from __future__ import annotations
@@ -23,12 +26,13 @@ import msgspec
 from unerring.model import ProcessError
 from unerring.processes.bpmn.binding import Binding, Need
 from unerring.processes.bpmn.document import BYTES_MAX
+from unerring.processes.bpmn.exporting import export_model
 from unerring.processes.bpmn.importing import import_into
 from unerring.processes.bpmn.model import Model, Problem, clean, identifier
 from unerring.processes.bpmn.module import module_text
 from unerring.processes.build import Process
 
-__all__ = ["Report", "identifier", "import_model", "look_at", "module_text", "name_in"]
+__all__ = ["Report", "export_model", "identifier", "import_model", "look_at", "module_text", "name_in"]
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +31,16 @@ _TYPES: Final[dict[str, Any]] = {
     "list[float]": list[float],
     "list[bool]": list[bool],
 }
+
+
+def remembering(value: str) -> Callable[..., Awaitable[str]]:
+    """What a loop does on its way on or back: it remembers which way that was."""
+
+    async def remember() -> str:
+        return value
+
+    remember.remembers = value  # type: ignore[attr-defined]
+    return remember
 
 
 class Need(Problem, frozen=True):
@@ -138,10 +148,10 @@ class Binding:
                 self.problems.add(at, f"it uses {name!r}, which the state lacks; it has {has}")
 
     def declare_properties(self, scope: Any) -> None:
-        """The state as an export wrote it, if none was declared."""
+        """The state as an export wrote it: all of it, or what a loop of a model added to what was declared."""
         for each in scope.element.all("property"):
             name = each.attributes.get("name", "")
-            if self.open and name:
+            if name and name not in self.process.types:
                 kind = each.ours.get("type", "")
                 try:
                     default = msgspec.json.decode(each.ours.get("default", "null"))
@@ -231,6 +241,8 @@ class Binding:
 
     def _local(self, node: Node, vertex: Vertex) -> None:
         """A function of this program: given now, or declared before."""
+        if "remembers" in node.ours:
+            self.process.functions[vertex.operation] = remembering(node.ours["remembers"])
         for operation in (vertex.operation, vertex.compensation):
             short = operation.removeprefix(f"{self.process.name}.")
             if operation and operation not in self.process.functions:
@@ -255,6 +267,8 @@ class Binding:
         if declared is not None:
             return declared
         name, fields = self.name(node), self.fields(node)
+        if "vertex" in node.ours:
+            return self._exported_child(node, Vertex(name, Kind.CHILD, **{"time_us": 0, **fields}))
         called = fields.pop("operation", "") or node.element.attributes.get("calledElement", "").rpartition(":")[2]
         child = self._process(node, called)
         if child is None:
@@ -280,6 +294,14 @@ class Binding:
             return None
         self._used[name] = None
         return self.process.declared[name]
+
+    def _exported_child(self, node: Node, vertex: Vertex) -> Vertex:
+        for called in filter(None, (vertex.operation, vertex.compensation)):
+            child = self._process(node, called)
+            if child is not None:
+                self.process.children[called] = child
+        self.wanted(node, *vertex.reads, *vertex.writes)
+        return vertex
 
     def _undo(self, node: Node) -> Process | None:
         undo = node.ours.get("undo", "")

@@ -15,7 +15,7 @@ _PAIRS: Final = ("given", "collects")
 _NAMES: Final = ("reads", "writes", "undo_given")
 DERIVED: Final = ("name", "kind")
 KNOWN: Final = {field.name: field for field in msgspec.structs.fields(Vertex) if field.name not in DERIVED}
-OTHERS: Final = ("vertex", "at", "in_at", "label", "race", "race_at", "undo", "error")
+OTHERS: Final = ("vertex", "at", "in_at", "label", "race", "race_at", "undo", "error", "remembers")
 """Attributes that are no field of a vertex."""
 
 

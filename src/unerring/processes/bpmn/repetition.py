@@ -34,9 +34,11 @@ def collection(importing: Importing, node: Node, repeats: Any) -> tuple[str, str
         return "", "", ()
     else:
         importing.binding.wanted(node, over)
-    if not item:
+    if node.kind == "callActivity":
+        pass  # the variable of the child that gets the item
+    elif not item:
         item = importing.binding.variable(f"{name}_item")
-    elif node.kind != "callActivity":
+    else:
         importing.binding.wanted(node, item)
     result, of = _data(importing, repeats.content("loopDataOutputRef")), _item(repeats, "outputDataItem")
     collects = repeats.ours.get("collects") or (f"{result}={of}" if result and of else "")
@@ -56,7 +58,7 @@ def each(importing: Importing, draft: Draft, node: Node, repeats: Any) -> None:
     if not over or node.id not in importing.enter:
         return
     ours = repeats.ours
-    head = ours.get("vertex") or importing.binding.fresh(f"{importing.binding.name(node)}-each")
+    head = node.ours.get("vertex") or importing.binding.fresh(f"{importing.binding.name(node)}-each")
     end = ours.get("end") or f"{head}-end"
     serial = repeats.attributes.get("isSequential") == "true"
     width = 1 if serial else int(ours.get("width", WIDTH)) if ours.get("width", "4").isdigit() else WIDTH
@@ -99,7 +101,7 @@ def _lanes(
         draft.link(edge.source, edge.target, edge.label, (*between[0].at, number) if between[0].at else ())
     for name in lanes.variables:
         base = name.partition(":")[0]
-        if base in process.types and name not in process.types:
+        if base in process.types:
             known = next(each for each in process.variables if each.name == base)
             process.variables += (msgspec.structs.replace(known, name=name),)
             process.types[name] = process.types[base]

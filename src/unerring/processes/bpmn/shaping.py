@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import msgspec
 
-from unerring.processes.bpmn.binding import Binding
+from unerring.processes.bpmn.binding import Binding, remembering
 from unerring.processes.bpmn.draft import Draft, Line
 from unerring.processes.bpmn.expressions import choice, equals, holds, parsed
 from unerring.processes.bpmn.model import Node, Problems, Scope, identifier
@@ -156,7 +156,7 @@ def _remembered(importing: Importing, draft: Draft, begin: str, back: list[Line]
         mark = Vertex(
             name, Kind.CALL, LOCAL, f"{binding.process.name}.{name}", writes=(variable,), deterministic=True, time_us=1
         )
-        binding.process.functions[mark.operation] = _remembering(value)
+        binding.process.functions[mark.operation] = remembering(value)
         line.target = draft.add(mark)
         draft.link(name, join)
     draft.link(join, end)
@@ -170,13 +170,6 @@ def _remembered(importing: Importing, draft: Draft, begin: str, back: list[Line]
     draft.link(end, turn)
     for number, target in enumerate(targets):
         draft.link(turn, target, str(number + 1))
-
-
-def _remembering(value: str) -> Callable[..., Awaitable[str]]:
-    async def remember() -> str:
-        return value
-
-    return remember
 
 
 # ---- inclusive gateways ----------------------------------------------------------------------------------------
