@@ -10,7 +10,7 @@ from tests.s3 import S3Server
 from tests.sinks.places import IcebergPlace, read_variables
 from tests.sinks.service import Gate
 from tests.sinks.world import SCHEMA, STORE, Fault, chain_with, delivery, record_of, wrong_in
-from unerring.model import CallerError, ConfigError, NetworkError
+from unerring.model import CallerError, ConfigError, NetworkError, Stamp
 from unerring.sinks import Overtaken, Target, address_of, open_target
 from unerring.sinks.chunks import chunks
 
@@ -53,6 +53,33 @@ def test_commits_of_others_only_cost_another_try(iceberg: IcebergPlace) -> None:
     work.run(NOW, follow=False)
     assert work.progress.delivered == len(second)
     assert wrong_in(iceberg.open("beside", record), chain) == {}
+
+
+def test_a_commit_costs_the_same_however_many_there_were(
+    iceberg: IcebergPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = record_of(iceberg, "often")
+    chain = chain_with(60)
+    pieces = list(chunks(chain, None, 10))
+    target = iceberg.open("often", record)
+    target.write(pieces[0], None)
+    with iceberg.loaded("often").manage_snapshots() as manage:
+        manage.create_tag(iceberg.loaded("often").current_snapshot().snapshot_id, "first")
+    target = iceberg.open("often", record)
+    for piece in pieces[1:]:
+        target.write(piece, target.position())
+    assert len(target._table.metadata.snapshots) == 2  # type: ignore[attr-defined]  # the tag's, and the newest
+    there = iceberg.loaded("often")
+    assert len(there.snapshots()) == len(pieces) >= 5
+    assert set(there.refs()) == {"first", "main"}
+
+    with monkeypatch.context() as patch:  # the newest commit is ours, so no manifest is looked into
+        patch.setattr("pyiceberg.table.DataScan.plan_files", lambda self: pytest.fail("looked into the manifests"))
+        target = iceberg.open("often", record)
+    target.rewind(Stamp(pieces[1].column("time")[-1].value, 1 << 62))
+    iceberg.open("often", record)  # a deletion is not a commit of situations: this looks into them
+    delivery(chain, record, lambda: iceberg.open("often", record)).run(NOW, follow=False)
+    assert wrong_in(iceberg.open("often", record), chain) == {}
 
 
 def test_somebody_else_s_rows_after_ours_stop_the_sink(iceberg: IcebergPlace) -> None:

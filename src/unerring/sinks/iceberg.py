@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _RETRIES: Final = "commit.retry.num-retries"
+_MADE_WITH: Final = {
+    _RETRIES: "0",
+    # A sink commits often. Otherwise each commit would leave a manifest, which every later one and every reader opens,
+    # and a metadata file, for ever.
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+}
 _TIMEOUT_S: Final = (10, 60)
 """To connect to the catalogue, and to hear of it again: pyiceberg itself would wait for ever."""
 _TYPES: Final = {
@@ -55,6 +62,7 @@ class IcebergTarget:
             self._catalogue = _catalogue(catalogue)
             self._table = self._opened()
             self._check()
+            self._forget_history()
 
     def position(self) -> Stamp | None:
         told = self._table.properties.get(self._property)
@@ -68,6 +76,7 @@ class IcebergTarget:
         with self._told(), self._table.transaction() as transaction:
             transaction.append(chunk, snapshot_properties=to)
             transaction.set_properties(to)
+        self._forget_history()
 
     def read(self, from_us: int, through_us: int) -> pa.Table:
         from pyiceberg.expressions import And, GreaterThan, LessThanOrEqual
@@ -97,8 +106,16 @@ class IcebergTarget:
             return self._catalogue.load_table(self._name)
         self._catalogue.create_namespace_if_not_exists(self._name.rpartition(".")[0])
         return self._catalogue.create_table_if_not_exists(
-            self._name, target_schema(self._schema), properties={_RETRIES: "0"}
+            self._name, target_schema(self._schema), properties=_MADE_WITH
         )
+
+    def _forget_history(self) -> None:
+        """Only the newest snapshots count for a commit, and pyiceberg copies all that it holds a dozen times in each.
+        The catalogue keeps the others."""
+        held = self._table.metadata
+        heads = {head.snapshot_id for head in held.refs.values()}
+        newest = [snapshot for snapshot in held.snapshots if snapshot.snapshot_id in heads]
+        self._table.metadata = held.model_copy(update={"snapshots": newest, "snapshot_log": []})
 
     def _check(self) -> None:
         """The table has our columns, no rows but ours, and does not let a refused commit be tried again."""
@@ -117,9 +134,14 @@ class IcebergTarget:
                 transaction.set_properties({_RETRIES: "0"})
 
     def _check_rows(self) -> None:
+        """A commit of ours has been made on what was checked, so that after it there is nothing to check: that would
+        open every manifest."""
         from pyiceberg.expressions import AlwaysTrue, GreaterThan
 
         at = self.position()
+        newest = self._table.current_snapshot()
+        if at is not None and newest is not None and newest.summary.get(self._property) == str(at.time):
+            return
         newer = AlwaysTrue() if at is None else GreaterThan("time", at.time)
         if any(task.file.record_count for task in self._table.scan(row_filter=newer, limit=1).plan_files()):
             if at is None:
