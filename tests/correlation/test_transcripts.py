@@ -10,6 +10,7 @@ import pytest
 
 from tests.correlation.table import Table, line, perfect
 from tests.transcript import replay
+from unerring.correlation.entering import Phase
 from unerring.correlation.messages import (
     AskSnapshot,
     Batch,
@@ -24,7 +25,6 @@ from unerring.correlation.messages import (
     SnapshotPart,
     Vote,
 )
-from unerring.correlation.replica import Phase
 from unerring.model import BEFORE_ALL, Event, Stamp
 
 TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))

@@ -30,6 +30,28 @@ def test_they_hold_for_durable_replicas_for_engines_on_their_own_time_and_at_bot
     assert outcome.violations == (), outcome.violations
 
 
+@pytest.mark.parametrize("seed", [130000022, 130000074])
+def test_rules_change_while_it_runs(seed: int) -> None:
+    """22: a replica lost before it entered. 74: the only caught-up replica of a new node was lost for good, before the
+    time was agreed on, and its peer waited for its state."""
+    outcome = run(find("correlation-upgrade"), seed)
+    assert outcome.violations == (), outcome.violations
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        ("it starts at the stamp instead of before it", 130000213),
+        ("the old rules go on after the stamp", 130000200),
+        ("the new rules begin before the stamp", 130000200),
+        ("the time does not travel with the streams", 130000200),
+    ],
+)
+def test_an_upgrade_that_breaks_a_rule_is_caught(name: str, seed: int) -> None:
+    broken = find("correlation-upgrade", name)
+    assert any(run(broken, seed + more).violations for more in range(8)), f"{name} was not caught"
+
+
 EARLY = [
     "no duplicate filter",
     "no prev",

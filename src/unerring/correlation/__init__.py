@@ -4,11 +4,12 @@
 |---|---|
 | topology, record | query trees over nodes; who the replicas are |
 | incoming, intake | the duplicate filter that sees gaps; acks, credit, asking again |
-| engine | what correlates |
+| engine, handed | what correlates, and what an engine that works on its own time hands over |
 | queue, outgoing | what is not yet received by all; pruning, credit, serving |
 | election, detector | who sends |
 | entering, join, snapshot, membership | coming back, and the record that says so |
 | journal | durable mode |
+| switching | nodes that come and go with an upgrade, and the time at which they take over |
 | replica, source, application | the machines |
 """
 
@@ -41,6 +42,7 @@ from unerring.correlation.messages import (
     Receipt,
     RecordIs,
     Resume,
+    Switch,
     Vote,
     codec,
     is_keeper,
@@ -51,6 +53,7 @@ from unerring.correlation.record import Member, Record, Standing, node_of
 from unerring.correlation.replica import Replica
 from unerring.correlation.snapshot import Snapshot
 from unerring.correlation.source import PRODUCER, Source, kept_key, needs_after
+from unerring.correlation.switching import AskLog, FromLog, Lane, Rearrange, Span, lane_of
 from unerring.correlation.topology import NodeSpec, Role, Topology
 
 __all__ = [
@@ -65,6 +68,7 @@ __all__ = [
     "Ack",
     "Application",
     "AskAcks",
+    "AskLog",
     "Batch",
     "Candidate",
     "CorrelationConfig",
@@ -73,12 +77,14 @@ __all__ = [
     "Evict",
     "Fed",
     "Forget",
+    "FromLog",
     "Gossip",
     "HandOver",
     "Hosting",
     "Incoming",
     "Intake",
     "Join",
+    "Lane",
     "LeaderDead",
     "Member",
     "Membership",
@@ -88,6 +94,7 @@ __all__ = [
     "Publish",
     "Queue",
     "ReadRecord",
+    "Rearrange",
     "Receipt",
     "Record",
     "RecordIs",
@@ -96,8 +103,10 @@ __all__ = [
     "Role",
     "Snapshot",
     "Source",
+    "Span",
     "Standing",
     "StreamPosition",
+    "Switch",
     "Taken",
     "Topology",
     "Verdict",
@@ -108,6 +117,7 @@ __all__ = [
     "handed_after",
     "is_keeper",
     "kept_key",
+    "lane_of",
     "moved",
     "needs_after",
     "node_of",

@@ -18,6 +18,7 @@ from unerring.correlation.incoming import Incoming, Verdict
 from unerring.correlation.intake import NEVER, Intake
 from unerring.correlation.messages import (
     MEMBERSHIP,
+    OPERATOR,
     SEALER,
     AskAcks,
     Batch,
@@ -30,6 +31,7 @@ from unerring.correlation.messages import (
     RecordIs,
     check_keeper,
 )
+from unerring.correlation.switching import Rearrange
 from unerring.correlation.topology import Topology
 from unerring.matching import Packed, Piece, unpack
 from unerring.model import (
@@ -50,6 +52,11 @@ from unerring.model import (
 class _Position(msgspec.Struct, frozen=True, array_like=True):
     last: Stamp
     count: int
+    """By the node that the stream comes from now…"""
+    maker: str = ""
+    base: int = 0
+    """…and of those before it."""
+    ended: tuple[str, Stamp, int] | None = None
 
 
 class _Columns(msgspec.Struct, frozen=True, array_like=True):
@@ -69,27 +76,58 @@ class Application:
         self.config = config
         self.intake = self.intake_part(name.rpartition("/")[0], topology, config)
         self.intake.incarnation = 1
+        self.upgrade = topology.upgrade
         self._polled_us = NEVER
+        self._bases = dict.fromkeys(self.intake.streams, 0)
+        """How many events of each stream came from nodes that have gone with an upgrade."""
         self._kept: dict[str, deque[tuple[str, int]]] = {stream: deque() for stream in self.intake.streams}
         """The keys of the events that are kept, in order, each with the number after its last event."""
         for stream in self.intake.streams:
             data = records.get(f"application/{stream}/position")
             if data is not None:
                 position = msgspec.msgpack.decode(data, type=_Position)
-                incoming = self.intake.streams[stream]
-                incoming.last, incoming.count = position.last, position.count
-                self.intake.consumed[stream] = position.count
+                self._go_on(stream, position)
                 self._kept[stream].extend((key, first + len(piece)) for first, key, piece in _read(records, stream))
 
+    def _go_on(self, stream: str, position: _Position) -> None:
+        """Where a stream was when it was committed; or, if that node is gone, where the next one's begins."""
+        if position.maker and position.maker not in self.intake.makers(stream):
+            self._bases[stream] = position.base + position.count
+            return
+        incoming = self.intake.streams[stream]
+        incoming.last, incoming.count = position.last, position.count
+        self.intake.consumed[stream] = position.count
+        self._bases[stream] = position.base
+        self.intake.go_on_with(stream, position.maker, position.ended)
+
+    def count(self, stream: str) -> int:
+        """How many events of a stream were taken, whoever made them."""
+        return self._bases[stream] + self.intake.streams[stream].count
+
     def start(self, now: int) -> Effects:
-        return [SetTimer("tick", now + self.config.tick_us), Send(MEMBERSHIP, ReadRecord(0))]
+        return [SetTimer("tick", now + self.config.tick_us), self._read_record()]
+
+    def _read_record(self) -> Send:
+        return Send(MEMBERSHIP, ReadRecord(self.intake.record.version, 1, self.upgrade, self.intake.passed))
+
+    def _rearrange(self, topology: Topology, now: int) -> Effects:
+        """The nodes that there are now."""
+        if topology.upgrade < self.upgrade:
+            return []
+        self.upgrade = topology.upgrade
+        known = list(self.intake.streams)
+        self.intake.rearrange(topology, now)
+        for stream in self.intake.streams:
+            if stream not in known:
+                self._kept[stream], self._bases[stream] = deque(), 0
+        return [self._read_record()]
 
     def timer(self, name: str, now: int) -> Effects:
         effects: Effects = [SetTimer(name, now + self.config.tick_us)]
         poll_us = self.config.record_poll_us if self.intake.record.version else self.config.join_retry_us
         if now - self._polled_us >= poll_us:
             self._polled_us = now
-            effects.append(Send(MEMBERSHIP, ReadRecord(self.intake.record.version)))
+            effects.append(self._read_record())
         return effects + self.intake.tick(now)
 
     def handle(self, sender: Address, message: Any, now: int) -> Effects:
@@ -104,13 +142,15 @@ class Application:
             case HasMore(stream) if stream in self.intake.streams:
                 return self.intake.has_more(sender, message)
             case AskAcks():
-                return [Send(sender, self.intake.ack(stream)) for stream in self.intake.streams]
+                return self.intake.answers(sender)
+            case Rearrange(topology) if sender == OPERATOR:
+                return self._rearrange(topology, now)
             case Connected(peer):
                 return self.intake.reconnected(peer)
             case Forget(stream, count) if sender == SEALER:
                 return self._forget(stream, count)
             case NotMember():
-                return [Send(MEMBERSHIP, ReadRecord(self.intake.record.version))]
+                return [self._read_record()]
             case Ping(sent_us):
                 return [Send(sender, Pong(sent_us))]
             case Pong():
@@ -121,8 +161,10 @@ class Application:
     def _batch(self, sender: Address, batch: Batch, now: int) -> Effects:
         if batch.stream not in self.intake.streams:
             return []
+        if batch.switch is not None and batch.switch.number == self.upgrade:
+            self.intake.switch = batch.switch
         taken, effects = self.intake.take(sender, batch, now)
-        if taken.verdict is Verdict.GAP:
+        if taken.verdict >= Verdict.GAP:
             return effects
         if len(taken.events):
             incoming = self.intake.streams[batch.stream]
@@ -132,6 +174,10 @@ class Application:
             effects += [Deliver(one) for one in (taken.events if several else (taken.events,))]
         if len(batch.events):
             effects.append(Send(sender, self.intake.ack(batch.stream)))
+        count, maker = self.intake.streams[batch.stream].count, self.intake.maker(batch.stream)
+        effects += self.intake.go_over(batch.stream, now)
+        if self.intake.maker(batch.stream) != maker:
+            self._bases[batch.stream] += count
         return effects
 
     def _forget(self, stream: str, count: int) -> Effects:
@@ -143,21 +189,24 @@ class Application:
 
     def _commit(self, incoming: Incoming, events: Piece) -> Persist:
         """A record for each event, or one for all that came as columns."""
-        stream, first = incoming.stream, incoming.count - len(events)
-        puts = [(f"application/{stream}/position", msgspec.msgpack.encode(_Position(incoming.last, incoming.count)))]
+        stream, first = incoming.stream, self.count(incoming.stream) - len(events)
+        maker, ended = self.intake.maker(stream), self.intake.ended.get(stream)
+        position = _Position(incoming.last, incoming.count, maker, self._bases[stream], ended)
+        puts = [(f"application/{stream}/position", msgspec.msgpack.encode(position))]
         if isinstance(events, list | tuple):
             puts += [(_key(stream, first + at), msgspec.msgpack.encode(event)) for at, event in enumerate(events)]
             self._kept[stream].extend((key, first + at) for at, (key, _) in enumerate(puts) if at)
         else:
             puts.append((_columns_key(stream, first), msgspec.msgpack.encode(_Columns(events.schema, events.packed()))))
-            self._kept[stream].append((puts[-1][0], incoming.count))
+            self._kept[stream].append((puts[-1][0], self.count(stream)))
         return Persist(tuple(puts))
 
 
 def position_of(records: Mapping[str, bytes], stream: str) -> int:
     """How many events of a stream an application has committed."""
     data = records.get(f"application/{stream}/position")
-    return 0 if data is None else msgspec.msgpack.decode(data, type=_Position).count
+    position = None if data is None else msgspec.msgpack.decode(data, type=_Position)
+    return 0 if position is None else position.base + position.count
 
 
 def moved(records: Mapping[str, bytes], stream: str, sealed: Callable[[Stamp], int], sealed_us: int) -> Persist:

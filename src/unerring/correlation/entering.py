@@ -2,23 +2,40 @@
 
 Its token stands for one start of one process. The record's keeper answers with a challenge first, so that a late
 request of a process that is dead does not displace its successor.
+
+| phase | takes events | answers receivers | may lead |
+|---|---|---|---|
+| ENTERING | no | no | no |
+| JOINING, no snapshot yet | no | no | no |
+| JOINING, snapshot in place | yes | yes | no |
+| MEMBER | yes | yes | yes |
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from unerring.correlation.intake import NEVER
 from unerring.correlation.journal import Journal
 from unerring.correlation.messages import MEMBERSHIP, Challenge, Enter, Entered, Refused
+from unerring.correlation.topology import Topology
 from unerring.model import Connected, Effects, Entropy, ProtocolError, Send, Stop
+
+
+class Phase(IntEnum):
+    ENTERING = 0
+    JOINING = 1
+    MEMBER = 2
 
 
 class Entering:
     """One for a replica, for all its incarnations."""
 
-    def __init__(self, name: str, fingerprint: str, entropy: Entropy, journal: Journal | None, retry_us: int) -> None:
+    def __init__(self, name: str, topology: Topology, entropy: Entropy, journal: Journal | None, retry_us: int) -> None:
         self.token = ""
         self._name = name
-        self._fingerprint = fingerprint
+        self._fingerprint = topology.fingerprint()
+        self._upgrade = topology.upgrade
         self._entropy = entropy
         self._journal = journal
         self._retry_us = retry_us
@@ -42,7 +59,7 @@ class Entering:
     def _ask(self, now: int, nonce: str = "") -> Effects:
         self._asked_us = now
         kept = 0 if self._journal is None else self._journal.incarnation
-        return [Send(MEMBERSHIP, Enter(self._name, self.token, kept, self._fingerprint, nonce))]
+        return [Send(MEMBERSHIP, Enter(self._name, self.token, kept, self._fingerprint, nonce, self._upgrade))]
 
     def hear(self, message: object, now: int) -> Effects:
         """What comes before Entered."""

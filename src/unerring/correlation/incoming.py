@@ -26,6 +26,8 @@ class Verdict(IntEnum):
     NEXT = 0
     DUPLICATE = 1
     GAP = 2
+    ELSEWHERE = 3
+    """Not from the node that the stream comes from now."""
 
 
 class Taken(NamedTuple):

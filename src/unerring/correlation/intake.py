@@ -19,12 +19,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from unerring.correlation.config import CorrelationConfig
 from unerring.correlation.detector import Detector
 from unerring.correlation.incoming import Incoming, Taken, Verdict
-from unerring.correlation.messages import Ack, AskMore, Batch, Enough, HasMore, Ping, Pong, Resume
-from unerring.correlation.record import EMPTY, Record
+from unerring.correlation.messages import Ack, AskMore, Batch, Enough, HasMore, Ping, Pong, Resume, Switch
+from unerring.correlation.record import EMPTY, Record, node_of
 from unerring.correlation.shapes import Shapes
 from unerring.correlation.topology import Topology
 from unerring.matching import Merged, Row
-from unerring.model import Address, Effects, Report, Send
+from unerring.model import Address, Effects, Report, Send, Stamp
 
 NEVER = -(1 << 62)
 
@@ -55,39 +55,117 @@ class Intake:
         self.config = config
         self.incarnation = 0
         self.record = EMPTY
-        self.streams = {
-            schema.name: self.incoming_part(schema.name, shapes=Shapes(schema)) for schema, _ in topology.inputs(node)
-        }
-        self.consumed = dict.fromkeys(self.streams, 0)
+        self.streams: dict[str, Incoming] = {}
+        self.consumed: dict[str, int] = {}
         """Events processed; credit is so many more."""
         self.latency_us = 0
-        self._makers = {stream: topology.maker(stream).name for stream in self.streams}
-        self._upstream: dict[str, tuple[Address, ...]] = dict.fromkeys(self.streams, ())
+        self.switch: Switch | None = None
+        """When the rules of the last upgrade take over, once that is known."""
+        self.ended: dict[str, tuple[str, Stamp, int]] = {}
+        """By stream: the node that went with the last upgrade, and where the stream stood then."""
+        self._node = node
+        self._makers: dict[str, list[str]] = {}
+        """By stream: the node that it comes from, and the one that takes over."""
+        self._upstream: dict[str, tuple[Address, ...]] = {}
         self._servers: dict[str, Address] = {}
-        self._announced = dict.fromkeys(self.streams, 0)
+        self._announced: dict[str, int] = {}
         self._asking: dict[str, _Asking] = {}
         self._repeated_us = NEVER
         self._pinged_us = NEVER
         self._heard = Detector(config.suspect_us_min, config.suspect_us_max)
+        self.rearrange(topology, 0)
+
+    # ---- where streams come from -------------------------------------------------------------------------------
+
+    def rearrange(self, topology: Topology, now: int) -> None:
+        """The nodes that there are now. A stream that was taken from one that has ended goes on where it was."""
+        if self.switch is not None and self.switch.number != topology.upgrade:
+            self.switch, self.ended = None, {}
+        self._topology = topology
+        for schema, _ in topology.inputs(self._node):
+            stream = schema.name
+            if stream not in self.streams:
+                self.streams[stream] = self.incoming_part(stream, shapes=Shapes(schema))
+                self.consumed[stream] = self._announced[stream] = 0
+            gone = self.ended.get(stream, ("",))[0]
+            self._makers[stream] = [maker for maker in topology.makers(stream) if maker != gone]
+        for stream in self.streams:
+            if all(schema.name != stream for schema, _ in topology.inputs(self._node)):
+                self._makers[stream] = []
+        self._find_upstream(now)
+
+    def go_on_with(self, stream: str, maker: str, ended: tuple[str, Stamp, int] | None) -> None:
+        """By a snapshot, or a record on disk: the stream was taken from that node, and one had ended before it."""
+        if ended is not None:
+            self.ended[stream] = ended
+        makers = self._makers[stream]
+        while maker in makers and makers[0] != maker:
+            del makers[0]
+        self._upstream[stream] = tuple(self.record.of(makers[0])) if makers else ()
+
+    def makers(self, stream: str) -> tuple[str, ...]:
+        """The node that a stream comes from now, and the one that takes over."""
+        return tuple(self._makers[stream])
+
+    def maker(self, stream: str) -> str:
+        """The node that a stream comes from now; none, if it has ended."""
+        makers = self._makers[stream]
+        return makers[0] if makers else ""
+
+    def watermark(self, stream: str) -> int:
+        """Of a stream, whoever makes it: the old node's end is not the stream's."""
+        watermark, makers = self.streams[stream].watermark, self._makers[stream]
+        if self.switch is None or not makers or not self._topology.is_ending(self._topology.node(makers[0])):
+            return watermark
+        return min(watermark, self.switch.at_us)
+
+    def go_over(self, stream: str, now: int) -> Effects:
+        """A node that goes with the upgrade has sent all of a stream: its successor's events follow."""
+        incoming, watermark = self.streams[stream], self.watermark(stream)
+        if watermark == incoming.watermark:
+            return []
+        self.ended[stream] = self._makers[stream].pop(0), incoming.last, incoming.count
+        self.consumed[stream] -= incoming.count  # what waits of the old node's uses up credit for the new one's
+        self.streams[stream] = type(incoming)(stream, watermark=watermark, shapes=incoming.shapes)
+        self._servers.pop(stream, None)
+        self._find_upstream(now)
+        return self._begin(stream, now)
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is needed any more of nodes that go with the upgrade."""
+        ending = self._topology.is_ending
+        return not any(makers and ending(self._topology.node(makers[0])) for makers in self._makers.values())
+
+    def _find_upstream(self, now: int) -> None:
+        for stream, makers in self._makers.items():
+            self._upstream[stream] = tuple(self.record.of(makers[0])) if makers else ()
+            for name in self._upstream[stream]:
+                self._heard.expect(name, now)
 
     def read(self, record: Record, now: int) -> None:
         """A newer record: where streams come from."""
         if record.version <= self.record.version:
             return
         self.record = record
-        for stream, maker in self._makers.items():
-            self._upstream[stream] = tuple(record.of(maker))
-            for name in self._upstream[stream]:
-                self._heard.expect(name, now)
+        self._find_upstream(now)
 
     def upstream(self) -> list[Address]:
-        """All upstream replicas, once each, in a fixed order."""
-        return list(dict.fromkeys(name for names in self._upstream.values() for name in names))
+        """All upstream replicas, once each, in a fixed order: also those that a stream came from, or will come from."""
+        near = dict.fromkeys(name for names in self._upstream.values() for name in names)
+        others = (name for node in self._topology.upstream(self._node) for name in self.record.of(node))
+        return list({**near, **dict.fromkeys(others)})
+
+    def is_after(self, stream: str, name: Address, mark: Stamp) -> bool:
+        """Whether what is here of a stream goes as far as the mark of an upstream replica."""
+        return node_of(name) not in self._makers[stream] or self.streams[stream].last >= mark
 
     # ---- events ------------------------------------------------------------------------------------------------
 
     def take(self, sender: Address, batch: Batch, now: int) -> tuple[Taken, Effects]:
         """Judge a batch. The caller acknowledges what was accepted once it has kept it."""
+        if node_of(sender) != self.maker(batch.stream):
+            return Taken(Verdict.ELSEWHERE, (), False), self.answer(sender, batch.stream)
         taken = self.streams[batch.stream].take(batch)
         asking = self._asking.setdefault(batch.stream, _Asking(now, self.config.patience_us))
         if taken.verdict is Verdict.GAP:
@@ -128,13 +206,25 @@ class Intake:
 
     def credit(self, stream: str) -> int:
         """An absolute number, so that any leader understands it."""
-        return self.consumed[stream] + self.config.window_events
+        return max(0, self.consumed[stream] + self.config.window_events)
 
     def ack(self, stream: str) -> Ack:
         """Line 8."""
         incoming = self.streams[stream]
         self._announced[stream] = self.credit(stream)
         return Ack(stream, incoming.last, incoming.count, self.incarnation, self._announced[stream])
+
+    def answer(self, sender: Address, stream: str) -> Effects:
+        """The cumulative ack for whoever sent something. One that has ended has its last one."""
+        if node_of(sender) == self.maker(stream):
+            return [Send(sender, self.ack(stream))]
+        node, last, count = self.ended.get(stream, ("", None, 0))
+        if last is None or node_of(sender) != node:
+            return []
+        return [Send(sender, Ack(stream, last, count, self.incarnation, count + self.config.window_events))]
+
+    def answers(self, sender: Address) -> Effects:
+        return [effect for stream in self.streams for effect in self.answer(sender, stream)]
 
     def resume(self, stream: str, names: Iterable[Address]) -> Effects:
         """Send me what follows."""
@@ -149,12 +239,12 @@ class Intake:
 
         This is not a request: every replica that gets a request serves, leader or not, and all but one in vain.
         """
-        effects: Effects = []
-        for stream, upstream in self._upstream.items():
-            self._asking[stream] = _Asking(now, self.config.patience_us)
-            ack = self.ack(stream)
-            effects += [Send(name, ack) for name in upstream]
-        return effects
+        return [effect for stream in self._upstream for effect in self._begin(stream, now)]
+
+    def _begin(self, stream: str, now: int) -> Effects:
+        self._asking[stream] = _Asking(now, self.config.patience_us)
+        ack = self.ack(stream)
+        return [Send(name, ack) for name in self._upstream[stream]]
 
     def announce(self) -> Effects:
         """Credit that grew without a new event of its stream: tell whoever served it last."""
@@ -189,7 +279,9 @@ class Intake:
                 effects += [Send(name, ack) for name in self._upstream[stream]]
         if now - self._pinged_us >= self.config.ping_us:
             self._pinged_us = now
-            effects += [Send(name, Ping(now)) for name in self.upstream()]
+            for name in self.upstream():
+                self._heard.expect(name, now)
+                effects.append(Send(name, Ping(now)))
         return effects
 
     def _ask(self, stream: str, now: int) -> Effects:

@@ -12,11 +12,12 @@ Until then the joiner counts as failed.
 
 from __future__ import annotations
 
-from unerring.correlation.incoming import Incoming
+from unerring.correlation.intake import Intake
 from unerring.correlation.messages import MEMBERSHIP, AskSnapshot, CaughtUp, Register, Registered, SnapshotPart
 from unerring.correlation.record import Record, Standing, node_of
 from unerring.correlation.snapshot import Assembly, Snapshot
-from unerring.model import Address, Effects, FrameError, Report, Send, Stamp
+from unerring.correlation.switching import AskLog
+from unerring.model import Address, Deliver, Effects, FrameError, Report, Send, Stamp
 
 _RETRY_NEVER = -(1 << 62)
 
@@ -24,58 +25,73 @@ _RETRY_NEVER = -(1 << 62)
 class Join:
     """One attempt of one incarnation. The replica carries it on at every tick until the record says caught up."""
 
-    def __init__(self, name: str, incarnation: int, retry_us: int) -> None:
+    def __init__(self, name: str, incarnation: int, retry_us: int, from_log: bool = False) -> None:
+        """`from_log`: its node came with an upgrade, so that its state can be made of the log where nobody has one."""
         self.name = name
         self.incarnation = incarnation
+        self._from_log = from_log
         self.holding = False
         """Whether a snapshot is in place."""
-        self._marks: dict[tuple[str, int], dict[str, Stamp]] = {}
-        """The marks that each upstream (replica, incarnation) has confirmed."""
+        self._marks: dict[tuple[str, int], dict[str, tuple[Stamp, int]]] = {}
+        """The marks that each upstream (replica, incarnation) has confirmed, with their numbers."""
         self._retry_us = retry_us
         self._tried_us = _RETRY_NEVER
         self._giver = -1
         self._assembly = Assembly()
 
     def registered(self, sender: Address, answer: Registered) -> None:
-        self._marks[sender, answer.incarnation] = dict(answer.marks)
+        counts = answer.counts or (0,) * len(answer.marks)
+        marks = zip(answer.marks, counts, strict=True)
+        self._marks[sender, answer.incarnation] = {stream: (mark, count) for (stream, mark), count in marks}
 
-    def carry_on(
-        self, record: Record, upstream: list[Address], streams: dict[str, Incoming], now: int, at_once: bool = False
-    ) -> Effects:
+    def carry_on(self, record: Record, intake: Intake, now: int, at_once: bool = False) -> Effects:
         """The next step that is not answered yet, again after a pause."""
         if not at_once and now - self._tried_us < self._retry_us:
             return []
         self._tried_us = now
+        upstream = intake.upstream()
         missing = [name for name in upstream if (name, record.members[name].incarnation) not in self._marks]
         effects: Effects = [Send(name, Register(self.incarnation, record.version)) for name in missing]
-        if not self.holding or not self._at_marks(record, upstream, streams):
+        if not self.holding or not self._at_marks(record, upstream, intake):
             self.holding = False
-            return effects if missing else effects + self._ask(record)
+            return effects if missing else effects + self._ask(record, upstream, intake)
         if missing:
             return effects
         confirmed = tuple((name, record.members[name].incarnation) for name in upstream)
         return [Send(MEMBERSHIP, CaughtUp(self.name, self.incarnation, confirmed))]
 
-    def _at_marks(self, record: Record, upstream: list[Address], streams: dict[str, Incoming]) -> bool:
+    def _at_marks(self, record: Record, upstream: list[Address], intake: Intake) -> bool:
         """Whether the state in place is at or after every mark that counts."""
         for name in upstream:
             marks = self._marks.get((name, record.members[name].incarnation), {})
-            for stream, mark in marks.items():
-                if stream in streams and streams[stream].last < mark:
+            for stream, (mark, _) in marks.items():
+                if stream in intake.streams and not intake.is_after(stream, name, mark):
                     return False
         return True
 
-    def _ask(self, record: Record) -> Effects:
-        """One caught-up peer after the other."""
+    def _latest(self, record: Record, upstream: list[Address], intake: Intake) -> dict[str, tuple[Stamp, int]]:
+        """By stream, the last mark of those that make it now."""
+        latest: dict[str, tuple[Stamp, int]] = {}
+        for name in upstream:
+            for stream, mark in self._marks.get((name, record.members[name].incarnation), {}).items():
+                if stream in intake.streams and node_of(name) == intake.maker(stream):
+                    latest[stream] = max(mark, latest.get(stream, mark))
+        return latest
+
+    def _ask(self, record: Record, upstream: list[Address], intake: Intake) -> Effects:
+        """One caught-up peer after the other, and, of a node that came with an upgrade, the log."""
         peers = [
             name
             for name, member in record.of(node_of(self.name)).items()
             if name != self.name and member.standing is Standing.CAUGHT_UP
         ]
-        if not peers:
+        if not peers and not self._from_log:
             return [Report("correlation.nobody_to_join", f"{self.name}: no caught-up replica of its node is left")]
         self._giver += 1
-        return [Send(peers[self._giver % len(peers)], AskSnapshot(self.incarnation))]
+        giver = self._giver % (len(peers) + self._from_log)
+        if giver == len(peers):
+            return [Deliver(AskLog(self.incarnation, self._latest(record, upstream, intake)))]
+        return [Send(peers[giver], AskSnapshot(self.incarnation))]
 
     def part(self, part: SnapshotPart) -> tuple[Snapshot | None, Effects]:
         """A piece arrived; the snapshot when it was the last one."""

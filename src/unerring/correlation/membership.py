@@ -11,7 +11,7 @@ proof: the same confirmation is needed, and nobody confirms who is to be evicted
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -34,6 +34,7 @@ from unerring.correlation.messages import (
     check_keeper,
 )
 from unerring.correlation.record import EMPTY, Member, Record, Standing, node_of
+from unerring.correlation.switching import Rearrange
 from unerring.correlation.topology import Topology
 from unerring.model import Address, CallerError, Effects, Entropy, Persist, Report, Send, SetTimer
 
@@ -68,7 +69,55 @@ class Membership:
         self._heard_us: dict[str, int] = {}
         self._looked_us = 0
         """When this keeper last looked who is silent."""
-        self._watched = [node.name for node in topology.nodes if node.watched]
+        self._known: dict[str, tuple[int, int, bool]] = {}
+        """By process: its incarnation, the last upgrade whose nodes it knows, and whether it is past those that go."""
+
+    @property
+    def _watched(self) -> list[str]:
+        """Nodes whose replicas somebody upstream waits for."""
+        return [node.name for node in self.topology.nodes if node.watched]
+
+    # ---- upgrades ----------------------------------------------------------------------------------------------
+
+    def _rearrange(self, topology: Topology) -> Effects:
+        """The nodes that there are now: sources and applications that came are in the record, those that went are
+        not, and replicas of nodes that came enter as they start."""
+        if topology.upgrade < self.topology.upgrade:
+            return []
+        self.topology = topology
+        here = {node.name: node for node in topology.nodes}
+        members = {
+            name: msgspec.structs.replace(member, standing=Standing.GONE) if node_of(name) not in here else member
+            for name, member in self.record.members.items()
+        }
+        alone = [node for node in topology.nodes if node.stands_alone]
+        for name in [replica for node in alone for replica in node.replicas]:
+            members.setdefault(name, Member(1, Standing.CAUGHT_UP))
+        for replica in [replica for replica in self.rounds if node_of(replica) not in here]:
+            del self.rounds[replica]
+        return self._publish(members) if members != self.record.members else []
+
+    def is_ready(self) -> bool:
+        """Whether everybody knows the nodes of the last upgrade, and those that came with it have all their replicas:
+        from now on its time can be agreed on."""
+        for node in self.topology.nodes:
+            members = self.record.of(node.name).values()
+            caught_up = sum(member.standing is Standing.CAUGHT_UP for member in members)
+            if self.topology.is_coming(node) and caught_up <= node.f:
+                return False
+        return all(upgrade >= self.topology.upgrade for upgrade, _ in self._words())
+
+    def has_passed(self) -> bool:
+        """Whether nobody needs the nodes any more that go with the last upgrade."""
+        going = {node.name for node in self.topology.nodes if self.topology.is_ending(node)}
+        return all(upgrade >= self.topology.upgrade and passed for upgrade, passed in self._words(going))
+
+    def _words(self, but: Collection[str] = ()) -> Iterator[tuple[int, bool]]:
+        """What everybody in the record said last, in this incarnation."""
+        for name, member in self.record.members.items():
+            if member.standing is not Standing.GONE and node_of(name) not in but:
+                incarnation, upgrade, passed = self._known.get(name, (0, -1, False))
+                yield (upgrade, passed) if incarnation == member.incarnation else (-1, False)
 
     def start(self, now: int) -> Effects:
         self._looked_us = now
@@ -92,8 +141,12 @@ class Membership:
                 return self._enter(sender, message, now)
             case CaughtUp():
                 return self._caught_up(sender, message)
-            case ReadRecord(version):
+            case ReadRecord(version, incarnation, upgrade, passed):
+                if sender in self.record.members:
+                    self._known[sender] = incarnation, upgrade, passed
                 return [Send(sender, RecordIs(self.record))] if version < self.record.version else []
+            case Rearrange(topology) if sender == OPERATOR:
+                return self._rearrange(topology)
             case Confirmation():
                 return self._confirmed(sender, message)
             case WaitsFor(replicas) if now - self._looked_us <= self.config.eviction_us:
@@ -117,6 +170,8 @@ class Membership:
             )
             return [Send(sender, Refused(enter.token, why)), Report("correlation.refused", why)]
         if all(node.name != node_of(enter.replica) for node in self.topology.nodes):
+            if enter.upgrade > self.topology.upgrade:
+                return []  # it comes with an upgrade that this keeper is still to hear of, and asks again
             why = f"{enter.replica} belongs to no node of this cluster"
             return [Send(sender, Refused(enter.token, why)), Report("correlation.refused", why)]
         member = self.record.members.get(enter.replica)
@@ -214,12 +269,15 @@ class Membership:
 
     def _write(self, replica: str, member: Member) -> Effects:
         before = self.record.members.get(replica)
-        members = {**self.record.members, replica: member}
-        self.record = Record(self.record.version + 1, dict(sorted(members.items())))
-        effects: Effects = [Persist(((KEY, msgspec.msgpack.encode(self.record)),))]
+        effects = self._publish({**self.record.members, replica: member})
         if before is not None and (before.incarnation, before.standing) == (member.incarnation, member.standing):
-            return effects  # Which process it is concerns nobody else: a cluster that starts does not tell all of each.
-        return effects + [Send(name, RecordIs(self.record)) for name in self.record.members]
+            return effects[:1]  # Which process it is concerns nobody else: a cluster that starts tells not all of each.
+        return effects
+
+    def _publish(self, members: Mapping[str, Member]) -> Effects:
+        self.record = Record(self.record.version + 1, dict(sorted(members.items())))
+        kept = Persist(((KEY, msgspec.msgpack.encode(self.record)),))
+        return [kept, *(Send(name, RecordIs(self.record)) for name in self.record.members)]
 
 
 class Watcher:

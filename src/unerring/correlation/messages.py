@@ -19,6 +19,14 @@ PARTS_MAX: Final = 1 << 16
 # Events and their acknowledgements: between a stream's upstream and its receivers.
 
 
+class Switch(Message, frozen=True):
+    """At which time the rules of an upgrade take over. It travels with the streams: whoever has got past that time has
+    got there by batches that say so."""
+
+    number: Version
+    at_us: Time
+
+
 class Batch(Message, frozen=True):
     """A run of one stream's events, each the direct successor of the one before; none at all is a watermark alone."""
 
@@ -31,6 +39,8 @@ class Batch(Message, frozen=True):
     """Objects where they are few, columns where they are many."""
     watermark: Time
     """After the last event here, the stream sends nothing at or before this time."""
+    switch: Switch | None = None
+    """What the sender knows of the last upgrade."""
 
 
 class Ack(Message, frozen=True):
@@ -172,6 +182,8 @@ class Enter(Message, frozen=True):
     """The fingerprint of the cluster's configuration and rules: a process with another one is refused."""
     nonce: Name = ""
     """The answer to Challenge: shows that the process that asks is still there."""
+    upgrade: Version = 0
+    """The last upgrade whose nodes it knows."""
 
 
 class Challenge(Message, frozen=True):
@@ -201,6 +213,11 @@ class ReadRecord(Message, frozen=True):
     """Answered if the record is newer than `version`. It is also the sender's sign of life towards the keepers."""
 
     version: Version
+    incarnation: Incarnation = 0
+    upgrade: Version = 0
+    """The last upgrade whose nodes the sender knows…"""
+    passed: bool = False
+    """…and whether it needs nothing any more of those that go with it."""
 
 
 class RecordIs(Message, frozen=True):
@@ -247,6 +264,8 @@ class Registered(Message, frozen=True):
 
     incarnation: Incarnation
     marks: tuple[tuple[Name, Stamp], ...]
+    counts: tuple[Count, ...] = ()
+    """The number of each mark in its stream."""
 
 
 class AskSnapshot(Message, frozen=True):
@@ -278,6 +297,7 @@ class Publish(Message, frozen=True):
     stream: Name
     events: Piece
     watermark: Time
+    switch: Switch | None = None
 
 
 class Forget(Message, frozen=True):

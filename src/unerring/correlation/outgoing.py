@@ -6,7 +6,7 @@ so that a replica that comes back without its memory is never taken for the one 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -30,6 +30,7 @@ from unerring.correlation.messages import (
 )
 from unerring.correlation.queue import Queue
 from unerring.correlation.record import EMPTY, Record, Standing, node_of
+from unerring.correlation.switching import Span
 from unerring.correlation.topology import Topology
 from unerring.matching import Piece
 from unerring.model import BEFORE_ALL, TIME_MIN, Address, Deliver, Effects, ProtocolError, Send, Stamp
@@ -106,6 +107,7 @@ class Outgoing:
     """All outgoing streams of a source or a replica."""
 
     queue_part: type[Queue] = Queue
+    span_part: type[Span] = Span
 
     def __init__(self, name: str, topology: Topology, streams: Sequence[str], config: CorrelationConfig) -> None:
         self.name = name
@@ -121,6 +123,7 @@ class Outgoing:
         """Events sent, once for each receiver."""
         self.acked = False
         """Whether acks came in that the peers may not know."""
+        self.span = self.span_part(topology, topology.node(node_of(name)))
         self._takers = {stream: topology.takers(stream) for stream in streams}
         self._held: dict[str, dict[Receiver, Held]] = {stream: {} for stream in streams}
         self._receivers: dict[str, list[Receiver]] = {stream: [] for stream in streams}
@@ -129,12 +132,19 @@ class Outgoing:
 
     # ---- making events -----------------------------------------------------------------------------------------
 
+    def take(self, outputs: Mapping[str, Piece], through: int) -> None:
+        """What an engine made of all up to a time."""
+        for stream, events in outputs.items():
+            self.append(stream, events)
+        self.advance(through)
+
     def append(self, stream: str, events: Piece) -> None:
         """Lines 19-22: every replica queues."""
-        self.queues[stream].append(events)
+        self.queues[stream].append(self.span.counted(events))
 
     def advance(self, watermark: int) -> None:
         """The node has processed all up to this time, so none of its streams brings anything at or before it."""
+        watermark = self.span.watermark(watermark)
         for queue in self.queues.values():
             queue.advance(watermark)
 
@@ -230,7 +240,10 @@ class Outgoing:
             stop = queue.stop(start, end, self.config.batch_events_max, self.config.batch_bytes_max)
             batch = batches.get((start, stop))
             if batch is None:
-                batch = batches[start, stop] = queue.batch(start, stop)
+                batch = queue.batch(start, stop)
+                if self.span.switch is not None:
+                    batch = msgspec.structs.replace(batch, switch=self.span.switch)
+                batches[start, stop] = batch
             effects.append(Send(to, batch))
             self.transmissions += stop - start
             if stop > start:
@@ -373,6 +386,14 @@ class Outgoing:
 
     # ---- receivers ---------------------------------------------------------------------------------------------
 
+    def rearrange(self, topology: Topology) -> None:
+        """The nodes that there are now: whom to serve, and which times count."""
+        span = self.span_part(topology, topology.node(node_of(self.name)))
+        span.learn(self.span.switch)
+        self.span = span
+        self._takers = {stream: topology.takers(stream) for stream in self.queues}
+        self._arrange()
+
     def read(self, record: Record) -> None:
         """A newer record: whom to serve, and what to keep for whom."""
         if record.version <= self.record.version:
@@ -380,8 +401,12 @@ class Outgoing:
         self.record = record
         self._arrange()
 
-    def register(self, sender: str, register: Register) -> Registered | NotMember:
-        """A joiner's pin holds from now on, whatever this replica has read so far; older acks of it are void."""
+    def register(self, sender: str, register: Register) -> Registered | NotMember | None:
+        """A joiner's pin holds from now on, whatever this replica has read so far; older acks of it are void. None: its
+        node is not known here yet; it asks again."""
+        node = node_of(sender)
+        if all(node not in takers for takers in self._takers.values()):
+            return None
         member = self.record.members.get(sender)
         if member is not None and (
             register.incarnation < member.incarnation
@@ -397,9 +422,9 @@ class Outgoing:
         else:
             self.registered[sender] = (register.incarnation, register.version)
             self._arrange()
-        node = node_of(sender)
-        marks = tuple((s, q.mark) for s, q in self.queues.items() if node in self._takers[s])
-        return Registered(self.incarnation, marks)
+        taken = [queue for stream, queue in self.queues.items() if node in self._takers[stream]]
+        marks = tuple((queue.stream, queue.mark) for queue in taken)
+        return Registered(self.incarnation, marks, tuple(queue.mark_count for queue in taken))
 
     def adopt(self, registered: Iterable[tuple[str, int, int]]) -> None:
         """Registrations that a snapshot brought."""

@@ -2,26 +2,18 @@
 
 Safety comes from determinism and stamps alone. All replicas of a node take the same streams, merge them in the same
 order, and make the same outputs with the same stamps; only leaders send, and two leaders at once are harmless.
-
-| phase | takes events | answers receivers | may lead |
-|---|---|---|---|
-| ENTERING | no | no | no |
-| JOINING, no snapshot yet | no | no | no |
-| JOINING, snapshot in place | yes | yes | no |
-| MEMBER | yes | yes | yes |
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from enum import IntEnum
 from typing import Any
 
 from unerring.correlation import snapshot
 from unerring.correlation.config import CorrelationConfig
 from unerring.correlation.election import DEAF_US, Election
-from unerring.correlation.engine import Engine, Fed
-from unerring.correlation.entering import Entering
+from unerring.correlation.engine import Engine
+from unerring.correlation.entering import Entering, Phase
 from unerring.correlation.handed import Handed
 from unerring.correlation.incoming import Verdict
 from unerring.correlation.intake import NEVER, Intake
@@ -30,6 +22,7 @@ from unerring.correlation.journal import Journal
 from unerring.correlation.messages import (
     ENGINE,
     MEMBERSHIP,
+    OPERATOR,
     SEALER,
     Ack,
     AskAcks,
@@ -56,11 +49,13 @@ from unerring.correlation.messages import (
     Registered,
     Resume,
     SnapshotPart,
+    Switch,
     Vote,
     check_keeper,
 )
 from unerring.correlation.outgoing import Outgoing
 from unerring.correlation.record import EMPTY, Record, Standing, node_of
+from unerring.correlation.switching import FromLog, Rearrange
 from unerring.correlation.topology import Topology
 from unerring.matching import Merge, Piece
 from unerring.model import (
@@ -82,12 +77,6 @@ FLUSH = "flush"
 PROCESS = "process"
 _BOUNDED_BY_CREDIT = 1 << 62
 """What waits to be merged has no bound of its own: it is at most the credit of each stream and the rest of a time."""
-
-
-class Phase(IntEnum):
-    ENTERING = 0
-    JOINING = 1
-    MEMBER = 2
 
 
 class Replica:
@@ -118,7 +107,7 @@ class Replica:
         self.election = Election(name, config)
         self._make_engine = engine
         self._journal = None if records is None else Journal(records, config.durable_snapshot_events)
-        self._entering = Entering(name, topology.fingerprint(), entropy, self._journal, config.join_retry_us)
+        self._entering = Entering(name, topology, entropy, self._journal, config.join_retry_us)
         self._join: Join | None = None
         self._gossiped_us = NEVER
         self._polled_us = NEVER
@@ -154,7 +143,7 @@ class Replica:
 
     def handle(self, sender: Address, message: Any, now: int) -> Effects:
         """ProtocolError: what the sender cannot mean; nothing of it was believed."""
-        if self.phase is Phase.ENTERING:
+        if self.phase is Phase.ENTERING and type(message) is not Rearrange:
             check_keeper(sender, message)
             return self._while_entering(message, now)
         if type(message) is Batch:
@@ -163,9 +152,7 @@ class Replica:
             return self._ack(sender, message, now) if self.holding else []
         check_keeper(sender, message)
         on = _ON.get(type(message))
-        if on is None:
-            return []
-        if not self.holding and type(message) in _NEEDS_STATE:
+        if on is None or (not self.holding and type(message) in _NEEDS_STATE):
             return []
         return on(self, sender, message, now)
 
@@ -181,8 +168,9 @@ class Replica:
         if batch.stream not in self.intake.streams:
             return []
         self.intake.hear(sender, now)
+        self._learn(batch.switch)
         taken, effects = self.intake.take(sender, batch, now)
-        if taken.verdict is Verdict.GAP:
+        if taken.verdict >= Verdict.GAP:
             return effects
         if taken.verdict is Verdict.DUPLICATE:
             return [Send(sender, self.intake.ack(batch.stream))] if len(batch.events) else []
@@ -192,6 +180,7 @@ class Replica:
         effects += self._process_soon(now)
         if len(taken.events):
             effects.append(Send(sender, self.intake.ack(batch.stream)))
+        effects += self.intake.go_over(batch.stream, now)
         effects += self._flush(now)
         if self._journal is not None and self._journal.due:
             effects += self._journal.replace(self.incarnation, self._snapshot())
@@ -199,7 +188,14 @@ class Replica:
 
     def _push(self, stream: str, events: Piece) -> None:
         self.merge.push_all(stream, events)
-        self.merge.advance(stream, self.intake.streams[stream].watermark)
+        self.merge.advance(stream, self.intake.watermark(stream))
+
+    def _learn(self, switch: Switch | None) -> None:
+        """The time at which the rules of an upgrade take over, before anything after it is processed."""
+        if switch is not None and self.outgoing.span.switch is None:
+            self.outgoing.span.learn(switch)
+            self.intake.switch = self.outgoing.span.switch
+            self.outgoing.advance(self.merge.through)
 
     def _process_soon(self, now: int) -> Effects:
         """Process at once after a pause; under load together with what comes meanwhile: that costs an engine little."""
@@ -214,7 +210,7 @@ class Replica:
         return [SetTimer(PROCESS, self._processed_us + self.config.process_pause_us)]
 
     def _process(self, now: int) -> Effects:
-        """Lines 13-16, for whole times that are complete, unless some receiver does not keep up. Of many rows some wait
+        """Lines 13-22, for whole times that are complete, unless some receiver does not keep up. Of many rows some wait
         for the next step: an engine may be slow, and the process must not be deaf meanwhile."""
         if self.engine is None or self.outgoing.full:
             return self.outgoing.taken()  # nothing while it is full
@@ -225,18 +221,13 @@ class Replica:
             return effects
         self._processed_us = now
         self.intake.consume(rows)
-        self._take_outputs(self.engine.feed(rows, through), through, effects)
+        fed = self.engine.feed(rows, through)
+        self.outgoing.take(fed.outputs, through)
+        for quarantined in fed.quarantined:
+            effects += [Report("correlation.quarantined", quarantined.reason), Deliver(quarantined)]
         if through < self.merge.complete:
             effects += self._process_later()
         return effects + self.intake.announce()
-
-    def _take_outputs(self, fed: Fed, through: int, effects: Effects) -> None:
-        """Lines 19-22."""
-        for stream, events in fed.outputs.items():
-            self.outgoing.append(stream, events)
-        self.outgoing.advance(through)
-        for quarantined in fed.quarantined:
-            effects += [Report("correlation.quarantined", quarantined.reason), Deliver(quarantined)]
 
     def _produced(self, sender: Address, produced: Produced, now: int) -> Effects:
         """Outputs of an asynchronous engine."""
@@ -320,13 +311,13 @@ class Replica:
         return effects
 
     def _ask_acks(self, sender: Address, message: AskAcks, now: int) -> Effects:
-        return [Send(sender, self.intake.ack(stream)) for stream in self.intake.streams]
+        return self.intake.answers(sender)
 
     def _pruned(self, sender: Address, pruned: Pruned, now: int) -> Effects:
         """It counts only from an incarnation in the record; one caught up stops only once the record says so."""
         if not self.record.holds(sender, pruned.incarnation) or pruned.stream not in self.intake.streams:
             return []
-        if pruned.mark <= self.intake.streams[pruned.stream].last:
+        if self.intake.is_after(pruned.stream, sender, pruned.mark):
             return []
         return [Report("correlation.pruned", f"{self.name} lacks what {sender} has pruned"), *self._read_record()]
 
@@ -374,13 +365,8 @@ class Replica:
 
     def _tell_peers(self) -> Effects:
         """Lines 37 and 40-45: at intervals, not per event."""
-        gossip = Gossip(
-            self.incarnation,
-            self.record.version,
-            self.election.leading,
-            self.election.latency_us,
-            self.outgoing.receipts(),
-        )
+        leads, latency_us = self.election.leading, self.election.latency_us
+        gossip = Gossip(self.incarnation, self.record.version, leads, latency_us, self.outgoing.receipts())
         return [Send(name, gossip) for name in self.record.of(self.node) if name != self.name]
 
     # ---- election (lines 51-53) --------------------------------------------------------------------------------
@@ -428,7 +414,8 @@ class Replica:
         self.phase = Phase.MEMBER
         if not entered.founding and member.standing is Standing.JOINING:
             self.phase = Phase.JOINING
-            self._join = self.join_part(self.name, self.incarnation, self.config.join_retry_us)
+            from_log = self.topology.is_coming(self.topology.node(self.node))
+            self._join = self.join_part(self.name, self.incarnation, self.config.join_retry_us, from_log)
             self._join.holding = kept
         effects: Effects = []
         if self._journal is not None and not kept and self.phase is Phase.MEMBER:
@@ -441,7 +428,19 @@ class Replica:
         return effects
 
     def _read_record(self) -> Effects:
-        return [Send(MEMBERSHIP, ReadRecord(self.record.version))]
+        passed = self.holding and self.intake.passed
+        return [Send(MEMBERSHIP, ReadRecord(self.record.version, self.incarnation, self.topology.upgrade, passed))]
+
+    def _rearrange(self, sender: Address, message: Rearrange, now: int) -> Effects:
+        """The nodes that there are now."""
+        if sender != OPERATOR or message.topology.upgrade < self.topology.upgrade:
+            return []
+        self.topology = message.topology
+        if all(node.name != self.node for node in self.topology.nodes):
+            return [Stop(f"the rules of {self.node} are not those of this run any more")]
+        self.intake.rearrange(self.topology, now)
+        self.outgoing.rearrange(self.topology)
+        return [*self._read_record(), *self._after_acks(now)]
 
     def _record_is(self, sender: Address, message: RecordIs, now: int) -> Effects:
         return self._read(message.record, now) if message.record.version > self.record.version else []
@@ -481,7 +480,7 @@ class Replica:
     def _carry_on(self, now: int, at_once: bool = False) -> Effects:
         if self._join is None:
             return []
-        return self._join.carry_on(self.record, self.intake.upstream(), self.intake.streams, now, at_once)
+        return self._join.carry_on(self.record, self.intake, now, at_once)
 
     def _registered(self, sender: Address, answer: Registered, now: int) -> Effects:
         if self._join is None:
@@ -493,15 +492,23 @@ class Replica:
         if self._join is None or node_of(sender) != self.node:
             return []
         whole, effects = self._join.part(part)
-        if whole is None:
-            return effects
+        return effects if whole is None else effects + self._adopt(self._join, sender, whole, now)
+
+    def _from_log(self, sender: Address, made: FromLog, now: int) -> Effects:
+        """Its node came with an upgrade, and this is its first state."""
+        if sender != ENGINE or self._join is None or self._join.holding or made.incarnation != self.incarnation:
+            return []
+        return self._adopt(self._join, sender, snapshot.born(made, self.intake, self.outgoing), now)
+
+    def _adopt(self, join: Join, sender: Address, whole: snapshot.Snapshot, now: int) -> Effects:
         self._begin_anew(now)
         try:
             self._restore(whole)
         except Exception as error:  # an engine may say in any way that this is no state of its own
             self._begin_anew(now)
             raise ProtocolError(f"a snapshot from {sender} that cannot be restored: {error!r}") from None
-        self._join.holding = True
+        join.holding = True
+        effects: Effects = []
         if self._journal is not None:
             effects += self._journal.replace(self.incarnation, self._snapshot())
         effects += self._carry_on(now, at_once=True)
@@ -516,10 +523,9 @@ class Replica:
         self.outgoing.read(self.record)
 
     def _register(self, sender: Address, register: Register, now: int) -> Effects:
-        effects: Effects = [Send(sender, self.outgoing.register(sender, register))]
-        if register.version > self.record.version:
-            effects += self._read_record()
-        return effects
+        answer = self.outgoing.register(sender, register)
+        effects: Effects = [] if answer is None else [Send(sender, answer)]
+        return effects + self._read_record() if register.version > self.record.version else effects
 
     def _ask_snapshot(self, sender: Address, ask: AskSnapshot, now: int) -> Effects:
         if self.phase is not Phase.MEMBER or node_of(sender) != self.node:
@@ -529,7 +535,7 @@ class Replica:
 
     def _snapshot(self) -> snapshot.Snapshot:
         engine = b"" if self.engine is None else self.engine.snapshot()
-        return snapshot.take(self.intake.streams, self.merge, engine, self.outgoing)
+        return snapshot.take(self.intake, self.merge, engine, self.outgoing)
 
     def _restore(self, whole: snapshot.Snapshot) -> None:
         snapshot.put_back(whole, self.intake, self.merge, self.outgoing)
@@ -542,9 +548,11 @@ class Replica:
         if journal.snapshot is not None:
             self._restore(journal.snapshot)
         for batch in journal.batches:
+            self._learn(batch.switch)
             taken = self.intake.streams[batch.stream].take(batch)
             self._push(batch.stream, taken.events)
             self._process(0)
+            self.intake.go_over(batch.stream, 0)
         self._process_set = False  # what is left is processed at the first tick
 
     def _not_member(self, sender: Address, message: NotMember, now: int) -> Effects:
@@ -580,6 +588,8 @@ _ON: dict[type, _On] = {
     Registered: Replica._registered,
     AskSnapshot: Replica._ask_snapshot,
     SnapshotPart: Replica._snapshot_part,
+    FromLog: Replica._from_log,
+    Rearrange: Replica._rearrange,
     NotMember: Replica._not_member,
     AskConfirmation: Replica._confirm,
     Connected: Replica._connected,

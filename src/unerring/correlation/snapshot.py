@@ -8,16 +8,17 @@ hole; with one pruning position in place of per-receiver acks, it would prune wh
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from unerring.correlation.incoming import Incoming
 from unerring.correlation.intake import Intake
-from unerring.correlation.messages import Receipt, SnapshotPart
+from unerring.correlation.messages import Receipt, SnapshotPart, Switch
 from unerring.correlation.outgoing import Outgoing
-from unerring.matching import Merge, MergeState, Packed, unpack
-from unerring.model import Event, FrameError, ProtocolError, Stamp
+from unerring.correlation.switching import FromLog
+from unerring.matching import Merge, MergeState, Packed, Waiting, unpack
+from unerring.model import TIME_MIN, Event, FrameError, ProtocolError, Stamp
 
 
 class InputState(msgspec.Struct, frozen=True, array_like=True):
@@ -25,6 +26,10 @@ class InputState(msgspec.Struct, frozen=True, array_like=True):
     last: Stamp
     count: int
     watermark: int
+    maker: str = ""
+    """The node that it comes from now…"""
+    ended: tuple[str, Stamp, int] | None = None
+    """…and the one that it came from before the last upgrade, with its last event."""
 
 
 class OutputState(msgspec.Struct, frozen=True, array_like=True):
@@ -42,16 +47,20 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     outputs: tuple[OutputState, ...]
     receipts: tuple[Receipt, ...]
     registered: tuple[tuple[str, int, int], ...]
+    switch: Switch | None = None
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Snapshot)
 
 
-def take(streams: dict[str, Incoming], merge: Merge, engine: bytes, outgoing: Outgoing) -> Snapshot:
+def take(intake: Intake, merge: Merge, engine: bytes, outgoing: Outgoing) -> Snapshot:
     """A replica's whole state."""
     return Snapshot(
-        inputs=tuple(InputState(s, i.last, i.count, i.watermark) for s, i in streams.items()),
+        inputs=tuple(
+            InputState(s, i.last, i.count, i.watermark, intake.maker(s), intake.ended.get(s))
+            for s, i in intake.streams.items()
+        ),
         merge=merge.state(),
         engine=engine,
         outputs=tuple(
@@ -60,6 +69,7 @@ def take(streams: dict[str, Incoming], merge: Merge, engine: bytes, outgoing: Ou
         ),
         receipts=outgoing.receipts(),
         registered=tuple((name, i, version) for name, (i, version) in outgoing.registered.items()),
+        switch=outgoing.span.switch,
     )
 
 
@@ -67,9 +77,12 @@ def put_back(snapshot: Snapshot, intake: Intake, merge: Merge, outgoing: Outgoin
     """All but the engine's state, into fresh parts."""
     streams = intake.streams
     _check(snapshot, streams, outgoing)
+    outgoing.span.learn(snapshot.switch)
+    intake.switch = outgoing.span.switch
     for state in snapshot.inputs:
         before = streams[state.stream]
         streams[state.stream] = type(before)(state.stream, state.last, state.count, state.watermark, before.shapes)
+        intake.go_on_with(state.stream, state.maker, state.ended)
     merge.restore(snapshot.merge)
     for stream, _, _, waiting in snapshot.merge.lanes:
         intake.consumed[stream] = streams[stream].count - len(waiting)
@@ -88,7 +101,22 @@ def put_back(snapshot: Snapshot, intake: Intake, merge: Merge, outgoing: Outgoin
     outgoing.adopt(snapshot.registered)
 
 
-def _check(snapshot: Snapshot, streams: dict[str, Incoming], outgoing: Outgoing) -> None:
+def born(made: FromLog, intake: Intake, outgoing: Outgoing) -> Snapshot:
+    """The state of a replica of a new node, of what its driver has made of the log. Nothing of it has counted yet."""
+    lanes = {stream: made.lanes[stream] for stream in intake.streams}
+    waiting = {s: tuple(Waiting(e.stamp, e.key, e.payload) for e in lane.waiting) for s, lane in lanes.items()}
+    return Snapshot(
+        inputs=tuple(InputState(s, i.last, i.count, i.watermark, intake.maker(s)) for s, i in lanes.items()),
+        merge=MergeState(made.through_us, tuple((s, i.last, i.watermark, waiting[s]) for s, i in lanes.items())),
+        engine=made.engine,
+        outputs=tuple(OutputState(s, queue.mark, 0, TIME_MIN, ()) for s, queue in outgoing.queues.items()),
+        receipts=(),
+        registered=(),
+        switch=made.switch,
+    )
+
+
+def _check(snapshot: Snapshot, streams: Mapping[str, object], outgoing: Outgoing) -> None:
     """A snapshot of another node, or one that nobody has taken."""
     read = [state.stream for state in snapshot.inputs], [lane[0] for lane in snapshot.merge.lanes]
     made = [output.stream for output in snapshot.outputs]

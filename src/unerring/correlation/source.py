@@ -18,6 +18,7 @@ import msgspec
 from unerring.correlation.config import CorrelationConfig
 from unerring.correlation.messages import (
     MEMBERSHIP,
+    OPERATOR,
     Ack,
     AskMore,
     Ping,
@@ -31,6 +32,7 @@ from unerring.correlation.messages import (
 )
 from unerring.correlation.outgoing import NEVER, Outgoing
 from unerring.correlation.queue import Queue
+from unerring.correlation.switching import Rearrange
 from unerring.correlation.topology import Topology
 from unerring.matching import Piece, stamp_at
 from unerring.model import (
@@ -88,6 +90,7 @@ class Source:
         self.config = config
         self.follows = follows
         """Whether the producer hands over again, after a restart, whatever comes after `queue.last`."""
+        self.upgrade = topology.upgrade
         spec = topology.node(name.rpartition("/")[0])
         self.outgoing = self.outgoing_part(name, topology, spec.outputs, config)
         self.outgoing.incarnation = 1
@@ -182,7 +185,7 @@ class Source:
 
     def start(self, now: int) -> Effects:
         """A source that follows its producer says where to begin, and again after each step what it has taken."""
-        return [SetTimer("tick", now + self.config.tick_us), Send(MEMBERSHIP, ReadRecord(0)), *self._taken()]
+        return [SetTimer("tick", now + self.config.tick_us), self._read_record(), *self._taken()]
 
     def timer(self, name: str, now: int) -> Effects:
         if name == "flush":
@@ -192,7 +195,7 @@ class Source:
         poll_us = self.config.record_poll_us if self.outgoing.record.version else self.config.join_retry_us
         if now - self._polled_us >= poll_us:
             self._polled_us = now
-            effects.append(Send(MEMBERSHIP, ReadRecord(self.outgoing.record.version)))
+            effects.append(self._read_record())
         if self.outgoing.filling and now - self._asked_us >= self.config.patience_us:
             self._asked_us = now
             effects += self.outgoing.ask_acks()
@@ -203,10 +206,22 @@ class Source:
             effects += [self._keep(stream) for stream in pruned]
         return effects + self._flush(now) + self._taken()
 
+    def _rearrange(self, topology: Topology, now: int) -> Effects:
+        """The nodes that there are now."""
+        if topology.upgrade < self.upgrade:
+            return []
+        self.upgrade = topology.upgrade
+        self.outgoing.rearrange(topology)
+        return [self._read_record(), *self._flush(now)]
+
+    def _read_record(self) -> Send:
+        return Send(MEMBERSHIP, ReadRecord(self.outgoing.record.version, 1, self.upgrade, True))
+
     def handle(self, sender: Address, message: Any, now: int) -> Effects:
         effects: Effects = []
         match message:
-            case Publish(stream, events, watermark) if sender == PRODUCER:
+            case Publish(stream, events, watermark, switch) if sender == PRODUCER:
+                self.outgoing.span.learn(switch)
                 return [*self.publish(events, now), *self.advance(stream, watermark, now), *self._taken()]
             case Connected(peer):
                 self.outgoing.reconnected(peer)
@@ -218,7 +233,10 @@ class Source:
             case AskMore():
                 effects = self.outgoing.more(sender, message)
             case Register():
-                effects = [Send(sender, self.outgoing.register(sender, message))]
+                answer = self.outgoing.register(sender, message)
+                effects = [] if answer is None else [Send(sender, answer)]
+            case Rearrange(topology) if sender == OPERATOR:
+                return self._rearrange(topology, now)
             case RecordIs(record):
                 check_keeper(sender, message)
                 self.outgoing.read(record)

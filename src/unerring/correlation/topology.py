@@ -26,6 +26,14 @@ class NodeSpec(msgspec.Struct, frozen=True):
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     f: int = 0
+    begins: int = 0
+    """The number of the upgrade that it came with: it counts after the time agreed for that one. 0: from the start."""
+    ends: int = 0
+    """The number of the upgrade that it goes with: it counts up to the time agreed for that one. 0: for ever."""
+    part: str = ""
+    """What the application calls it, if its name here is another one: the old and the new rules run side by side."""
+    ranks: tuple[int, ...] = ()
+    """Of its inputs, if the order of the topology's streams does not say so: two editions may rank them otherwise."""
 
     @property
     def replicas(self) -> tuple[str, ...]:
@@ -51,6 +59,10 @@ class Topology(ClusterConfig, frozen=True, forbid_unknown_fields=True):
     streams: tuple[StreamSchema, ...]
     rules: str = ""
     """Digest of the rules: two versions of them must not be replicas of each other."""
+    upgrade: int = 0
+    """The number of the upgrade that is under way, or was the last: each is a step from one topology to the next."""
+    origin: str = ""
+    """The fingerprint of the topology that a run began with, if this is a later one of the same run."""
 
     def __post_init__(self) -> None:
         names = [node.name for node in self.nodes]
@@ -58,8 +70,9 @@ class Topology(ClusterConfig, frozen=True, forbid_unknown_fields=True):
             if names.count(name) > 1 or not name or "/" in name:
                 raise ConfigError(f"node name {name!r}: give every node a name of its own, without '/'")
         makers = [stream for node in self.nodes for stream in node.outputs]
+        going_on = [stream for node in self.nodes if not self.is_ending(node) for stream in node.outputs]
         for stream in makers:
-            if makers.count(stream) > 1:
+            if going_on.count(stream) > 1 or makers.count(stream) > 2:
                 raise ConfigError(f"stream {stream!r} is made by two nodes; a stream has one source")
             if all(schema.name != stream for schema in self.streams):
                 raise ConfigError(f"stream {stream!r} has no schema and rank; list it in streams")
@@ -75,8 +88,15 @@ class Topology(ClusterConfig, frozen=True, forbid_unknown_fields=True):
             raise ConfigError(str(error)) from None
 
     def fingerprint(self) -> str:
-        """Of all but how events come into the log: replicas read what is sealed there."""
+        """Of all but how events come into the log: replicas read what is sealed there. It lasts as long as the run."""
+        if self.origin:
+            return self.origin
         named = msgspec.to_builtins(self)
+        for node in named["nodes"]:
+            for field in ("begins", "ends", "part", "ranks"):
+                if not node[field]:
+                    del node[field]  # as it was before nodes could come and go
+        del named["upgrade"], named["origin"]
         for schema in named["streams"]:
             del schema["lateness_us"], schema["idle_after_us"], schema["added"]
         return fingerprint_of(type(self).__name__, named)
@@ -89,15 +109,31 @@ class Topology(ClusterConfig, frozen=True, forbid_unknown_fields=True):
 
     def inputs(self, name: str) -> tuple[tuple[StreamSchema, int], ...]:
         """The streams that a node takes with their ranks, in the order of ranks."""
-        taken = self.node(name).inputs
-        return tuple((schema, rank) for rank, schema in enumerate(self.streams) if schema.name in taken)
+        node = self.node(name)
+        if node.ranks:
+            schemas = {schema.name: schema for schema in self.streams}
+            ranked = zip(node.inputs, node.ranks, strict=True)
+            return tuple((schemas[stream], rank) for stream, rank in sorted(ranked, key=lambda one: one[1]))
+        return tuple((schema, rank) for rank, schema in enumerate(self.streams) if schema.name in node.inputs)
+
+    def is_coming(self, node: NodeSpec) -> bool:
+        """Whether it came with the last upgrade: it counts after the time agreed for that."""
+        return bool(node.begins) and node.begins == self.upgrade
+
+    def is_ending(self, node: NodeSpec) -> bool:
+        """Whether it goes with the last upgrade: it counts up to the time agreed for that."""
+        return bool(node.ends) and node.ends == self.upgrade
+
+    def makers(self, stream: str) -> tuple[str, ...]:
+        """The nodes that a stream comes from: one, or one up to the time agreed for an upgrade and one after it."""
+        nodes = [node for node in self.nodes if stream in node.outputs]
+        if not nodes:
+            raise ConfigError(f"no node makes stream {stream!r}")
+        return tuple(node.name for node in sorted(nodes, key=self.is_ending, reverse=True))
 
     def maker(self, stream: str) -> NodeSpec:
-        """The node that a stream comes from."""
-        for node in self.nodes:
-            if stream in node.outputs:
-                return node
-        raise ConfigError(f"no node makes stream {stream!r}")
+        """The node that a stream comes from, or will come from."""
+        return self.node(self.makers(stream)[-1])
 
     def takers(self, stream: str) -> tuple[str, ...]:
         """The nodes that receive a stream."""

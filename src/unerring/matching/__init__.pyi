@@ -18,7 +18,7 @@ from .kernel.state import Room as Room
 from .kernel.together import Together as Together
 from .looking_back import LookBack as LookBack, look_back as look_back
 from .matcher import Keep as Keep, Matcher as Matcher, Quarantined as Quarantined, Router as Router
-from .merge import Merge as Merge, Merged as Merged, MergeState as MergeState
+from .merge import Merge as Merge, Merged as Merged, MergeState as MergeState, Waiting as Waiting
 from .oracle.windows import window_of as window_of
 from .outputs import (
     RANK_DEADLINE as RANK_DEADLINE,

@@ -298,12 +298,10 @@ class ArrivalMerge(Merge):
         return rows, self.through
 
 
-class MergesByArrival(Replica):
-    merge_part = ArrivalMerge
-
-    def _take_outputs(self, fed: Any, through: int, effects: Effects) -> None:
-        for stream, events in fed.outputs.items():
-            queue = self.outgoing.queues[stream]
+class _LateOutgoing(Outgoing):
+    def take(self, outputs: Any, through: int) -> None:
+        for stream, events in outputs.items():
+            queue = self.queues[stream]
             # As a system without a merge would: what comes late is sent late.
             later: list[Event] = []
             for event in events:
@@ -311,6 +309,11 @@ class MergesByArrival(Replica):
                 stamp = event.stamp if event.stamp > floor else Stamp(floor.time + 1, 0)
                 later.append(msgspec.structs.replace(event, stamp=stamp))
             queue.append(later)
+
+
+class MergesByArrival(Replica):
+    merge_part = ArrivalMerge
+    outgoing_part = _LateOutgoing
 
 
 # ---- join ------------------------------------------------------------------------------------------------------
@@ -327,19 +330,19 @@ class UncheckedJoin(Join):
 
     _held_us = -1
 
-    def carry_on(self, record: Record, upstream: Any, streams: Any, now: int, at_once: bool = False) -> Effects:
+    def carry_on(self, record: Record, intake: Intake, now: int, at_once: bool = False) -> Effects:
         if self.holding:
             if self._held_us < 0:
                 self._held_us = now
             if now - self._held_us < LOADING_US:
                 return []
-            return super().carry_on(record, upstream, streams, now, at_once)
+            return super().carry_on(record, intake, now, at_once)
         if not at_once and now - self._tried_us < self._retry_us:
             return []
         self._tried_us = now
-        return self._ask(record)
+        return self._ask(record, [], intake)
 
-    def _at_marks(self, record: Record, upstream: Any, streams: Any) -> bool:
+    def _at_marks(self, record: Record, upstream: Any, intake: Intake) -> bool:
         return True
 
 

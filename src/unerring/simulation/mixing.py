@@ -7,6 +7,7 @@ watermark without events matters, and gives several outputs at one time, so that
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -38,7 +39,7 @@ class Mixing:
         for row in rows:
             time = row.event.stamp.time
             self._fire(time - 1, made)
-            self._mix(time * 31 + row.rank * 7 + row.event.stamp.ordinal * 3 + (row.event.payload["v"] or 0))
+            self._take(time, time * 31 + row.rank * 7 + row.event.stamp.ordinal * 3 + (row.event.payload["v"] or 0))
             self._give(time, made)
             self.state.deadline = time + _QUIET
         self._fire(through, made)
@@ -52,6 +53,9 @@ class Mixing:
             self._mix(deadline)
             self._give(deadline, made)
             self.state.deadline = TIME_MAX
+
+    def _take(self, time: int, value: int) -> None:
+        self._mix(value)
 
     def _mix(self, value: int) -> None:
         self.state.mixed = (self.state.mixed * 48_271 + value) % _PRIME
@@ -71,6 +75,37 @@ class Mixing:
 
 
 _HOW_MANY = (0, 0, 1, 1, 1, 2, 0, 1)
+
+
+class _Recalled(_State, array_like=True):
+    total: int = 0
+    window: list[tuple[int, int]] = []
+
+
+class Recalling(Mixing):
+    """Its outputs depend on the inputs of a while, so that its state can be made of the log from `LOOKS_BACK` before;
+    and on `salt`: two of them are two versions of a rule."""
+
+    LOOKS_BACK: Final = 400
+
+    def __init__(self, outputs: Sequence[str], schemas: Sequence[StreamSchema] = (), salt: int = 7) -> None:
+        super().__init__(outputs, schemas)
+        self.salt = salt
+        self.state = _Recalled()
+
+    def _take(self, time: int, value: int) -> None:
+        state, oldest = self.state, time - self.LOOKS_BACK + _QUIET  # a deadline looks as far back as its event does
+        while state.window and state.window[0][0] <= oldest:
+            state.total -= state.window.pop(0)[1]
+        state.window.append((time, value * value % _PRIME))
+        state.total += state.window[-1][1]
+        state.mixed = (self.salt + state.total) % _PRIME
+        self._mix(value)
+
+    def restore(self, state: bytes) -> None:
+        self.state = msgspec.msgpack.decode(state, type=_Recalled)
+
+    state: _Recalled
 
 
 def formed(events: list[Event], schema: StreamSchema | None) -> Piece:

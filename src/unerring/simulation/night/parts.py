@@ -20,6 +20,7 @@ _HOSTILE: Final = (
     "correlation-durable",
     "correlation-async",
     "correlation-standby",
+    "correlation-upgrade",
     "processes",
 )
 """Scenarios of machines that speak with others: their messages are altered and repeated."""

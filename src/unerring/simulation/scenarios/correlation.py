@@ -102,6 +102,7 @@ class Correlating(Scenario):
     """The share of seeds in which sources follow a log."""
     windows: tuple[int, ...] = (2, 5, 20, 100)
     """How many events a receiver may have under way to it."""
+    pauses_ms: tuple[int, ...] = (2, 5, 15)
 
     # ---- the world ---------------------------------------------------------------------------------------------
 
@@ -109,7 +110,7 @@ class Correlating(Scenario):
         draw = world.draw
         self.publishing_us = self.faults_us * draw.randrange(10, 100) // 100
         self.f = {name: draw.choice((1, 1, 2)) for name in OUTPUTS} | self._f_of_ends(world)
-        self.topology = self.perfect = tree(self.f)
+        self.topology = self.perfect = self._tree()
         self.losses = Losses(world.seed, self.losses_share)
         config = CorrelationConfig(
             window_events=draw.choice(self.windows),
@@ -138,7 +139,7 @@ class Correlating(Scenario):
                 self._add(world, node, name)
         self._spares(world)
         for stream in self.published:
-            pause_us = draw.choice((2, 5, 15)) * MILLISECOND_US
+            pause_us = draw.choice(self.pauses_ms) * MILLISECOND_US
             world.every(pause_us, lambda stream=stream: self._publish(world, stream), self.publishing_us)  # type: ignore[misc]
         world.every(50 * MILLISECOND_US, lambda: self._end(world), self.faults_us + self.calm_us, self.publishing_us)
         world.every(10 * MILLISECOND_US, lambda: self._observe(world), self.faults_us)
@@ -149,6 +150,12 @@ class Correlating(Scenario):
         if Random(f"strikes {world.seed}").random() < self.strikes:
             self._granted = self._caught_up(world)
             world.every(MILLISECOND_US, lambda: self._strike(world), self.faults_us)
+
+    def _tree(self) -> Topology:
+        return tree(self.f)
+
+    def _engine(self, node: NodeSpec) -> Mixing:
+        return Mixing(node.outputs, self.topology.streams if self.columns else ())
 
     def _f_of_ends(self, world: World) -> dict[str, int]:
         """The f of sources and the application: they stand alone."""
@@ -169,7 +176,7 @@ class Correlating(Scenario):
             name,
             self.topology,
             self.config,
-            lambda: Mixing(node.outputs, self.topology.streams if self.columns else ()),
+            lambda: self._engine(node),
             entropy,
             records if self.durable else None,
         )
