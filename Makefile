@@ -29,6 +29,8 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 # A worktree tests its own source, whatever the environment has installed; absolute, since tests change directory.
 export PYTHONPATH := $(CURDIR)/src
 export VENV PYTHON
+# Tests and demo start hundreds of processes, which would each compile the package anew where this is set.
+export PYTHONDONTWRITEBYTECODE :=
 
 run := "$(VENV)/bin/python" -m
 
@@ -63,6 +65,7 @@ demo: install
 
 campaign: install
 	@$(run) pytest -v -p no:xdist --timeout=7200 tests/campaign
+	@$(run) pytest -v -p no:xdist --timeout=7200 -m long
 
 night: install
 	@$(run) unerring night $(if $(QUICK),--quick,--hours $(HOURS) --tests tests/campaign)

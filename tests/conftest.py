@@ -35,6 +35,8 @@ SCRATCH = "UNERRING_TEST_SCRATCH"
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "xdist_group(name): pytest-xdist's; without it one process runs everything")
+    config.addinivalue_line("markers", "long: runs in `make campaign`; `make test` has a shorter test of the same")
+    config.addinivalue_line("markers", "long_over_connect: long, where its session is one of Spark Connect")
     # Before any test module is imported: numba and Spark read these when they load.
     if SCRATCH in os.environ:
         return
@@ -55,12 +57,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(remove)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests on S3 run in one worker, or each would start a server. The folders' own groups were made before."""
     for item in items:
         on_s3 = "s3" in getattr(item, "fixturenames", ()) or "[s3" in item.name
         if on_s3 and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("s3"))
+        form = getattr(item, "callspec", None)
+        if item.get_closest_marker("long_over_connect") and form is not None and "connect" in form.params.values():
+            item.add_marker(pytest.mark.long)
 
 
 def _find(command: str) -> Path | None:

@@ -27,6 +27,7 @@ import unerring
 from unerring.cli import COMMANDS
 from unerring.model import Message
 
+pytestmark = pytest.mark.xdist_group("layout")  # one process parses the source
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src" / "unerring"
 SOURCES = sorted(SRC.rglob("*.py"))

@@ -89,6 +89,7 @@ def drain(frame: DataFrame, out: Path) -> None:
     writer.format("parquet").start(str(out / "found")).awaitTermination()
 
 
+@pytest.mark.long_over_connect
 def test_a_stream_gives_what_is_final_and_goes_on_after_a_restart(small: SparkSession, tmp_path: Path) -> None:
     """Rows come late by up to two seconds; the query is stopped in the middle; a quiet end brings absences out."""
     for name in ("in", "sql", "rule"):

@@ -57,6 +57,7 @@ def options(request: pytest.FixtureRequest) -> RunOptions:
     return RunOptions(master="local[2]", resident=request.param == "resident")
 
 
+@pytest.mark.long_over_connect
 def test_a_live_run_goes_on_where_it_was_stopped(options: RunOptions, tmp_path: Path) -> None:
     with Publisher("tcp://127.0.0.1:0", Typed) as out:
         app = App("line", rules=[W1, W3], channels={Typed: out.address}, buckets=2)

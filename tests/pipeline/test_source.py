@@ -34,6 +34,7 @@ def drain(query: Any) -> None:
     query.trigger(availableNow=True).start().awaitTermination()
 
 
+@pytest.mark.long_over_connect
 def test_a_stream_of_the_log_is_read_in_bounded_batches_and_written_to_another_once(
     any_spark: SparkSession, data: Path
 ) -> None:

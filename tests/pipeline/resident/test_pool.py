@@ -100,6 +100,7 @@ def check(data: Path) -> None:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.long_over_connect
 def test_a_tree_is_found_though_a_task_is_killed_and_another_sleeps(any_spark: SparkSession, tmp_path: Path) -> None:
     levels = levels_in(tmp_path)
     slept = []
