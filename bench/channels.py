@@ -31,7 +31,16 @@ from typing import Any
 
 from unerring.channels import HEADER_BYTES, ChannelCodec, ChannelConfig, ConsumerConfig, Frames, ProducerConfig, Start
 from unerring.model import CallerError
-from unerring.runtime import YIELD_BYTES, AsyncPublisher, AsyncSubscriber, Faults, lossy_inlet, open_inlet, open_outlet
+from unerring.runtime import (
+    YIELD_BYTES,
+    AsyncPublisher,
+    AsyncSubscriber,
+    Faults,
+    lossy_inlet,
+    make_certificates,
+    open_inlet,
+    open_outlet,
+)
 
 ROOT = Path(__file__).parent.parent
 PAYLOAD = bytes(200)
@@ -67,6 +76,7 @@ def run(quick: bool = False, transport: str = "", against: str = "") -> Iterator
         yield figure_of(f"tcp.bare_rate.{name}", best["bare"].rate, "messages/s")
         yield figure_of(f"tcp.ratio.{name}", best["reliable"].rate / best["bare"].rate, "ratio", 0.8, at_least=True)
         yield from _costs("tcp", f".{name}", best)
+    yield from _with_tls(quick)
     long = _play("reliable", 200_000 if quick else 5_000_000, 1)
     yield figure_of("memory_growth_mib", long["growth_mib"], "MiB", 20)
     yield figure_of("added_messages_per_event", long["added"], "messages", 0)
@@ -76,6 +86,25 @@ def run(quick: bool = False, transport: str = "", against: str = "") -> Iterator
     yield figure_of("latency.p50_ms", single["p50_ms"], "ms")
     yield figure_of("latency.p99_ms", single["p99_ms"], "ms")
     yield figure_of("latency.cpu", single["publisher_us"] + single["consumer_us"], "µs/event")
+
+
+def _with_tls(quick: bool) -> Iterator[dict[str, Any]]:
+    """What certificates cost: TLS alone, by the bare transport; and what is asked of each message besides."""
+    count, rounds = (20_000, 1) if quick else (500_000, 6)
+    best: dict[str, Best] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        make_certificates(Path(folder) / "tls", ["bench"])
+        secure = f"tcp://127.0.0.1:0?tls={folder}/tls"
+        for _ in range(rounds):
+            for kind, url in (("bare", URL), ("reliable", URL), ("bare", secure), ("reliable", secure)):
+                named = f"{kind}{'-tls' if url is secure else ''}"
+                best.setdefault(named, Best(1)).note(_play(kind, count, 1, url))
+    rates = {kind: one.rate for kind, one in best.items()}
+    yield figure_of("tls.ratio", rates["reliable-tls"] / rates["reliable"], "ratio", 0.9, at_least=True)
+    yield figure_of("tls.bare_ratio", rates["bare-tls"] / rates["bare"], "ratio")
+    yield figure_of("tls.cpu_ratio", best["reliable"].cpu_us / best["reliable-tls"].cpu_us, "ratio")
+    asked = (best["reliable-tls"].cpu_us - best["bare-tls"].cpu_us) / (best["reliable"].cpu_us - best["bare"].cpu_us)
+    yield figure_of("roles.cpu_ratio", 1 / asked if asked > 0 else 1.0, "ratio", 0.9, at_least=True)
 
 
 class Best:
@@ -178,7 +207,7 @@ def _play(
     told = {**os.environ, "UNERRING_BENCH_URL": url, "UNERRING_BENCH_LOSS": str(loss), "UNERRING_BENCH_RATE": str(rate)}
     publish, consume = f"publish-{kind.replace('bytes', 'bare')}", f"consume-{kind}"
     publisher = _start(told, *command, publish, str(count), str(subscribers))
-    address = json.loads(_line(publisher))["address"]
+    address = json.loads(_line(publisher))["address"] + (f"?{url.partition('?')[2]}" if "?tls=" in url else "")
     consumers = [_start(told, *command, consume, address, str(count)) for _ in range(subscribers)]
     for consumer in consumers:
         _line(consumer)  # subscribed
@@ -255,7 +284,7 @@ def _resident_mib() -> float:
 
 
 async def publish_bare(count: int, subscribers: int) -> None:
-    outlet = open_outlet("tcp://127.0.0.1:0")
+    outlet = open_outlet(URL if URL.startswith("tcp:") else "tcp://127.0.0.1:0")
     await outlet.open(lambda sender, data: None)
     _say(address=outlet.direct)
     await _told()

@@ -34,6 +34,7 @@ def test_a_benchmark_gives_one_json_object_a_figure(name: str) -> None:
         said = {figure["figure"]: figure["value"] for figure in figures}
         assert said["added_messages_per_event"] == 0
         assert said["header_bytes"] <= 32
+        assert min(said["tls.ratio"], said["tls.bare_ratio"], said["roles.cpu_ratio"]) > 0
     if name == "keys":
         said = {figure["figure"]: figure for figure in figures}
         assert {one for one in said if said[one]["goal"]} == {

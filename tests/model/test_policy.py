@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from unerring.model import Actor, ConfigError, Right, Who, default_policy, identities, read_policy, read_who
@@ -144,3 +147,10 @@ def test_the_defaults_of_an_app_are_for_what_it_declares():
     assert not may(policy, "producer/a", "publish", "Order")
     assert not may(policy, "operator/a", "start", "other")
     assert not may(policy, "unerring://mill/producer/a", "publish", "Reading")
+
+
+def test_the_page_says_what_the_defaults_are():
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    rows = re.findall(r"^\| `([a-z]+)` \| [^|]+ \| [^|]+ \| ([a-z, ]+) \|$", page, re.MULTILINE)
+    told = {right: set() if who == "nobody" else set(who.split(", ")) for right, who in rows}
+    assert told == {right: {role for role in Actor if right in OWN[role]} for right in Right}

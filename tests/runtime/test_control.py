@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import msgspec
 import pytest
 
 from unerring.model import CallerError, NetworkError, ProcessError
+from unerring.runtime import unix_sockets
 from unerring.runtime.control import COMMAND_BYTES_MAX, Control, ask
 
 
@@ -74,3 +77,27 @@ def test_nobody_there_and_a_command_that_is_too_long_are_told_at_once(tmp_path: 
         ask(tmp_path / "control", Command("add"))
     with pytest.raises(CallerError, match=f"exceeds the limit of {COMMAND_BYTES_MAX} bytes; send a reference instead"):
         ask(tmp_path / "control", Command("x" * COMMAND_BYTES_MAX))
+
+
+def test_the_kernel_says_whose_process_gives_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever rights the file has: a process of another user is not answered."""
+    assert served(tmp_path / "ours", (Command("add"), CallerError)) == [{"sum": 1}]
+    own = os.geteuid()
+    with monkeypatch.context() as as_somebody:
+        as_somebody.setattr(unix_sockets, "_CREDENTIALS", _Pretended(own + 1))
+        (refused,) = served(tmp_path / "theirs", (Command("add"), CallerError))
+    assert isinstance(refused, NetworkError)
+
+
+class _Pretended(struct.Struct):
+    """What the kernel would say of another user's process."""
+
+    def __new__(cls, user: int) -> _Pretended:
+        return super().__new__(cls, "3i")
+
+    def __init__(self, user: int) -> None:
+        super().__init__("3i")
+        self._user = user
+
+    def unpack(self, data: Any) -> tuple[int, int, int]:
+        return 1, self._user, 1

@@ -21,7 +21,15 @@ from unerring.app.place import Place
 from unerring.channels import ConsumerConfig, Start
 from unerring.log import NOTHING, EventLog, LogWriter, Mark, Resets, WriterConfig
 from unerring.model import SECOND_US, ConfigError, MessageLoss, SchemaError, StreamSchema
-from unerring.runtime import AsyncSubscriber, check_address, monotonic_us, reads_topic, source_of, without_secrets
+from unerring.runtime import (
+    AsyncSubscriber,
+    TransportConfig,
+    check_address,
+    monotonic_us,
+    reads_topic,
+    source_of,
+    without_secrets,
+)
 
 if TYPE_CHECKING:
     from unerring.app.application import App
@@ -45,7 +53,7 @@ def check_channels(app: App) -> None:
                 raise ConfigError(f"app {app.name}: the channel of {stream}: {error}") from None
 
 
-def feeds_of(app: App, place: Place, parts: Parts, metrics: Metrics) -> Feeds:
+def feeds_of(app: App, place: Place, parts: Parts, metrics: Metrics, policy: str = "") -> Feeds:
     """The feeds that write what the app's channels bring into the log of a run."""
     check_channels(app)
     schemas = {schema.name: schema for schema in app.streams}
@@ -60,6 +68,7 @@ def feeds_of(app: App, place: Place, parts: Parts, metrics: Metrics) -> Feeds:
         start,
         parts,
         metrics,
+        policy,
     )
 
 
@@ -77,7 +86,10 @@ class Feeds:
         start: Start = Start.LATEST,
         parts: Parts | None = None,
         metrics: Metrics | None = None,
+        policy: str = "",
     ) -> None:
+        """`policy`: the file with the rights of producers that show a certificate, and their keys."""
+        self._policy = policy
         now = monotonic_us()
         self.writers = {name: LogWriter(log, schemas[name], config, buckets, now) for name in channels}
         self._parts = parts or Parts()
@@ -182,6 +194,7 @@ class Feeds:
             urls,
             explicit=True,
             positions=positions,
+            transport=TransportConfig(stream=writer.schema.name, policy=self._policy),
             on_watermark_of=lambda producer, time_us: writer.advance(time_us, monotonic_us(), _id_of(producer)),
             config=ConsumerConfig(
                 start=start,

@@ -126,7 +126,7 @@ def run_of(
     if options.has_log and app.channels and not options.once:
         from unerring.app.feeds import feeds_of
 
-        make_feeds = partial(feeds_of, app, place, parts, metrics)
+        make_feeds = partial(feeds_of, app, place, parts, metrics, options.policy)
         feeds = ByTurn("feeding the log", make_feeds, turn_of(options.tolerated + 1), say) if apart else make_feeds()
     if options.has_log and app.processes and not options.once:
         from unerring.app.acting import LARGE, Acting

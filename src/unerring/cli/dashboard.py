@@ -17,6 +17,7 @@ from unerring.model import ConfigError, NetworkError
 
 if TYPE_CHECKING:
     from unerring.dashboard import Dashboard
+    from unerring.model import Who
 
 HOST = "127.0.0.1"
 
@@ -27,54 +28,73 @@ def command(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on loopback; 0: any free port.")] = 8700,
     token_file: Annotated[
         Path | None,
-        typer.Option(help="A file with the token for kill and restart; by default a new token, which is printed."),
+        typer.Option(
+            help="A file with the token for kill and restart, or with lines ROLE/NAME TOKEN; by default a new token, "
+            "which is printed."
+        ),
     ] = None,
+    private: Annotated[bool, typer.Option("--private", help="Show nothing before somebody has logged in.")] = False,
+    tls: Annotated[str, typer.Option(help="Serve HTTPS with the certificate in this folder (`unerring certs`).")] = "",
+    host: Annotated[str, typer.Option(help="Another address to listen on than loopback; needs --tls.")] = HOST,
+    policy: Annotated[Path | None, typer.Option(help="What the roles of tokens may do (`unerring policy`).")] = None,
     browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
     """Serve a run's page on loopback until Ctrl-C: the query tree, situations and why they arose, processes, channels,
     Spark, failures and elections, the verdict. From elsewhere: ssh -L 8700:127.0.0.1:8700 HOST."""
     from unerring.app import RunStatus, place_of
-    from unerring.dashboard import Dashboard
+    from unerring.dashboard import OWNER, Access, Dashboard
+    from unerring.runtime import load_policy
 
-    token = _token(token_file)
+    if host != HOST and not tls:
+        raise ConfigError(f"refusing to serve on {host} without TLS; give --tls DIR, or use ssh -L to reach loopback")
     made = secrets.token_urlsafe(12)
-    dashboard = Dashboard(RunStatus(place_of(run, scratch)), token or made)
-    listener = _listen(port)
-    address = f"http://{HOST}:{listener.getsockname()[1]}/"
+    tokens = _tokens(token_file) or {made: OWNER}
+    # Beyond loopback, and where viewers have tokens, nobody looks without one.
+    closed = private or host != HOST or any(who != OWNER for who in tokens.values())
+    access = Access(tokens, load_policy(policy) if policy is not None else None, closed)
+    dashboard = Dashboard(RunStatus(place_of(run, scratch)), access, [host, socket.gethostname()], bool(tls))
+    listener = _listen(host, port)
+    address = f"http{'s' if tls else ''}://{host}:{listener.getsockname()[1]}/"
     typer.echo(f"{address} shows {run}; Ctrl-C stops it")
-    if not token:
+    if made in tokens:
         typer.echo(f"to kill and restart processes from it, use the token {made}")
     if browser:
-        typer.launch(f"{address}#token={token or made}")
-    asyncio.run(_serve(dashboard, listener))
+        typer.launch(f"{address}#token={next(iter(tokens))}")
+    asyncio.run(_serve(dashboard, listener, tls))
 
 
-def _token(file: Path | None) -> str:
+def _tokens(file: Path | None) -> dict[str, Who]:
     """Never from an argument: every user of the host can see those."""
+    from unerring.dashboard import OWNER, read_tokens
+
     if file is None:
-        return os.environ.get("UNERRING_TOKEN", "")
-    try:
-        token = file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read as a token: {error}") from None
-    if not token:
-        raise ConfigError(f"{file} has no token in it; write one, such as: openssl rand -hex 12 > {file}")
-    return token
+        named = os.environ.pop("UNERRING_TOKEN", "")  # children need not know it
+        return {named: OWNER} if named else {}
+    return read_tokens(file)
 
 
-def _listen(port: int) -> socket.socket:
+def _listen(host: str, port: int) -> socket.socket:
     try:
-        return socket.create_server((HOST, port))
+        return socket.create_server((host, port))
     except OSError as error:
         why = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used: {os.strerror(error.errno or 0)}"
         raise NetworkError(f"port {port} {why}; choose another with --port, or --port 0 for any") from None
 
 
-async def _serve(dashboard: Dashboard, listener: socket.socket) -> None:
+async def _serve(dashboard: Dashboard, listener: socket.socket, tls: str) -> None:
     import uvicorn
+
+    from unerring.dashboard import BoundedConnection
 
     # A page that is open holds its stream for ever; it is not waited for when the server ends.
     config = uvicorn.Config(
-        dashboard.app, log_level="warning", timeout_graceful_shutdown=1, server_header=False, lifespan="on"
+        dashboard.app,
+        log_level="warning",
+        timeout_graceful_shutdown=1,
+        server_header=False,
+        lifespan="on",
+        http=BoundedConnection,
+        ssl_certfile=f"{tls}/node.pem" if tls else None,
+        ssl_keyfile=f"{tls}/node.key" if tls else None,
     )
     await uvicorn.Server(config).serve(sockets=[listener])

@@ -1,5 +1,7 @@
 """What other packages import of dashboard. This is the list; `__init__.py` loads it when it is used."""
 
+from .access import OWNER as OWNER, Access as Access, read_tokens as read_tokens
+from .connections import BoundedConnection as BoundedConnection
 from .screen import render_status as render_status
 from .server import Dashboard as Dashboard
 from .watch import LOOK_S as LOOK_S, Watch as Watch

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hmac
 import signal
 from pathlib import Path
 from typing import Final
 
 from unerring.app import RunStatus
-from unerring.model import CallerError
+from unerring.model import CallerError, Who
 from unerring.runtime import What, find, timeline
 
 VERBS: Final = {"kill": (signal.SIGKILL, What.KILLED), "restart": (signal.SIGTERM, What.KILLED)}
@@ -18,12 +17,15 @@ SAID: Final = {
 }
 
 
-def check(token: str, given: str) -> None:
-    """A sentence, unless the token is the right one."""
-    if not given:
+def check(who: Who | None, given: str, allowed: bool, what: str) -> Who:
+    """Who changes something; a sentence, unless it may."""
+    if who is None and not given:
         raise CallerError("this changes the run, so it needs the token that `unerring dashboard` printed")
-    if not hmac.compare_digest(token.encode(), given.encode()):
+    if who is None:
         raise CallerError("wrong token: use the one that `unerring dashboard` printed; nothing was changed")
+    if not allowed:
+        raise CallerError(f"{who} has no right '{what}'; nothing was changed")
+    return who
 
 
 def check_origin(origin: str, host: str) -> None:
@@ -32,8 +34,8 @@ def check_origin(origin: str, host: str) -> None:
         raise CallerError(f"the request came from a page of {origin}, not from the dashboard; nothing was changed")
 
 
-def command(status: RunStatus, verb: str, who: str) -> str:
-    """Carry it out on a process of this machine; whoever supervises it starts it again."""
+def command(status: RunStatus, verb: str, who: str, by: str = "") -> str:
+    """Carry it out on a process of this machine; whoever supervises it starts it again. `by`: who asks, from where."""
     if verb not in VERBS:
         raise CallerError(f"there is no command {verb!r}; use kill or restart")
     folder = _folder_of(status, who)
@@ -41,7 +43,7 @@ def command(status: RunStatus, verb: str, who: str) -> str:
     if process is None:
         raise CallerError(f"{who} does not run on this machine now, so there is nothing to {verb}")
     number, what = VERBS[verb]
-    timeline.note(folder, who, what, SAID[verb])
+    timeline.note(folder, who, what, f"{SAID[verb]}{by}")
     process.signal(number)
     return f"{who} (process {process.pid}) was {SAID[verb]}; its supervisor starts it again"
 

@@ -4,32 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from unerring.app import PAGE, READS, WAIT_S_MAX, Nodes, RunStatus, Why, event_document, latest, prometheus
 from unerring.dashboard import commands
+from unerring.dashboard.access import COOKIE, OWNER, SESSION_S_MAX, Access
 from unerring.dashboard.watch import Watch
-from unerring.model import TIME_MAX, TIME_MIN, CallerError, Stamp, UnerringError
+from unerring.model import TIME_MAX, TIME_MIN, CallerError, Right, Stamp, UnerringError, Who
+from unerring.runtime import timeline
 
 STATIC: Final = Path(__file__).parent / "static"
 PAGE_MAX: Final = 500
 LOOKED_AT_MAX: Final = 20_000
 """Situations that one search looks at, backwards; the answer says where it stopped."""
+LOGIN_BYTES_MAX: Final = 4096
+SESSION_S: Final = int(SESSION_S_MAX)
+LOGIN: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Unerring: log in</title>
+<link rel="icon" href="/static/mark.svg"><link rel="stylesheet" href="/static/style.css">
+<main><h1>Log in</h1><p role="alert">WHY</p><form method="post" action="/login">
+<label>Token <input type="password" name="token" required autofocus autocomplete="off"></label>
+<button>Log in</button></form></main></html>"""
 HOSTS: Final = ["127.0.0.1", "localhost", "[::1]"]
 HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'self'; object-src 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
@@ -39,12 +51,16 @@ Answer = Callable[[Request], Awaitable[Any]]
 
 
 class Dashboard:
-    """`app` serves one run's folder. Whoever has `token` may kill and restart its processes."""
+    """`app` serves one run's folder. `access` says who may look and who may change something; a token alone is that of
+    somebody who may do all, and everybody may look. `hosts`: further names of it; `secure`: over TLS."""
 
-    def __init__(self, status: RunStatus, token: str) -> None:
+    def __init__(
+        self, status: RunStatus, access: Access | str, hosts: Sequence[str] = (), secure: bool = False
+    ) -> None:
         self.status = status
         self.watch = Watch(status)
-        self._token = token
+        self._access = Access({access: OWNER}) if isinstance(access, str) else access
+        self._secure = secure
         self._why: Why | None = None
         routes = [
             Route("/", self._index),
@@ -63,8 +79,14 @@ class Dashboard:
             Route("/api/commands/{verb}", _json(self._command), methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
-        hosts = Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)
-        self.app = Starlette(routes=routes, middleware=[hosts], lifespan=self._lifespan)
+        routes += [
+            Route("/login", self._login_page, methods=["GET"]),
+            Route("/login", self._login, methods=["POST"]),
+            Route("/logout", self._logout, methods=["POST"]),
+        ]
+        known = Middleware(TrustedHostMiddleware, allowed_hosts=[*HOSTS, *hosts], www_redirect=False)
+        seen = Middleware(_LetIn, dashboard=self)
+        self.app = Starlette(routes=routes, middleware=[known, seen], lifespan=self._lifespan)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -74,6 +96,55 @@ class Dashboard:
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
+
+    # Who is there
+
+    def _who(self, request: Request) -> Who | None:
+        """By the token that a program sends, or by a browser's session."""
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        return self._access.who(given) if given else self._access.session(request.cookies.get(COOKIE, ""))
+
+    def keeps_out(self, request: Request) -> Response | None:
+        """Whoever may not look gets the login page, and nothing else."""
+        open_to_all = request.url.path in ("/login", "/static/style.css", "/static/mark.svg")
+        if open_to_all or self._access.may(self._who(request), Right.VIEW, self.status.place.address):
+            return None
+        if request.url.path == "/" and request.method == "GET":
+            return RedirectResponse("/login", 303, HEADERS)
+        return Response(msgspec.json.encode({"error": "log in first: /login"}), 401, HEADERS, "application/json")
+
+    async def _login_page(self, request: Request) -> Response:
+        return HTMLResponse(LOGIN.replace("WHY", ""), headers=HEADERS)
+
+    async def _login(self, request: Request) -> Response:
+        body = (await request.body())[:LOGIN_BYTES_MAX]
+        token = dict(parse_qsl(body.decode("utf-8", "replace"))).get("token", "").strip()
+        try:
+            commands.check_origin(request.headers.get("origin", ""), request.headers.get("host", ""))
+        except CallerError as error:
+            return Response(str(error), 403, HEADERS)
+        who = self._access.who(token)
+        if who is None:
+            page = LOGIN.replace("WHY", "This token is not known here.")
+            return HTMLResponse(page, 403, headers=HEADERS)
+        await asyncio.to_thread(self._audited, who, request, timeline.What.LOGIN, "the dashboard")
+        # Always to the same page: whatever a link says, nobody is sent elsewhere.
+        answer = RedirectResponse("/", 303, HEADERS)
+        answer.set_cookie(
+            COOKIE, self._access.begin(who), SESSION_S, httponly=True, samesite="strict", secure=self._secure, path="/"
+        )
+        return answer
+
+    async def _logout(self, request: Request) -> Response:
+        self._access.end(request.cookies.get(COOKIE, ""))
+        answer = RedirectResponse("/login", 303, HEADERS)
+        answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict", secure=self._secure)
+        return answer
+
+    def _audited(self, who: Who, request: Request, what: str, detail: str) -> None:
+        """Who changed what, and from where, is part of the run's timeline."""
+        at = request.client.host if request.client is not None else "?"
+        timeline.note(self.status.place.scratch, str(who), what, f"{detail}, from {at}")
 
     async def _index(self, request: Request) -> Response:
         return FileResponse(STATIC / "index.html", headers=HEADERS)
@@ -164,45 +235,65 @@ class Dashboard:
             raise CallerError(f"the graph of process {name!r} is not known here, because its app cannot be loaded")
         return {"version": process.graph.version, "vertices": process.graph.vertices, "edges": process.graph.edges}
 
-    def _refused(self, request: Request) -> Refused | None:
-        """Who may not change anything gets a sentence."""
+    def _changes(self, request: Request, right: Right, thing: str) -> Who | Refused:
+        """Who changes something; who may not gets a sentence."""
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        who = self._who(request)
         try:
             commands.check_origin(request.headers.get("origin", ""), request.headers.get("host", ""))
-            commands.check(self._token, given)
+            if who is not None and not given and "origin" not in request.headers:
+                raise CallerError("a browser says which page asks (Origin); a program sends its token")
+            return commands.check(who, given, self._access.may(who, right, thing), f"{right} {thing}")
         except CallerError as error:
-            return Refused(str(error), 403 if given or "origin" in request.headers else 401)
-        return None
+            return Refused(str(error), 403 if given or who is not None or "origin" in request.headers else 401)
 
     async def _process_command(self, request: Request) -> Any:
         """What `unerring.Client` asks for over HTTP."""
         do = request.path_params["do"]
-        refused = None if do in READS else self._refused(request)
-        if refused is not None:
-            return refused
         try:
             fields = msgspec.json.decode(await request.body() or b"{}", type=dict[str, Any])
         except msgspec.DecodeError as error:
             raise CallerError(f"invalid request: {error}; send a JSON object") from None
+        right = Right.START if do == "start" else Right.CANCEL
+        who = None if do in READS else self._changes(request, right, str(fields.get("process") or "*"))
+        if isinstance(who, Refused):
+            return who
         if do == "wait":
             within_s = fields.get("within_s", 0.0)
             fields["within_s"] = min(max(within_s, 0.0), WAIT_S_MAX) if isinstance(within_s, int | float) else 0.0
         fields.pop("do", None)
+        if who is not None:
+            about = f"{do} {fields.get('instance', '')}".strip()
+            await asyncio.to_thread(self._audited, who, request, timeline.What.COMMANDED, about)
         nodes = Nodes(self.status.actions_folder)
         return {"value": await asyncio.to_thread(partial(nodes.call, do, **fields))}
 
     async def _command(self, request: Request) -> Any:
-        refused = self._refused(request)
-        if refused is not None:
-            return refused
+        verb = request.path_params["verb"]
+        by = self._changes(request, Right.COMMAND, verb)
+        if isinstance(by, Refused):
+            return by
         body = await request.body()
         try:
             who = msgspec.json.decode(body, type=dict[str, str])["who"]
         except (msgspec.DecodeError, KeyError):
             raise CallerError('invalid request: send {"who": "NAME"}') from None
-        answer = await self.watch.ask(partial(commands.command, self.status, request.path_params["verb"], who))
+        at = request.client.host if request.client is not None else "?"
+        answer = await self.watch.ask(partial(commands.command, self.status, verb, who, f", by {by} from {at}"))
         await self.watch.look()
         return {"said": answer}
+
+
+class _LetIn:
+    """ASGI middleware: before anything is answered, whether this one may look."""
+
+    def __init__(self, app: ASGIApp, dashboard: Dashboard) -> None:
+        self._app = app
+        self._dashboard = dashboard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kept_out = self._dashboard.keeps_out(Request(scope)) if scope["type"] == "http" else None
+        await (kept_out or self._app)(scope, receive, send)
 
 
 class Refused(msgspec.Struct, frozen=True):

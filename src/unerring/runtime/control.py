@@ -1,6 +1,6 @@
 """How commands reach a running process: a Unix socket in the run's folder, one JSON object a line each way.
 
-Who may open the folder's files may give commands; nobody else can.
+Who may open the folder's files may give commands; nobody else can. The kernel says whose process is at the other end.
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ class Control(Generic[C]):
             self.path.unlink(missing_ok=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not unix_sockets.is_ours(writer.get_extra_info("socket")):
+            writer.close()
+            return
         with contextlib.suppress(OSError, asyncio.LimitOverrunError, ValueError):
             while line := await reader.readline():
                 writer.write(msgspec.json.encode(await self._answer(line)) + b"\n")

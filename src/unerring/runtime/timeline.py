@@ -39,6 +39,8 @@ class What:
     RESTARTED: Final = "restarted"
     UPGRADED: Final = "upgraded"
     REFUSED: Final = "refused"  # a message that its sender cannot mean
+    COMMANDED: Final = "commanded"  # something was changed from outside: by whom, from where
+    LOGIN: Final = "login"
 
 
 REPORTED: Final = {

@@ -5,8 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
+
+_CREDENTIALS: Final = struct.Struct("3i")
+"""Process, user and group, as Linux has them."""
 
 
 @contextlib.contextmanager
@@ -17,6 +22,13 @@ def short(path: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{folder}/{path.name}"
     finally:
         os.close(folder)
+
+
+def is_ours(connection: socket.socket) -> bool:
+    """Whether a process of this user, or of root, is at the other end; the kernel says so."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, user, _ = _CREDENTIALS.unpack(credentials)
+    return user in (os.geteuid(), 0)
 
 
 def listening(path: Path) -> socket.socket:

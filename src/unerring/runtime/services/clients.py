@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import httpx
@@ -21,7 +23,9 @@ from unerring.processes import Answer, Limiter, Limits, Reply, Request
 from unerring.runtime.executor import Carrier
 from unerring.runtime.large import LargeValues, Vanished
 from unerring.runtime.reports import Reports
+from unerring.runtime.secret import shared_secret
 from unerring.runtime.services.headers import written
+from unerring.runtime.services.proof import AT, CALLER, FLOW, PROOF, proof
 from unerring.runtime.timers import monotonic_us
 
 GONE: Final = 410
@@ -82,7 +86,13 @@ class HttpService:
         reply_bytes_max: int = 1 << 20,
         connections_max: int = 64,
         transport: httpx.AsyncBaseTransport | None = None,
+        secret: str | Path | None = "",
+        caller: str = "",
     ) -> None:
+        """`secret`: the file whose knowledge is proved to the service's filter; empty: that of this user's processes;
+        None: nothing is proved. `caller`: the name under which a filter knows that secret."""
+        self._secret_file = secret
+        self._caller = caller
         limits = httpx.Limits(max_connections=connections_max, max_keepalive_connections=connections_max)
         self._client = httpx.AsyncClient(base_url=url, timeout=timeout_s, limits=limits, transport=transport)
         self._most = reply_bytes_max
@@ -93,9 +103,8 @@ class HttpService:
         method = "DELETE" if request.mode == "cancel" else "POST"
         try:
             content = b"" if method == "DELETE" else msgspec.json.encode(request.payload)
-            asked = self._client.build_request(
-                method, f"/{request.operation}", content=content, headers=written(request)
-            )
+            headers = self._proved(method, f"/{request.operation}", written(request), content)
+            asked = self._client.build_request(method, f"/{request.operation}", content=content, headers=headers)
         except (httpx.InvalidURL, ValueError, TypeError) as error:
             return answer(request, Answer.UNREACHED, f"it cannot be sent: {error}")
         try:
@@ -112,10 +121,18 @@ class HttpService:
             return answer(request, Answer.UNKNOWN, f"{type(error).__name__}: {error}")
         return _read(request, response, body)
 
+    def _proved(self, method: str, path: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
+        """Headers that show who asks."""
+        if self._secret_file is None:
+            return headers
+        named = {**headers, CALLER: self._caller} if self._caller else headers
+        return {**named, PROOF: proof(shared_secret(self._secret_file), method, path, named, body)}
+
     async def steer(self, what: str, why: str = "") -> dict[str, Any]:
         """To the gate of the service's filter: pause, resume or show."""
+        headers = self._proved("POST", "/", {FLOW: what, AT: str(int(time.time()))}, why.encode())
         try:
-            response = await self._client.post("/", content=why.encode(), headers={"unerring-flow": what})
+            response = await self._client.post("/", content=why.encode(), headers=headers)
         except httpx.HTTPError as error:
             raise WorldError(f"{self._client.base_url} does not answer ({error}); start the service again") from None
         if response.status_code != 200 or response.headers.get("unerring-answer") != Answer.DONE:

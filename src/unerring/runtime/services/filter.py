@@ -10,6 +10,7 @@ its effect once, and every repetition gets the recorded answer.
 | DELETE of an IID that was done | the application undoes it (it sees the DELETE); recorded as cancelled |
 | DELETE of an IID that has not come yet | a tombstone: the late original will be refused |
 | a header that cannot be read | 400, nothing happens |
+| of an interaction of ours, or to the gate, without proof of the secret | 401, nothing happens |
 | while the filter's database fails | 503: the outcome is unknown, and the same IID will be tried again |
 | a cancelled IID, or a write of a lower view than was seen for the instance | 409, `Unerring-Answer: fenced` |
 | with `limits`, what the application would be called for while it is not its turn | 429, `Unerring-Answer: wait` |
@@ -26,14 +27,19 @@ audit compares it with what the processes decided.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
 import msgspec
 
+from unerring.model import ConfigError, Right, read_who
 from unerring.processes import WAIT_US_MIN, Limits
+from unerring.runtime.guard import Guard
+from unerring.runtime.reports import Reports
 from unerring.runtime.services.gate import Gate, Permit
 from unerring.runtime.services.headers import BadHeader, Headers, read
+from unerring.runtime.services.proof import AGE_S_MAX, AT, CALLER, FLOW, Callers, Secrets
 from unerring.runtime.services.store import Line, Recorded, Store, Transaction
 
 Scope = MutableMapping[str, Any]
@@ -45,6 +51,11 @@ Answered = tuple[int, str, bytes]
 """An HTTP status, the answer's name, and its body."""
 
 GONE: Final = 410
+_FOREIGN: Final = "foreign:"
+_UNKNOWN_CALLER: Final = (
+    "this filter does not know its caller: both need the same secret file (IdempotencyFilter(secret=FILE), and "
+    "UNERRING_SECRET or HttpService(secret=FILE) where the request comes from); see docs/security.md"
+)
 
 
 class Interaction(msgspec.Struct, frozen=True):
@@ -88,16 +99,32 @@ class IdempotencyFilter:
     `limits` the application is called for no more at once, and no more often, than these say, whoever asks.
     """
 
-    def __init__(self, app: App, store: Store, request_bytes_max: int = 1 << 20, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        app: App,
+        store: Store,
+        request_bytes_max: int = 1 << 20,
+        limits: Limits | None = None,
+        secret: Secrets = "",
+        policy: str = "",
+        name: str = "",
+    ) -> None:
+        """`secret`: whose knowledge callers prove: a file, or one for each caller by its name (ROLE/NAME); empty: that
+        of this user's processes; None: everybody is believed. `policy`: which of the callers may call the service
+        `name`; it is asked where each has a secret of its own."""
         self._app = app
         self._store = store
         self._most = request_bytes_max
+        self._callers = Callers(secret)
+        self._name = name
+        self.reports = Reports()
+        self._guard = Guard(policy, self.reports) if self._callers.named else None
         self._gate = Gate(store, limits) if limits is not None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.lower(): value for name, value in scope.get("headers", ())}
         if scope["type"] == "http" and headers.get(b"unerring-flow"):
-            await self._steer(headers[b"unerring-flow"].decode("latin-1"), receive, send)
+            await self._steer(headers, receive, send)
             return
         if scope["type"] != "http" or not headers.get(b"idempotency-key"):
             await self._app(scope, receive, send)
@@ -114,6 +141,12 @@ class IdempotencyFilter:
         if body is None:
             await _answer(send, 413, "final", f"the request has more than {self._most} bytes")
             return
+        ours = b"unerring-instance" in headers
+        if ours and not self._may_call(scope["method"], scope["path"], headers, body):
+            await _answer(send, 401, "unknown", _UNKNOWN_CALLER)
+            return
+        if not ours and self._callers.asked:
+            known = _apart(known)
         of = (known.iid, known.instance, known.view, None)
         interaction = Interaction(*of, group=known.group, basis=known.basis, settle=known.settle)
         try:
@@ -155,14 +188,37 @@ class IdempotencyFilter:
                 return await self._cancel(scope, transaction, interaction, permit)
             return await self._do(scope, transaction, interaction, body, permit)
 
-    async def _steer(self, what: str, receive: Receive, send: Send) -> None:
+    def _may_call(self, method: str, path: str, headers: dict[bytes, bytes], body: bytes) -> bool:
+        """Whether whoever asks has proved that it may."""
+        if not self._callers.asked:
+            return True
+        told = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
+        if not self._callers.proved(method, path, told, body):
+            self.reports.count("filter.unproved")
+            return False
+        if told.get(FLOW) and abs(time.time() - _seconds(told.get(AT, ""))) > AGE_S_MAX:
+            self.reports.count("filter.unproved")
+            return False
+        if self._guard is None:
+            return True
+        self._guard.reload()
+        try:
+            who = read_who(told.get(CALLER, ""))
+        except ConfigError:
+            return False
+        return self._guard.refusal((who,), Right.CALL, self._name) is None
+
+    async def _steer(self, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
         """A command of an operator to the gate."""
-        gate = self._gate
+        gate, what = self._gate, headers[b"unerring-flow"].decode("latin-1")
         if gate is None:
             await _answer(send, 404, "", "this service has no limits; give its filter some: limits=Limits(...)")
             return
         try:
             body = await self._read(receive)
+            if not self._may_call("POST", "/", headers, body or b""):
+                await _answer(send, 401, "", _UNKNOWN_CALLER)
+                return
             await gate.open()
             if what == "pause":
                 await gate.pause((body or b"").decode("utf-8", "replace")[:200])
@@ -268,6 +324,15 @@ class IdempotencyFilter:
         if response.status >= 500:
             raise _Unknown(response.status, response.body)
         return response
+
+
+def _apart(known: Headers) -> Headers:
+    """What programs of others key as they like lies apart from what processes do: it can touch nothing of theirs."""
+    return msgspec.structs.replace(known, iid=f"{_FOREIGN}{known.iid}", instance=f"{_FOREIGN}{known.instance}", view=-1)
+
+
+def _seconds(text: str) -> float:
+    return float(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0.0
 
 
 class _Wait(Exception):
