@@ -56,6 +56,7 @@ def test_every_block_of_the_page_runs(
 SHOWN = {
     "README.md": "make itself, and the demo's last lines",
     "docs/audit.md": "a whole report; the tutorial and the pipeline's page run the command",
+    "docs/certificate.md": "a verdict of an audit on Spark: tests/pipeline/test_audit.py makes one",
     "docs/channels.md": "needs a CORBA Event Service: examples/corba_lap.py and corba_eviction.py",
     "docs/correlation.md": "several processes: the tutorial runs one live, tests/correlation the rest",
     "docs/dashboard.md": "a server that goes on: tests/dashboard",

@@ -11,14 +11,15 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from unerring.app import App
+from unerring.app import App, RootSealer, certify, place_of, recompute
 from unerring.app.auditing import Audit
 from unerring.app.demo.mutants import rewrite
 from unerring.app.folder import address_in, remember
+from unerring.audit import faults_of, read_certificate
 from unerring.audit.page import explained, page
 from unerring.audit.report import PROMISES, Report, RuleVerdict
 from unerring.cli import main
-from unerring.log import BadEvent, EventLog, Positions, Quarantine, Reason, compact, sweep, wall_us
+from unerring.log import BadEvent, EventLog, Positions, Quarantine, Reason, SigningKey, compact, new_key, sweep, wall_us
 from unerring.log.chain import REACHED, SEGMENTS
 from unerring.log.segments import arrow_schema, segment_name
 from unerring.model import CallerError, Event, LogError, SchemaError, Stamp, UnerringError, protect, verified
@@ -321,3 +322,16 @@ def test_the_command_says_what_is_wrong_before_it_starts_spark(
     remember(data, "unerring.rules.workloads:W1")
     assert "is a Rule, not an app" in refused(str(data))
     assert address_in(data) == "unerring.rules.workloads:W1"
+
+
+def test_the_command_signs_a_certificate(spark: SparkSession, data: Path, tmp_path: Path) -> None:
+    """tests/app/test_certificates.py checks and forges them."""
+    RootSealer(place_of(data)).seal()
+    new_key(tmp_path / "key.pem")
+    audit = Audit(APP, data)
+    content = certify(audit, audit.run(spark, rows=50), SigningKey(tmp_path / "key.pem"))
+    certificate, document = read_certificate(content, "it")
+    assert faults_of(certificate, document) == []
+    found = recompute(place_of(data), certificate, None, 1)
+    assert (found.differences, found.notes, found.rules) == ([], [], 3)
+    assert found.situations == sum(rule.perfect for rule in certificate.rules) > 0

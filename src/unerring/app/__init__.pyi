@@ -6,6 +6,7 @@ from .address import find as find
 from .application import DATA as DATA, App as App, load as load
 from .auditing import Audit as Audit
 from .capacity import Capacity as Capacity, Use as Use, errors as errors
+from .certifying import certify as certify, judged_root as judged_root
 from .client import (
     BATCHES as BATCHES,
     FINAL_STATUSES as FINAL_STATUSES,
@@ -53,6 +54,7 @@ from .process_audit import (
     read_flow as read_flow,
 )
 from .process_export import ENDED as ENDED, export as export
+from .recomputing import Recomputed as Recomputed, recompute as recompute
 from .reconciling import running_in as running_in
 from .resets import reset_producer as reset_producer
 from .rooting import RootSealer as RootSealer

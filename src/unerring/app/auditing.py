@@ -102,6 +102,11 @@ class Audit:
                 "events of two streams have one time its situations may differ from those that are computed here"
             )
 
+    @property
+    def editions(self) -> tuple[Edition, ...]:
+        """The rules that counted, one set after the other."""
+        return tuple(one.edition for one in self._editions)
+
     def run(self, spark: SparkSession, say: Say = lambda text: None, rows: int = ROWS_AT_ONCE) -> Report:
         """The verdict. What it needs meanwhile (the perfect situations) is where all executors can reach it."""
         name = f"audit-{secrets.token_hex(4)}"

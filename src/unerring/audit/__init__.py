@@ -1,5 +1,6 @@
 """Pure checkers: from a history to a list of violations, each with its witness. No I/O, no clock, no randomness."""
 
+from unerring.audit.certificate import Certificate, certificate_of, faults_of, read_certificate
 from unerring.audit.comparison import WITNESSES_MAX, Finding, Stretch, compare, missing
 from unerring.audit.difference import Difference, difference
 from unerring.audit.evidence import EVENTS_MAX, making, unmaking
@@ -33,6 +34,7 @@ __all__ = [
     "WITNESSES_MAX",
     "Acted",
     "Begun",
+    "Certificate",
     "Claim",
     "Declared",
     "Delivered",
@@ -55,6 +57,7 @@ __all__ = [
     "Violation",
     "Wanted",
     "Witness",
+    "certificate_of",
     "check_agreement",
     "check_atomic",
     "check_channel",
@@ -70,11 +73,13 @@ __all__ = [
     "compare",
     "difference",
     "explained",
+    "faults_of",
     "making",
     "missing",
     "moment",
     "page",
     "perfect_run",
+    "read_certificate",
     "trial_lines",
     "trial_page",
     "trial_word",

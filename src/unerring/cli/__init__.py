@@ -29,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "situations": "Print the situations that a run has found.",
     "deliver": "Bring what a run has sealed into a table, a database or a service, each event once.",
     "audit": "Check a run: recompute the perfect run from its log, and compare.",
+    "check-certificate": "Check the signed verdict of an audit, without the run or against its log.",
     "verify": "Read every file of a run and check all its bytes, links and roots.",
     "anchor": "Print the root of a run's log, to keep elsewhere: it stands for all of its history.",
     "status": "Show what a run is doing, or did: tree, Spark, processes, channels, failures, verdict.",

@@ -13,6 +13,7 @@ from unerring.cli._place import Run, Scratch
 if TYPE_CHECKING:
     from unerring.app import Place, ProcessVerdict
     from unerring.audit import Report
+    from unerring.log import SigningKey
 
 
 def command(
@@ -40,6 +41,13 @@ def command(
         list[str] | None,
         typer.Option(metavar="NAME", help="Read the target of this sink, and judge it as well. Repeatable."),
     ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(help="Sign the verdict into this file; `unerring check-certificate` checks it elsewhere."),
+    ] = None,
+    signing_key: Annotated[
+        Path | None, typer.Option(help="With --certificate: the file of the key that signs (`unerring anchor`).")
+    ] = None,
     scratch: Scratch = None,
     html: Annotated[
         Path | None, typer.Option(help="Write the page to this file; by default audit.html beside the log.")
@@ -62,6 +70,7 @@ def command(
     from unerring.runtime import addresses_in
 
     place = place_of(run, scratch)
+    key = _key(certificate, signing_key)
     if addresses_in(place.scratch):
         from unerring.cli.process import audit as audit_processes
 
@@ -70,7 +79,7 @@ def command(
     import msgspec
     from rich.console import Console
 
-    from unerring.app import PAGE, Audit, address_in, check_run, keep, load, shown
+    from unerring.app import PAGE, Audit, address_in, certify, check_run, judged_root, keep, load, shown
     from unerring.audit import page
     from unerring.cli._times import time_us
     from unerring.model import TIME_MAX
@@ -79,10 +88,14 @@ def command(
     console = Console(stderr=True)
     check_run(place)
     loaded = load(app or address_in(place))
+    through_us = time_us("--through", through) if through else TIME_MAX
+    if key is not None:
+        heads = judged_root(place)
+        through_us = min([through_us, *(heads[one.name].through_us for one in loaded.streams if one.name in heads)])
     audit = Audit(
         loaded,
         place,
-        through_us=time_us("--through", through) if through else TIME_MAX,
+        through_us=through_us,
         leave_out=leave_out or (),
         quarantine_max=quarantine_max / 100,
         sinks=sink or (),
@@ -91,6 +104,8 @@ def command(
     with console.status("starting Spark") as status, spark_session(config, f"audit {loaded.name}") as spark:
         report = audit.run(spark, status.update)
     keep(report, place)
+    if certificate is not None and key is not None:
+        certificate.write_bytes(certify(audit, report, key))
     acted = (
         _judged(place, app or address_in(place), journal or (), also or ()) if addresses_in(place.processes) else None
     )
@@ -111,6 +126,15 @@ def command(
             show_verdict(acted)
         console.print(f"the page: {target}", highlight=False)
     raise SystemExit(1 if wrong else 0)
+
+
+def _key(certificate: Path | None, signing_key: Path | None) -> SigningKey | None:
+    from unerring.log import SigningKey
+    from unerring.model import CallerError
+
+    if (certificate is None) != (signing_key is None):
+        raise CallerError("--certificate FILE and --signing-key FILE go together: a certificate is signed")
+    return None if signing_key is None else SigningKey(signing_key)
 
 
 def _judged(

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unerring.cli._anchors import anchors_in
 from unerring.cli._place import Run, Scratch
 
 if TYPE_CHECKING:
     from unerring.app import Place, Spread, Verified
-    from unerring.log import Anchor
 
 
 def command(
@@ -49,7 +49,7 @@ def command(
 
     place = place_of(run, scratch)
     check_run(place)
-    anchors = [one for path in anchor or () for one in _anchors(path)]
+    anchors = [one for path in anchor or () for one in anchors_in(path)]
     trusted = "" if trusted_key is None else public_key(trusted_key)
     columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with (
@@ -84,25 +84,6 @@ def _show(outcome: Verified) -> None:
         typer.echo(f"root {covered.newest}, {by}{kept}")
     if not outcome.damage:
         typer.echo("every byte that was read is as it was written")
-
-
-def _anchors(path: Path) -> list[Anchor]:
-    import msgspec
-
-    from unerring.log import Anchor
-    from unerring.model import CallerError
-
-    try:
-        lines = [line for line in path.read_bytes().splitlines() if line.strip()]
-    except OSError as error:
-        raise CallerError(f"cannot read the anchor {path} ({error.strerror}); give its file") from None
-    try:
-        anchors = [msgspec.json.decode(line, type=Anchor) for line in lines]
-    except ValueError as error:
-        raise CallerError(f"{path} is not what `unerring anchor --json` prints: {error}") from None
-    if not anchors:
-        raise CallerError(f"{path} is empty; give what `unerring anchor --json` printed")
-    return anchors
 
 
 @contextlib.contextmanager

@@ -21,7 +21,20 @@ from unerring.log.resets import Resets
 from unerring.log.respread import in_stamp_order
 from unerring.log.retention import Retention, begin_at, cut, cut_at, retain
 from unerring.log.returning import STAYS, Held, Returned, Stayed, bring_back, held
-from unerring.log.roots import Anchor, Head, Judged, Root, Roots, anchor_of, head_of, judge_head, merkle_root
+from unerring.log.roots import (
+    Anchor,
+    Head,
+    Judged,
+    Path,
+    Root,
+    Roots,
+    anchor_of,
+    head_of,
+    judge_head,
+    merkle_climb,
+    merkle_path,
+    merkle_root,
+)
 from unerring.log.rows import columns_of, row_type, time_of
 from unerring.log.sealing import PartRows, agree_on, seal_interval
 from unerring.log.segments import (
@@ -113,6 +126,7 @@ __all__ = [
     "Part",
     "PartRows",
     "Parts",
+    "Path",
     "Patience",
     "Positions",
     "ProducerState",
@@ -170,6 +184,8 @@ __all__ = [
     "judge_head",
     "local_folder",
     "merge",
+    "merkle_climb",
+    "merkle_path",
     "merkle_root",
     "new_key",
     "object_name",

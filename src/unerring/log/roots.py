@@ -65,11 +65,16 @@ class Root(msgspec.Struct, frozen=True):
     format: int = FORMAT
 
     @property
-    def merkle(self) -> str:
-        """The Merkle tree's root over streams, objects and pages, in this order."""
+    def leaves(self) -> list[bytes]:
+        """Streams, objects and pages, in this order."""
         leaves = [head.leaf for head in self.streams]
         leaves += [_leaf("object", name, digest) for name, digest in self.objects.items()]
-        return merkle_root([*leaves, *(_leaf("page", digest) for digest in self.pages)])
+        return [*leaves, *(_leaf("page", digest) for digest in self.pages)]
+
+    @property
+    def merkle(self) -> str:
+        """The Merkle tree's root over its leaves."""
+        return merkle_root(self.leaves)
 
     @property
     def statement(self) -> bytes:
@@ -124,11 +129,47 @@ def merkle_root(leaves: Sequence[bytes]) -> str:
     """The root of RFC 6962's tree: leaves and nodes are hashed apart, so that neither can be taken for the other."""
     if not leaves:
         return sha256_of(b"")
-    level = [bytes.fromhex(sha256_of(b"\0", leaf)) for leaf in leaves]
-    while len(level) > 1:  # a last one without a neighbour goes up as it is: the same tree as splitting at 2^k
-        paired = [bytes.fromhex(sha256_of(b"\1", *level[at : at + 2])) for at in range(0, len(level) - 1, 2)]
-        level = paired + level[len(level) & ~1 :]
+    level = [_hashed(b"\0", leaf) for leaf in leaves]
+    while len(level) > 1:
+        level = _above(level)
     return level[0].hex()
+
+
+def _hashed(*parts: bytes) -> bytes:
+    return bytes.fromhex(sha256_of(*parts))
+
+
+def _above(level: list[bytes]) -> list[bytes]:
+    """The nodes over some. A last one without a neighbour goes up as it is: the same tree as splitting at 2^k."""
+    paired = [_hashed(b"\1", *level[at : at + 2]) for at in range(0, len(level) - 1, 2)]
+    return paired + level[len(level) & ~1 :]
+
+
+Path = tuple[tuple[str, str], ...]
+"""From a leaf to the root: on which side a neighbour is (left or right), and its hash."""
+
+
+def merkle_path(leaves: Sequence[bytes], at: int) -> Path:
+    """What proves that a leaf is in the tree, without the others."""
+    level, path = [_hashed(b"\0", leaf) for leaf in leaves], []
+    while len(level) > 1:
+        beside = at ^ 1
+        if beside < len(level):
+            path.append(("left" if beside < at else "right", level[beside].hex()))
+        level, at = _above(level), at // 2
+    return tuple(path)
+
+
+def merkle_climb(leaf: bytes, path: Path) -> str:
+    """The root that a leaf and its path lead to; nothing, if the path is no path."""
+    node = _hashed(b"\0", leaf)
+    for side, beside in path:
+        try:
+            other = bytes.fromhex(beside)
+        except ValueError:
+            return ""
+        node = _hashed(b"\1", other, node) if side == "left" else _hashed(b"\1", node, other)
+    return node.hex()
 
 
 def head_of(chain: Chain) -> Head:

@@ -1,6 +1,6 @@
 """What other packages import of matching. This is the list; `__init__.py` loads it when it is used."""
 
-from . import matcher as matcher
+from . import matcher as matcher, oracle as oracle
 from .choice import fed_together as fed_together, matcher_for as matcher_for, why_interpreted as why_interpreted
 from .chunks import Chunk as Chunk
 from .explain import describe as describe, printed as printed
