@@ -12,6 +12,7 @@
 #   make site       the documentation as a static site with search and API reference, in build/site
 #   make format     format the code
 #   make lock       write requirements.lock again from pyproject.toml (UPGRADE=1: to the newest versions)
+#   make vulnerabilities   ask OSV for known ones of everything in requirements.lock (needs the network)
 #
 # VENV=path uses an environment of your own; nothing is installed then. PYTHON=python3.12 chooses the interpreter.
 
@@ -34,7 +35,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 run := "$(VENV)/bin/python" -m
 
-.PHONY: help install test lint format lock demo campaign night peers bench pictures site clean
+.PHONY: help install test lint format lock vulnerabilities demo campaign night peers bench pictures site clean
 
 help:
 	@sed -n 's/^#   make/  make/p' Makefile
@@ -96,6 +97,9 @@ site: install
 
 lock: install
 	@scripts/lock "$(VENV)/bin/python" $(if $(UPGRADE),--upgrade)
+
+vulnerabilities: install
+	@"$(VENV)/bin/python" scripts/sbom.py vulnerabilities
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
