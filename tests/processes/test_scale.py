@@ -116,6 +116,36 @@ def test_a_burst_of_starts_takes_turns_and_no_elections(crowd: Three) -> None:
     three.run_until(lambda: len(three.started) == 40)
 
 
+def test_a_start_is_handed_on_before_the_disk_of_its_starter_is_waited_for() -> None:
+    three = Three()
+    effects = three.nodes["n0"].begin(Start("handed1", "waiting", {}), three.now)
+    assert three.nodes["n0"].shared.members_of("handed1")[0] != "n0"
+    kinds = [type(effect) for effect in effects if isinstance(effect, Send | Persist)]
+    assert kinds == [Send, Persist]
+
+
+def test_an_end_is_known_everywhere_before_the_next_heartbeat() -> None:
+    three = Three()
+    three.start("i1")
+    three.run_until(lambda: three.all_known(1))
+    for name in NAMES:
+        three.carry(name, three.nodes[name].handle("partner", Post("i1", Mail("m", "go", 7)), three.now))
+    never_us = 1 << 60
+    for name in NAMES:  # no tick comes any more, so that no heartbeat does
+        three.due_us[name] = never_us
+    three.run_until(lambda: all(node.instances["i1"].final for node in three.nodes.values()), seconds=1.0)
+    early = [message for _, _, message in three.sent if isinstance(message, Heartbeat) and message.early]
+    assert len(early) == 2
+    assert [lead.ask_clean for message in early for lead in message.leads] == [False, False]
+    # What comes out of turn must not make a slow node look quick: it would be suspected too soon.
+    hearing = three.nodes["n0"].shared.hearing
+    hearing._gaps_us["n1"] = 1_000_000
+    three.nodes["n0"].handle("n1", Heartbeat((), early=True), three.now)
+    assert hearing._gaps_us["n1"] == 1_000_000
+    three.nodes["n0"].handle("n1", Heartbeat(()), three.now)
+    assert hearing._gaps_us["n1"] < 1_000_000
+
+
 def test_a_heartbeat_has_a_bound_and_a_round_names_all(crowd: Three) -> None:
     crowd.sent.clear()
     began_us = crowd.now

@@ -282,6 +282,8 @@ class Heartbeat(Message, frozen=True):
     leads: tuple[Lead, ...]
     round_us: Annotated[int, Meta(ge=0, le=ROUND_US_MAX)] = 0
     """How much longer than from one heartbeat to the next it takes until an instance is named again."""
+    early: bool = False
+    """Sent between two of them, because an instance ended: it says nothing about the sender's pace."""
 
 
 class Clean(Message, frozen=True):

@@ -264,7 +264,8 @@ class ProcessNode:
     # ---- messages ----------------------------------------------------------------------------------------------
 
     def _on_heartbeat(self, sender: Address, message: Heartbeat, now: int) -> None:
-        self.shared.hearing.beat(sender, message.round_us, now)
+        if not message.early:
+            self.shared.hearing.beat(sender, message.round_us, now)
         for lead in message.leads:
             self._on_lead(sender, lead, now)
 
@@ -330,7 +331,10 @@ class ProcessNode:
         if state.final and state.parent and replica.planner.planning and not replica.parent_notified:
             replica.parent_notified = True
             self.families.tell_parent(state, self.pulse.ticked_us)
-        self.starts.decided(replica.decided[1])
+        self.starts.decided(state)
+        if state.final and replica.planner.planning and not replica.end_told:
+            replica.end_told = True
+            self.pulse.tell_end(replica)
         if replica.may_settle():
             for member in replica.others:
                 self.out.send(member, Settled(replica.instance))

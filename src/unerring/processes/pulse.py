@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from unerring.model import SECOND_US, Address
 from unerring.processes.context import Shared
 from unerring.processes.messages import Heartbeat
@@ -56,3 +58,13 @@ class Pulse:
             self._next_heartbeat_us = now + self._shared.config.heartbeat_us
             for peer, leads in self.beats.next(instances, self._peers).items():
                 self._shared.out.send(peer, Heartbeat(leads, self.beats.round_us))
+
+    def tell_end(self, replica: Leading) -> None:
+        """An instance that this node leads has ended: its other replicas, and whoever waits there, learn it now and not
+        with the next heartbeat, which repeats it should it be lost. Whether they are clean has time until then: many
+        instances are settled with one commit."""
+        lead = replica.lead()
+        if lead is not None:
+            early = Heartbeat((msgspec.structs.replace(lead, ask_clean=False),), self.beats.round_us, early=True)
+            for member in replica.others:
+                self._shared.out.send(member, early)

@@ -132,6 +132,7 @@ class Replica:
             undoing,
         )
         self.end_reported = False
+        self.end_told = False
         self.parent_notified = False
 
     @property

@@ -191,13 +191,14 @@ class Starts:
                 self._forward(instance, now)
 
     def _forward(self, instance: str, now: int) -> None:
-        """A start goes on to the first replica, and to all if this node has no part in it."""
+        """A start goes on to the first replica, and to all if this node has no part in it. It is what a client asked for
+        and promises nothing, so that the replica that begins need not wait for this one's disk."""
         self._forwarded_us[instance] = now
         me, members = self._shared.me, self._shared.members_of(instance)
         waiting = self.starters.get(instance)
         for member in members[:1] if me in members else members:
             if waiting and member not in (me, waiting[0][0]):
-                self._shared.out.send(member, waiting[0][1])
+                self._shared.out.send_ahead(member, waiting[0][1])
 
     # ---- answers -----------------------------------------------------------------------------------------------
 
