@@ -290,7 +290,7 @@ def test_instances_that_wait_for_a_service_cost_nothing_until_their_time_has_com
         node.handle("service:slow", Reply(request.instance, request.iid, "do", Answer.DONE, "r"), 33_000_000)
     for step in range(10):
         requests(33_000_000 + step * config.tick_us)
-    assert [outline.status for outline in node.finished.values()] == ["completed"] * 400
+    assert [node.finished[instance].status for instance in node.finished] == ["completed"] * 400
 
 
 def test_who_is_slow_is_given_time_and_who_was_away_is_not() -> None:

@@ -72,7 +72,7 @@ class World:
     def deliver(self, what):
         self.seen.append(("deliver", what))
 
-    def load(self, prefix=""):
+    def load(self, prefix="", without=""):
         return self.memory.load(prefix)
 
     def write(self, batch):

@@ -49,6 +49,8 @@ def test_a_prefix_selects(storage):
     )
     assert list(storage.load("view/")) == ["view/1", "view/2", "view/\U0010ffff!"]
     assert list(storage.load("ä")) == ["ä"]
+    assert list(storage.load("view/", without="/1")) == ["view/2", "view/\U0010ffff!"]
+    assert list(storage.load(without="w/1")) == [key for key in storage.load() if not key.endswith("w/1")]
     assert storage.load("w") == {}
 
 

@@ -38,8 +38,8 @@ class Entropy(Protocol):
 class StableStorage(Protocol):
     """A small ordered table of records that survives a crash once `write` returned."""
 
-    def load(self, prefix: str = "") -> Mapping[str, bytes]:
-        """All records whose key starts with `prefix`, in key order."""
+    def load(self, prefix: str = "", without: str = "") -> Mapping[str, bytes]:
+        """All records whose key starts with `prefix`, in key order; not those whose key ends with `without`."""
         ...
 
     def write(self, batch: Iterable[Persist]) -> None:

@@ -83,7 +83,7 @@ from unerring.processes.grouping import Group, Grouping, group_at
 from unerring.processes.history import GIVEN, PAST, Pages, history_of
 from unerring.processes.inbox import Inbox
 from unerring.processes.lanes import copied
-from unerring.processes.large import Forgotten, Large, large_variables
+from unerring.processes.large import Forgotten, Kept, Large, large_variables
 from unerring.processes.master import Master
 from unerring.processes.messages import (
     AGAIN,
@@ -98,6 +98,7 @@ from unerring.processes.messages import (
     BackupLog,
     GroupLog,
     Mail,
+    Outline,
     Post,
     Publish,
     Replicate,
@@ -169,6 +170,7 @@ __all__ = [
     "GroupLog",
     "Grouping",
     "Inbox",
+    "Kept",
     "Kind",
     "Large",
     "Limiter",
@@ -176,6 +178,7 @@ __all__ = [
     "Mail",
     "Master",
     "Out",
+    "Outline",
     "Pages",
     "Planner",
     "Post",

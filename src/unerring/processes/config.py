@@ -54,7 +54,8 @@ class ProcessesConfig(ProcessConfig, frozen=True):
     leads_max: int = 100
     """Instances that a heartbeat names in turns, and as many of which there is news. With more, a round of heartbeats
     names each once."""
-    instances_max: int = 100_000
+    instances_max: int = 200_000
+    """Open instances; more are not taken."""
     finished_max: int = 100_000
     """Outcomes kept for idempotent starts; the oldest go first."""
     naming: str = "self"

@@ -20,6 +20,12 @@ def large_variables(process: Process) -> frozenset[str]:
     return frozenset(name for name, kind in process.types.items() if kind is Large)
 
 
+class Kept(msgspec.Struct, frozen=True):
+    """For the application: the outcome and the history of an instance that has ended are on this node's disk."""
+
+    instance: str
+
+
 class Forgotten(msgspec.Struct, frozen=True):
     """For the application: a node keeps nothing more of an instance that has ended."""
 

@@ -34,6 +34,7 @@ from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.context import Shared
 from unerring.processes.families import Families
+from unerring.processes.finished import Equal
 from unerring.processes.grouping import Grouping
 from unerring.processes.messages import (
     Ack,
@@ -396,14 +397,15 @@ class ProcessNode:
         """All instances that this node has a part in, the open ones first."""
         return [row() for _, row in self.rows()]
 
-    def rows(self) -> Iterator[tuple[Callable[[str], Any], Callable[[], dict[str, Any]]]]:
-        """The same one after the other: a field of it, and the whole row, which takes longer to make."""
+    def rows(self, equal: Sequence[Equal] = ()) -> Iterator[tuple[Callable[[str], Any], Callable[[], dict[str, Any]]]]:
+        """The same one after the other: a field of it, and the whole row, which takes longer to make. Of those that
+        have ended, at least all that have the values `equal`."""
         for instance in list(self.instances):
             replica = self.instances.get(instance)
             if replica is not None:
                 known = {**(whole := replica.query())["variables"], **whole}
                 yield known.get, partial(self._open_row, whole)
-        for instance in list(self.finished):
+        for instance in self.finished.having(equal):
             done = self.finished.get(instance)
             if done is not None:
                 yield partial(_field, instance, done), partial(self._finished_row, instance, done)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
-
 from unerring.model import ProtocolError
 from unerring.processes.context import Shared
-from unerring.processes.large import Forgotten
-from unerring.processes.messages import Outline
+from unerring.processes.finished import Finished
+from unerring.processes.large import Forgotten, Kept
 from unerring.processes.replica import Replica, outline_of
 
 OUTLINE: Final = "outline"
@@ -25,16 +23,16 @@ class Roster:
         self._shared = shared
         self._replica_part = replica
         self.open: dict[str, Replica] = {}
-        self.finished: dict[str, Outline] = {}
+        self.finished = Finished(
+            dict.fromkeys(name for process in shared.processes.values() for name in process.attributes)
+        )
         self._set_aside: dict[str, None] = {}
         """Instances whose records hold what nobody can have meant: this node is silent about them, as if it were down,
         and the others go on."""
 
     def load(self, records: Mapping[str, Mapping[str, bytes]], now: int) -> None:
         """Load all instances from their records, after a restart."""
-        for instance, kept in records.items():
-            if OUTLINE in kept:
-                self.finished[instance] = msgspec.msgpack.decode(kept[OUTLINE], type=Outline)
+        self.finished.load({instance: kept[OUTLINE] for instance, kept in records.items() if OUTLINE in kept})
         for instance, kept in records.items():
             if instance not in self.finished and kept.keys() - {HISTORY}:
                 try:
@@ -68,12 +66,13 @@ class Roster:
         state = replica.decided[1]
         del self.open[replica.instance]
         replica.forget()
-        self.finished[replica.instance] = outline_of(state)
-        out.keep(f"{replica.instance}|{OUTLINE}", self.finished[replica.instance])
+        outline = outline_of(state)
+        self.finished.add(replica.instance, outline)
+        out.keep(f"{replica.instance}|{OUTLINE}", outline)
         out.keep(f"{replica.instance}|{HISTORY}", state)
+        out.deliver(Kept(replica.instance))
         while len(self.finished) > self._shared.config.finished_max:
-            oldest = next(iter(self.finished))
-            del self.finished[oldest]
+            oldest = self.finished.remove_oldest()
             out.forget(f"{oldest}|{OUTLINE}")
             out.forget(f"{oldest}|{HISTORY}")
             out.deliver(Forgotten(oldest))

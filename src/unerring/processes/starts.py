@@ -191,8 +191,8 @@ class Starts:
                 self._forward(instance, now)
 
     def _forward(self, instance: str, now: int) -> None:
-        """A start goes on to the first replica, and to all if this node has no part in it. It is what a client asked for
-        and promises nothing, so that the replica that begins need not wait for this one's disk."""
+        """A start goes on to the first replica, and to all if this node has no part in it. It is what a client asked
+        for and promises nothing, so that the replica that begins need not wait for this one's disk."""
         self._forwarded_us[instance] = now
         me, members = self._shared.me, self._shared.members_of(instance)
         waiting = self.starters.get(instance)

@@ -14,6 +14,7 @@ import msgspec
 from unerring.log import LocalStore, Store
 from unerring.model import Codec, Effects, NetworkError, ProcessError, Right, StableStorage
 from unerring.processes import (
+    HISTORY,
     ClusterBounds,
     Grouping,
     Process,
@@ -128,7 +129,7 @@ class NodeDriver:
             me,
             tuple(f"{node}/{MACHINE}" for node in sorted([self.name, *self.peers])),
             self._processes,
-            self.storage.load(),
+            self.storage.load(without=f"|{HISTORY}"),
             random.Random(),
             now,
             self.bounds,

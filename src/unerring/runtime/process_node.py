@@ -32,6 +32,7 @@ from unerring.processes import (
     Ended,
     Forgotten,
     Grouping,
+    Kept,
     Mail,
     Process,
     ProcessesConfig,
@@ -55,7 +56,7 @@ from unerring.runtime.links import LinksConfig
 from unerring.runtime.process_driver import NodeDriver
 from unerring.runtime.reports import Reports
 from unerring.runtime.services.clients import HttpService, Service
-from unerring.runtime.where import where
+from unerring.runtime.where import equalities, where
 
 LISTED_AT_ONCE: Final = 2_000
 """Instances that a list looks at before the node has its turn again."""
@@ -108,14 +109,15 @@ class RunningNode:
         self._started: Waiting = {}
         self._stored: Waiting = {}
         self._over: dict[str, Ended] = {}
-        """Ends that were delivered, so that they are on disk: what the machine knows may be ahead of it."""
-        self._over_before: frozenset[str] = frozenset()
-        """The ended instances that were on disk when the node was opened."""
+        """Ends that were delivered, so that they are on disk: what the machine knows may be ahead of it. Their last
+        states are here until those are on disk too."""
+        self._kept: set[str] = set()
+        """The ended instances whose outcome and history are on disk."""
 
     async def open(self) -> str:
         """Start the node; return the address that it listens on, empty without peers."""
         address = await self.driver.open()
-        self._over_before = frozenset(self.node.finished)
+        self._kept = set(self.node.finished)
         return address
 
     @property
@@ -146,15 +148,18 @@ class RunningNode:
 
     def _on_deliver(self, what: Any) -> None:
         waiting: list[asyncio.Future[Any]] = []
-        if isinstance(what, Forgotten) and self.driver.large is not None:
-            removing = asyncio.get_running_loop().create_task(self._remove(what.instance))
-            self._removing.add(removing)
-            removing.add_done_callback(self._removing.discard)
-        if isinstance(what, Ended):
+        if isinstance(what, Forgotten):
+            self._kept.discard(what.instance)
+            if self.driver.large is not None:
+                removing = asyncio.get_running_loop().create_task(self._remove(what.instance))
+                self._removing.add(removing)
+                removing.add_done_callback(self._removing.discard)
+        elif isinstance(what, Ended):
             self._over[what.instance] = what
-            while len(self._over) > self.driver.config.finished_max:
-                del self._over[next(iter(self._over))]
             waiting = [*self._ended.pop(what.instance, [])]
+        elif isinstance(what, Kept):
+            self._kept.add(what.instance)
+            self._over.pop(what.instance, None)
         elif isinstance(what, Started):
             waiting = [*self._started.pop(what.instance, [])]
         elif isinstance(what, Stored):
@@ -196,7 +201,7 @@ class RunningNode:
 
     async def result(self, instance: str) -> dict[str, Any]:
         """Wait for the end of an instance; its variables. InstanceFailed if it did not complete."""
-        if instance in self._over_before and instance in self.node.finished:
+        if instance in self._kept and instance in self.node.finished:
             outline = self.node.finished[instance]
             status, reason, variables = outline.status, outline.reason, outline.variables
         else:
@@ -399,7 +404,7 @@ class RunningNode:
         """The instances that this node knows, for which a condition like `status = 'failed'` holds."""
         holds = where(condition, self.node.attributes)
         rows: list[dict[str, Any]] = []
-        for number, (field, row) in enumerate(self.node.rows(), 1):
+        for number, (field, row) in enumerate(self.node.rows(equalities(condition)), 1):
             if holds(field):
                 rows.append(row())
             if number % LISTED_AT_ONCE == 0:
@@ -423,7 +428,7 @@ class RunningNode:
         return msgspec.msgpack.decode(data, type=State)
 
     def _has_consumed(self, instance: str, id: str) -> bool:
-        if instance not in self._over and instance not in self._over_before:
+        if instance not in self._over and instance not in self._kept:
             return False
         return id in self._last_state(instance).consumed
 

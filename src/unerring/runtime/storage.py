@@ -51,9 +51,10 @@ class MemoryStorage:
         self._records: dict[str, bytes] = {}
         self._failure: str | None = None
 
-    def load(self, prefix: str = "") -> Mapping[str, bytes]:
+    def load(self, prefix: str = "", without: str = "") -> Mapping[str, bytes]:
         _refuse_after(self._failure)
-        return {key: self._records[key] for key in sorted(self._records) if key.startswith(prefix)}
+        keys = [key for key in sorted(self._records) if key.startswith(prefix)]
+        return {key: self._records[key] for key in keys if not (without and key.endswith(without))}
 
     def write(self, batch: Iterable[Persist]) -> None:
         _refuse_after(self._failure)
@@ -147,13 +148,16 @@ class SqliteStorage:
                 "use the release that wrote it"
             )
 
-    def load(self, prefix: str = "") -> Mapping[str, bytes]:
+    def load(self, prefix: str = "", without: str = "") -> Mapping[str, bytes]:
         with self._lock:
             _refuse_after(self._failure)
             loaded: dict[str, bytes] = {}
             try:
+                # The condition is SQLite's: values that nobody asked for are not read.
                 rows = self._database.execute(
-                    "SELECT key, value, crc FROM records WHERE key >= ? ORDER BY key", (prefix,)
+                    "SELECT key, value, crc FROM records WHERE key >= ? AND NOT (? <> '' AND substr(key, ?) = ?) "
+                    "ORDER BY key",
+                    (prefix, without, -len(without), without),
                 )
                 for key, value, crc in rows:
                     if not key.startswith(prefix):

@@ -51,6 +51,24 @@ def where(text: str, attributes: Iterable[str] = ()) -> Holds:
     return _read(tree, (*FIELDS, *attributes), 0)
 
 
+def equalities(text: str) -> list[tuple[str, Any]]:
+    """Of a condition that `where` can read: names and the values that each must have for it to hold, so that an index
+    can be asked. Not all that can be known: what is between ANDs, not within OR and NOT."""
+    found: list[tuple[str, Any]] = []
+    parts: list[Any] = [sqlglot.parse_one(text, into=exp.Condition)] if text.strip() else []
+    while parts:
+        part = parts.pop()
+        if isinstance(part, exp.Paren):
+            parts.append(part.this)
+        elif isinstance(part, exp.And):
+            parts += [part.right, part.left]
+        elif isinstance(part, exp.EQ):
+            for name, value in ((part.left, part.right), (part.right, part.left)):
+                if isinstance(name, exp.Column) and isinstance(value, exp.Literal):
+                    found.append((name.name, _value(value, ())(lambda _: None)))
+    return found
+
+
 def _read(tree: Any, names: tuple[str, ...], depth: int) -> Holds:
     if depth > DEEP_MAX:
         raise CallerError(f"the condition is nested more than {DEEP_MAX} deep; write a shorter one")

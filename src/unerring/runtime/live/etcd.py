@@ -39,7 +39,7 @@ class EtcdStorage:
         self._revisions: dict[str, int] = {}
         """By key: the revision at which this storage has read or written it last."""
 
-    def load(self, prefix: str = "") -> Mapping[str, bytes]:
+    def load(self, prefix: str = "", without: str = "") -> Mapping[str, bytes]:
         first = f"{self._prefix}{prefix}"
         answer = self._ask("/v3/kv/range", {"key": _coded(first), "range_end": _coded(_after(first))})
         records: dict[str, bytes] = {}
@@ -47,7 +47,7 @@ class EtcdStorage:
             key = base64.b64decode(pair["key"]).decode().removeprefix(self._prefix)
             records[key] = base64.b64decode(pair.get("value", ""))
             self._revisions[key] = int(pair["mod_revision"])
-        return dict(sorted(records.items()))
+        return {key: records[key] for key in sorted(records) if not (without and key.endswith(without))}
 
     def write(self, batch: Iterable[Persist]) -> None:
         puts: dict[str, bytes | None] = {}

@@ -33,12 +33,13 @@ class StoreStorage:
         self._held = _Held(0, {})
         self._tag: str | None = None
 
-    def load(self, prefix: str = "") -> Mapping[str, bytes]:
+    def load(self, prefix: str = "", without: str = "") -> Mapping[str, bytes]:
         tagged = self._store.read_tagged(self._name)
         if tagged is not None:
             raw = verified(tagged[0], self._store.locate(self._name), "restore it from a copy")
             self._held, self._tag = msgspec.msgpack.decode(raw, type=_Held), tagged[1]
-        return {key: value for key, value in sorted(self._held.records.items()) if key.startswith(prefix)}
+        keys = [key for key in sorted(self._held.records) if key.startswith(prefix)]
+        return {key: self._held.records[key] for key in keys if not (without and key.endswith(without))}
 
     def write(self, batch: Iterable[Persist]) -> None:
         records = dict(self._held.records)
