@@ -256,9 +256,8 @@ async def _node(name: str, folder: str, how: str, count: int, ports: dict[str, i
             _say(await _many(node, command))
         elif "burst" in command:
             _say({"took_s": await _burst(node, command)})
-        elif "ended" in command:
-            await node.result(command["ended"])
-            _say({})
+        elif "settled" in command:
+            _say({"settled": command["settled"] in node.node.finished})
         elif "open" in command:
             _say(_open(node))
         elif "role" in command:

@@ -30,6 +30,8 @@ class Verdict(NamedTuple):
     """Of those, the ones that came under another key: a service that knows keys would not have known them."""
     out_of_order: int
     """Steps that were begun before the step before them was done for the first time."""
+    twice_s: float = 0.0
+    """The longest time for which a step had its effect twice, until one of them was undone; 0 if none was."""
 
 
 class Journal:
@@ -60,7 +62,8 @@ def judge(lines: Iterable[dict[str, Any]], workflows: Sequence[str], steps: int)
     done: Counter[tuple[str, int]] = Counter()
     undone: Counter[tuple[str, int]] = Counter()
     standing: dict[tuple[str, int], Counter[str]] = {}
-    out_of_order = 0
+    out_of_order, twice_ns = 0, 0
+    since: dict[tuple[str, int], int] = {}
     for line in lines:
         place = (line["workflow"], line["step"])
         keys = standing.setdefault(place, Counter())
@@ -70,9 +73,13 @@ def judge(lines: Iterable[dict[str, Any]], workflows: Sequence[str], steps: int)
         elif line["what"] == "do":
             done[place] += 1
             keys[line["key"]] += 1
+            if sum(keys.values()) > 1:
+                since.setdefault(place, line["ns"])
         else:
             undone[place] += 1
             keys[line["key"]] -= 1
+            if place in since and sum(keys.values()) <= 1:
+                twice_ns = max(twice_ns, line["ns"] - since.pop(place))
     wanted = [(workflow, step) for workflow in workflows for step in range(steps)]
     effects = {place: sum(standing.get(place, Counter()).values()) for place in wanted}
     keyed = {place: sum(count > 0 for count in standing.get(place, Counter()).values()) for place in wanted}
@@ -85,4 +92,5 @@ def judge(lines: Iterable[dict[str, Any]], workflows: Sequence[str], steps: int)
         effects_twice=sum(max(0, count - 1) for count in effects.values()),
         keyed_twice=sum(max(0, count - 1) for count in keyed.values()),
         out_of_order=out_of_order,
+        twice_s=twice_ns / 1e9,
     )

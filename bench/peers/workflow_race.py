@@ -138,6 +138,8 @@ def _judged(name: str, setting: str, verdict: Verdict, figure: Figure) -> Iterat
     yield figure(f"doubled.{setting}.undone", verdict.undone, "steps")
     yield figure(f"doubled.{setting}.effects", verdict.effects_twice, "effects", 0.0 if name == "ours" else None)
     yield figure(f"doubled.{setting}.effects_by_key", verdict.keyed_twice, "effects")
+    if verdict.undone:
+        yield figure(f"doubled.{setting}.until_undone_s", verdict.twice_s, "s")
 
 
 def _ratios(peer: str, median: dict[str, float], figure: Figure) -> Iterator[Any]:

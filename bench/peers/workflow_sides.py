@@ -257,9 +257,10 @@ class Ours(Side):
         self._trio.tell(self._trio.first(workflow), {"start": workflow, "process": f"steps{steps}"})
 
     def wait(self, workflow: str) -> None:
-        # A node that has lost its link to the one that leads learns of the end later: any of them may say it.
-        for name in self._trio.running:
-            self._trio.ask(name, {"ended": workflow})
+        """Until it has ended and nothing is left to undo anywhere: then every node says that it is settled."""
+        nodes = list(self._trio.running)
+        told = "the end of a workflow with all undone"
+        wait_for(told, lambda: all(self._trio.ask(name, {"settled": workflow})["settled"] for name in nodes))
 
     def kill_worker(self, line: dict[str, Any]) -> int:
         leader = self._trio.leader(line["workflow"])

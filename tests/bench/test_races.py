@@ -243,7 +243,10 @@ def test_an_unknown_peer_is_answered_with_those_there_are() -> None:
 def journal_lines(*lines: str) -> list[dict[str, object]]:
     """`do w 0 k`: what, workflow, step, key."""
     parts = [line.split() for line in lines]
-    return [{"what": what, "workflow": of, "step": int(step), "key": key} for what, of, step, key in parts]
+    return [
+        {"what": what, "workflow": of, "step": int(step), "key": key, "ns": number * 10**9}
+        for number, (what, of, step, key) in enumerate(parts)
+    ]
 
 
 def test_a_journal_with_every_step_once_is_clean() -> None:
@@ -255,7 +258,7 @@ def test_a_step_that_was_done_again_and_undone_has_one_effect() -> None:
     lines = journal_lines("begin w 0 a@0", "do w 0 a@0", "begin w 0 a@1", "do w 0 a@1", "undo w 0 a@0")
     verdict = step_journal.judge(lines, ["w"], 1)
     assert (verdict.begun_twice, verdict.done_twice, verdict.undone) == (1, 1, 1)
-    assert (verdict.missing, verdict.effects_twice, verdict.keyed_twice) == (0, 0, 0)
+    assert (verdict.missing, verdict.effects_twice, verdict.keyed_twice, verdict.twice_s) == (0, 0, 0, 1.0)
 
 
 def test_effects_that_remain_twice_are_counted_with_and_without_the_key() -> None:
