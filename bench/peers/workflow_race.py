@@ -111,7 +111,7 @@ def _kills(
     journal = Journal(folder / "service" / "journal")
     median: dict[str, float] = {}
     for name in ("ours", *peers):
-        for tuned in (False, True) if name != "dbos" else (False,):
+        for tuned in (False, True) if name != "dbos" else (False,):  # nothing in DBOS says when it goes on
             setting = f"{name}.{'tuned' if tuned else 'usual'}"
             if name == "ours":
                 side: Side = Ours(folder / setting, url, tuned, trio_of, "steps_tuned" if tuned else "steps_usual")

@@ -51,10 +51,10 @@ class Finished:
 
     def load(self, records: dict[str, bytes]) -> None:
         """After a restart: the outlines that were on disk."""
-        outlines = [(_DECODER.decode(data), instance, data) for instance, data in records.items()]
-        for outline, instance, data in sorted(outlines, key=lambda one: (one[0].ended_us, one[1])):
-            self._kept[instance] = data
-            self._index(instance, outline)
+        ends = sorted((_DECODER.decode(data).ended_us, instance) for instance, data in records.items())
+        for _, instance in ends:  # decoded again: a million of them at once would be most of the memory
+            self._kept[instance] = records[instance]
+            self._index(instance, self[instance])
 
     def add(self, instance: str, outline: Outline) -> None:
         self._kept[instance] = _ENCODER.encode(outline)

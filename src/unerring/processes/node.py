@@ -68,7 +68,7 @@ from unerring.processes.pacing import Hearing, Transfers, Wakes
 from unerring.processes.plausible import VIEW_STEP_MAX, check_instance, check_message, check_sender
 from unerring.processes.pulse import Pulse
 from unerring.processes.replica import Replica
-from unerring.processes.roster import Roster
+from unerring.processes.roster import OUTLINE, Roster
 from unerring.processes.schedules import MARK, Timetable
 from unerring.processes.starts import Starts, initial_state
 
@@ -140,15 +140,18 @@ class ProcessNode:
 
     def _load(self, records: Mapping[str, bytes], now: int) -> None:
         kept: dict[str, dict[str, bytes]] = {}
+        outlines: dict[str, bytes] = {}
         for key, data in records.items():
             name, _, rest = key.rpartition("|")
-            if rest == PUBLISHED:
+            if rest == OUTLINE:
+                outlines[name] = data
+            elif rest == PUBLISHED:
                 self.shared.published[name] = msgspec.msgpack.decode(data, type=Published)
             elif rest == MARK:
                 self.timetable.marks[name] = msgspec.msgpack.decode(data, type=int)
             else:
                 kept.setdefault(name, {})[rest] = data
-        self.roster.load(kept, now)
+        self.roster.load(kept, outlines, now)
 
     # ---- the machine -------------------------------------------------------------------------------------------
 
@@ -204,7 +207,8 @@ class ProcessNode:
         """ProtocolError: what the sender cannot mean; nothing of it was believed."""
         if sender != self.me and not isinstance(message, Connected | Disconnected):
             self._check(sender, message, now)
-        self.shared.hearing.hear(sender, now)
+        if not isinstance(message, Disconnected):
+            self.shared.hearing.hear(sender, now)
         self._dispatch(sender, message, now)
         self.families.start_children(now)
         self.starts.begin_waiting(now)
@@ -312,7 +316,7 @@ class ProcessNode:
             self._after(replica)
 
     def _on_disconnected(self, sender: Address, message: Disconnected, now: int) -> None:
-        self.shared.hearing.gone(message.peer)
+        self.shared.hearing.gone(message.peer, now)
 
     # ---- instances ---------------------------------------------------------------------------------------------
 

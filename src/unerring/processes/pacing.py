@@ -64,9 +64,12 @@ class Hearing:
         self._beat_us: dict[Address, int] = {}
         self._gaps_us: dict[Address, int] = {}
         """The longest times between heartbeats of late."""
+        self._gone_us: dict[Address, int] = {}
+        """Since when the links to those that were not heard again are down."""
 
     def hear(self, peer: Address, now: int) -> None:
         self.heard_us[peer] = now
+        self._gone_us.pop(peer, None)
 
     def beat(self, peer: Address, round_us: int, now: int) -> None:
         """A heartbeat came. Every one that comes in time lets a long pause before count for a little less."""
@@ -75,10 +78,17 @@ class Hearing:
         self._beat_us[peer] = now
         self._gaps_us[peer] = max(gap_us, self._gaps_us.get(peer, 0) * 31 // 32)
 
-    def gone(self, node: str) -> None:
+    def gone(self, node: str, now: int) -> None:
         """The link to this node is down: a pause from now on is not slowness."""
         for peer in [peer for peer in self._beat_us if peer == node or peer.startswith(f"{node}/")]:
             del self._beat_us[peer]
+            self._gone_us.setdefault(peer, now)
+
+    def gone_until_us(self, peer: Address) -> int | None:
+        """If its link broke: until when it may come back without being missed. One that lives dials again in less; that
+        its process is dead need not be waited for as long as that nothing is heard."""
+        gone_us = self._gone_us.get(peer)
+        return None if gone_us is None else max(gone_us, self.slept_us) + 2 * self._config.heartbeat_us
 
     def slept(self, now: int) -> None:
         """Messages that the others sent meanwhile are still unread: nobody may be suspected for that."""
@@ -96,6 +106,9 @@ class Hearing:
         return self._rounds_us.get(peer, 0) if peer else max(self._rounds_us.values(), default=0)
 
     def silent(self, peer: Address, now: int) -> bool:
+        gone_until_us = self.gone_until_us(peer)
+        if gone_until_us is not None and now >= gone_until_us:
+            return True
         return now - self.heard_us.get(peer, 0) >= self._config.suspect_us + self.slack_us(peer)
 
 

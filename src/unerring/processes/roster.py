@@ -30,9 +30,9 @@ class Roster:
         """Instances whose records hold what nobody can have meant: this node is silent about them, as if it were down,
         and the others go on."""
 
-    def load(self, records: Mapping[str, Mapping[str, bytes]], now: int) -> None:
+    def load(self, records: Mapping[str, Mapping[str, bytes]], outlines: dict[str, bytes], now: int) -> None:
         """Load all instances from their records, after a restart."""
-        self.finished.load({instance: kept[OUTLINE] for instance, kept in records.items() if OUTLINE in kept})
+        self.finished.load(outlines)
         for instance, kept in records.items():
             if instance not in self.finished and kept.keys() - {HISTORY}:
                 try:

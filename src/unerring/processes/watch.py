@@ -57,6 +57,9 @@ class Watch:
         if not self.leader:
             return named_until_us
         hearing = self._context.shared.hearing
+        gone_until_us = hearing.gone_until_us(self.leader)
+        if gone_until_us is not None:  # and the same random pause, so that suspicions do not collide
+            return min(gone_until_us + self._patience_us - self._context.config.suspect_us, named_until_us)
         heard_us = max(self.led_us, hearing.slept_us, hearing.heard_us.get(self.leader, 0))
         return min(heard_us + self._patience_us + hearing.slack_us(self.leader), named_until_us)
 
