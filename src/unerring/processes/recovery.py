@@ -164,10 +164,10 @@ class Recovery:
         if self._acceptor.decided is None or self.outside_undone():
             return idle_until_us
         if self.sweep is not None and self.sweep.view == self._acceptor.decided[0]:
-            return self.sweep.next_us
+            return min(self.sweep.next_us, idle_until_us)
         patience_us = since_us + self._context.config.sweep_patience_us
         # Afterwards it is blocked: only the others can say that they are clean.
-        return patience_us if patience_us > self._looked_us else idle_until_us
+        return min(patience_us, idle_until_us) if patience_us > self._looked_us else idle_until_us
 
     def on_reply(self, reply: Reply, now: int) -> None:
         for key, undo in list(self.undos.items()):
