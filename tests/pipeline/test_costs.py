@@ -16,7 +16,7 @@ from unerring.log import EventLog, MemoryStore
 from unerring.model import TIME_MAX, CallerError
 from unerring.pipeline.costs import learn
 from unerring.processes.build import Process
-from unerring.processes.costs import STREAM, Cost, with_costs
+from unerring.processes.costs import STREAM, VIEW_CHANGE, Cost, view_change_of, with_costs
 from unerring.processes.explain import explain
 from unerring.processes.graph import Service
 
@@ -48,6 +48,11 @@ def test_histories_are_exported_once_and_recent_ones_weigh_more(tmp_path: Path, 
     assert cost == Cost("trip", "book", 40, 9_000, 9_000, 3, 500)
     [flat] = learn(spark, str(tmp_path), half_life_s=1e9)
     assert (flat.p50_us, flat.p95_us) == (1_000, 9_000)
+    changes = [{"node": "n0", "at_us": 100 * HOUR_US + n, "took_us": 300_000 + n} for n in range(3)]
+    assert export(new, log, changes) == export(new, log, changes) == 0  # no instance, and each change once
+    learned = learn(spark, str(tmp_path))
+    assert [(cost.process, cost.action, cost.seen) for cost in learned] == [("", VIEW_CHANGE, 3), ("trip", "book", 40)]
+    assert view_change_of(learned) == 300_002
 
 
 def test_an_export_that_another_one_overtook_brings_what_is_missing() -> None:

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings, strategies as st
 from tests.processes.orders import order_process
 from unerring import Process
 from unerring.model import ProcessError
+from unerring.processes.costs import with_costs
 from unerring.processes.drawing import draw
 from unerring.processes.explain import explain, groups_of, process_text
 from unerring.processes.graph import Cut, Edge, Graph, Kind, Service, Vertex
@@ -189,6 +190,30 @@ def test_explain_compares_thresholds() -> None:
     assert trade[-1]["states"] == 1
     assert all(one["failover_us"] <= one["threshold_us"] for one in trade)
     assert "600 ms: state replicated 12 times at most" in process_text(_line(*[400] * 12))
+
+
+def test_explain_says_what_a_threshold_sends_and_lets_be_done_again() -> None:
+    """Twelve actions of 400 ms: alone, half of one is done again; in one group, half of all."""
+    process = with_costs(_line(*[400] * 12), {}, 100_000)
+    trade = explain(process)["trade"]
+    assert (trade[0]["states"], trade[0]["messages"], trade[0]["again_us"]) == (12, 48, 200_000)
+    assert (trade[-1]["states"], trade[-1]["messages"], trade[-1]["again_us"]) == (1, 4, 2_400_000)
+    costs = [one["undo_cost"] for one in trade]
+    assert costs == sorted(costs)
+    mean = sum(vertex.cost for vertex in process.graph.vertices) / 12
+    assert costs[0] == round(mean / 2, 2)
+
+
+def test_a_measured_view_change_is_another_version_with_other_groups() -> None:
+    """Rule 2: t_v + Σ t(v) ≤ t_f. In two seconds four actions of 400 ms fit beside 262 ms, and three beside 500 ms."""
+    line = _line(*[400] * 12)
+    measured = with_costs(line, {}, 200_000)
+    assert measured.graph.view_change_us == 262_144  # rounded, so that tomorrow it is the same version
+    assert measured.graph.version != line.graph.version
+    assert with_costs(line, {}).graph.version == line.graph.version
+    assert len(explain(line)["groups"]) > len(explain(measured)["groups"])
+    assert "view change: 262.144 ms (measured)" in process_text(measured)
+    assert "view change: 500 ms (assumed" in process_text(line)
 
 
 def test_graphs_from_before_thresholds_keep_their_versions() -> None:

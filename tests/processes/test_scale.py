@@ -146,6 +146,31 @@ def test_an_end_is_known_everywhere_before_the_next_heartbeat() -> None:
     assert hearing._gaps_us["n1"] < 1_000_000
 
 
+def test_the_time_of_a_view_change_is_measured_from_the_last_sign_of_the_leader() -> None:
+    """t_v of the paper: until the state is decided again in the new view. It is kept over a restart."""
+    three = Three()
+    three.start(*(f"i{n}" for n in range(6)))
+    three.run_until(lambda: three.all_known(6))
+    assert all(node.shared.view_changes.took == () for node in three.nodes.values())
+    gone = next(name for name, node in three.nodes.items() if any(r.leading for r in node.instances.values()))
+    led = [id for id, replica in three.nodes[gone].instances.items() if replica.leading]
+    three.crash(gone)
+    three.run_until(lambda: sum(r.leading for n in three.nodes.values() for r in n.instances.values()) == 6)
+    three.run_until(
+        lambda: all(r.planner.planning for n in three.nodes.values() for r in n.instances.values() if r.leading)
+    )
+    took = [took_us for node in three.nodes.values() for _, took_us in node.shared.view_changes.took]
+    assert len(took) == len(led)
+    config = CONFIG
+    assert all(config.suspect_us <= us < 3 * (config.suspect_us + config.backoff_us) for us in took)
+    winner = next(name for name, node in three.nodes.items() if node.shared.view_changes.took)
+    before = three.nodes[winner].shared.view_changes.rows()
+    three.crash(winner)
+    three.boot(winner)
+    assert three.nodes[winner].shared.view_changes.rows() == before
+    assert before[0]["node"] == winner
+
+
 def test_a_heartbeat_has_a_bound_and_a_round_names_all(crowd: Three) -> None:
     crowd.sent.clear()
     began_us = crowd.now

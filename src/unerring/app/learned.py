@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from unerring.model import CallerError, LogError
-from unerring.processes import Process, read_costs, with_costs
+from unerring.processes import Process, read_costs, view_change_of, with_costs
 
 FOLDER: Final = "costs"
 FAILOVERS: Final = "failovers"
@@ -95,7 +95,8 @@ def bounded(processes: Sequence[Process], failover_us: int, also: Sequence[int] 
 def _with(process: Process, costs: Path) -> Process:
     learned = read_costs(_read(costs))
     prices = {cost.action: (cost.p95_us, cost.undo_p50_us) for cost in learned if cost.process == process.name}
-    return with_costs(process, prices) if prices else process
+    view_change_us = view_change_of(learned)
+    return with_costs(process, prices, view_change_us) if prices or view_change_us else process
 
 
 def _read(costs: Path) -> bytes:

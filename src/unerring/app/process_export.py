@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from unerring.log import Chain, EventLog, with_origin
 from unerring.model import schema_of
-from unerring.processes import ProcessAction
+from unerring.processes import VIEW_CHANGE, ProcessAction
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 ENDED: Final = ("completed", "cancelled", "failed", "parked")
 
 
-def export(histories: Iterable[Mapping[str, Any]], log: EventLog) -> int:
-    """Append what is not there yet, of instances that have ended and did something; how many instances. An event's
-    time is its instance's end, or just after the last one that was exported."""
+def export(
+    histories: Iterable[Mapping[str, Any]], log: EventLog, view_changes: Iterable[Mapping[str, Any]] = ()
+) -> int:
+    """Append what is not there yet, of instances that have ended and did something, and view changes; how many
+    instances. An event's time is its instance's end, or just after the last one that was exported."""
     chain = log.create(schema_of(ProcessAction), 1)
     ended = [history for history in histories if history["status"] in ENDED and _did(history)]
+    ended += [_as_history(change) for change in view_changes]
     while True:
         chain.refresh()
         exported = set(
@@ -27,7 +30,7 @@ def export(histories: Iterable[Mapping[str, Any]], log: EventLog) -> int:
         )
         fresh = [history for history in ended if history["instance"] not in exported]
         if not fresh or _append(chain, fresh):
-            return len(fresh)
+            return sum(bool(history["process"]) for history in fresh)
 
 
 def _append(chain: Chain, fresh: list[Mapping[str, Any]]) -> bool:
@@ -38,6 +41,15 @@ def _append(chain: Chain, fresh: list[Mapping[str, Any]]) -> bool:
         last_us = max(last_us + 1, _ended_us(history))
         rows += [{"time": last_us, "ordinal": number} | row for number, row in enumerate(_rows(history))]
     return chain.seal(last_us, with_origin(_table(rows), chain.schema)).won
+
+
+def _as_history(change: Mapping[str, Any]) -> dict[str, Any]:
+    """A view change, as an instance of no process with one action."""
+    node, at_us, took_us = change["node"], change["at_us"], change["took_us"]
+    action = {"vertex": VIEW_CHANGE, "iid": f"{node} {at_us}", "write": False, "took_us": took_us}
+    group = {"actions": [action], "master": node, "group": 0, "view": 0, "at_us": at_us}
+    known = {"instance": f"{VIEW_CHANGE} {node} {at_us}", "process": "", "version": "", "status": "completed"}
+    return {**known, "groups": [group], "undone": []}
 
 
 def _did(history: Mapping[str, Any]) -> bool:

@@ -44,6 +44,10 @@ def command(
         if as_json:
             sys.stdout.write(msgspec.json.encode(cost).decode() + "\n")
             continue
+        if not cost.process:
+            times = f"p50 {cost.p50_us / 1000:g} ms, p95 {cost.p95_us / 1000:g} ms"
+            typer.echo(f"{cost.action}  {cost.seen} seen  {times}")
+            continue
         undone = f"undone {cost.undone} times, {cost.undo_p50_us / 1000:g} ms" if cost.undone else "never undone"
         times = f"p50 {cost.p50_us / 1000:g} ms, p95 {cost.p95_us / 1000:g} ms"
         typer.echo(f"{cost.process}.{cost.action}  {cost.seen} executions  {times}  {undone}")

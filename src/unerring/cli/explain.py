@@ -22,6 +22,9 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each rule, one per line.")] = False,
     svg: Annotated[Path | None, typer.Option(help="A process: draw its graph into this file.")] = None,
     failover_ms: Annotated[int, typer.Option(help="A process: the failover threshold for grouping.")] = 2_000,
+    costs: Annotated[
+        Path | None, typer.Option(help="A process: group by these learned costs and this measured view change.")
+    ] = None,
     data: Annotated[
         str,
         typer.Option(help="A run: say since when columns that rules read have been in its streams.", callback=checked),
@@ -43,7 +46,7 @@ def command(
 
     target = load(address)
     if _is_process(target):
-        _explain_process(target, as_json, svg, failover_ms)
+        _explain_process(target, as_json, svg, failover_ms, costs)
         return
     reacting = _reacting(target)
     described = [_with_since(describe(plan), plan, data) for plan in _plans(target, address)]
@@ -54,7 +57,7 @@ def command(
         sys.stdout.write("\n\n".join(map(printed, described)) + "\n")
     for process in reacting:
         sys.stdout.write("" if as_json else "\n")
-        _explain_process(process, as_json, None, failover_ms)
+        _explain_process(process, as_json, None, failover_ms, costs)
 
 
 def _with_since(described: dict[str, Any], plan: Any, data: str) -> dict[str, Any]:
@@ -103,8 +106,11 @@ def _explain_difference(address: str, newer: str, as_json: bool) -> None:
         sys.stdout.write(difference_text(*versions))
 
 
-def _explain_process(process: Any, as_json: bool, svg: Path | None, failover_ms: int) -> None:
+def _explain_process(process: Any, as_json: bool, svg: Path | None, failover_ms: int, costs: Path | None) -> None:
+    from unerring.app import priced
     from unerring.processes import Grouping, draw, explain, process_text
+
+    process = priced([process], costs)[-1]
 
     grouping = Grouping(failover_us=failover_ms * 1000)
     if svg is not None:

@@ -141,13 +141,15 @@ def export(
     data: HostFolder = HERE,
     to: Annotated[str, typer.Option(help="The event log: a folder, or an address.", callback=checked)] = f"{HERE}/log",
 ) -> None:
-    """Append what ended instances did to stream ProcessActions of an event log, each instance once."""
+    """Append what ended instances did, and how long view changes took, to stream ProcessActions of an event log; each
+    once."""
     from unerring.app import ENDED, export as append
     from unerring.log import EventLog
 
     over = [outline["instance"] for outline in _ask(data, "list") if outline["status"] in ENDED]
     histories = (_ask(data, "history", instance=one) for one in over)
-    typer.echo(f"{append(histories, EventLog(to))} instances were added to {to}")
+    changes = [change for told in _nodes(data).each("view-changes") for change in told]
+    typer.echo(f"{append(histories, EventLog(to), changes)} instances were added to {to}")
 
 
 @app.command("cancel")

@@ -72,7 +72,7 @@ from unerring.processes.children import children_used
 from unerring.processes.commands import back, promised
 from unerring.processes.config import NAMINGS, ClusterBounds, ProcessesConfig
 from unerring.processes.context import Context, replica_set
-from unerring.processes.costs import STREAM, Cost, ProcessAction, read_costs, with_costs
+from unerring.processes.costs import STREAM, VIEW_CHANGE, Cost, ProcessAction, read_costs, view_change_of, with_costs
 from unerring.processes.drawing import draw
 from unerring.processes.election import Election
 from unerring.processes.execution import UNKEPT, Execution, values_of
@@ -149,6 +149,7 @@ __all__ = [
     "RESUME",
     "STREAM",
     "UNKEPT",
+    "VIEW_CHANGE",
     "WAIT_US_MIN",
     "Accepted",
     "Acceptor",
@@ -238,5 +239,6 @@ __all__ = [
     "replica_set",
     "unpacked",
     "values_of",
+    "view_change_of",
     "with_costs",
 ]

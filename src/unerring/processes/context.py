@@ -15,6 +15,7 @@ from unerring.processes.grouping import Group, Grouping, group_at
 from unerring.processes.messages import Mail, Published, Start, State, Status
 from unerring.processes.out import Out
 from unerring.processes.pacing import Hearing, Transfers
+from unerring.processes.view_changes import ViewChanges
 
 _GROUPS_KEPT_MAX: Final = 10_000
 
@@ -46,6 +47,7 @@ class Shared(msgspec.Struct, frozen=True):
     out: Out
     hearing: Hearing
     transfers: Transfers
+    view_changes: ViewChanges
     wall_offset_us: int = 0
     followed: dict[Address, dict[str, None]] = {}
     """The instances that each node leads, as far as is known here."""

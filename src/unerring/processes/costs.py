@@ -6,7 +6,7 @@ another version: instances that run keep the groups they were started with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -16,6 +16,8 @@ from unerring.processes.build import Process
 from unerring.processes.graph import Vertex
 
 STREAM: Final = "ProcessActions"
+VIEW_CHANGE: Final = "view change"
+"""The action, of no process, by which view changes are in the stream and among the costs."""
 
 
 @stream(key="instance", name=STREAM)
@@ -63,11 +65,18 @@ def read_costs(data: bytes) -> list[Cost]:
         raise CallerError(f"invalid costs file: {error}; write it with `unerring costs --write FILE`") from None
 
 
-def with_costs(process: Process, learned: Mapping[str, tuple[int, int]]) -> Process:
+def with_costs(process: Process, learned: Mapping[str, tuple[int, int]], view_change_us: int = 0) -> Process:
     """`learned`: by action, the time it takes and what undoing it costs, both in microseconds. A write stays passive
-    whatever its cost; an action that was never undone keeps the cost it was given."""
-    vertices = tuple(_priced(vertex, learned) for vertex in process.graph.vertices)
-    return process.with_graph(msgspec.structs.replace(process.graph, vertices=vertices))
+    whatever its cost; an action that was never undone keeps the cost it was given. `view_change_us`: t_v, if known."""
+    graph = process.graph
+    vertices = tuple(_priced(vertex, learned) for vertex in graph.vertices)
+    known_us = rounded(view_change_us) or graph.view_change_us
+    return process.with_graph(msgspec.structs.replace(graph, vertices=vertices, view_change_us=known_us))
+
+
+def view_change_of(costs: Iterable[Cost]) -> int:
+    """How long view changes took, by 95 of 100; 0: none was seen."""
+    return next((cost.p95_us for cost in costs if not cost.process and cost.action == VIEW_CHANGE), 0)
 
 
 def _priced(vertex: Vertex, learned: Mapping[str, tuple[int, int]]) -> Vertex:

@@ -57,6 +57,7 @@ class Election:
     def ask_again(self, now: int) -> None:
         """No majority yet. The same view will do, unless another candidate took votes in it: a replica that is cut off
         must not run ahead and disturb the others when it comes back."""
+        self._watch.lost()
         if self.votes is None or self._split:
             self.ask_view(now, "nobody leads")
             return

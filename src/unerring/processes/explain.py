@@ -11,10 +11,13 @@ import msgspec
 from unerring.processes.build import Process
 from unerring.processes.graph import Cut, Graph, Kind, Vertex, base_name
 from unerring.processes.grouping import Group, Grouping, group_at, grouping_of
+from unerring.processes.partition import lost
 
 _GROUPS_MAX = 1_000
 _THRESHOLDS_US = (600_000, 1_000_000, 2_000_000, 10_000_000, 60_000_000)
 """Thresholds that `explain` compares."""
+_MESSAGES_A_STATE = 4
+"""On three replicas: to two others, and their acknowledgements."""
 
 
 def explain(process: Process, grouping: Grouping | None = None) -> dict[str, Any]:
@@ -32,16 +35,36 @@ def explain(process: Process, grouping: Grouping | None = None) -> dict[str, Any
         "groups": groups,
         "failover_us": max((group["failover_us"] for group in groups), default=rules.view_change_us),
         "threshold_us": rules.failover_us,
+        "view_change_us": rules.view_change_us,
+        "measured": bool(graph.view_change_us),
         "trade": [_trade(graph, rules, failover_us) for failover_us in _THRESHOLDS_US],
     }
 
 
 def _trade(graph: Graph, rules: Grouping, failover_us: int) -> dict[str, Any]:
-    """What another threshold would mean, with the best groups for it."""
+    """What another threshold would mean, with the best groups for it, on three replicas: the states that are replicated
+    and the messages for that, what a master that dies at any moment lets be done again, and how long a failure holds
+    the process up at most."""
     other = msgspec.structs.replace(graph, failover_us=failover_us)
     groups = [group for group in groups_of(other, rules) if group.vertices]
     waits_us = [rules.view_change_us + group.time_us for group in groups]
-    return {"threshold_us": failover_us, "states": len(groups), "failover_us": max(waits_us, default=0)}
+    whole_us = sum(group.time_us for group in groups)
+    # A moment falls into a group as often as the group is long, and then half of it is done.
+    again_us = sum(group.time_us * group.time_us for group in groups) // (2 * whole_us) if whole_us else 0
+    cost = sum(_lost(graph, group) for group in groups) / whole_us if whole_us else 0.0
+    return {
+        "threshold_us": failover_us,
+        "states": len(groups),
+        "messages": len(groups) * _MESSAGES_A_STATE,
+        "again_us": again_us,
+        "undo_cost": round(cost, 2),
+        "failover_us": max(waits_us, default=0),
+    }
+
+
+def _lost(graph: Graph, group: Group) -> int:
+    """Compensation cost times microseconds, of the writes of a group one after the other."""
+    return lost([graph.by_name[name] for name in group.vertices if graph.by_name[name].acts])
 
 
 def groups_of(graph: Graph, grouping: Grouping) -> Iterator[Group]:
@@ -216,9 +239,15 @@ def process_text(process: Process, grouping: Grouping | None = None) -> str:
         lines.append(f"      why: {group['why']}")
         lines.append(f"      failover within {group['failover_us'] / 1000:g} ms")
     over = " (over the threshold)" if facts["failover_us"] > facts["threshold_us"] else ""
-    lines += ["", f"failover bound: {facts['failover_us'] / 1000:g} ms of {facts['threshold_us'] / 1000:g} ms{over}"]
+    seen = "measured" if facts["measured"] else "assumed: `unerring costs` learns it"
+    lines += ["", f"view change: {facts['view_change_us'] / 1000:g} ms ({seen})"]
+    lines += [f"failover bound: {facts['failover_us'] / 1000:g} ms of {facts['threshold_us'] / 1000:g} ms{over}"]
     lines += ["", "other thresholds: Process(..., failover=...)"]
     for trade in facts["trade"]:
-        at, bound = trade["threshold_us"] / 1000, trade["failover_us"] / 1000
-        lines.append(f"  {at:g} ms: state replicated {trade['states']} times at most, failover within {bound:g} ms")
+        at, bound, again = (trade[name] / 1000 for name in ("threshold_us", "failover_us", "again_us"))
+        sent = f"state replicated {trade['states']} times at most ({trade['messages']} messages)"
+        lines.append(
+            f"  {at:g} ms: {sent}, failover within {bound:g} ms; a lost master: {again:g} ms done again, cost "
+            f"{trade['undo_cost']:g} to undo"
+        )
     return "\n".join(lines) + "\n"

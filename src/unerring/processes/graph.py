@@ -209,6 +209,8 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     failover_us: int = 0
     """t_f of this process: after the loss of a master it goes on within this time, as far as its actions allow, and its
     groups are the best ones for that; 0: the threshold of the nodes."""
+    view_change_us: int = 0
+    """t_v, as it was measured; 0: that of the nodes."""
 
     @cached_property
     def by_name(self) -> dict[str, Vertex]:
@@ -285,8 +287,9 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     def version(self) -> str:
         """A digest of the whole graph: an instance stays with the version it was started with."""
         known = {name: getattr(self, name) for name in self.__struct_fields__}
-        if not self.failover_us:  # graphs from before it was there keep their versions
-            del known["failover_us"]
+        for name in ("failover_us", "view_change_us"):  # graphs from before these were there keep their versions
+            if not known[name]:
+                del known[name]
         known["vertices"] = [_versioned(vertex) for vertex in self.vertices]
         return hashlib.blake2b(msgspec.msgpack.encode(known), digest_size=8).hexdigest()
 

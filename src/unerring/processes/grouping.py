@@ -58,7 +58,10 @@ class Group(msgspec.Struct, frozen=True):
 
 
 def grouping_of(graph: Graph, grouping: Grouping) -> Grouping:
-    """What counts for a process: its own threshold, with the best groups for it, or that of the nodes."""
+    """What counts for a process: its own threshold, with the best groups for it, or that of the nodes; and the time of
+    a view change that was measured, or that of the nodes."""
+    if graph.view_change_us:
+        grouping = msgspec.structs.replace(grouping, view_change_us=graph.view_change_us)
     if not graph.failover_us:
         return grouping
     own = msgspec.structs.replace(grouping, failover_us=graph.failover_us)

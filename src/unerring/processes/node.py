@@ -71,6 +71,7 @@ from unerring.processes.replica import Replica
 from unerring.processes.roster import OUTLINE, Roster
 from unerring.processes.schedules import MARK, Timetable
 from unerring.processes.starts import Starts, initial_state
+from unerring.processes.view_changes import VIEWS, ViewChanges
 
 TICK: Final = "tick"
 
@@ -123,6 +124,7 @@ class ProcessNode:
             self.out,
             Hearing(config),
             Transfers(config),
+            ViewChanges(me, self.out),
             wall_offset_us,
         )
         self.roster = Roster(shared, self.replica_part)
@@ -147,6 +149,8 @@ class ProcessNode:
                 outlines[name] = data
             elif rest == PUBLISHED:
                 self.shared.published[name] = msgspec.msgpack.decode(data, type=Published)
+            elif rest == VIEWS:
+                self.shared.view_changes.load(data)
             elif rest == MARK:
                 self.timetable.marks[name] = msgspec.msgpack.decode(data, type=int)
             else:

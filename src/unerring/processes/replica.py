@@ -178,6 +178,9 @@ class Replica:
 
     def on_majority(self, now: int) -> None:
         """The replicated state has a majority: planner of what comes next."""
+        took_us = self.watch.won(now)
+        if took_us is not None:
+            self.context.shared.view_changes.note(self.context.wall_us(now), took_us)
         self.on_learned(now)
         self.inbox.ask_soon()
         self.planner.begin(now)

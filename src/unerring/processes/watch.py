@@ -14,7 +14,7 @@ START_US: Final = SECOND_US
 class Watch:
     """This replica's knowledge of the instance's leader. `started`, as an argument: it has accepted a state."""
 
-    __slots__ = ("_context", "_patience_us", "elections", "leader", "led_us")
+    __slots__ = ("_context", "_patience_us", "elections", "leader", "leaderless_us", "led_us")
 
     def __init__(self, context: Context, now: int) -> None:
         self._context = context
@@ -24,6 +24,8 @@ class Watch:
         """The leader that was last heard."""
         self.elections = 0
         """Candidacies since somebody led."""
+        self.leaderless_us: int | None = None
+        """While this replica wants to lead because nobody does: when the last leader was last heard."""
         self._patience_us = self._draw_patience()
 
     def _draw_patience(self) -> int:
@@ -33,8 +35,18 @@ class Watch:
         return config.suspect_us + int(self._context.shared.entropy.random() * backoff_us)
 
     def led(self, now: int, by: Address = "") -> None:
-        self.led_us, self.elections = now, 0
+        self.led_us, self.elections, self.leaderless_us = now, 0, None
         self.follow(by)
+
+    def lost(self) -> None:
+        """Nobody leads, as far as can be known here."""
+        if self.leaderless_us is None:
+            self.leaderless_us = max(self.led_us, self._context.shared.hearing.heard_us.get(self.leader, 0))
+
+    def won(self, now: int) -> int | None:
+        """A state of this replica's own view is decided: how long nobody led, if it was a candidate for that."""
+        since_us, self.leaderless_us = self.leaderless_us, None
+        return None if since_us is None else max(now - since_us, 0)
 
     def candidacy(self, now: int) -> None:
         """This replica wants to lead."""

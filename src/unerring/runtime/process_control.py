@@ -53,6 +53,8 @@ class Commands:
                 )
             case "list":
                 return await node.list(command.where)
+            case "view-changes":
+                return node.node.shared.view_changes.rows()
             case "show":
                 return node.query(command.instance)
             case "history":
