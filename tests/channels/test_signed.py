@@ -151,3 +151,19 @@ def test_a_key_that_cannot_be_used_gets_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "key").chmod(0o640)
     with pytest.raises(ConfigError, match="can be read by others"):
         signing_seed(str(tmp_path / "key"), "", "press")
+
+
+def test_what_was_signed_and_is_sent_again_changes_nothing() -> None:
+    producer, consumer = pair()
+    early, frames = producer._heartbeat(), published(producer, b"a", b"b")
+    consumer.handle("press", early, 5)
+    consumer.handle("press", frames, 6)
+    consumer.handle("press", producer.advance(50, 7)[-1].message, 7)
+    consumer.accepted(producer.id, 1, 2, 8)
+    successor = Producer("press", "press", {"channel/epoch": b"1", "channel/closed_at": b"2"}, 9, signing_seed=SEED)
+    consumer.handle("press", successor._heartbeat(), 9)
+    before = (consumer.positions(), consumer.ledger(), consumer.met())
+    for again in (early, frames, producer._heartbeat()):
+        effects = consumer.handle("mallory", again, 10)
+        assert not any(isinstance(effect, Deliver) for effect in effects)
+    assert (consumer.positions(), consumer.ledger(), consumer.met()) == before

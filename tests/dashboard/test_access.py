@@ -210,3 +210,11 @@ def test_it_speaks_tls(run, tmp_path) -> None:
     with serving(run, ssl_certfile=tmp_path / "tls" / "node.pem", ssl_keyfile=tmp_path / "tls" / "node.key") as port:
         trust = ssl.create_default_context(cafile=str(tmp_path / "tls" / "ca.pem"))
         assert httpx.get(f"https://127.0.0.1:{port}/api/status", verify=trust, timeout=60).status_code == 200
+
+
+def test_a_token_in_an_address_is_no_token(ask) -> None:
+    """Addresses stand in logs and histories; the page has its token behind a #, which no browser sends."""
+    request = ask(Access(TOKENS, private=True))
+    assert request("GET", "/api/status?token=token-of-operator").status_code == 401
+    assert request("POST", "/api/commands/kill?token=token-of-operator", json={"who": "n0"}).status_code == 401
+    assert request("POST", "/login?token=token-of-operator", headers=PAGE).status_code == 403

@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from unerring.model import Actor, ConfigError, Right, Who, default_policy, identities, read_policy, read_who
+from unerring.model import (
+    Actor,
+    ConfigError,
+    Right,
+    Who,
+    default_policy,
+    identities,
+    policy_text,
+    read_policy,
+    read_who,
+    run_name,
+)
 
 PLANT = """
 run = "plant"            # the identities' run
@@ -154,3 +165,18 @@ def test_the_page_says_what_the_defaults_are():
     rows = re.findall(r"^\| `([a-z]+)` \| [^|]+ \| [^|]+ \| ([a-z, ]+) \|$", page, re.MULTILINE)
     told = {right: set() if who == "nobody" else set(who.split(", ")) for right, who in rows}
     assert told == {right: {role for role in Actor if right in OWN[role]} for right in Right}
+
+
+def test_a_policy_is_written_as_it_is_read():
+    made = default_policy("plant", ("Reading", 'odd "name"'), (), ("shop",))
+    again = read_policy(policy_text(made), "policy.toml")
+    assert [(allow.who, dict(allow.rights)) for allow in again.allows] == [
+        (allow.who, {right: tuple(things) for right, things in allow.rights.items()}) for allow in made.allows
+    ]
+    assert again.run == "plant"
+    assert read_policy(policy_text(read_policy(PLANT))).revoked == ("producer/gw7",)
+
+
+def test_any_text_can_name_a_run():
+    assert Who(run_name("Hall 3 / übung"), "viewer", "a").run == "Hall-3----bung"
+    assert run_name("") == "any"

@@ -310,3 +310,21 @@ def test_somebody_else_s_port_is_recognised(wait, answer, error, sentence) -> No
         await server.wait_closed()
 
     wait.run(scenario())
+
+
+def test_a_run_s_secret_is_in_no_file_but_its_own_and_in_no_argument(tmp_path: Path) -> None:
+    from unerring.app.live import command, make_cluster
+    from unerring.app.place import place_of
+    from unerring.runtime.process_cluster import ClusterShape, NodeCluster
+
+    cluster = make_cluster("tests.app.tree_app:app", 1, tmp_path)
+    nodes = NodeCluster(["tests.app.tree_app:app"], tmp_path / "processes", ClusterShape(), {}, print)
+    nodes.start()
+    secrets = [shared_secret(cluster.secret), shared_secret(tmp_path / "processes" / "secret")]
+    assert len({*secrets, shared_secret()}) == 3, "each run has its own"
+    words = [*command(place_of(tmp_path), cluster.names[0]), *nodes.command("n0")]
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "secret"]
+    told = [word.encode() for word in words] + [path.read_bytes() for path in files]
+    for secret in secrets:
+        assert not any(secret in data or secret.hex().encode() in data for data in told)
+    nodes.stop()

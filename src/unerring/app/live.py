@@ -50,6 +50,7 @@ from unerring.model import (
     UnerringError,
     WorldError,
     protect_json,
+    run_name,
     verified_json,
 )
 from unerring.rules import part_of
@@ -149,7 +150,7 @@ def make_cluster(
     certificates = tls
     if tls and has_ca(tls):
         certificates = str(folder / "tls")
-        _certify(Path(certificates), Path(tls), addresses, app.name, tls_hours)
+        _certify(Path(certificates), Path(tls), addresses, run_name(app.name), tls_hours)
     made = Cluster(
         app=address,
         topology=topology,

@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+import msgspec
+
 from unerring.app.application import App
 from unerring.app.by_turn import ByTurn, Turn, always
 from unerring.app.inputs import LOOK_S, STORE_LOOK_S, Inputs, rules_of
@@ -19,7 +21,9 @@ from unerring.app.metrics import Metrics
 from unerring.app.options import RunOptions, state_memory_bytes
 from unerring.app.parts import Part, Parts
 from unerring.app.place import Place
+from unerring.app.rights import policy_of
 from unerring.log import LocalStore, SigningKey, join
+from unerring.model import run_name
 
 if TYPE_CHECKING:
     from unerring.app.acting import Acting
@@ -107,6 +111,7 @@ def run_of(
 ) -> Run[SparkEngine | LiveEngine]:
     """The run of an app that the options ask for. `say` hears what happens while it lasts. `before`: the run whose
     rules these follow."""
+    options = msgspec.structs.replace(options, policy=policy_of(app, options, place))
     parts, metrics = Parts(place.scratch, say), Metrics()
     feeds: Part | None = None
     sinks: Part | None = None
@@ -137,6 +142,7 @@ def run_of(
             f=f,
             tls=options.tls,
             tls_hours=options.tls_hours,
+            run=run_name(app.name),
             policy=options.policy,
             hosts=tuple(over.items()),
             here=options.here,

@@ -52,8 +52,8 @@ from unerring.model.errors import (
     invariant,
 )
 from unerring.model.events import Event, Key, Value
-from unerring.model.identity import ANY_RUN, Actor, Who, identities, read_who
-from unerring.model.policy import Policy, Right, default_policy, read_policy
+from unerring.model.identity import ANY_RUN, Actor, Who, identities, read_who, run_name
+from unerring.model.policy import Policy, Right, default_policy, policy_text, read_policy
 from unerring.model.ports import Entropy, Inlet, Machine, Outlet, Receive, StableStorage
 from unerring.model.renamed import renamed, renamed_keywords
 from unerring.model.schema import (
@@ -155,6 +155,7 @@ __all__ = [
     "identities",
     "invariant",
     "is_protected",
+    "policy_text",
     "protect",
     "protect_json",
     "protect_line",
@@ -163,6 +164,7 @@ __all__ = [
     "refer_with",
     "renamed",
     "renamed_keywords",
+    "run_name",
     "schema_of",
     "sha256_of",
     "stream",

@@ -56,6 +56,11 @@ class Who(msgspec.Struct, frozen=True, order=True):
         return f"{self.role}/{self.name}"
 
 
+def run_name(text: str) -> str:
+    """A text of any kind as the name of a run in identities."""
+    return re.sub(r"[^A-Za-z0-9_.~-]", "-", text)[:200] or ANY_RUN
+
+
 def read_who(text: str) -> Who:
     """`unerring://RUN/ROLE/NAME`, or `ROLE/NAME` of any run; ConfigError where it is neither."""
     parts = text.removeprefix(SCHEME).split("/")

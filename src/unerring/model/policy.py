@@ -130,6 +130,20 @@ def default_policy(
     )
 
 
+def policy_text(policy: Policy) -> str:
+    """A policy as a file."""
+    lines = [f"run = {_quoted(policy.run)}", f"revoked = {_quoted(policy.revoked)}"]
+    for allow in policy.allows:
+        lines += ["", "[[allow]]", f"who = {_quoted(allow.who)}"]
+        lines += [f"{right} = {_quoted(things)}" for right, things in allow.rights.items()]
+    lines += ["", "[keys]", *(f"{_quoted(name)} = {_quoted(key)}" for name, key in policy.keys.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
 def read_policy(text: str, source: str = "policy.toml") -> Policy:
     """A policy, or ConfigError with the line of the mistake."""
     try:

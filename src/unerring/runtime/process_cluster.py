@@ -17,8 +17,8 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from unerring.model import Actor, CallerError, ConfigError, ProcessConfig, check, protect_json, verified_json
-from unerring.runtime.certificates import make_certificates
+from unerring.model import ANY_RUN, Actor, CallerError, ConfigError, ProcessConfig, check, protect_json, verified_json
+from unerring.runtime.certificates import CA_KEY, has_ca, make_certificates
 from unerring.runtime.live.placement import free_addresses
 from unerring.runtime.os_processes import Process, end_all, marked
 from unerring.runtime.restarts import RestartsConfig
@@ -60,6 +60,8 @@ class ClusterShape(ProcessConfig, frozen=True):
     """A folder made by `unerring certs`: mutual TLS between the nodes, with certificates of its CA."""
     tls_hours: int | None = None
     """How long the nodes' certificates are valid; they are renewed while the run lasts. None: a year."""
+    run: str = ANY_RUN
+    """The run that the nodes' certificates are for."""
     policy: str = ""
     """The file with the rights of those who show a certificate; empty: the defaults."""
     hosts: tuple[tuple[str, str], ...] = ()
@@ -115,9 +117,23 @@ class NodeCluster:
         hosts = {name: known[self.placed[name]] if self.placed else LOOPBACK for name in self.names}
         self._addresses = {name: f"{hosts[name]}:{port}" for name, port in ports.items()}
         for name in self.own if self._shape.tls else ():
-            if not (self._data / "tls" / name).exists():
-                names, ca, hours = [name, hosts[name]], Path(self._shape.tls), self._shape.tls_hours
-                make_certificates(self._data / "tls" / name, names, ca=ca, roles=[Actor.NODE], hours=hours)
+            self._certify(name, hosts[name])
+
+    def _certify(self, name: str, host: str) -> None:
+        """A node's certificate is made here where the CA's key is, and brought here otherwise."""
+        folder, shape = self._certificates(name), self._shape
+        if folder.exists():
+            return
+        if not has_ca(shape.tls):
+            raise ConfigError(
+                f"{folder} is not there, and {shape.tls} has no {CA_KEY} to make it: where that key is, say "
+                f"'unerring certs {name} --ca CA --role node --name {name} --host {host}', and bring the folder here"
+            )
+        ca = Path(shape.tls)
+        make_certificates(folder, [name, host], ca=ca, roles=[Actor.NODE], run=shape.run, hours=shape.tls_hours)
+
+    def _certificates(self, name: str) -> Path:
+        return (self._data / "tls" if has_ca(self._shape.tls) else Path(self._shape.tls)) / name
 
     def _take_over(self) -> None:
         """Be the only supervisor of the folder, and end the nodes of one that was killed."""
@@ -163,7 +179,7 @@ class NodeCluster:
         for service, url in self._services.items():
             command += ["--service", f"{service}={url}"]
         if self._shape.tls:
-            command += ["--tls", str(self._data / "tls" / name)]
+            command += ["--tls", str(self._certificates(name))]
         if self._shape.policy:
             command += ["--policy", self._shape.policy]
         if len(self.names) > 1 and not self._shape.tls:
