@@ -35,7 +35,7 @@ import live_w1
 import workloads
 from unerring.app import live
 from unerring.correlation import CorrelationConfig, Standing
-from unerring.evaluation import Factory, FactoryRun
+from unerring.evaluation import Factory, FactoryRun, Severed
 from unerring.log import EventLog, with_origin
 from unerring.matching import Columns, Kernel, Numbers, Texts, code_folder
 from unerring.model import TIME_MAX, TIME_MIN, LogError, Persist, WorldError, schema_of, verified_json
@@ -86,6 +86,11 @@ def run(quick: bool = False) -> Iterator[dict[str, Any]]:
         yield _figure(f"bursts.sent_twice.f{f}", twice, "ratio", 0.001)
     for f in (0, 1, 2, 3):
         yield _figure(f"quiet.duplicates.f{f}", _duplicates(f, 3 if quick else 20), "events", 0)
+    for notices in (True, False):
+        for told in (True, False):
+            how = ("told" if told else "asking") + ("" if notices else ".silent")
+            silent_us = [Severed(told, seed).without_situations_us(notices) for seed in range(3 if quick else 30)]
+            yield _figure(f"dead_link.{how}_ms", statistics.median(silent_us) / 1000, "ms")
     with tempfile.TemporaryDirectory() as folder:
         times = asyncio.run(_failovers(Path(folder), kills))
     yield _figure("failover.kills", len(times), "kills")

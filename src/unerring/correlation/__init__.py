@@ -15,6 +15,7 @@
 
 from unerring.correlation.application import Application, committed, moved, numbered, position_of
 from unerring.correlation.config import CorrelationConfig
+from unerring.correlation.dead_links import DeadLinks
 from unerring.correlation.engine import Engine, Fed, HandOver, Hosting
 from unerring.correlation.incoming import Incoming, Taken, Verdict
 from unerring.correlation.intake import Intake
@@ -72,6 +73,7 @@ __all__ = [
     "Batch",
     "Candidate",
     "CorrelationConfig",
+    "DeadLinks",
     "Elected",
     "Engine",
     "Evict",

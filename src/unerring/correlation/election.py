@@ -6,6 +6,7 @@ for a while, and names the best of those that answered.
 | event | what happens |
 |---|---|
 | no leader seems alive, or LeaderDead | start a vote |
+| LeaderDead from the previous node | the same; and nobody steps down for that leader for a while |
 | Vote from a lower starter | own vote ends; answer Candidate |
 | Vote from a higher starter while voting | not answered: the lower starter's vote prevails |
 | Candidate that leads already | the vote was needless: it ends |
@@ -52,6 +53,8 @@ class Election:
         self._latencies_us: dict[str, int] = {}
         self._gone: set[str] = set()
         """Peers whose link ended and who were not heard since: a vote does not wait for them."""
+        self._shunned_us: dict[str, int] = {}
+        """Leaders that the previous node does not reach: until when nobody steps down for them."""
         self._round = 0
         self._voting: _Voting | None = None
 
@@ -82,12 +85,17 @@ class Election:
         self._lives(sender, now)
         self._leaders[sender] = gossip.leader
         self._latencies_us[sender] = gossip.latency_us
-        if self.leading and gossip.leader and self._criterion(sender, gossip.latency_us) < self._own_criterion():
+        shunned = self._shunned_us.get(sender, now) > now
+        better = self._criterion(sender, gossip.latency_us) < self._own_criterion()
+        if self.leading and gossip.leader and better and not shunned:
             self.leading = False
             return [Report("correlation.stepped_down", f"{self.name} leaves the lead to {sender}")]
         return []
 
-    def take(self, sender: str, message: Vote | Candidate | Elected | LeaderDead, now: int) -> Effects:
+    def take(
+        self, sender: str, message: Vote | Candidate | Elected | LeaderDead, now: int, upstream: Sequence[str] = ()
+    ) -> Effects:
+        """`upstream`: the replicas of previous nodes."""
         match message:
             case Vote():
                 return self.vote(sender, message, now)
@@ -95,7 +103,9 @@ class Election:
                 return self.candidate(sender, message, now)
             case Elected():
                 return self.elected(sender, message, now)
-        return self.leader_dead(message.leader, now)
+        if sender in upstream:
+            return self.unreachable(message.leader, now)
+        return self.leader_dead(message.leader, now) if sender in self.peers else []
 
     def tick(self, now: int) -> Effects:
         """Lines 36-39."""
@@ -114,6 +124,13 @@ class Election:
             return []
         self._leaders[leader] = False
         return self.start(leader, now)
+
+    def unreachable(self, leader: str, now: int) -> Effects:
+        """LeaderDead from the leader of the previous node: its events do not reach this node's leader. That one lives,
+        and may be better by the criterion; for a while nobody here steps down for it."""
+        if leader in self.peers:
+            self._shunned_us[leader] = now + self.config.lease_us
+        return self.leader_dead(leader, now)
 
     def connected(self, peer: str) -> None:
         """A link to a peer is up again."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from unerring.correlation.engine import HandOver
-from unerring.correlation.incoming import Incoming, Taken
+from unerring.correlation.incoming import Incoming, Taken, Verdict
 from unerring.correlation.messages import Batch
+from unerring.correlation.outgoing import Outgoing
 from unerring.correlation.queue import Queue
 from unerring.correlation.shapes import Shapes
 from unerring.model import ProtocolError, StreamSchema, breach
@@ -19,7 +20,19 @@ class Handed:
         self._name = name
         self.streams = {stream: Incoming(stream, shapes=Shapes(schema)) for stream, schema in schemas.items()}
 
-    def take(self, batch: Batch) -> Taken:
+    def take(self, batches: Sequence[Batch], outgoing: Outgoing) -> int | None:
+        """Queue what is new; how many events. None: something before it is lacking."""
+        added = 0
+        for batch in batches:
+            taken = self._judge(batch)
+            if taken.verdict is Verdict.GAP:
+                return None
+            outgoing.append(batch.stream, taken.events)
+            outgoing.queues[batch.stream].advance(self.streams[batch.stream].watermark)
+            added += len(taken.events)
+        return added
+
+    def _judge(self, batch: Batch) -> Taken:
         try:
             return self.streams[batch.stream].take(batch)
         except ProtocolError as error:

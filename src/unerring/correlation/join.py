@@ -13,7 +13,15 @@ Until then the joiner counts as failed.
 from __future__ import annotations
 
 from unerring.correlation.intake import Intake
-from unerring.correlation.messages import MEMBERSHIP, AskSnapshot, CaughtUp, Register, Registered, SnapshotPart
+from unerring.correlation.messages import (
+    MEMBERSHIP,
+    AskSnapshot,
+    CaughtUp,
+    Register,
+    Registered,
+    SnapshotPart,
+    WaitsFor,
+)
 from unerring.correlation.record import Record, Standing, node_of
 from unerring.correlation.snapshot import Assembly, Snapshot
 from unerring.correlation.switching import AskLog
@@ -52,6 +60,10 @@ class Join:
         upstream = intake.upstream()
         missing = [name for name in upstream if (name, record.members[name].incarnation) not in self._marks]
         effects: Effects = [Send(name, Register(self.incarnation, record.version)) for name in missing]
+        # Founding members that never came are waited for as long as nobody needs them: now somebody does.
+        absent = tuple(name for name in missing if not record.members[name].token)
+        if absent:
+            effects.append(Send(MEMBERSHIP, WaitsFor(absent)))
         if not self.holding or not self._at_marks(record, upstream, intake):
             self.holding = False
             return effects if missing else effects + self._ask(record, upstream, intake)

@@ -79,9 +79,10 @@ class Journal:
         self._events += max(1, events)
         return [Persist(((key, msgspec.msgpack.encode(batch)),))]
 
-    def count(self, events: int) -> None:
+    def is_due_after(self, events: int) -> bool:
         """Outputs of an engine that hands them over again after a restart: not kept, but the next snapshot has them."""
         self._events += events
+        return self.due
 
     def replace(self, incarnation: int, whole: snapshot.Snapshot) -> Effects:
         """A new snapshot takes the place of the log."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from unerring.correlation import snapshot
 from unerring.correlation.config import CorrelationConfig
+from unerring.correlation.dead_links import DeadLinks
 from unerring.correlation.election import DEAF_US, Election
 from unerring.correlation.engine import Engine
 from unerring.correlation.entering import Entering, Phase
@@ -86,6 +87,7 @@ class Replica:
     outgoing_part: type[Outgoing] = Outgoing
     merge_part: type[Merge] = Merge
     join_part: type[Join] = Join
+    links_part: type[DeadLinks] = DeadLinks
 
     def __init__(
         self,
@@ -105,6 +107,7 @@ class Replica:
         self.incarnation = 0
         self.record = EMPTY
         self.election = Election(name, config)
+        self.links = self.links_part(config)
         self._make_engine = engine
         self._journal = None if records is None else Journal(records, config.durable_snapshot_events)
         self._entering = Entering(name, topology, entropy, self._journal, config.join_retry_us)
@@ -146,6 +149,7 @@ class Replica:
         if self.phase is Phase.ENTERING and type(message) is not Rearrange:
             check_keeper(sender, message)
             return self._while_entering(message, now)
+        self.links.hear(sender, now)
         if type(message) is Batch:
             return self._batch(sender, message, now) if self.holding else []
         if type(message) is Ack:
@@ -233,16 +237,11 @@ class Replica:
         """Outputs of an asynchronous engine."""
         if sender != ENGINE:
             return []
-        for batch in produced.batches:
-            taken = self.handed.take(batch)
-            if taken.verdict is Verdict.GAP:
-                return self._ask_engine()
-            self.outgoing.append(batch.stream, taken.events)
-            self.outgoing.queues[batch.stream].advance(self.handed.streams[batch.stream].watermark)
-            if self._journal is not None:
-                self._journal.count(len(taken.events))
+        added = self.handed.take(produced.batches, self.outgoing)
+        if added is None:
+            return self._ask_engine()
         effects = self._flush(now)
-        if self._journal is not None and self._journal.due:
+        if self._journal is not None and self._journal.is_due_after(added):
             effects += self._journal.replace(self.incarnation, self._snapshot())
         return effects + self.outgoing.taken()
 
@@ -356,7 +355,7 @@ class Replica:
         self.election.latency_us = DEAF_US if deaf else self.intake.latency_us
         effects += self.election.tick(now)
         self._follow_election()
-        return effects
+        return effects + self.links.tell(self.outgoing, now)
 
     def _follow_election(self) -> None:
         if self.election.leading and not self.outgoing.leading:
@@ -374,7 +373,7 @@ class Replica:
     def _elect(self, sender: Address, message: Any, now: int) -> Effects:
         if self.phase is not Phase.MEMBER:
             return []
-        effects = self.election.take(sender, message, now)
+        effects = self.election.take(sender, message, now, self.intake.upstream())
         self._follow_election()
         return effects + self._flush(now)
 
@@ -395,12 +394,13 @@ class Replica:
         return self.intake.reconnected(message.peer) + self._flush(now)
 
     def _disconnected(self, sender: Address, message: Disconnected, now: int) -> Effects:
-        """LeaderDead for dead links too."""
+        """LeaderDead for dead links too, in this node and, of a receiver, in its own."""
+        self.links.ended(message.peer)
         if self.phase is not Phase.MEMBER:
             return []
         effects = self.election.disconnected(message.peer, now)
         self._follow_election()
-        return effects + self._flush(now)
+        return effects + self.links.tell(self.outgoing, now) + self._flush(now)
 
     def _while_entering(self, message: Any, now: int) -> Effects:
         entered = self._entering.entered(message)

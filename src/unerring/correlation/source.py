@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from unerring.correlation.config import CorrelationConfig
+from unerring.correlation.dead_links import DeadLinks
 from unerring.correlation.messages import (
     MEMBERSHIP,
     OPERATOR,
@@ -41,6 +42,7 @@ from unerring.model import (
     Address,
     CallerError,
     Connected,
+    Disconnected,
     Effects,
     Event,
     Persist,
@@ -77,6 +79,7 @@ class Source:
     """All streams of one producer."""
 
     outgoing_part: type[Outgoing] = Outgoing
+    links_part: type[DeadLinks] = DeadLinks
 
     def __init__(
         self,
@@ -95,6 +98,7 @@ class Source:
         self.outgoing = self.outgoing_part(name, topology, spec.outputs, config)
         self.outgoing.incarnation = 1
         self.outgoing.lead()
+        self.links = self.links_part(config)
         self.bounds = dict.fromkeys(spec.outputs, TIME_MIN)
         """Nothing at or before it may be published after a restart."""
         self._oldest = dict.fromkeys(spec.outputs, 0)
@@ -204,6 +208,7 @@ class Source:
             self._kept_us = now
             pruned = [s for s, queue in self.outgoing.queues.items() if queue.mark_count > self._oldest[s]]
             effects += [self._keep(stream) for stream in pruned]
+        effects += self.links.tell(self.outgoing, now)
         return effects + self._flush(now) + self._taken()
 
     def _rearrange(self, topology: Topology, now: int) -> Effects:
@@ -219,12 +224,16 @@ class Source:
 
     def handle(self, sender: Address, message: Any, now: int) -> Effects:
         effects: Effects = []
+        self.links.hear(sender, now)
         match message:
             case Publish(stream, events, watermark, switch) if sender == PRODUCER:
                 self.outgoing.span.learn(switch)
                 return [*self.publish(events, now), *self.advance(stream, watermark, now), *self._taken()]
             case Connected(peer):
                 self.outgoing.reconnected(peer)
+            case Disconnected(peer):
+                self.links.ended(peer)
+                effects = self.links.tell(self.outgoing, now)
             case Ack():
                 stranger = self.outgoing.ack(sender, message)
                 effects = [] if stranger is None else [Send(sender, stranger)]

@@ -2,6 +2,7 @@
 
 from .claims import Claim as Claim, claims_of as claims_of
 from .correlation import Factory as Factory, FactoryRun as FactoryRun
+from .dead_link import Severed as Severed
 from .figures import draw as draw
 from .grids import (
     EXPERIMENTS as EXPERIMENTS,

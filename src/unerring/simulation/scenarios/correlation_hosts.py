@@ -19,7 +19,8 @@ from unerring.simulation.query_tree import SITUATIONS, reference
 from unerring.simulation.scenarios.correlation import Correlating
 from unerring.simulation.sealing import Appending, Sealing
 
-SEAL_US: Final = 20 * MILLISECOND_US
+SEAL_US: Final = 4 * MILLISECOND_US
+"""So short because a receiver may have room for two events only, until what it has is sealed."""
 PIECE: Final = 20
 LOST_RACE: Final = "a sealer came second"
 SOURCE_JOINED: Final = "a replica of a source joined"
