@@ -46,6 +46,8 @@ from .new import make_app as make_app
 from .options import RunOptions as RunOptions
 from .owner import Ownership as Ownership
 from .place import Place as Place, Where as Where, place_of as place_of, shown as shown
+from .plan_document import PlanDocument as PlanDocument, plan_of as plan_of
+from .planning import PlacementOptions as PlacementOptions
 from .process_audit import (
     ProcessVerdict as ProcessVerdict,
     audit_processes as audit_processes,

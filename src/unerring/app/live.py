@@ -24,6 +24,7 @@ from unerring.app.following import PAUSE_S_MAX, Following, to_replica, to_source
 from unerring.app.live_needs import SPARK, tell_needs
 from unerring.app.live_sealer import SEAL_S, LiveSealer
 from unerring.app.place import Place, Where, place_of
+from unerring.app.planning import PlacementOptions, agreed
 from unerring.app.shared_sealer import SharedSealer
 from unerring.app.upgraded import TREE, set_aside, upgraded_us
 from unerring.correlation import (
@@ -64,7 +65,6 @@ from unerring.runtime import (
     dotted,
     free_addresses,
     has_ca,
-    place,
     process_names,
 )
 
@@ -114,6 +114,7 @@ def make_cluster(
     tls_hours: int | None = None,
     policy: str = "",
     hosts: Mapping[str, str] | None = None,
+    placement: PlacementOptions | None = None,
     etcd: Sequence[str] = (),
     on_spark: Sequence[str] = (),
 ) -> Cluster:
@@ -138,10 +139,11 @@ def make_cluster(
             existing.write(folder)
         if (existing.durable, bool(existing.tls), existing.etcd) != (durable, bool(tls), tuple(etcd)):
             raise ConfigError(f"{folder} belongs to a run with other --durable, --tls or --etcd; choose another --data")
+        _check_hosts(existing, hosts or {})
         return existing
     record = "" if run.is_folder or etcd else run.address
     _agree(run, topology)
-    placed = place(topology, list(hosts)) if hosts else {}
+    placed = dict(agreed(run, topology, hosts, placement or PlacementOptions())) if hosts else {}
     if hosts:
         addresses = addresses_on(placed, hosts, bool(etcd or record))
         placed |= {name: name.partition("/")[2] or next(iter(hosts)) for name in addresses if is_keeper(name)}
@@ -170,6 +172,14 @@ def make_cluster(
         log.create(schema, app.buckets)
     made.write(folder)
     return made
+
+
+def _check_hosts(existing: Cluster, hosts: Mapping[str, str]) -> None:
+    """A run keeps its hosts: the record is kept by where everybody listens."""
+    known = {existing.hosts[name]: address.rpartition(":")[0] for name, address in existing.addresses.items() if hosts}
+    if any(known.get(host, address) != address for host, address in hosts.items()) or not set(known) <= set(hosts):
+        listed = " ".join(f"--host {host}={address}" for host, address in known.items())
+        raise ConfigError(f"this run has other hosts; give the same list ({listed}), or choose another --data")
 
 
 def _agree(run: Place, topology: Topology) -> None:

@@ -66,6 +66,7 @@ class LiveEngine:
             tls_hours=o.tls_hours,
             policy=o.policy,
             hosts=o.hosts,
+            placement=o.placement,
             etcd=o.etcd,
             on_spark=self._on_spark,
         )

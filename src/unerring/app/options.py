@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from unerring.app.planning import PlacementOptions
 from unerring.correlation import CorrelationConfig
 from unerring.model import SECOND_US, CallerError, ConfigError, to_duration_us
 
@@ -93,6 +94,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The file with the rights of those who show a certificate; empty: the defaults."""
     hosts: dict[str, str] = {}
     here: str = ""
+    placement: PlacementOptions = PlacementOptions()
+    """What the placement of processes on hosts goes by."""
     etcd: tuple[str, ...] = ()
     evict_after: str = "30s"
     """How long a replica may be silent before another one takes its place; off: only an operator decides that."""

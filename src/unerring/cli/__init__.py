@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "bench": "Measure, and compare each figure with its goal.",
     "ingest": "Write a file of events into a stream of the log, in order, once.",
     "run": "Run an application: write channels to the log, find situations, start processes.",
+    "plan": "Show which host of a live run gets what, before it is run.",
     "submit": "Write what spark-submit needs for a run whose driver is in the cluster.",
     "situations": "Print the situations that a run has found.",
     "deliver": "Bring what a run has sealed into a table, a database or a service, each event once.",

@@ -96,6 +96,18 @@ def command(
         typer.Option(help="Live: NAME=ADDRESS of a host; once for each. In a folder, the log is on the first."),
     ] = None,
     here: Annotated[str, typer.Option(help="Live: which of the hosts this is.")] = "",
+    capacity: Annotated[
+        list[str] | None, typer.Option(help="Live: HOST=NUMBER, what a host can do, measured by the others.")
+    ] = None,
+    latency: Annotated[
+        list[str] | None, typer.Option(help="Live: HOST:HOST=TIME, how far two hosts are apart, such as a:b=2ms.")
+    ] = None,
+    load_of: Annotated[
+        list[str] | None, typer.Option("--load", help="Live: NODE=NUMBER, events a second, for the placement.")
+    ] = None,
+    placement: Annotated[
+        str, typer.Option(help="Live: module:function that places replicas on hosts (`unerring plan` shows it).")
+    ] = "",
     etcd: Annotated[
         list[str] | None, typer.Option(help="Live: keep the membership record in etcd, such as http://HOST:2379.")
     ] = None,
@@ -128,6 +140,7 @@ def command(
 
     from unerring.app import (
         Ownership,
+        PlacementOptions,
         RunOptions,
         check_channels,
         load,
@@ -157,6 +170,7 @@ def command(
         policy=rights,
         hosts=pairs(host),
         here=here,
+        placement=PlacementOptions(pairs(capacity), pairs(latency), pairs(load_of), placement),
         etcd=tuple(etcd or ()),
         evict_after=evict_after,
         costs=costs,

@@ -53,9 +53,12 @@ from .kafka.address import (
 from .links import LinksConfig as LinksConfig
 from .live import (
     Cluster as Cluster,
+    Facts as Facts,
     Host as Host,
     LiveSupervisor as LiveSupervisor,
+    Strategy as Strategy,
     addresses_on as addresses_on,
+    balanced as balanced,
     cluster as cluster,
     free_addresses as free_addresses,
     place as place,

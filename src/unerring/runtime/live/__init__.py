@@ -2,7 +2,26 @@
 
 from unerring.runtime.live.cluster import Cluster
 from unerring.runtime.live.hosting import Host
-from unerring.runtime.live.placement import addresses_on, free_addresses, place, process_names
+from unerring.runtime.live.placement import (
+    Facts,
+    Strategy,
+    addresses_on,
+    balanced,
+    free_addresses,
+    place,
+    process_names,
+)
 from unerring.runtime.live.supervisor import LiveSupervisor
 
-__all__ = ["Cluster", "Host", "LiveSupervisor", "addresses_on", "free_addresses", "place", "process_names"]
+__all__ = [
+    "Cluster",
+    "Facts",
+    "Host",
+    "LiveSupervisor",
+    "Strategy",
+    "addresses_on",
+    "balanced",
+    "free_addresses",
+    "place",
+    "process_names",
+]
