@@ -36,13 +36,16 @@ def command(
     private: Annotated[bool, typer.Option("--private", help="Show nothing before somebody has logged in.")] = False,
     tls: Annotated[str, typer.Option(help="Serve HTTPS with the certificate in this folder (`unerring certs`).")] = "",
     host: Annotated[str, typer.Option(help="Another address to listen on than loopback; needs --tls.")] = HOST,
+    oidc: Annotated[
+        Path | None, typer.Option(help="A file with an OpenID Connect provider and the roles of its people.")
+    ] = None,
     policy: Annotated[Path | None, typer.Option(help="What the roles of tokens may do (`unerring policy`).")] = None,
     browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
     """Serve a run's page on loopback until Ctrl-C: the query tree, situations and why they arose, processes, channels,
     Spark, failures and elections, the verdict. From elsewhere: ssh -L 8700:127.0.0.1:8700 HOST."""
     from unerring.app import RunStatus, place_of
-    from unerring.dashboard import OWNER, Access, Dashboard
+    from unerring.dashboard import OWNER, Access, Dashboard, Oidc, read_oidc
     from unerring.runtime import load_policy
 
     if host != HOST and not tls:
@@ -50,9 +53,11 @@ def command(
     made = secrets.token_urlsafe(12)
     tokens = _tokens(token_file) or {made: OWNER}
     # Beyond loopback, and where viewers have tokens, nobody looks without one.
-    closed = private or host != HOST or any(who != OWNER for who in tokens.values())
+    closed = private or host != HOST or oidc is not None or any(who != OWNER for who in tokens.values())
     access = Access(tokens, load_policy(policy) if policy is not None else None, closed)
-    dashboard = Dashboard(RunStatus(place_of(run, scratch)), access, [host, socket.gethostname()], bool(tls))
+    provider = None if oidc is None else Oidc(read_oidc(oidc))
+    names = [host, socket.gethostname()]
+    dashboard = Dashboard(RunStatus(place_of(run, scratch)), access, names, bool(tls), provider)
     listener = _listen(host, port)
     address = f"http{'s' if tls else ''}://{host}:{listener.getsockname()[1]}/"
     typer.echo(f"{address} shows {run}; Ctrl-C stops it")

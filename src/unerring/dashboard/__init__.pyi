@@ -2,6 +2,7 @@
 
 from .access import OWNER as OWNER, Access as Access, read_tokens as read_tokens
 from .connections import BoundedConnection as BoundedConnection
+from .oidc import Oidc as Oidc, read_oidc as read_oidc
 from .screen import render_status as render_status
 from .server import Dashboard as Dashboard
 from .watch import LOOK_S as LOOK_S, Watch as Watch

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -23,6 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from unerring.app import PAGE, READS, WAIT_S_MAX, Nodes, RunStatus, Why, event_document, latest, prometheus
 from unerring.dashboard import commands
 from unerring.dashboard.access import COOKIE, OWNER, SESSION_S_MAX, Access
+from unerring.dashboard.oidc import Oidc
 from unerring.dashboard.watch import Watch
 from unerring.model import TIME_MAX, TIME_MIN, CallerError, Right, Stamp, UnerringError, Who
 from unerring.runtime import timeline
@@ -37,7 +39,12 @@ LOGIN: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Un
 <link rel="icon" href="/static/mark.svg"><link rel="stylesheet" href="/static/style.css">
 <main><h1>Log in</h1><p role="alert">WHY</p><form method="post" action="/login">
 <label>Token <input type="password" name="token" required autofocus autocomplete="off"></label>
-<button>Log in</button></form></main></html>"""
+<button>Log in</button></form>OTHER</main></html>"""
+ENTERED: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Unerring</title>
+<meta http-equiv="refresh" content="0;url=/"><p><a href="/">Go on</a></p></html>"""
+STATE: Final = "unerring_login"
+OPEN: Final = ("/login", "/oidc/login", "/oidc/callback", "/static/style.css", "/static/mark.svg")
+"""What everybody may ask for."""
 HOSTS: Final = ["127.0.0.1", "localhost", "[::1]"]
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; "
@@ -55,12 +62,18 @@ class Dashboard:
     somebody who may do all, and everybody may look. `hosts`: further names of it; `secure`: over TLS."""
 
     def __init__(
-        self, status: RunStatus, access: Access | str, hosts: Sequence[str] = (), secure: bool = False
+        self,
+        status: RunStatus,
+        access: Access | str,
+        hosts: Sequence[str] = (),
+        secure: bool = False,
+        oidc: Oidc | None = None,
     ) -> None:
         self.status = status
         self.watch = Watch(status)
         self._access = Access({access: OWNER}) if isinstance(access, str) else access
         self._secure = secure
+        self._oidc = oidc
         self._why: Why | None = None
         routes = [
             Route("/", self._index),
@@ -83,6 +96,8 @@ class Dashboard:
             Route("/login", self._login_page, methods=["GET"]),
             Route("/login", self._login, methods=["POST"]),
             Route("/logout", self._logout, methods=["POST"]),
+            Route("/oidc/login", self._oidc_login),
+            Route("/oidc/callback", self._oidc_callback),
         ]
         known = Middleware(TrustedHostMiddleware, allowed_hosts=[*HOSTS, *hosts], www_redirect=False)
         seen = Middleware(_LetIn, dashboard=self)
@@ -106,7 +121,7 @@ class Dashboard:
 
     def keeps_out(self, request: Request) -> Response | None:
         """Whoever may not look gets the login page, and nothing else."""
-        open_to_all = request.url.path in ("/login", "/static/style.css", "/static/mark.svg")
+        open_to_all = request.url.path in OPEN
         if open_to_all or self._access.may(self._who(request), Right.VIEW, self.status.place.address):
             return None
         if request.url.path == "/" and request.method == "GET":
@@ -114,7 +129,11 @@ class Dashboard:
         return Response(msgspec.json.encode({"error": "log in first: /login"}), 401, HEADERS, "application/json")
 
     async def _login_page(self, request: Request) -> Response:
-        return HTMLResponse(LOGIN.replace("WHY", ""), headers=HEADERS)
+        return HTMLResponse(self._login_form(), headers=HEADERS)
+
+    def _login_form(self, why: str = "") -> str:
+        other = "" if self._oidc is None else '<p><a href="/oidc/login">Log in with your provider</a></p>'
+        return LOGIN.replace("WHY", escape(why)).replace("OTHER", other)
 
     async def _login(self, request: Request) -> Response:
         body = (await request.body())[:LOGIN_BYTES_MAX]
@@ -125,14 +144,43 @@ class Dashboard:
             return Response(str(error), 403, HEADERS)
         who = self._access.who(token)
         if who is None:
-            page = LOGIN.replace("WHY", "This token is not known here.")
-            return HTMLResponse(page, 403, headers=HEADERS)
+            return HTMLResponse(self._login_form("This token is not known here."), 403, headers=HEADERS)
         await asyncio.to_thread(self._audited, who, request, timeline.What.LOGIN, "the dashboard")
         # Always to the same page: whatever a link says, nobody is sent elsewhere.
-        answer = RedirectResponse("/", 303, HEADERS)
+        return self._with_session(RedirectResponse("/", 303, HEADERS), who)
+
+    def _with_session(self, answer: Response, who: Who) -> Response:
         answer.set_cookie(
             COOKIE, self._access.begin(who), SESSION_S, httponly=True, samesite="strict", secure=self._secure, path="/"
         )
+        return answer
+
+    async def _oidc_login(self, request: Request) -> Response:
+        if self._oidc is None:
+            return Response("this dashboard has no provider; use a token", 404, HEADERS)
+        back = str(request.url.replace(path="/oidc/callback", query=""))
+        try:
+            there, state = await self._oidc.begin(back)
+        except UnerringError as error:
+            return HTMLResponse(self._login_form(str(error)), 503, headers=HEADERS)
+        answer = RedirectResponse(there, 303, HEADERS)
+        # It comes back from the provider's page, which a strict cookie would not.
+        answer.set_cookie(STATE, state, 600, httponly=True, samesite="lax", secure=self._secure, path="/oidc")
+        return answer
+
+    async def _oidc_callback(self, request: Request) -> Response:
+        if self._oidc is None:
+            return Response("this dashboard has no provider; use a token", 404, HEADERS)
+        asked = request.query_params
+        try:
+            brought = request.cookies.get(STATE, "")
+            who = await self._oidc.end(asked.get("code", ""), asked.get("state", ""), brought)
+        except UnerringError as error:
+            return HTMLResponse(self._login_form(str(error)), 403, headers=HEADERS)
+        await asyncio.to_thread(self._audited, who, request, timeline.What.LOGIN, "the dashboard, by its provider")
+        # Not a redirect: the way here began on another site, and the session's cookie would stay behind.
+        answer = self._with_session(HTMLResponse(ENTERED, headers=HEADERS), who)
+        answer.delete_cookie(STATE, path="/oidc", httponly=True, samesite="lax", secure=self._secure)
         return answer
 
     async def _logout(self, request: Request) -> Response:
