@@ -17,13 +17,13 @@ from typing import Any
 import psutil
 
 from tests.app.live_tree import feed, perfect_run, read_status
-from tests.app.tree_app import Reading, app
+from tests.app.tree_app import Reading, low as app
 from unerring.app import place_of
 from unerring.audit.strong_reliability import check_strong_reliability
 from unerring.log import LogWriter, events_of
 from unerring.model import TIME_MAX, Event, schema_of
 
-ADDRESS = "tests.app.tree_app:app"
+ADDRESS = "tests.app.tree_app:low"
 STREAMS = [schema.name for schema in app.outputs]
 PATIENCE_S = 400.0
 

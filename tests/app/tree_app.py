@@ -19,6 +19,9 @@ Peaks = rule("Peaks").on(Steps).window(trailing(90 * MILLISECOND_US)).on_change(
 
 app = App("tree", rules=[Rate, Steps, Peaks], streams=[Reading], buckets=1)
 
+low = App("low", rules=[Rate], streams=[Reading], buckets=1)
+"""One level of it, where each process costs time."""
+
 WiderSteps = rule("Steps").on(Rate).window(trailing(85 * MILLISECOND_US)).on_change("n").emit(n=fn.count())
 PeaksAbove = rule("Peaks").on(WiderSteps).window(trailing(90 * MILLISECOND_US)).on_change("n").emit(n=fn.count())
 

@@ -45,6 +45,7 @@ from unerring.correlation.messages import (
     Resume,
     Switch,
     Vote,
+    WaitsFor,
     codec,
     is_keeper,
 )
@@ -113,6 +114,7 @@ __all__ = [
     "Topology",
     "Verdict",
     "Vote",
+    "WaitsFor",
     "Watcher",
     "codec",
     "committed",

@@ -27,6 +27,7 @@ from unerring.correlation import (
     Taken,
     Topology,
     Verdict,
+    WaitsFor,
 )
 from unerring.matching import Merge, Row, stamp_at, unpack
 from unerring.model import MILLISECOND_US, TIME_MIN, Address, Effects, Entropy, Event, Send, Stamp
@@ -348,6 +349,18 @@ class UncheckedJoin(Join):
 
 class SnapshotBeforeRegistering(Replica):
     join_part = UncheckedJoin
+
+
+class PatientJoin(Join):
+    """Tells nobody that it waits for a founding member upstream that never came: that one is never evicted."""
+
+    def carry_on(self, *arguments: Any, **named: Any) -> Effects:
+        effects = super().carry_on(*arguments, **named)
+        return [one for one in effects if not (isinstance(one, Send) and isinstance(one.message, WaitsFor))]
+
+
+class PatientReplica(Replica):
+    join_part = PatientJoin
 
 
 class SnapshotWithoutQueue(Replica):

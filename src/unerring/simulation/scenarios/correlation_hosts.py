@@ -14,6 +14,7 @@ from unerring.audit import Violation
 from unerring.correlation import ENGINE, MEMBERSHIP, SEALER, Batch, Forget, HandOver, NodeSpec, Produced, Replica, Role
 from unerring.model import MILLISECOND_US, TIME_MAX, Entropy, Event, Stamp
 from unerring.simulation import World, mutant, scenario
+from unerring.simulation.broken_replicas import PatientReplica
 from unerring.simulation.mixing import formed
 from unerring.simulation.query_tree import SITUATIONS, reference
 from unerring.simulation.scenarios.correlation import Correlating
@@ -155,3 +156,4 @@ class Everywhere(Correlating):
 mutant(Everywhere, "a sealer that appends", sealing=Appending)
 mutant(Everywhere, "an application forgets before it has sealed", hasty=True)
 mutant(Everywhere, "a source numbers from where it joined", recounts=True)
+mutant(Everywhere, "a joiner waits for who never came", replica=PatientReplica, losses_share=1.0, seeds_max=100)
