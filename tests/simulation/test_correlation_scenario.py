@@ -63,6 +63,10 @@ EARLY = [
     "snapshot without merge buffer",
     "eviction for silence alone",
     "two keepers with a record each",
+    "a shard numbers by itself",
+    "a shard is numbered before the others",
+    "prev in a part is the whole stream's",
+    "prev in a part is the last one sent",
 ]
 
 

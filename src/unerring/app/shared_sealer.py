@@ -35,7 +35,7 @@ class SharedSealer:
             schema.name: (log.create(schema, app.buckets), plan.version)
             for plan in app.plans
             for schema in plan.outputs
-            if schema.name in machine.intake.streams
+            if schema.name in machine.merge.streams
         }
 
     async def run(self, host: Host) -> None:
@@ -44,8 +44,8 @@ class SharedSealer:
         finally:
             if self._machine.holding and self._machine.election.leading:
                 for stream, (chain, rule) in self._lanes.items():
-                    watermark = self._machine.intake.streams[stream].watermark
-                    _seal(chain, _up_to(self._machine.merge.waiting(stream), watermark), watermark, rule)
+                    watermark = self._watermark(stream)
+                    _seal(chain, self._machine.merge.whole(stream, watermark), watermark, rule)
 
     async def _follow(self, host: Host) -> None:
         loop = asyncio.get_running_loop()
@@ -61,33 +61,34 @@ class SharedSealer:
                         await self._seal(stream, host)
 
     def _waits(self, stream: str) -> int:
-        intake = self._machine.intake
-        return intake.streams[stream].count - intake.consumed[stream]
+        return max(map(self._machine.merge.size, self._machine.merge.lanes(stream)))
+
+    def _watermark(self, stream: str) -> int:
+        """Of all parts in which it comes."""
+        machine = self._machine
+        return min(machine.intake.streams[name].watermark for name in machine.merge.lanes(stream))
 
     async def _seal(self, stream: str, host: Host) -> None:
         """Seal what is whole, if this replica leads; and let go what is sealed, by whomever."""
         machine, (chain, rule) = self._machine, self._lanes[stream]
-        watermark = machine.intake.streams[stream].watermark
+        watermark = self._watermark(stream)
         if watermark <= chain.through_us:
             return
         if machine.election.leading:
-            pieces = _up_to(machine.merge.waiting(stream), watermark)
+            pieces = machine.merge.whole(stream, watermark)
             await asyncio.to_thread(_seal, chain, pieces, watermark, rule)
         else:
             await asyncio.to_thread(chain.refresh)
         if not machine.holding:
             return  # it joins anew: what it held is not its own any more
-        sealed = sum(map(len, _up_to(machine.merge.waiting(stream), chain.through_us)))
-        if sealed:
-            host.driver.offer(SEALER, Forget(stream, machine.intake.consumed[stream] + sealed))
+        for name in machine.merge.lanes(stream):
+            sealed = sum(
+                first_after(piece, Stamp(chain.through_us, ORDINAL_MAX)) for piece in machine.merge.waiting(name)
+            )
+            if sealed:
+                host.driver.offer(SEALER, Forget(name, machine.intake.consumed[name] + sealed))
 
 
 def _seal(chain: Chain, pieces: list[Piece], through_us: int, rule: str) -> None:
     if through_us > chain.refresh():
         seal_interval(chain, table_of_pieces(pieces, chain.schema), through_us, rule=rule)
-
-
-def _up_to(pieces: list[Piece], through_us: int) -> list[Piece]:
-    """What has these times, apart from what comes meanwhile."""
-    ends = [first_after(piece, Stamp(through_us, ORDINAL_MAX)) for piece in pieces]
-    return [piece[:end] for piece, end in zip(pieces, ends, strict=True) if end]

@@ -3,6 +3,7 @@
 | module | idea |
 |---|---|
 | topology, record | query trees over nodes; who the replicas are |
+| shards | nodes divided by key: streams cut and put together again |
 | incoming, intake | the duplicate filter that sees gaps; acks, credit, asking again |
 | engine, handed | what correlates, and what an engine that works on its own time hands over |
 | queue, outgoing | what is not yet received by all; pruning, credit, serving |
@@ -53,10 +54,11 @@ from unerring.correlation.outgoing import Outgoing, StreamPosition
 from unerring.correlation.queue import Queue
 from unerring.correlation.record import Member, Record, Standing, node_of
 from unerring.correlation.replica import Replica
+from unerring.correlation.shards import Sharding, outputs_of, sharded
 from unerring.correlation.snapshot import Snapshot
 from unerring.correlation.source import PRODUCER, Source, kept_key, needs_after
 from unerring.correlation.switching import AskLog, FromLog, Lane, Rearrange, Span, lane_of
-from unerring.correlation.topology import NodeSpec, Role, Topology
+from unerring.correlation.topology import NodeSpec, Part, Role, Topology
 
 __all__ = [
     "ENGINE",
@@ -93,6 +95,7 @@ __all__ = [
     "Membership",
     "NodeSpec",
     "Outgoing",
+    "Part",
     "Produced",
     "Publish",
     "Queue",
@@ -104,6 +107,7 @@ __all__ = [
     "Replica",
     "Resume",
     "Role",
+    "Sharding",
     "Snapshot",
     "Source",
     "Span",
@@ -126,5 +130,7 @@ __all__ = [
     "needs_after",
     "node_of",
     "numbered",
+    "outputs_of",
     "position_of",
+    "sharded",
 ]

@@ -3,13 +3,17 @@
 Position and effect commit together: what a situation changes (here, its own record) and the position behind it are one
 write on stable storage, and only then is it acknowledged and handed up. Handing up alone is at least once, with
 a stable id.
+
+What shards make comes in parts. It is kept as it comes, and acknowledged; it is a situation, with a stamp, once every
+shard has a watermark of its time. What is committed of the stream so far says by its last time what of the parts is in
+it, so that a part that begins anew, under this name or another, repeats nothing.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -31,11 +35,13 @@ from unerring.correlation.messages import (
     RecordIs,
     check_keeper,
 )
+from unerring.correlation.shards import BOUNDED_BY_CREDIT, lanes_of
 from unerring.correlation.switching import Rearrange
 from unerring.correlation.topology import Topology
-from unerring.matching import Packed, Piece, unpack
+from unerring.matching import Merge, Packed, Piece, first_after, stamp_at, unpack
 from unerring.model import (
     BEFORE_ALL,
+    ORDINAL_MAX,
     Address,
     Connected,
     Deliver,
@@ -66,6 +72,14 @@ class _Columns(msgspec.Struct, frozen=True, array_like=True):
     events: Packed
 
 
+class _Joining(NamedTuple):
+    """A stream that comes in parts."""
+
+    stream: str
+    merge: Merge
+    parts: tuple[str, ...]
+
+
 class Application:
     """Takes the streams it asked for, commits, delivers."""
 
@@ -82,12 +96,42 @@ class Application:
         """How many events of each stream came from nodes that have gone with an upgrade."""
         self._kept: dict[str, deque[tuple[str, int]]] = {stream: deque() for stream in self.intake.streams}
         """The keys of the events that are kept, in order, each with the number after its last event."""
+        self._joined: dict[str, Incoming] = {}
+        """Where streams stand that come in parts, as far as they are put together."""
+        self._joining: dict[str, _Joining] = {}
+        """The same streams, by the names of their parts."""
         for stream in self.intake.streams:
-            data = records.get(f"application/{stream}/position")
-            if data is not None:
-                position = msgspec.msgpack.decode(data, type=_Position)
+            position = _position(records, stream)
+            if position is not None:
                 self._go_on(stream, position)
                 self._kept[stream].extend((key, first + len(piece)) for first, key, piece in _read(records, stream))
+        self._join(topology, records)
+
+    def _join(self, topology: Topology, records: Mapping[str, bytes]) -> None:
+        """Go on with streams that come in parts, and with what waits of these."""
+        node = self.name.rpartition("/")[0]
+        lanes = lanes_of(topology, node)
+        for schema, rank in topology.inputs(node):
+            stream = schema.name
+            if stream not in lanes or stream in self._joined:
+                continue
+            joining = _Joining(stream, Merge([(schema, rank)], BOUNDED_BY_CREDIT, lanes), lanes[stream].names)
+            whole = self._joined[stream] = Incoming(stream)
+            position = _position(records, stream)
+            if position is not None:
+                whole.last, whole.count = position.last, position.base + position.count
+            self._kept[stream] = deque((key, first + len(piece)) for first, key, piece in _read(records, stream))
+            for part in joining.parts:
+                self._joining[part] = joining
+                for _, piece in numbered(records, part):
+                    waits = _after(piece, whole.last.time)
+                    if len(waits):
+                        joining.merge.push_all(part, waits)
+            self._consume(joining)
+
+    def _consume(self, joining: _Joining) -> None:
+        for part in joining.parts:
+            self.intake.consumed[part] = self.intake.streams[part].count - joining.merge.size(part)
 
     def _go_on(self, stream: str, position: _Position) -> None:
         """Where a stream was when it was committed; or, if that node is gone, where the next one's begins."""
@@ -102,7 +146,14 @@ class Application:
 
     def count(self, stream: str) -> int:
         """How many events of a stream were taken, whoever made them."""
-        return self._bases[stream] + self.intake.streams[stream].count
+        joined = self._joined.get(stream)
+        return self._bases[stream] + self.intake.streams[stream].count if joined is None else joined.count
+
+    @property
+    def streams(self) -> dict[str, Incoming]:
+        """Where each stream stands, whether it comes in parts or not."""
+        whole = {stream: one for stream, one in self.intake.streams.items() if stream not in self._joining}
+        return {**whole, **self._joined}
 
     def start(self, now: int) -> Effects:
         return [SetTimer("tick", now + self.config.tick_us), self._read_record()]
@@ -120,6 +171,7 @@ class Application:
         for stream in self.intake.streams:
             if stream not in known:
                 self._kept[stream], self._bases[stream] = deque(), 0
+        self._join(topology, {})
         return [self._read_record()]
 
     def timer(self, name: str, now: int) -> Effects:
@@ -166,32 +218,62 @@ class Application:
         taken, effects = self.intake.take(sender, batch, now)
         if taken.verdict >= Verdict.GAP:
             return effects
-        if len(taken.events):
+        joining = self._joining.get(batch.stream)
+        if joining is not None:
+            effects += self._take_part(batch.stream, taken.events, joining)
+        elif len(taken.events):
             incoming = self.intake.streams[batch.stream]
             self.intake.consumed[batch.stream] = incoming.count
-            effects.append(self._commit(incoming, taken.events))
-            several = isinstance(taken.events, list | tuple)  # columns are handed up as they are
-            effects += [Deliver(one) for one in (taken.events if several else (taken.events,))]
+            effects += [self._commit(incoming, taken.events), *_delivered(taken.events)]
         if len(batch.events):
             effects.append(Send(sender, self.intake.ack(batch.stream)))
+        if joining is not None:
+            return [*effects, *self.intake.announce()]
         count, maker = self.intake.streams[batch.stream].count, self.intake.maker(batch.stream)
         effects += self.intake.go_over(batch.stream, now)
         if self.intake.maker(batch.stream) != maker:
             self._bases[batch.stream] += count
         return effects
 
+    def _take_part(self, part: str, events: Piece, joining: _Joining) -> Effects:
+        """Some of what one shard made: committed with all that is whole by now."""
+        joining.merge.push_all(part, events)
+        joining.merge.advance(part, self.intake.streams[part].watermark)
+        pieces, through = joining.merge.release_pieces()
+        self._consume(joining)
+        whole = self._joined[joining.stream]
+        whole.watermark = max(whole.watermark, through)
+        puts: list[tuple[str, bytes]] = []
+        delivered: Effects = []
+        for piece in pieces:
+            fresh = _after(piece, whole.last.time)
+            if len(fresh):
+                whole.last, whole.count = stamp_at(fresh, -1), whole.count + len(fresh)
+                puts += self._commit(whole, fresh).puts
+                delivered += _delivered(fresh)
+        if len(events):
+            puts += self._commit(self.intake.streams[part], _after(events, through)).puts
+        deletes = [key for name in joining.parts for key in self._passed(name, self.intake.consumed[name])]
+        return [*([Persist(tuple(puts), tuple(deletes))] if puts or deletes else []), *delivered]
+
     def _forget(self, stream: str, count: int) -> Effects:
+        deletes = self._passed(stream, count)
+        return [Persist((), tuple(deletes))] if deletes else []
+
+    def _passed(self, stream: str, count: int) -> list[str]:
         """A record goes when all its events are kept elsewhere."""
         kept, deletes = self._kept[stream], []
         while kept and kept[0][1] <= count:
             deletes.append(kept.popleft()[0])
-        return [Persist((), tuple(deletes))] if deletes else []
+        return deletes
 
     def _commit(self, incoming: Incoming, events: Piece) -> Persist:
-        """A record for each event, or one for all that came as columns."""
+        """A record for each event, or one for all that came as columns: the last ones that were taken."""
         stream, first = incoming.stream, self.count(incoming.stream) - len(events)
-        maker, ended = self.intake.maker(stream), self.intake.ended.get(stream)
-        position = _Position(incoming.last, incoming.count, maker, self._bases[stream], ended)
+        position = _Position(incoming.last, incoming.count)
+        if stream not in self._joined:
+            maker, ended = self.intake.maker(stream), self.intake.ended.get(stream)
+            position = _Position(incoming.last, incoming.count, maker, self._bases[stream], ended)
         puts = [(f"application/{stream}/position", msgspec.msgpack.encode(position))]
         if isinstance(events, list | tuple):
             puts += [(_key(stream, first + at), msgspec.msgpack.encode(event)) for at, event in enumerate(events)]
@@ -202,11 +284,24 @@ class Application:
         return Persist(tuple(puts))
 
 
+def _delivered(events: Piece) -> Effects:
+    """Hand up events one by one, and columns as they are."""
+    return [Deliver(one) for one in (events if isinstance(events, list | tuple) else (events,))]
+
+
+def _after(piece: Piece, time: int) -> Piece:
+    return piece[first_after(piece, Stamp(time, ORDINAL_MAX)) :]
+
+
 def position_of(records: Mapping[str, bytes], stream: str) -> int:
     """How many events of a stream an application has committed."""
-    data = records.get(f"application/{stream}/position")
-    position = None if data is None else msgspec.msgpack.decode(data, type=_Position)
+    position = _position(records, stream)
     return 0 if position is None else position.base + position.count
+
+
+def _position(records: Mapping[str, bytes], stream: str) -> _Position | None:
+    data = records.get(f"application/{stream}/position")
+    return None if data is None else msgspec.msgpack.decode(data, type=_Position)
 
 
 def moved(records: Mapping[str, bytes], stream: str, sealed: Callable[[Stamp], int], sealed_us: int) -> Persist:

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from unerring.matching import COLUMNS_MIN, Merged, Output, Piece, Row, fed_together, matcher as rules, number
+from unerring.matching import (
+    COLUMNS_MIN,
+    Merged,
+    Output,
+    Piece,
+    Row,
+    Unnumbered,
+    fed_together,
+    matcher as rules,
+    number,
+)
 from unerring.model import Event, Stamp, StreamSchema
 
 if TYPE_CHECKING:
@@ -53,8 +63,10 @@ class HandOver(msgspec.Struct, frozen=True):
 class Hosting:
     """The rules of one node as one engine: each is fed the rows of its inputs, and makes its own streams."""
 
-    def __init__(self, engines: Sequence[rules.Matcher]) -> None:
+    def __init__(self, engines: Sequence[rules.Matcher], shard: Mapping[str, Unnumbered] | None = None) -> None:
+        """`shard`: they have some of the keys only, and send what they make of each stream in this form."""
         self.engines = list(engines)
+        self._shard = shard or {}
         self._inputs = [frozenset(source.schema.name for source in engine.plan.inputs) for engine in self.engines]
         self._schemas: dict[str, StreamSchema] = {}
         for engine in self.engines:
@@ -76,7 +88,7 @@ class Hosting:
             else:
                 found = engine.feed([row for row in rows if row.event.stream in inputs], through)
             if len(found):
-                outputs |= _numbered(found, self._schemas)
+                outputs |= self._placed(found) if self._shard else _numbered(found, self._schemas)
             quarantined += engine.take_quarantined()
         return Fed(outputs, quarantined)
 
@@ -93,6 +105,14 @@ class Hosting:
             if outputs is not None:
                 found.update({place: outputs.get(at, []) for at, place in enumerate(places)})
         return found
+
+    def _placed(self, found: list[Output] | OutputColumns) -> dict[str, Piece]:
+        if not isinstance(found, list):
+            return {found.stream: self._shard[found.stream].placed(found)}
+        by_stream: dict[str, list[Output]] = {}
+        for output in found:
+            by_stream.setdefault(output.stream, []).append(output)
+        return {stream: self._shard[stream].placed(outputs) for stream, outputs in by_stream.items()}
 
     def snapshot(self) -> bytes:
         return msgspec.msgpack.encode([engine.snapshot() for engine in self.engines])

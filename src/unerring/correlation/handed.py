@@ -28,7 +28,7 @@ class Handed:
             if taken.verdict is Verdict.GAP:
                 return None
             outgoing.append(batch.stream, taken.events)
-            outgoing.queues[batch.stream].advance(self.streams[batch.stream].watermark)
+            outgoing.advance(self.streams[batch.stream].watermark, batch.stream)
             added += len(taken.events)
         return added
 
@@ -45,6 +45,6 @@ class Handed:
 
     def restore(self, queues: Mapping[str, Queue]) -> None:
         """Stand where these queues end."""
-        for stream, queue in queues.items():
-            shapes = self.streams[stream].shapes
+        for stream, shapes in [(stream, one.shapes) for stream, one in self.streams.items()]:
+            queue = queues[stream]
             self.streams[stream] = Incoming(stream, queue.last, queue.count, queue.watermark, shapes)

@@ -119,8 +119,9 @@ class Incoming:
         if fault is not None:
             before = stamp_at(events, fault - 1) if fault else self.last
             raise ProtocolError(f"stream {stream}: {stamp_at(events, fault)} cannot follow {before}")
+        named = stream if shapes is None else shapes.schema.name  # a part's events are of its stream
         for event in events if isinstance(events, tuple) else ():
-            if event.stream != stream:
+            if event.stream != named:
                 raise ProtocolError(f"stream {stream}: {event.stamp} is of {event.stream}")
             if shapes is not None and not shapes.fits(event):
                 raise ProtocolError(f"stream {stream}: event {event.stamp} does not have the columns of its stream")

@@ -14,7 +14,7 @@ replicas, whether or not a leader seems alive: that alone gives liveness. But a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from unerring.correlation.config import CorrelationConfig
 from unerring.correlation.detector import Detector
@@ -22,8 +22,9 @@ from unerring.correlation.incoming import Incoming, Taken, Verdict
 from unerring.correlation.messages import Ack, AskMore, Batch, Enough, HasMore, Ping, Pong, Resume, Switch
 from unerring.correlation.record import EMPTY, Record, node_of
 from unerring.correlation.shapes import Shapes
+from unerring.correlation.shards import carried
 from unerring.correlation.topology import Topology
-from unerring.matching import Merged, Row
+from unerring.matching import Merge
 from unerring.model import Address, Effects, Report, Send, Stamp
 
 NEVER = -(1 << 62)
@@ -56,6 +57,7 @@ class Intake:
         self.incarnation = 0
         self.record = EMPTY
         self.streams: dict[str, Incoming] = {}
+        """By the name under which each comes: its stream's, or that of a part."""
         self.consumed: dict[str, int] = {}
         """Events processed; credit is so many more."""
         self.latency_us = 0
@@ -82,15 +84,16 @@ class Intake:
         if self.switch is not None and self.switch.number != topology.upgrade:
             self.switch, self.ended = None, {}
         self._topology = topology
-        for schema, _ in topology.inputs(self._node):
-            stream = schema.name
+        ranked = [schema.name for schema, _ in topology.inputs(self._node)]
+        names = sorted(topology.node(self._node).inputs, key=lambda name: ranked.index(topology.stream_of(name)))
+        for stream in names:
             if stream not in self.streams:
-                self.streams[stream] = self.incoming_part(stream, shapes=Shapes(schema))
+                self.streams[stream] = self.incoming_part(stream, shapes=Shapes(carried(topology, stream)))
                 self.consumed[stream] = self._announced[stream] = 0
             gone = self.ended.get(stream, ("",))[0]
             self._makers[stream] = [maker for maker in topology.makers(stream) if maker != gone]
         for stream in self.streams:
-            if all(schema.name != stream for schema, _ in topology.inputs(self._node)):
+            if stream not in names:
                 self._makers[stream] = []
         self._find_upstream(now)
 
@@ -185,18 +188,10 @@ class Intake:
         helpers, asking.helpers = asking.helpers, []
         return taken, [Send(name, Enough(batch.stream)) for name in helpers]
 
-    def consume(self, rows: Sequence[Row]) -> None:
-        """These were processed."""
-        if isinstance(rows, Merged):
-            for stream, count in rows.counts.items():
-                self.consumed[stream] += count
-            return
-        if len(self.streams) == 1:
-            for stream in self.consumed:
-                self.consumed[stream] += len(rows)
-            return
-        for row in rows:
-            self.consumed[row.event.stream] += 1
+    def consume(self, merge: Merge) -> None:
+        """All but what still waits there was processed."""
+        for stream, incoming in self.streams.items():
+            self.consumed[stream] = incoming.count - merge.size(stream)
 
     def forget(self, stream: str, count: int) -> int:
         """Events up to this number are kept elsewhere; how many of them were held here."""

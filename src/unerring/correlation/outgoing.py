@@ -30,9 +30,10 @@ from unerring.correlation.messages import (
 )
 from unerring.correlation.queue import Queue
 from unerring.correlation.record import EMPTY, Record, Standing, node_of
+from unerring.correlation.shards import Cuts, carried
 from unerring.correlation.switching import Span
 from unerring.correlation.topology import Topology
-from unerring.matching import Piece
+from unerring.matching import Piece, first_after
 from unerring.model import BEFORE_ALL, TIME_MIN, Address, Deliver, Effects, ProtocolError, Send, Stamp
 
 Receiver = tuple[str, int]
@@ -114,7 +115,12 @@ class Outgoing:
         self.incarnation = 0
         self.config = config
         self.queues = {stream: self.queue_part(stream) for stream in streams}
-        self.schemas = {schema.name: schema for schema in topology.streams if schema.name in streams}
+        self.schemas = {stream: carried(topology, stream) for stream in streams}
+        self.cuts = {stream: Cuts(topology, stream) for stream in streams}
+        parts = [name for cuts in self.cuts.values() for name in cuts.names]
+        self.own = tuple(stream for stream in streams if stream not in parts)
+        """The streams that this node makes, by the names of their queues: the others are cut out of them."""
+        self._named = {topology.stream_of(stream): stream for stream in self.own}
         self.record = EMPTY
         self.leading = False
         self.registered: dict[str, tuple[int, int]] = {}
@@ -139,13 +145,21 @@ class Outgoing:
         self.advance(through)
 
     def append(self, stream: str, events: Piece) -> None:
-        """Lines 19-22: every replica queues."""
-        self.queues[stream].append(self.span.counted(events))
+        """Lines 19-22: every replica queues; and what shards take of the stream, part by part."""
+        name, events = self._named[stream], self.span.counted(events)
+        self.queues[name].append(events)
+        for part, piece in self.cuts[name].cut(events):
+            queue = self.queues[part]
+            # A source that is handed its stream again may have pruned more of one part than of another.
+            queue.append(piece[first_after(piece, queue.last) :])
 
-    def advance(self, watermark: int) -> None:
-        """The node has processed all up to this time, so none of its streams brings anything at or before it."""
-        watermark = self.span.watermark(watermark)
-        for queue in self.queues.values():
+    def advance(self, watermark: int, stream: str | None = None) -> None:
+        """Nothing at or before this time comes any more, of one stream, or of all because the node has processed all
+        up to it: watermarks go to all parts."""
+        if stream is None:
+            watermark = self.span.watermark(watermark)
+        for name in self.queues if stream is None else (stream, *self.cuts[stream].names):
+            queue = self.queues[name]
             queue.advance(watermark)
 
     @property
@@ -157,13 +171,16 @@ class Outgoing:
     def waits_for(self) -> tuple[str, ...]:
         """The receivers on whose account a queue is full."""
         names: dict[str, None] = {}
-        for stream, queue in self.queues.items():
+        for full, queue in self.queues.items():
             if queue.count - queue.mark_count < self.config.outgoing_events_max:
                 continue
-            for receiver in self._receivers[stream]:
-                held = self._held[stream].get(receiver)
-                if held is None or held.count <= queue.mark_count:
-                    names[receiver[0]] = None
+            for stream in (full, *self.cuts[full].names):
+                if not len(self.queues[stream]):
+                    continue
+                for receiver in self._receivers[stream]:
+                    held = self._held[stream].get(receiver)
+                    if held is None or held.count <= self.queues[stream].mark_count:
+                        names[receiver[0]] = None
         return tuple(names)
 
     def ask_acks(self) -> Effects:
@@ -179,7 +196,8 @@ class Outgoing:
         if self.full:
             return []
         effects: Effects = []
-        for stream, queue in self.queues.items():
+        for stream in self.own:
+            queue = self.queues[stream]
             if self._taken.get(stream) != (queue.last, queue.watermark):
                 self._taken[stream] = queue.last, queue.watermark
                 effects.append(Deliver(StreamPosition(stream, queue.last, queue.count, queue.watermark)))
@@ -355,7 +373,8 @@ class Outgoing:
 
     def prune(self) -> None:
         """Drop what every receiver that this replica knows of, or that registered, has acknowledged."""
-        for stream, queue in self.queues.items():
+        for stream in reversed(self.queues):  # parts stand behind their stream, which is kept while one of them is
+            queue = self.queues[stream]
             if not len(queue) or not self.record.version:
                 continue
             held_by = self._held[stream]
@@ -367,7 +386,8 @@ class Outgoing:
                     break
                 floor = held.last if floor is None else min(floor, held.last)
             if floor is not None:
-                queue.prune(floor)
+                parts = [self.queues[part].floor for part in self.cuts[stream].names]
+                queue.prune(min([floor, *(kept for kept in parts if kept is not None)]))
 
     def receipts(self) -> tuple[Receipt, ...]:
         """Lines 40-45: all acks held, per receiver, for the peers: each prunes by its own membership.

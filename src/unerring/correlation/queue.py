@@ -50,6 +50,14 @@ class Queue:
         """The stamp of the stream's latest event, pruned or not."""
         return stamp_at(self._pieces[-1], -1) if self.count > self.mark_count else self.mark
 
+    @property
+    def floor(self) -> Stamp | None:
+        """Just before the oldest event that is not pruned; None: there is none."""
+        if not len(self):
+            return None
+        oldest = self._at(self.mark_count)
+        return Stamp(oldest.time, oldest.ordinal - 1)
+
     def events(self) -> list[Event]:
         """All events that are not pruned."""
         return list(chain.from_iterable(self._between(self.mark_count, self.count)))

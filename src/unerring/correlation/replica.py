@@ -56,6 +56,7 @@ from unerring.correlation.messages import (
 )
 from unerring.correlation.outgoing import Outgoing
 from unerring.correlation.record import EMPTY, Record, Standing, node_of
+from unerring.correlation.shards import BOUNDED_BY_CREDIT, lanes_of
 from unerring.correlation.switching import FromLog, Rearrange
 from unerring.correlation.topology import Topology
 from unerring.matching import Merge, Piece
@@ -76,8 +77,6 @@ from unerring.model import (
 TICK = "tick"
 FLUSH = "flush"
 PROCESS = "process"
-_BOUNDED_BY_CREDIT = 1 << 62
-"""What waits to be merged has no bound of its own: it is at most the credit of each stream and the rest of a time."""
 
 
 class Replica:
@@ -125,10 +124,11 @@ class Replica:
     def _begin_empty(self) -> None:
         spec = self.topology.node(self.node)
         self.intake = self.intake_part(self.node, self.topology, self.config)
-        self.merge = self.merge_part(self.topology.inputs(self.node), rows_max=_BOUNDED_BY_CREDIT)
+        inputs, lanes = self.topology.inputs(self.node), lanes_of(self.topology, self.node)
+        self.merge = self.merge_part(inputs, rows_max=BOUNDED_BY_CREDIT, lanes=lanes)
         self.outgoing = self.outgoing_part(self.name, self.topology, spec.outputs, self.config)
         self.engine = None if self._make_engine is None else self._make_engine()
-        self.handed = Handed(self.name, self.outgoing.schemas)
+        self.handed = Handed(self.name, {stream: self.outgoing.schemas[stream] for stream in self.outgoing.own})
 
     # ---- the machine -------------------------------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ class Replica:
         if through == before:
             return effects
         self._processed_us = now
-        self.intake.consume(rows)
+        self.intake.consume(self.merge)
         fed = self.engine.feed(rows, through)
         self.outgoing.take(fed.outputs, through)
         for quarantined in fed.quarantined:

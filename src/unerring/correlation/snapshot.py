@@ -84,8 +84,7 @@ def put_back(snapshot: Snapshot, intake: Intake, merge: Merge, outgoing: Outgoin
         streams[state.stream] = type(before)(state.stream, state.last, state.count, state.watermark, before.shapes)
         intake.go_on_with(state.stream, state.maker, state.ended)
     merge.restore(snapshot.merge)
-    for stream, _, _, waiting in snapshot.merge.lanes:
-        intake.consumed[stream] = streams[stream].count - len(waiting)
+    intake.consume(merge)
     for output in snapshot.outputs:
         outgoing.queues[output.stream] = type(outgoing.queues[output.stream])(
             output.stream,

@@ -35,8 +35,9 @@ from unerring.correlation.outgoing import NEVER, Outgoing
 from unerring.correlation.queue import Queue
 from unerring.correlation.switching import Rearrange
 from unerring.correlation.topology import Topology
-from unerring.matching import Piece, stamp_at
+from unerring.matching import Piece, first_after, stamp_at
 from unerring.model import (
+    BEFORE_ALL,
     TIME_MAX,
     TIME_MIN,
     Address,
@@ -61,6 +62,10 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     mark: Stamp
     mark_count: int
     bound: int
+
+
+def _decoded(kept: bytes | None) -> _Kept:
+    return _Kept(BEFORE_ALL, 0, TIME_MIN) if kept is None else msgspec.msgpack.decode(kept, type=_Kept)
 
 
 def kept_key(stream: str) -> str:
@@ -99,19 +104,19 @@ class Source:
         self.outgoing.incarnation = 1
         self.outgoing.lead()
         self.links = self.links_part(config)
-        self.bounds = dict.fromkeys(spec.outputs, TIME_MIN)
+        self.bounds = dict.fromkeys(self.outgoing.own, TIME_MIN)
         """Nothing at or before it may be published after a restart."""
-        self._oldest = dict.fromkeys(spec.outputs, 0)
+        self._oldest = dict.fromkeys(self.outgoing.own, 0)
         self._kept_us = NEVER
         self._asked_us = NEVER
         self._polled_us = NEVER
         self._flush_set = False
-        for stream in spec.outputs:
+        for stream in self.outgoing.own:
             self._load(stream, records)
 
     def _load(self, stream: str, records: Mapping[str, bytes]) -> None:
         data = records.get(kept_key(stream))
-        kept = _Kept(Queue(stream).mark, 0, TIME_MIN) if data is None else msgspec.msgpack.decode(data, type=_Kept)
+        kept = _decoded(data)
         events: list[Event] = []
         number = kept.mark_count
         decoder = msgspec.msgpack.Decoder(Event)
@@ -120,14 +125,16 @@ class Source:
             number += 1
         self._oldest[stream] = kept.mark_count
         self.bounds[stream] = kept.bound
-        if self.follows:
-            # The producer's own record has the watermark and sends it again.
-            self.outgoing.queues[stream] = Queue(stream, kept.mark, kept.mark_count, (), needs_after(data))
-            return
-        # Everything of a time is published at once, so that the last event is a watermark, also when it is pruned.
+        # Everything of a time is published at once, so that the last event is a watermark, also when it is pruned. If
+        # the source follows, the producer's own record has the watermark and sends it again.
         last = events[-1].stamp if events else kept.mark
-        watermark = max(kept.bound, last.time)
-        self.outgoing.queues[stream] = Queue(stream, kept.mark, kept.mark_count, events, watermark)
+        watermark = needs_after(data) if self.follows else max(kept.bound, last.time)
+        queues = self.outgoing.queues
+        queues[stream] = Queue(stream, kept.mark, kept.mark_count, events, watermark)
+        for part, piece in self.outgoing.cuts[stream].cut(events):
+            of_part = _decoded(records.get(kept_key(part)))
+            rest = piece[first_after(piece, of_part.mark) :]
+            queues[part] = Queue(part, of_part.mark, of_part.mark_count, rest, watermark)
 
     # ---- the producer's own calls ------------------------------------------------------------------------------
 
@@ -153,8 +160,8 @@ class Source:
             raise CallerError(
                 f"{self.name}: {stamp_at(events, 0)} on stream {stream} is not after its watermark {queue.watermark}"
             )
-        queue.append(events)
-        queue.advance(stamp_at(events, -1).time)
+        self.outgoing.append(stream, events)
+        self.outgoing.advance(stamp_at(events, -1).time, stream)
         if self.follows:
             return self._flush(now)
         puts = tuple((_key(stream, first + at), msgspec.msgpack.encode(event)) for at, event in enumerate(events))
@@ -170,7 +177,7 @@ class Source:
         if time > self.bounds[stream] and not self.follows:
             self.bounds[stream] = min(time + self.config.bound_ahead_us, TIME_MAX)
             effects.append(self._keep(stream))
-        queue.advance(time)
+        self.outgoing.advance(time, stream)
         return effects + self._flush(now)
 
     def end(self, stream: str, now: int) -> Effects:
@@ -182,8 +189,12 @@ class Source:
         kept_events = () if self.follows else range(self._oldest[stream], queue.mark_count)
         deletes = tuple(_key(stream, number) for number in kept_events)
         self._oldest[stream] = queue.mark_count
-        kept = _Kept(queue.mark, queue.mark_count, self.bounds[stream])
-        return Persist(((kept_key(stream), msgspec.msgpack.encode(kept)),), deletes)
+        # Together: of each part, the stream has from its mark on whatever the part has from its own.
+        kept = {
+            name: _Kept(self.outgoing.queues[name].mark, self.outgoing.queues[name].mark_count, self.bounds[stream])
+            for name in (stream, *self.outgoing.cuts[stream].names)
+        }
+        return Persist(tuple((kept_key(name), msgspec.msgpack.encode(one)) for name, one in kept.items()), deletes)
 
     # ---- the machine -------------------------------------------------------------------------------------------
 
@@ -206,7 +217,7 @@ class Source:
         self.outgoing.prune()
         if now - self._kept_us >= self.config.record_poll_us:
             self._kept_us = now
-            pruned = [s for s, queue in self.outgoing.queues.items() if queue.mark_count > self._oldest[s]]
+            pruned = [s for s, oldest in self._oldest.items() if self.outgoing.queues[s].mark_count > oldest]
             effects += [self._keep(stream) for stream in pruned]
         effects += self.links.tell(self.outgoing, now)
         return effects + self._flush(now) + self._taken()

@@ -3,6 +3,7 @@
 from . import matcher as matcher, oracle as oracle
 from .choice import fed_together as fed_together, matcher_for as matcher_for, why_interpreted as why_interpreted
 from .chunks import Chunk as Chunk
+from .cutting import Cutter as Cutter, owns as owns
 from .explain import describe as describe, printed as printed
 from .interpreter import Interpreter as Interpreter
 from .kernel import Kernel as Kernel, OutputColumns as OutputColumns, code_folder as code_folder
@@ -18,7 +19,13 @@ from .kernel.state import Room as Room
 from .kernel.together import Together as Together
 from .looking_back import LookBack as LookBack, look_back as look_back
 from .matcher import Keep as Keep, Matcher as Matcher, Quarantined as Quarantined, Router as Router
-from .merge import Merge as Merge, Merged as Merged, MergeState as MergeState, Waiting as Waiting
+from .merge import (
+    Lanes as Lanes,
+    Merge as Merge,
+    Merged as Merged,
+    MergeState as MergeState,
+    Waiting as Waiting,
+)
 from .oracle.windows import window_of as window_of
 from .outputs import (
     RANK_DEADLINE as RANK_DEADLINE,
@@ -40,5 +47,6 @@ from .pieces import (
 )
 from .tables import TableMatcher as TableMatcher, outputs_of as outputs_of
 from .tree import run_on as run_on
+from .unnumbered import Unnumbered as Unnumbered
 
 __all__: list[str]

@@ -8,9 +8,9 @@ follow. The result depends on the streams alone, not on how they arrive.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 import msgspec
 
@@ -185,18 +185,45 @@ class MergeState(msgspec.Struct, frozen=True, array_like=True):
     lanes: tuple[tuple[str, Stamp, int, tuple[Waiting, ...] | Packed], ...]
 
 
+class Lanes(NamedTuple):
+    """How a stream comes that comes under other names than its own."""
+
+    names: tuple[str, ...]
+    schema: StreamSchema
+    """Of what comes in them."""
+    joined: Callable[[Sequence[Piece]], Piece] | None = None
+    """Makes whole times of the stream of all that came in its lanes. None: the one lane has the stream itself."""
+
+
+class _Stream(NamedTuple):
+    schema: StreamSchema
+    rank: int
+    lanes: list[str]
+    joined: Callable[[Sequence[Piece]], Piece] | None
+
+
 class Merge:
     """Feed `push` and `advance` in any interleaving of the streams; take whole times with `release`."""
 
-    def __init__(self, streams: Iterable[tuple[StreamSchema, int]], rows_max: int = ROWS_MAX) -> None:
+    def __init__(
+        self,
+        streams: Iterable[tuple[StreamSchema, int]],
+        rows_max: int = ROWS_MAX,
+        lanes: Mapping[str, Lanes] | None = None,
+    ) -> None:
         """`streams`: each with the rank that the application gave it. `rows_max` bounds what waits of each stream (one
         bound for all would let a quick stream shut out the slow one that it waits for); only the rest of a time already
-        begun may go beyond it."""
-        self._lanes = {schema.name: _Lane(schema, rank) for schema, rank in streams}
+        begun may go beyond it. `lanes`: for a stream that does not come under its own name, those it comes under."""
+        self._lanes: dict[str, _Lane] = {}
+        self._streams: list[_Stream] = []
+        for schema, rank in streams:
+            names, sent, joined = (lanes or {}).get(schema.name) or Lanes((schema.name,), schema)
+            self._lanes |= {name: _Lane(sent, rank) for name in names}
+            self._streams.append(_Stream(schema, rank, list(names), joined))
         self._rows_max = rows_max
         self.through = TIME_MIN
         """All times up to here have been released."""
-        ranks = [lane.rank for lane in self._lanes.values()]
+        ranks = [stream.rank for stream in self._streams]
         if len(ranks) != len(set(ranks)):
             raise CallerError(
                 "two streams have one rank: their events of one time would have no order; give each its own"
@@ -207,11 +234,18 @@ class Merge:
         lane = self._lane(stream)
         return lane.size < self._rows_max or lane.last.time == time
 
+    def size(self, stream: str) -> int:
+        """How many events of a stream wait."""
+        return self._lane(stream).size
+
     def push(self, event: Event) -> None:
         """One event, above the stream's last stamp and its watermark."""
-        lane = self._lane(event.stream)
+        self._push(event.stream, event)
+
+    def _push(self, name: str, event: Event) -> None:
+        lane = self._lane(name)
         time = event.stamp.time
-        if not self.room(event.stream, time):
+        if not self.room(name, time):
             raise CallerError(
                 f"stream {event.stream}: {lane.size} events wait to be merged, which is the limit; "
                 "release before you push more"
@@ -230,7 +264,7 @@ class Merge:
         lane = self._lane(stream)
         if not events or lane.size + len(events) > self._rows_max or stamp_at(events, 0).time <= lane.watermark:
             for event in events:
-                self.push(event)
+                self._push(stream, event)
             return
         fault = first_fault(events, lane.last)
         if fault is not None:
@@ -265,19 +299,46 @@ class Merge:
         through = self.complete
         if rows_max is not None:
             through = min([through, *(lane.time_of(rows_max) for lane in self._lanes.values())])
-        released = [(lane.schema, lane.rank, lane.release(through)) for lane in self._lanes.values()]
+        released = [(stream.schema, stream.rank, self._release(stream, through)) for stream in self._streams]
         self.through = max(self.through, through)
         if all(isinstance(piece, list | tuple) for _, _, pieces in released for piece in pieces):
             return _in_order((rank, pieces) for _, rank, pieces in released), self.through
         return Merged(released), self.through
 
     def waiting(self, stream: str) -> list[Piece]:
-        """What waits of one stream."""
+        """What waits of one stream, under the name it comes under."""
         return self._lane(stream).pieces()
+
+    @property
+    def streams(self) -> list[str]:
+        """The streams that are merged, by their own names."""
+        return [stream.schema.name for stream in self._streams]
+
+    def lanes(self, stream: str) -> list[str]:
+        """The names that a stream comes under."""
+        return next(one.lanes for one in self._streams if one.schema.name == stream)
+
+    def whole(self, stream: str, through: int) -> list[Piece]:
+        """What waits of one stream up to a time that is whole, as it would be released; it still waits."""
+        last = Stamp(through, ORDINAL_MAX)
+        waiting = [piece for name in self.lanes(stream) for piece in self.waiting(name)]
+        pieces = [piece[:end] for piece in waiting if (end := first_after(piece, last))]
+        joined = next(one.joined for one in self._streams if one.schema.name == stream)
+        return _joined(pieces, joined)
 
     def drop(self, stream: str, count: int) -> None:
         """The first so many that wait of a stream are needed no more: somebody has them who takes it by itself."""
         self._lane(stream).drop(count)
+
+    def release_pieces(self) -> tuple[list[Piece], int]:
+        """The same of one stream alone, as pieces."""
+        through = self.complete
+        pieces = [piece for stream in self._streams for piece in self._release(stream, through)]
+        self.through = max(self.through, through)
+        return pieces, self.through
+
+    def _release(self, stream: _Stream, through: int) -> list[Piece]:
+        return _joined([piece for name in stream.lanes for piece in self._lanes[name].release(through)], stream.joined)
 
     def state(self) -> MergeState:
         """The state, for a snapshot."""
@@ -295,13 +356,20 @@ class Merge:
 
                 lane.add_all(Chunk.unpacked(lane.schema, waiting))
             for one in waiting if isinstance(waiting, tuple) else ():
-                lane.add(Event(name, one.stamp, one.key, one.payload))
+                lane.add(Event(lane.schema.name, one.stamp, one.key, one.payload))
 
     def _lane(self, stream: str) -> _Lane:
         lane = self._lanes.get(stream)
         if lane is None:
             raise CallerError(f"stream {stream!r} is not merged here; use one of {', '.join(self._lanes)}")
         return lane
+
+
+def _joined(pieces: list[Piece], joined: Callable[[Sequence[Piece]], Piece] | None) -> list[Piece]:
+    if joined is None or not pieces:
+        return pieces
+    whole = joined(pieces)
+    return [whole] if len(whole) else []
 
 
 def _kept(lane: _Lane) -> tuple[Waiting, ...] | Packed:

@@ -29,8 +29,8 @@ from unerring.correlation import (
     Verdict,
     WaitsFor,
 )
-from unerring.matching import Merge, Row, stamp_at, unpack
-from unerring.model import MILLISECOND_US, TIME_MIN, Address, Effects, Entropy, Event, Send, Stamp
+from unerring.matching import Merge, Piece, Row, stamp_at, unpack
+from unerring.model import MILLISECOND_US, TIME_MAX, TIME_MIN, Address, Effects, Entropy, Event, Send, Stamp
 
 # ---- the duplicate filter --------------------------------------------------------------------------------------
 
@@ -254,11 +254,14 @@ class UncappedWatermark(Replica):
 class LastSentOutgoing(Outgoing):
     """`prev` is the last event sent to that receiver, not the stream's."""
 
+    def concerns(self, stream: str) -> bool:
+        return True
+
     def flush(self, now: int) -> Effects:
         last: dict[tuple[Address, str], Stamp] = self.__dict__.setdefault("sent_last", {})
         effects: Effects = []
         for effect in super().flush(now):
-            if isinstance(effect, Send) and isinstance(effect.message, Batch):
+            if isinstance(effect, Send) and isinstance(effect.message, Batch) and self.concerns(effect.message.stream):
                 batch = effect.message
                 prev = last.get((effect.to, batch.stream), batch.prev)
                 effect = Send(effect.to, msgspec.structs.replace(batch, prev=prev))
@@ -406,6 +409,97 @@ class SnapshotOnePosition(Replica):
         return msgspec.structs.replace(whole, receipts=receipts)
 
 
+# ---- shards ----------------------------------------------------------------------------------------------------
+
+
+class OwnNumbers(Outgoing):
+    """A shard numbers what it makes as if there were no others: its own ordinals are the positions."""
+
+    def take(self, outputs: Mapping[str, Piece], through: int) -> None:
+        if self.own and "#" in self.own[0]:
+            own = {"at_rank": 0, "at_index": int(self.own[0].partition("#")[2][0]), "at_key0": 0}
+            outputs = {
+                stream: [
+                    msgspec.structs.replace(e, payload={**e.payload, **own, "at_ordinal": e.stamp.ordinal})
+                    for e in events
+                ]
+                for stream, events in outputs.items()
+            }
+        super().take(outputs, through)
+
+
+class NumbersByItself(Replica):
+    outgoing_part = OwnNumbers
+
+
+class WholeStreamPrevOutgoing(Outgoing):
+    """`prev` in a part is the event before in the whole stream, which that part may not have."""
+
+    def flush(self, now: int) -> Effects:
+        whole = {part: stream for stream, cuts in self.cuts.items() for part in cuts.names}
+        effects: Effects = []
+        for effect in super().flush(now):
+            if isinstance(effect, Send) and isinstance(effect.message, Batch) and effect.message.stream in whole:
+                batch = effect.message
+                events = unpack(self.schemas[batch.stream], batch.events)
+                queue = self.queues[whole[batch.stream]]
+                before = [e.stamp for e in queue.events() if not len(events) or e.stamp < stamp_at(events, 0)]
+                prev = before[-1] if before else max(batch.prev, queue.mark)
+                effect = Send(effect.to, msgspec.structs.replace(batch, prev=prev))
+            effects.append(effect)
+        return effects
+
+
+class WholeStreamPrev(Replica):
+    outgoing_part = WholeStreamPrevOutgoing
+
+
+class WholeStreamPrevSource(Source):
+    outgoing_part = WholeStreamPrevOutgoing
+
+
+class LastSentOfParts(LastSentOutgoing):
+    """The same in parts alone."""
+
+    def concerns(self, stream: str) -> bool:
+        return stream not in self.own
+
+
+class LastSentToShards(Replica):
+    outgoing_part = LastSentOfParts
+
+
+class LastSentToShardsSource(Source):
+    outgoing_part = LastSentOfParts
+
+
+class AnyShardMerge(Merge):
+    """Numbers a time as soon as one shard is past it."""
+
+    @property
+    def complete(self) -> int:
+        lanes = [[self._lanes[name].watermark for name in stream.lanes] for stream in self._streams]
+        return min((max(watermarks) for watermarks in lanes), default=TIME_MAX)
+
+
+class NumbersTooEarly(Replica):
+    merge_part = AnyShardMerge
+
+
+class PrunesWithoutParts(Outgoing):
+    """The whole stream is not kept for what shards lack of it."""
+
+    def prune(self) -> None:
+        super().prune()
+        for stream in self.own:
+            if not self._takers[stream] and self.record.version:
+                self.queues[stream].prune(self.queues[stream].last)
+
+
+class ForgetsParts(Source):
+    outgoing_part = PrunesWithoutParts
+
+
 # ---- membership ------------------------------------------------------------------------------------------------
 
 
@@ -462,6 +556,8 @@ class ForgetsWatermarks(Source):
         super().__init__(*arguments)
         if self.follows:
             return
-        for stream, queue in self.outgoing.queues.items():
-            queue.watermark = queue.last.time if queue.count else TIME_MIN
-            self.bounds[stream] = queue.watermark
+        for stream in self.outgoing.own:
+            queue = self.outgoing.queues[stream]
+            queue.watermark = self.bounds[stream] = queue.last.time if queue.count else TIME_MIN
+            for part in self.outgoing.cuts[stream].names:
+                self.outgoing.queues[part].watermark = queue.watermark

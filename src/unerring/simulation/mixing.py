@@ -1,4 +1,4 @@
-"""A small engine for scenarios: every output depends on all inputs before it, in their order.
+"""Small engines for scenarios: every output depends on all inputs before it, or all of its key, in their order.
 
 One input lost, repeated, changed or out of place changes almost every output after it. It also fires deadlines, so that
 watermark without events matters, and gives several outputs at one time, so that ordinals matter.
@@ -12,12 +12,13 @@ from typing import Final
 import msgspec
 
 from unerring.correlation import Batch, Fed, HandOver, Produced, Queue, committed
-from unerring.matching import Chunk, Merge, Piece, Row
+from unerring.matching import RANK_DEADLINE, Chunk, Merge, Output, Piece, Row, Unnumbered, number
 from unerring.model import TIME_MAX, TIME_MIN, Event, Stamp, StreamSchema
 
 _PRIME = 2_147_483_647
 _QUIET = 25
 """A deadline fires when nothing came for so long."""
+_KEY_QUIET = 80
 
 
 class _State(msgspec.Struct, array_like=True):
@@ -27,11 +28,13 @@ class _State(msgspec.Struct, array_like=True):
 
 
 class Mixing:
-    """The rules of one node: one stream for each name in `outputs`. With `schemas` some answers are columns."""
+    """The rules of one node: one stream for each name in `outputs`. With `schemas` some answers are columns; with
+    `keyed` they have a key."""
 
-    def __init__(self, outputs: Sequence[str], schemas: Sequence[StreamSchema] = ()) -> None:
+    def __init__(self, outputs: Sequence[str], schemas: Sequence[StreamSchema] = (), keyed: bool = False) -> None:
         self.outputs = tuple(outputs)
         self._schemas = {schema.name: schema for schema in schemas}
+        self._keyed = keyed
         self.state = _State()
 
     def feed(self, rows: Sequence[Row], through: int) -> Fed:
@@ -58,14 +61,15 @@ class Mixing:
         self._mix(value)
 
     def _mix(self, value: int) -> None:
-        self.state.mixed = (self.state.mixed * 48_271 + value) % _PRIME
+        self.state.mixed = _mixed(self.state.mixed, value)
 
     def _give(self, time: int, made: dict[str, list[Event]]) -> None:
-        for number, stream in enumerate(self.outputs):
-            for _ in range(_HOW_MANY[(self.state.mixed >> (3 * number)) % len(_HOW_MANY)]):
+        for place, stream in enumerate(self.outputs):
+            for _ in range(_HOW_MANY[(self.state.mixed >> (3 * place)) % len(_HOW_MANY)]):
                 events = made[stream]
                 ordinal = events[-1].stamp.ordinal + 1 if events and events[-1].stamp.time == time else 0
-                events.append(Event(stream, Stamp(time, ordinal), (), {"v": self.state.mixed % 1000}))
+                payload = payload_of(self.state.mixed % 1000, self._keyed)
+                events.append(Event(stream, Stamp(time, ordinal), tuple(payload.values())[1:], payload))
 
     def snapshot(self) -> bytes:
         return msgspec.msgpack.encode(self.state)
@@ -75,6 +79,71 @@ class Mixing:
 
 
 _HOW_MANY = (0, 0, 1, 1, 1, 2, 0, 1)
+_HOW_MANY_A_KEY = (0, 0, 1, 0, 1, 2, 0, 1)
+KEYS = 7
+
+
+def payload_of(value: int, keyed: bool) -> dict[str, int]:
+    """An event's values; in a tree that has shards, a key of few different ones."""
+    return {"v": value, "k": value % KEYS} if keyed else {"v": value}
+
+
+class KeyedMixing:
+    """The same with a state for each key. A shard has some of the keys, and numbers nothing: `shard` is the form in
+    which it sends what it makes of each stream."""
+
+    def __init__(
+        self, schemas: Sequence[StreamSchema], columns: bool = False, shard: Mapping[str, Unnumbered] | None = None
+    ) -> None:
+        self._schemas = {schema.name: schema for schema in schemas}
+        self._columns = columns
+        self._shard = shard or {}
+        self.keys: dict[int, _State] = {}
+
+    def feed(self, rows: Sequence[Row], through: int) -> Fed:
+        found: list[Output] = []
+        for row in rows:
+            event, key = row.event, row.event.payload["k"]
+            time, ordinal = event.stamp
+            state = self.keys.setdefault(key, _State())
+            self._fire(key, state, time - 1, found)
+            state.mixed = _mixed(state.mixed, time * 31 + row.rank * 7 + ordinal * 3 + event.payload["v"])
+            self._give(key, state, (time, row.rank, ordinal), found)
+            state.deadline = time + _KEY_QUIET
+        for key in sorted(self.keys):
+            self._fire(key, self.keys[key], through, found)
+        return Fed({stream: self._formed(stream, found) for stream in self._schemas})
+
+    def _fire(self, key: int, state: _State, until: int, found: list[Output]) -> None:
+        if state.deadline <= until and state.deadline < TIME_MAX:
+            state.mixed = _mixed(state.mixed, state.deadline)
+            self._give(key, state, (state.deadline, RANK_DEADLINE, 0), found)
+            state.deadline = TIME_MAX
+
+    def _give(self, key: int, state: _State, place: tuple[int, int, int], found: list[Output]) -> None:
+        for turn, stream in enumerate(self._schemas):
+            for index in range(_HOW_MANY_A_KEY[(state.mixed >> (3 * turn)) % len(_HOW_MANY_A_KEY)]):
+                payload = payload_of((state.mixed >> 3 * index) % 1000, True)
+                found.append(Output(stream, *place, (key,), index, payload))
+
+    def _formed(self, stream: str, found: list[Output]) -> Piece:
+        own = [output for output in found if output.stream == stream]
+        schema = self._schemas[stream]
+        if self._shard:
+            schema, events = self._shard[stream].sent, list(self._shard[stream].placed(own))
+        else:
+            events = number(own, self._schemas)
+        return formed(events, schema if self._columns and len(found) % 3 else None)
+
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode(sorted(self.keys.items()))
+
+    def restore(self, state: bytes) -> None:
+        self.keys = dict(msgspec.msgpack.decode(state, type=list[tuple[int, _State]]))
+
+
+def _mixed(before: int, value: int) -> int:
+    return (before * 48_271 + value) % _PRIME
 
 
 class _Recalled(_State, array_like=True):
@@ -120,8 +189,9 @@ class Reading:
     replica's filter drops that. With one it goes on where its replica asks it to.
     """
 
-    def __init__(self, inputs: Sequence[tuple[StreamSchema, int]], goes_on: bool = False) -> None:
+    def __init__(self, inputs: Sequence[tuple[StreamSchema, int]], goes_on: bool = False, keyed: bool = False) -> None:
         self._inputs = tuple(inputs)
+        self._keyed = keyed
         self._goes_on = goes_on
         self.begun = False
         self._produced = 0
@@ -143,7 +213,8 @@ class Reading:
         if reached == TIME_MIN:
             return None
         rows, _ = merge.release()
-        made = Mixing(("v",)).feed([row for row in rows if row.event.stamp.time <= reached], reached).outputs["v"]
+        mixing = Mixing(("v",), keyed=self._keyed)
+        made = mixing.feed([row for row in rows if row.event.stamp.time <= reached], reached).outputs["v"]
         queue = Queue("v", events=made, watermark=reached)
         batch: Batch = queue.batch(min(self._produced, queue.count), queue.count)
         self._produced = queue.count

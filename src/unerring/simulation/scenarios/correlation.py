@@ -8,15 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-import msgspec
-
 from unerring.audit import Violation, check_strong_reliability
 from unerring.correlation import (
-    ENGINE,
     MEMBERSHIP,
     Application,
     CorrelationConfig,
-    HandOver,
     Membership,
     NodeSpec,
     Replica,
@@ -57,9 +53,18 @@ from unerring.simulation import (
     scenario,
 )
 from unerring.simulation.losses import LOOK_US, LOST, REPLACED, Losses, lacking
-from unerring.simulation.mixing import Mixing, Reading, formed
+from unerring.simulation.mixing import KeyedMixing, Mixing, formed, payload_of
 from unerring.simulation.node import State
-from unerring.simulation.query_tree import OUTPUTS, SITUATIONS, reference, schema, tree
+from unerring.simulation.query_tree import (
+    OUTPUTS,
+    SITUATIONS,
+    divided,
+    draw_shards,
+    reference,
+    rules_of,
+    schema,
+    tree,
+)
 from unerring.simulation.standing import standing
 
 
@@ -80,6 +85,8 @@ class Correlating(Scenario):
         "a joiner lost its peers at once",
         LOST,
         REPLACED,
+        "shards took what shards made",
+        "a joiner was a shard",
     )
 
     replica: type[Replica] = Replica
@@ -100,6 +107,10 @@ class Correlating(Scenario):
     """The share of seeds in which replicas are lost for good, and the keeper evicts who is silent."""
     follow_share: float = 0.4
     """The share of seeds in which sources follow a log."""
+    shards_share: float = 0.4
+    """The share of seeds in which some nodes have shards."""
+    whole: tuple[str, ...] = ()
+    """Nodes that never have."""
     windows: tuple[int, ...] = (2, 5, 20, 100)
     """How many events a receiver may have under way to it."""
     pauses_ms: tuple[int, ...] = (2, 5, 15)
@@ -110,7 +121,10 @@ class Correlating(Scenario):
         draw = world.draw
         self.publishing_us = self.faults_us * draw.randrange(10, 100) // 100
         self.f = {name: draw.choice((1, 1, 2)) for name in OUTPUTS} | self._f_of_ends(world)
-        self.topology = self.perfect = self._tree()
+        self.shards = draw_shards(world.seed, self.shards_share, self.whole)
+        self.perfect = self._tree()
+        self.topology = divided(self.perfect, self.shards)
+        self.f = {node.name: node.f for node in self.topology.nodes if node.hosts in self.f}
         self.losses = Losses(world.seed, self.losses_share)
         config = CorrelationConfig(
             window_events=draw.choice(self.windows),
@@ -152,10 +166,10 @@ class Correlating(Scenario):
             world.every(MILLISECOND_US, lambda: self._strike(world), self.faults_us)
 
     def _tree(self) -> Topology:
-        return tree(self.f)
+        return tree(self.f, bool(self.shards))
 
-    def _engine(self, node: NodeSpec) -> Mixing:
-        return Mixing(node.outputs, self.topology.streams if self.columns else ())
+    def _engine(self, node: NodeSpec) -> Mixing | KeyedMixing:
+        return rules_of(self.topology, node, self.shards, self.columns)
 
     def _f_of_ends(self, world: World) -> dict[str, int]:
         """The f of sources and the application: they stand alone."""
@@ -185,8 +199,8 @@ class Correlating(Scenario):
         """Γ is what the sources have really published: a crash takes back what was not on disk yet."""
         source = self.source(records, name, self.topology, self.config, self.follows)
         if not self.follows:
-            for stream, queue in source.outgoing.queues.items():
-                del self.published[stream][queue.count :]
+            for stream in source.outgoing.own:
+                del self.published[stream][source.outgoing.queues[stream].count :]
         return source
 
     def _spares(self, world: World) -> None:
@@ -208,9 +222,7 @@ class Correlating(Scenario):
         self.sealed[stream] = time
         if draw.random() < 0.7:
             size = draw.randrange(2, 12) if draw.random() < 0.1 else 1
-            self.published[stream] += [
-                Event(stream, Stamp(time, n), (), {"v": draw.randrange(1000)}) for n in range(size)
-            ]
+            self.published[stream] += self._drawn(stream, time, size, draw)
         self._follow(world, stream)
 
     def _follow(self, world: World, stream: str) -> None:
@@ -230,8 +242,13 @@ class Correlating(Scenario):
         if len(piece) == len(rest):
             world.call(name, "advance", stream, self.sealed[stream])
 
+    def _drawn(self, stream: str, time: int, size: int, draw: Random) -> list[Event]:
+        """Events of one time."""
+        payloads = [payload_of(draw.randrange(1000), bool(self.shards)) for _ in range(size)]
+        return [Event(stream, Stamp(time, n), tuple(p.values())[1:], p) for n, p in enumerate(payloads)]
+
     def _form(self, stream: str) -> StreamSchema | None:
-        return schema(stream) if self.columns and self.forms.random() < 0.6 else None
+        return schema(stream, bool(self.shards)) if self.columns and self.forms.random() < 0.6 else None
 
     def _publish(self, world: World, stream: str) -> None:
         if self.follows:
@@ -251,7 +268,7 @@ class Correlating(Scenario):
         time = source.next_time(stream) + draw.randrange(20) if self.published[stream] else draw.randrange(20)
         time = max(time, 0)
         size = draw.randrange(2, 12) if draw.random() < 0.1 else 1
-        events = [Event(stream, Stamp(time, n), (), {"v": draw.randrange(1000)}) for n in range(size)]
+        events = self._drawn(stream, time, size, draw)
         self.published[stream] += events
         world.call(name, "publish", formed(events, self._form(stream)))
 
@@ -391,18 +408,24 @@ class Correlating(Scenario):
     # ---- what is seen ------------------------------------------------------------------------------------------
 
     def _observe(self, world: World) -> None:
-        joining = {}
-        for node in OUTPUTS:
+        joining = dict.fromkeys(OUTPUTS, False)
+        for node in [node for node in self.f if self.topology.node(node).hosts in OUTPUTS]:
             machines: list[Any] = [world.nodes[name].machine for name in self._replicas(world, node)]
             machines = [machine for machine in machines if machine is not None]
             if sum(machine.election.leading for machine in machines) > 1:
                 world.sometimes("two leaders at once")
             if any(machine.outgoing.full for machine in machines):
                 world.sometimes("a replica waited for room")
-            joining[node] = any(machine.phase == 1 for machine in machines)
-        x, y, z, w = (joining[node] for node in "XYZW")
+            spec = self.topology.node(node)
+            if any(machine.phase == 1 for machine in machines):
+                joining[spec.hosts] = True
+                if spec.shard_of:
+                    world.sometimes("a joiner was a shard")
+        x, _, y, z, w = joining.values()
         if (x and (y or z)) or (w and (y or z)):
             world.sometimes("joins at neighbouring levels at once")
+        if any(self.shards.get(below, 1) > 1 and self.shards.get(above, 1) > 1 for below, above in ("XY", "XZ", "YW")):
+            world.sometimes("shards took what shards made")
 
     def settled(self, world: World) -> bool:
         application: Any = world.machine("app/0")
@@ -433,7 +456,7 @@ class Correlating(Scenario):
         """The delivered events, and those that a perfect run of the published events delivers."""
         records = world.nodes["app/0"].storage.load()
         delivered = {stream: committed(records, stream) for stream in SITUATIONS}
-        return delivered, reference(self.perfect, self.published)
+        return delivered, reference(self.perfect, self.published, self.shards)
 
     def safety(self, world: World) -> Iterable[Violation]:
         for report, what in (
@@ -471,82 +494,6 @@ class Durable(Correlating):
 
     durable = True
     must_reach = ("two leaders at once", "an evicted replica joined again", "a gap was seen")
-
-
-@scenario("correlation-async")
-class Asynchronous(Correlating):
-    """Node V's engine reads the event log on its own and hands over outputs when it pleases."""
-
-    kept = False
-    """Whether V's replicas keep their state on disk, and its engines a checkpoint."""
-
-    def build(self, world: World) -> None:
-        super().build(world)
-        world.every(15 * MILLISECOND_US, lambda: self._hand_over(world), self.faults_us + self.calm_us)
-
-    def _add(self, world: World, node: NodeSpec, name: str, start_us: int = 0) -> None:
-        if not self.engines:
-            self._without_inputs(world)
-        if node.name != "V":
-            super()._add(world, node, name, start_us)
-            return
-        self.engines[name] = Reading(self.perfect.inputs("V"), goes_on=self.kept)
-
-        def replica(records: Mapping[str, bytes], entropy: Entropy, now: int) -> Replica:
-            kept = records if self.kept else None
-            return self.replica(name, self.topology, self.config, None, entropy, kept)
-
-        world.add(
-            name,
-            replica,
-            on_deliver=lambda what: self.engines[name].begin(what) if isinstance(what, HandOver) else None,
-            start_us=start_us,
-        )
-
-    engines: dict[str, Reading]
-
-    def __init__(self) -> None:
-        self.engines = {}
-
-    def _without_inputs(self, world: World) -> None:
-        """V takes no streams: its inputs are what the log holds."""
-        self.engines[""] = Reading(())
-        nodes = [msgspec.structs.replace(node, inputs=()) if node.name == "V" else node for node in self.topology.nodes]
-        log = NodeSpec("log", Role.APPLICATION, ("b", "c"))
-        self.topology = Topology((*nodes, log), self.topology.streams)
-        self.through = dict.fromkeys(log.inputs, TIME_MIN)
-        super()._add(world, log, "log/0")
-
-    def _hand_over(self, world: World) -> None:
-        log = world.nodes["log/0"]
-        if log.machine is not None and not log.syncing:
-            machine: Any = log.machine
-            for stream, incoming in machine.intake.streams.items():
-                self.through[stream] = max(self.through[stream], incoming.watermark)
-        records = log.storage.load()
-        for name, engine in self.engines.items():
-            if name and engine.begun and world.machine(name) is not None and self.failures.random() < 0.5:
-                produced = engine.read(records, self.through)
-                if produced is not None:
-                    world.call(name, "handle", ENGINE, produced)
-
-
-@scenario("correlation-standby")
-class Standby(Asynchronous):
-    """V's replicas are drivers of Spark: their incarnation and engine are on disk, and all may be down at once."""
-
-    kept = True
-    must_reach = ("all drivers down at once", "an evicted replica joined again", "a gap was seen")
-
-    def _fail(self, world: World) -> None:
-        super()._fail(world)
-        drivers = self._replicas(world, "V")
-        if self.failures.random() < 0.1:
-            for name in drivers:
-                if world.nodes[name].machine is not None:
-                    self._crash(world, name)
-        if all(world.nodes[name].machine is None for name in drivers):
-            world.sometimes("all drivers down at once")
 
 
 mutant(Correlating, "no duplicate filter", application=broken.NoFilterAtTheTop)
@@ -587,3 +534,20 @@ mutant(
 )
 mutant(Correlating, "two keepers with a record each", membership=broken.TwoKeepers, losses_share=1.0)
 mutant(Correlating, "a source forgets its watermarks", source=broken.ForgetsWatermarks)
+mutant(Correlating, "a shard numbers by itself", replica=broken.NumbersByItself, shards_share=1.0)
+mutant(Correlating, "a shard is numbered before the others", replica=broken.NumbersTooEarly, shards_share=1.0)
+mutant(
+    Correlating,
+    "prev in a part is the whole stream's",
+    replica=broken.WholeStreamPrev,
+    source=broken.WholeStreamPrevSource,
+    shards_share=1.0,
+)
+mutant(
+    Correlating,
+    "prev in a part is the last one sent",
+    replica=broken.LastSentToShards,
+    source=broken.LastSentToShardsSource,
+    shards_share=1.0,
+)
+mutant(Correlating, "a source forgets what shards lack", source=broken.ForgetsParts, shards_share=1.0)

@@ -66,7 +66,7 @@ class Everywhere(Correlating):
     def _add(self, world: World, node: NodeSpec, name: str, start_us: int = 0) -> None:
         def deliver(what: Any) -> None:
             if isinstance(what, HandOver) and node.outputs:
-                [stream] = node.outputs
+                [stream] = self.topology.made(node.name)
                 number = 0 if self.recounts else what.counts[stream]
                 self.places[name] = what.after[stream], number
 
@@ -110,16 +110,21 @@ class Everywhere(Correlating):
             world.sometimes(LOST_RACE)
 
     def _seal_one(self, world: World, machine: Any, stream: str) -> None:
-        waiting = [event for piece in machine.merge.waiting(stream) for event in piece]
-        self.chains.seal(stream, machine.intake.streams[stream].watermark, waiting, world.now_us)
+        watermark = self._watermark(machine, stream)
+        waiting = [event for piece in machine.merge.whole(stream, watermark) for event in piece]
+        self.chains.seal(stream, watermark, waiting, world.now_us)
+
+    def _watermark(self, machine: Any, stream: str) -> int:
+        return min(int(machine.intake.streams[lane].watermark) for lane in machine.merge.lanes(stream))
 
     def _forget(self, world: World, name: str, machine: Any, stream: str) -> None:
-        sealed = machine.intake.streams[stream].watermark if self.hasty else self.chains.log(stream).through
-        count = machine.intake.consumed[stream]
-        for piece in machine.merge.waiting(stream):
-            count += sum(event.stamp.time <= sealed for event in piece)
-        if count > machine.intake.consumed[stream]:
-            world.call(name, "handle", SEALER, Forget(stream, count))
+        sealed = self._watermark(machine, stream) if self.hasty else self.chains.log(stream).through
+        for lane in machine.merge.lanes(stream):
+            count = machine.intake.consumed[lane]
+            for piece in machine.merge.waiting(lane):
+                count += sum(event.stamp.time <= sealed for event in piece)
+            if count > machine.intake.consumed[lane]:
+                world.call(name, "handle", SEALER, Forget(lane, count))
 
     # ---- what is seen ------------------------------------------------------------------------------------------
 
@@ -143,7 +148,7 @@ class Everywhere(Correlating):
 
     def _streams(self, world: World) -> tuple[dict[str, list[Event]], dict[str, list[Event]]]:
         delivered = {stream: self.chains.log(stream).events() for stream in SITUATIONS}
-        return delivered, reference(self.perfect, self.published)
+        return delivered, reference(self.perfect, self.published, self.shards)
 
     def liveness(self, world: World) -> Iterable[Violation]:
         yield from super().liveness(world)

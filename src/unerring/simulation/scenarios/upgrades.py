@@ -63,6 +63,7 @@ class Upgrading(Correlating):
         "old nodes ended",
     )
     pauses_ms = (10, 20, 40)
+    shards_share = 0.0
     looks_back = Recalling.LOOKS_BACK
     waits = True
     """Whether old nodes stay until nobody needs them."""
