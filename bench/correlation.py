@@ -2,7 +2,9 @@
 
 One W1 node with f = 0, 1 and 2. Throughput and CPU: the log is full from the beginning and the source reads it as fast
 as receivers take it; figures are of a run's second half, when all is warm, over all processes. All events travel
-as columns then, and `columns.events_per_s` is what the node's one process does in a second of its own CPU. Latency:
+as columns then, and `columns.events_per_s` is what the node's one process does in a second of its own CPU. Shards: the
+same with f = 0, the keys spread over 1, 2 and 4 processes; their CPU is all that can be told where there are fewer
+cores than shards. Latency:
 from the moment at which the source is handed an event to the moment at which the application has committed the
 situation that it decides. Failover: from kill -9 of the leader to the commit of a situation decided by an event
 published after it. Healing: from the moment at which a replica falls silent for good to a new one in its place that has
@@ -69,6 +71,7 @@ def run(quick: bool = False) -> Iterator[dict[str, Any]]:
     for f, load in loads.items():
         figure = _figure(f"transmissions_per_event.f{f}", load.transmissions_per_event, "transmissions", f + 1)
         yield {**figure, "met": abs(load.transmissions_per_event - f - 1) < 0.01}
+    yield from _shards(drawn, expected)
     yield _figure("latency.floor_p99_ms", _commits_p99_ms(100 if quick else 1000), "ms")
     passed: dict[int, list[tuple[float, float]]] = {0: [], 1: [], 2: []}
     for _ in range(rounds):  # In turns: what else the disk does meanwhile meets all alike.
@@ -107,6 +110,21 @@ def _figure(name: str, value: float, unit: str, goal: float | None = None, at_le
     return {"bench": "correlation", "figure": name, "value": round(value, 5), "unit": unit, "goal": goal, "met": met}
 
 
+def _shards(drawn: workloads.Columns, expected: int) -> Iterator[dict[str, Any]]:
+    """In turns, and the calmest of two: what else the machine does meanwhile meets all alike."""
+    runs: dict[int, list[Load]] = {1: [], 2: [], 4: []}
+    for _ in range(2):
+        for shards, found in runs.items():
+            with tempfile.TemporaryDirectory() as folder:
+                found.append(asyncio.run(_load(Path(folder), 0, drawn, expected, shards)))
+    for shards, found in runs.items():
+        yield _figure(f"shards.throughput.{shards}", max(load.events_per_s for load in found), "events/s")
+    cpu_us = {shards: min(load.cpu_us_per_event for load in found) for shards, found in runs.items()}
+    for shards, cost_us in cpu_us.items():
+        yield _figure(f"shards.cpu_per_event.{shards}", cost_us, "us")
+    yield _figure("shards.cpu_ratio.4", cpu_us[4] / cpu_us[1], "ratio", 1.15)
+
+
 # ---- a run -----------------------------------------------------------------------------------------------------
 
 
@@ -114,13 +132,19 @@ class _Run:
     """A supervised run in a folder, and what its processes say of themselves."""
 
     def __init__(
-        self, data: Path, f: int, command: Callable[[str], list[str]], config: CorrelationConfig | None = None
+        self,
+        data: Path,
+        f: int,
+        command: Callable[[str], list[str]],
+        config: CorrelationConfig | None = None,
+        shards: int = 1,
     ) -> None:
         self.data = data
         self.f = f
-        cluster = live.make_cluster("live_w1:app", f, data, config)
+        cluster = live.make_cluster("live_w1:app", f, data, config, shards={"W1": shards} if shards > 1 else None)
         self.supervisor = LiveSupervisor(cluster, data / "live", command, config=KILLED_OFTEN)
-        self.replicas = cluster.topology.node("W1").replicas
+        self.nodes = [[*node.replicas] for node in cluster.topology.nodes if node.hosts == "W1"]
+        self.replicas = tuple(name for replicas in self.nodes for name in replicas)
         self._killed: set[int] = set()
 
     async def __aenter__(self) -> _Run:
@@ -184,22 +208,25 @@ class Load:
     transmissions_per_event: float
 
 
-async def _load(data: Path, f: int, drawn: workloads.Columns, expected: int) -> Load:
+async def _load(data: Path, f: int, drawn: workloads.Columns, expected: int, shards: int = 1) -> Load:
     events = len(drawn.time_us)
     _write_log(data, drawn)
     began_s = time.time()
-    async with _Run(data, f, lambda name: live.command(data, name)) as run:
+    async with _Run(data, f, lambda name: live.command(data, name), shards=shards) as run:
+
+        def slowest(replicas: list[str]) -> tuple[float, int]:
+            told = [run.told(name) for name in replicas]
+            return min((one.get("at", 0.0), _taken(one)) for one in told if _taken(one) == min(map(_taken, told)))
 
         def taken() -> tuple[float, int]:
-            """When, and how many events every replica has had by then."""
-            told = [run.told(name) for name in run.replicas]
-            slowest = min(told, key=lambda one: one.get("inputs", {}).get("Typed", {}).get("events", 0))
-            return slowest.get("at", 0.0), slowest.get("inputs", {}).get("Typed", {}).get("events", 0)
+            """When, and how many events every replica has had by then; of shards, all together."""
+            each = [slowest(replicas) for replicas in run.nodes]
+            return sum(at for at, _ in each) / len(each), sum(events for _, events in each)
 
         await run.until(lambda: taken()[1] >= events // 2)  # Machine code is there by then.
 
         def spent() -> tuple[float, float]:
-            return run.cpu_s(), run.cpu_s("W1/")
+            return run.cpu_s(), run.cpu_s("W1")
 
         first, spent_first = taken(), spent()
         last, spent_last = first, spent_first
@@ -216,10 +243,15 @@ async def _load(data: Path, f: int, drawn: workloads.Columns, expected: int) -> 
         sent = run.told("source_Typed/0")["transmissions"]
     found = len(EventLog(data / "log").chain("W1").read(TIME_MIN, TIME_MAX, None, []))
     if found != expected:
-        raise RuntimeError(f"f = {f}: {found} situations, and {expected} are right")
+        raise RuntimeError(f"f = {f}, {shards} shards: {found} situations, and {expected} are right")
     count = last[1] - first[1]
     all_s, node_s = (end - begin for begin, end in zip(spent_first, spent_last, strict=True))
     return Load(count / (last[0] - first[0]), all_s / count * 1e6, node_s / count * 1e6, sent / events)
+
+
+def _taken(told: dict[str, Any]) -> int:
+    """How many events a replica has had."""
+    return sum(stream["events"] for stream in told.get("inputs", {}).values())
 
 
 def _write_log(data: Path, drawn: workloads.Columns) -> None:

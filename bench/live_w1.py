@@ -20,7 +20,7 @@ from unerring.model import TIME_MIN, Event, Stamp
 from unerring.rules import W1, Typed
 from unerring.runtime import Host, SqliteStorage, cluster as clusters, dotted
 
-app = App("w1", rules=[W1], streams=[Typed], buckets=1)
+app = App("w1", rules=[W1], streams=[Typed], buckets=4)
 DELIVERED = struct.Struct("<dd")
 """When the deciding event was published, and when the situation was committed: seconds of the machine's clock."""
 

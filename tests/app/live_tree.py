@@ -16,9 +16,10 @@ from unerring import event_of
 from unerring.app import live, load
 from unerring.app.live_sealer import live_situations
 from unerring.audit.strong_reliability import check_strong_reliability
+from unerring.correlation import Role
 from unerring.log import Chain, EventLog, LogWriter
 from unerring.matching.tree import QueryTree
-from unerring.model import TIME_MAX, Event, LogError, schema_of, verified_json
+from unerring.model import TIME_MAX, Event, LogError, Stamp, schema_of, verified_json
 from unerring.runtime.live import LiveSupervisor
 from unerring.runtime.os_processes import dotted
 
@@ -105,6 +106,52 @@ class LiveRun:
 
     def violations(self) -> list[Any]:
         return violations(self.data, self.app, self.events)
+
+
+class ShardedRun(LiveRun):
+    """Rules with shards over twelve machines, four of which say something at a time."""
+
+    def __init__(self, data: Path, events: int, shards: dict[str, int], f: int) -> None:
+        stamps = [Stamp(APART_US * (1 + n // 4), n % 4) for n in range(events)]
+        payloads = [{"machine": n * 5 % 12, "celsius": n} for n in range(events)]
+        drawn = [Event("Reading", s, (p["machine"],), p) for s, p in zip(stamps, payloads, strict=True)]
+        self.f = f
+        super().__init__(data, "tests.app.shard_app:app", drawn, f=f, shards=shards)
+
+    @property
+    def replicas(self) -> list[str]:
+        return [r for node in self.cluster.topology.nodes if node.role is Role.CORRELATION for r in node.replicas]
+
+    def feed(self, events: list[Event]) -> None:
+        for event in events:
+            sequence = event.payload["celsius"]
+            self.writer.append("0123456789abcdef", (0, sequence), event.stamp, event.payload, 0)
+        self.writer.advance(events[-1].stamp.time, 0)
+        self.writer.seal()
+
+    def spread(self, shards: dict[str, int]) -> None:
+        """Another number of shards from now on."""
+        self.cluster = live.make_cluster("tests.app.shard_app:app", self.f, self.data, shards=shards)
+
+    async def run(self, first: int, last: int, kill: str = "") -> None:
+        """Feed some events, and kill a replica after half of them; done when all that they decide is sealed."""
+        self.supervisor = self.new_supervisor()
+        running = asyncio.create_task(self.supervisor.run())
+        half = first + (last - first) // 8 * 4
+        try:
+            self.feed(self.events[first:half])
+            if kill:
+                await self.until(lambda: all(map(self.healthy, self.replicas)))
+                await self.until(lambda: self.log("Total").refresh() >= self.events[first].stamp.time)
+                os.kill(self.supervisor.processes[kill].pid, signal.SIGKILL)
+            self.feed(self.events[half:last])
+            if last == len(self.events):
+                self.end()
+            reached_us = TIME_MAX if last == len(self.events) else self.events[last - 1].stamp.time
+            await self.until(lambda: all(self.log(stream).refresh() >= reached_us for stream in self.streams))
+        finally:
+            self.supervisor.stop()
+            await running
 
 
 class LiveTree(LiveRun):

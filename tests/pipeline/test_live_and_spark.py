@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.app.gateways_app import LATENESS_US
-from tests.app.live_tree import APART_US, LiveRun, LiveTree, readings
+from tests.app.live_tree import APART_US, LiveRun, LiveTree, ShardedRun, readings
 from tests.app.tree_app import Reading
 from unerring import event_of
 from unerring.app.auditing import Audit
@@ -47,6 +47,26 @@ def check_engines(spark: SparkSession, run: LiveRun, batch: Path) -> None:
     assert not report.wrong, report
     assert [(rule.stream, rule.engine) for rule in report.rules] == [(stream, "live") for stream in run.streams]
     assert all(rule.delivered for rule in report.rules)
+
+
+@pytest.mark.timeout(600)
+def test_a_rule_seals_the_same_with_one_shard_and_with_three_of_which_a_replica_is_killed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Shards above shards, a rule without a key above both; then another number of shards, after a stop."""
+    whole = ShardedRun(tmp_path / "whole", 160, {}, f=0)
+    asyncio.run(whole.run(0, 160))
+    wide = ShardedRun(tmp_path / "wide", 160, {"Rate": 3, "Steps": 2}, f=1)
+    asyncio.run(wide.run(0, 80, kill="Rate-s1/0"))
+    wide.spread({"Rate": 2})
+    asyncio.run(wide.run(80, 160))
+    for stream in whole.streams:
+        chains = [EventLog(run.data / "log").chain(stream) for run in (whole, wide)]
+        one, three = (chain.read(chain.base.from_us, chain.refresh()) for chain in chains)
+        assert len(one)
+        assert one.equals(three)
+        assert max(one.column("ordinal").to_pylist()) > 0, "several shards made something at one time"
+    check_engines(spark, wide, tmp_path / "spark")
 
 
 class Gateways(LiveRun):

@@ -46,6 +46,7 @@ class App:
         retention: Retention | None = None,
         nodes: Mapping[str, Sequence[Any]] | None = None,
         f: Mapping[str, int] | None = None,
+        shards: Mapping[str, int] | None = None,
     ) -> None:
         """Put an application together.
 
@@ -65,6 +66,7 @@ class App:
         - `retention`: how much of the log a run keeps, by age or size; without it, everything.
         - `nodes`: which rules live replicas host together; a rule that is in none has a node of its own.
         - `f`: for a node, the failures that it survives, where that is not the f of the whole run.
+        - `shards`: for a node whose rules have a key, over how many processes its keys are spread in a live run.
         """
         from unerring.log import BUCKETS
         from unerring.rules import heights_of, sources_of
@@ -104,6 +106,11 @@ class App:
         for node, failures in self.f.items():
             if node not in self.nodes or failures < 0:
                 raise ConfigError(f"app {name}: f of {node!r} is {failures}; there are nodes {', '.join(self.nodes)}")
+        self.shards: dict[str, int] = dict(shards or {})
+        if self.shards:
+            from unerring.app.sharding import check_shards
+
+            check_shards(self, self.shards)
         heights_of(self.plans, self.streams)  # rules that read each other in a circle are refused
 
     def levels(self, data: Where, rules: Collection[str] | None = None) -> tuple[Level, ...]:

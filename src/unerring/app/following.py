@@ -59,13 +59,16 @@ class Following:
         wrap: Wrap,
         pause_s_max: float = PAUSE_S_MAX,
         begins_us: int = TIME_MIN,
+        shards: int = 1,
     ) -> None:
-        """`begins_us`: what is before is not handed over."""
+        """`begins_us`: what is before is not handed over. `shards`: over how many nodes the streams are spread, each of
+        which is to get as much at once as one would."""
         self._log = log
         self._begins_us = begins_us
         self._pause_s = PAUSE_S if pause_s_max <= PAUSE_S_MAX else pause_s_max
         self._pause_s_max = pause_s_max
         self._streams = tuple(streams)
+        self._piece_events = PIECE_EVENTS * shards
         self._wrap = wrap
         self._places: dict[str, Place] = {}
         self._heard = asyncio.Event()
@@ -97,7 +100,7 @@ class Following:
                 continue
             pause_s = self._pause_s
             for span in chain.spans(begin_us, reached_us):
-                for events in _pieces(chain, max(begin_us, span.from_us), span.through_us):
+                for events in _pieces(chain, max(begin_us, span.from_us), span.through_us, self._piece_events):
                     fresh = events[first_after(events, place.last) :]
                     await self._hand_over(stream, place, fresh, stamp_at(events, -1).time, driver)
                 await self._hand_over(stream, place, (), span.through_us, driver)
@@ -130,8 +133,8 @@ class Following:
             await self._heard.wait()
 
 
-def _pieces(chain: Chain, from_us: int, through_us: int) -> Iterator[Piece]:
-    """The events of an interval in pieces of about `PIECE_EVENTS`, none of which ends inside a time; a few as objects,
+def _pieces(chain: Chain, from_us: int, through_us: int, piece_events: int) -> Iterator[Piece]:
+    """The events of an interval in pieces of about so many, none of which ends inside a time; a few as objects,
     many as columns."""
     from unerring.matching import Chunk
 
@@ -143,7 +146,7 @@ def _pieces(chain: Chain, from_us: int, through_us: int) -> Iterator[Piece]:
     whole = Chunk.of_table(chain.schema, table.combine_chunks())
     first = 0
     while first < len(whole):
-        end = min(first + PIECE_EVENTS, len(whole))
+        end = min(first + piece_events, len(whole))
         end = whole.first_after(Stamp(whole.stamp(end - 1).time, ORDINAL_MAX), first)
         yield whole[first:end]
         first = end

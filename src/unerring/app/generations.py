@@ -2,6 +2,9 @@
 
 They begin with its first event. Where retention has cut the log, they begin at the cut, with the states that it kept of
 every rule. The application keeps what it has and drops what it gets again, so its position is counted from there, too.
+
+The same is done where rules get another number of shards, whether replicas were in memory or not: each shard then has
+other keys.
 """
 
 from __future__ import annotations
@@ -15,10 +18,19 @@ import msgspec
 from unerring.app.application import load
 from unerring.app.live_needs import SPARK
 from unerring.app.place import Place, Where, place_of
-from unerring.correlation import Role, Topology, moved, node_of
+from unerring.correlation import MEMBERSHIP, Role, Topology, moved, node_of
 from unerring.log import Chain
 from unerring.model import TIME_MIN, ConfigError, Stamp
-from unerring.runtime import WANTED, Cluster, SqliteStorage, StoreStorage, dotted, find
+from unerring.runtime import (
+    WANTED,
+    Cluster,
+    SqliteStorage,
+    StoreStorage,
+    dotted,
+    find,
+    free_addresses,
+    process_names,
+)
 
 if TYPE_CHECKING:
     from unerring.pipeline import Level
@@ -44,6 +56,38 @@ def begin_anew(cluster: Cluster, where: Where) -> Cluster:
     _remove(folder / WANTED)
     _remove(folder / "membership.db")
     return renewed
+
+
+def divided_anew(cluster: Cluster, topology: Topology, where: Where) -> Cluster:
+    """The cluster of a run that is stopped, with another number of shards: all replicas are made again from the log."""
+    run = place_of(where)
+    if cluster.hosts or cluster.record or cluster.etcd:
+        raise ConfigError(
+            f"{run} is on several hosts or on a store, where the number of shards is fixed when a run begins; use "
+            f"{_told(cluster.topology)}, or another --data"
+        )
+    alive = [name for name in cluster.names if find(run.live, name) is not None]
+    if alive:
+        raise ConfigError(f"{alive[0]} still runs in {run.live}; stop that run before its rules get other shards")
+    begins_us = _beginning(cluster, run)
+    _move_application(cluster, run, begins_us)
+    applications = [r for node in topology.nodes if node.role is Role.APPLICATION for r in node.replicas]
+    for name in cluster.names:
+        if name not in applications:
+            _remove(run.live / f"{dotted(name)}.db")
+    addresses = free_addresses([MEMBERSHIP, *process_names(topology)])
+    renewed = msgspec.structs.replace(
+        cluster, topology=topology, addresses=addresses, generation=cluster.generation + 1, begins_us=begins_us
+    )
+    renewed.write(run.live)
+    for path in (WANTED, "membership.db"):
+        _remove(run.live / path)
+    return renewed
+
+
+def _told(topology: Topology) -> str:
+    counts = dict.fromkeys(f"--shards {node.shard_of}={node.shards}" for node in topology.nodes if node.shard_of)
+    return " ".join(counts) or "no --shards"
 
 
 def _has_begun(cluster: Cluster, folder: Path) -> bool:
@@ -90,7 +134,7 @@ def _kept_times(levels: tuple[Level, ...]) -> set[int]:
 def _read_from_the_log(topology: Topology) -> list[str]:
     """The streams that replicas in memory get from the log, by a source or by a driver of Spark."""
     nodes = [node for node in topology.nodes if node.role is Role.SOURCE or node.name == SPARK]
-    return [stream for node in nodes for stream in node.outputs if topology.takers(stream)]
+    return [stream for node in nodes for stream in topology.made(node.name) if topology.is_taken(stream)]
 
 
 def _move_application(cluster: Cluster, run: Place, begins_us: int) -> None:
@@ -102,7 +146,7 @@ def _move_application(cluster: Cluster, run: Place, begins_us: int) -> None:
             storage = SqliteStorage(run.live / f"{dotted(name)}.db")
             try:
                 records = storage.load()
-                chains = [run.log.chain(stream) for stream in node.inputs]
+                chains = [run.log.chain(schema.name) for schema, _ in cluster.topology.inputs(node.name)]
                 counts = [partial(_count, chain, begins_us) for chain in chains]
                 storage.write(
                     moved(records, chain.name, count, chain.through_us)

@@ -21,10 +21,12 @@ import msgspec
 
 from unerring.app.application import App, load
 from unerring.app.following import PAUSE_S_MAX, Following, to_replica, to_source
+from unerring.app.generations import divided_anew
 from unerring.app.live_needs import SPARK, tell_needs
 from unerring.app.live_sealer import SEAL_S, LiveSealer
 from unerring.app.place import Place, Where, place_of
 from unerring.app.planning import PlacementOptions, agreed
+from unerring.app.sharding import divided, shards_of
 from unerring.app.shared_sealer import SharedSealer
 from unerring.app.upgraded import TREE, set_aside, upgraded_us
 from unerring.correlation import (
@@ -39,9 +41,10 @@ from unerring.correlation import (
     Topology,
     is_keeper,
     node_of,
+    outputs_of,
 )
 from unerring.log import BadEvent, Quarantine, Reason
-from unerring.matching import Quarantined
+from unerring.matching import Quarantined, owns
 from unerring.model import (
     TIME_MIN,
     Actor,
@@ -54,7 +57,7 @@ from unerring.model import (
     run_name,
     verified_json,
 )
-from unerring.rules import part_of
+from unerring.rules import key_types, part_of
 from unerring.runtime import (
     EXIT_FINAL,
     Cluster,
@@ -77,10 +80,17 @@ SECRET = "secret"
 """The file with the secret that the live processes of this run prove to know to each other."""
 
 
-def topology_of(app: App, f: int, on_spark: Sequence[str] = (), everywhere: bool = False) -> Topology:
+def topology_of(
+    app: App,
+    f: int,
+    on_spark: Sequence[str] = (),
+    everywhere: bool = False,
+    shards: Mapping[str, int] | None = None,
+) -> Topology:
     """The nodes that the app names, with their own f, for every other rule one; and one for all rules `on_spark`, which
     takes no streams: its engine reads the log on its own, and seals what it makes. Placement never changes stamps.
-    `everywhere`: all hosts reach the log, so that sources and the application have f+1 replicas, too."""
+    `everywhere`: all hosts reach the log, so that sources and the application have f+1 replicas, too. `shards`: instead
+    of the app's own."""
     ends_f = f if everywhere else 0
     live = [plan for plan in app.plans if plan.name not in on_spark]
     taken = {source.schema.name for plan in live for source in plan.inputs}
@@ -100,7 +110,8 @@ def topology_of(app: App, f: int, on_spark: Sequence[str] = (), everywhere: bool
     rules = " ".join(plan.version for plan in app.plans)
     ranks = app.ranks
     ranked = sorted((*app.streams, *app.outputs), key=lambda schema: ranks[schema.name])
-    return Topology((*sources, *nodes), tuple(ranked), rules)
+    whole = Topology((*sources, *nodes), tuple(ranked), rules)
+    return divided(app, whole, app.shards if shards is None else shards)
 
 
 def make_cluster(
@@ -117,17 +128,29 @@ def make_cluster(
     placement: PlacementOptions | None = None,
     etcd: Sequence[str] = (),
     on_spark: Sequence[str] = (),
+    shards: Mapping[str, int] | None = None,
 ) -> Cluster:
-    """The cluster of a run; made if it is not there, refused if it is another one."""
+    """The cluster of a run; made if it is not there, refused if it is another one. `shards`: of some nodes, where that
+    is not as the app says."""
     app = load(address)
     run = place_of(where)
-    topology = topology_of(app, f, on_spark, everywhere=bool(hosts) and not run.is_folder)
+    wanted = {**app.shards, **(shards or {})}
+    everywhere = bool(hosts) and not run.is_folder
+    topology = topology_of(app, f, on_spark, everywhere, wanted)
+    for name in shards or {}:
+        if all(node.hosts != name for node in topology.nodes):
+            raise ConfigError(f"--shards {name}: it runs on Spark, where keys are in partitions; name it with --live")
     folder = run.live
     upgraded = upgraded_us(run, app)
     if upgraded is not None:
         set_aside(run, upgraded)
     if (folder / clusters.FILE).exists():
         existing = clusters.read(folder)
+        as_before = topology_of(app, f, on_spark, everywhere, shards_of(existing.topology))
+        if existing.topology.fingerprint() == as_before.fingerprint() != topology.fingerprint():
+            existing = divided_anew(existing, topology, run)
+            if existing.tls and has_ca(tls):
+                _certify(Path(existing.tls), Path(tls), existing.addresses, app.name, tls_hours)
         if existing.topology.fingerprint() != topology.fingerprint():
             raise ConfigError(
                 f"{folder} belongs to a run with other rules, another f, another engine or an older release's order of "
@@ -224,20 +247,22 @@ async def run_node(run: Place, name: str) -> None:
     deliver: Any = None
     machine: Any
     sealer: LiveSealer | SharedSealer
+    made = cluster.topology.made(node.name)
+    spread = max([1, *(part.of for part in cluster.topology.parts if part.is_cut and part.stream in made)])
     if not node.stands_alone and node.role is not Role.CORRELATION:
         machine = Replica(name, cluster.topology, cluster.config, None, random.Random(), records)
-        following = Following(run.log, node.outputs, to_replica, run.look_s(PAUSE_S_MAX), cluster.begins_us)
+        following = Following(run.log, made, to_replica, run.look_s(PAUSE_S_MAX), cluster.begins_us, spread)
         deliver = following.deliver
         if node.role is Role.APPLICATION:
             sealer = SharedSealer(run.log, app, machine, run.look_s(SEAL_S))
     elif node.role is Role.CORRELATION:
-        plans = [plan for plan in app.nodes[node.name] if plan.outputs[0].name in node.outputs]
-        make = partial(_engine, plans, app, run, cluster.begins_us)
+        plans = [plan for plan in app.nodes[node.hosts] if plan.outputs[0].name in made]
+        make = partial(_engine, plans, app, run, cluster, node)
         machine = Replica(name, cluster.topology, cluster.config, make, random.Random(), records)
         deliver = _quarantine(run)
     elif node.role is Role.SOURCE:
         machine = Source(records or {}, name, cluster.topology, cluster.config, follows=True)
-        following = Following(run.log, node.outputs, to_source, run.look_s(PAUSE_S_MAX), cluster.begins_us)
+        following = Following(run.log, made, to_source, run.look_s(PAUSE_S_MAX), cluster.begins_us, spread)
         deliver = following.deliver
     else:
         machine = Application(records or {}, name, cluster.topology, cluster.config)
@@ -259,20 +284,22 @@ async def run_node(run: Place, name: str) -> None:
     sys.stderr.write(f"{name}: {ASKED}\n")
 
 
-def _engine(plans: Sequence[Plan], app: App, run: Place, begins_us: int) -> Hosting:
-    """The rules of a node as they stand where this generation of replicas began."""
+def _engine(plans: Sequence[Plan], app: App, run: Place, cluster: Cluster, node: NodeSpec) -> Hosting:
+    """The rules of a node, or of a shard, as they stand where this generation of replicas began."""
     from unerring.matching import matcher_for
     from unerring.runtime import submit
 
     matchers = [matcher_for(plan, submit) for plan in plans]
+    begins_us = cluster.begins_us
     if begins_us > TIME_MIN:
         from unerring.pipeline import savepoints
 
         levels = app.levels(run)
         for matcher in matchers:
             states = savepoints.states_of(levels, matcher.plan.name, begins_us)
-            matcher.restore_from([[state] for state in states])
-    return Hosting(matchers)
+            keep = partial(owns, key_types(matcher.plan), node.shard, node.shards) if node.shard_of else None
+            matcher.restore_from([[state] for state in states], keep)
+    return Hosting(matchers, outputs_of(cluster.topology, node))
 
 
 def _quarantine(run: Place) -> Any:

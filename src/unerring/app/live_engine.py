@@ -69,6 +69,7 @@ class LiveEngine:
             placement=o.placement,
             etcd=o.etcd,
             on_spark=self._on_spark,
+            shards=o.shards,
         )
         cluster = begin_anew(cluster, self._place)
         supervisor = LiveSupervisor(cluster, self._place.live, self._command, o.here, self._say, ca=o.tls)

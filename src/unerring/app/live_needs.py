@@ -64,7 +64,7 @@ class Told(msgspec.Struct, frozen=True):
 
 async def tell_needs(run: Place, name: str, replica: Replica, durable: bool) -> None:
     """Write down now and then, where all hosts can read it, what a source's replica may ask its log for."""
-    [stream] = replica.outgoing.queues
+    [stream] = replica.outgoing.own
     told_us = TIME_MIN - 1
     while True:
         # One in memory that loses all takes it from a peer. On a disk it may go on from an older state.
@@ -93,7 +93,7 @@ def _told(run: Place, cluster: Cluster, node: str) -> int:
 def _after(cluster: Cluster, run: Place) -> dict[str, int]:
     after: dict[str, int] = {}
     for node in cluster.topology.nodes:
-        taken = [stream for stream in node.outputs if cluster.topology.takers(stream)]
+        taken = [stream for stream in cluster.topology.made(node.name) if cluster.topology.is_taken(stream)]
         if node.role is Role.SOURCE and not node.stands_alone:
             after.update({stream: _told(run, cluster, node.name) for stream in taken})
             continue

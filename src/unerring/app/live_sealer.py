@@ -83,11 +83,11 @@ class LiveSealer:
                 log.create(schema, app.buckets),
                 plan.version,
                 numbered(records, schema.name),
-                machine.intake.streams[schema.name].count,
+                machine.streams[schema.name].count,
             )
             for plan in app.plans
             for schema in plan.outputs
-            if schema.name in machine.intake.streams
+            if schema.name in machine.streams
         }
 
     def deliver(self, what: Any) -> None:
@@ -119,7 +119,7 @@ class LiveSealer:
 
     def _safe_us(self, stream: str) -> int:
         """Up to which time everything is committed. The machine may know of more, whose commit is under way."""
-        lane, incoming = self.lanes[stream], self.machine.intake.streams[stream]
+        lane, incoming = self.lanes[stream], self.machine.streams[stream]
         if lane.count == incoming.count:
             return incoming.watermark
         return stamp_at(lane.pieces[-1][1], -1).time - 1 if lane.pieces else TIME_MIN

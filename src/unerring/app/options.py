@@ -97,6 +97,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     placement: PlacementOptions = PlacementOptions()
     """What the placement of processes on hosts goes by."""
     etcd: tuple[str, ...] = ()
+    shards: dict[str, int] = {}
+    """Over how many processes the keys of a live node are spread, where that is not as the app says."""
     evict_after: str = "30s"
     """How long a replica may be silent before another one takes its place; off: only an operator decides that."""
     costs: Path | None = None
@@ -116,6 +118,11 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         _evict_after_us(self.evict_after)
         if self.root_every_s < ROOT_EVERY_S_MIN:
             raise ConfigError(f"--root-every {self.root_every!r} is too often; give {ROOT_EVERY_S_MIN:.0f}s or more")
+        if self.shards and not (self.engine == "live" or self.live):
+            raise CallerError(
+                "--shards is for rules that run live; on Spark keys are in partitions, and `unerring rescale` changes "
+                "their number"
+            )
         if self.engine == "live":
             self._refuse("--engine live", _NOT_LIVE)
         elif self.supervised:

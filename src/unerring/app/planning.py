@@ -100,7 +100,10 @@ def loads_of(topology: Topology, run: Place) -> dict[str, float]:
             rate = _rate(log.chain(schema.name))
             if rate is not None:
                 rates[schema.name] = rate
-    taken = {node.name: node.outputs if node.role is Role.SOURCE else node.inputs for node in topology.nodes}
+    rates |= {part.name: rates[part.stream] / part.of for part in topology.parts if part.stream in rates}
+    taken = {
+        node.name: topology.made(node.name) if node.role is Role.SOURCE else node.inputs for node in topology.nodes
+    }
     return {
         node: sum(rates[stream] for stream in streams)
         for node, streams in taken.items()

@@ -31,6 +31,7 @@ from unerring.app.parts import Parts
 from unerring.app.place import Place, Where, place_of
 from unerring.app.requests import Requests
 from unerring.app.run import Run
+from unerring.app.sharding import shards_of
 from unerring.app.spark_engine import SparkEngine, StandbyDriver
 from unerring.correlation import Replica, Role
 from unerring.model import TIME_MIN, ConfigError, UnerringError
@@ -227,7 +228,7 @@ async def _drive(
     storage = SqliteStorage(place.live / f"{dotted(name)}.db")
     try:
         replica = Replica(name, cluster.topology, cluster.config, None, random.Random(), storage.load())
-        taken = [stream for stream in cluster.topology.node(SPARK).outputs if cluster.topology.takers(stream)]
+        taken = [stream for stream in cluster.topology.made(SPARK) if cluster.topology.is_taken(stream)]
         following = Following(place.log, taken, to_replica, place.look_s(PAUSE_S_MAX), cluster.begins_us)
         host = Host(cluster, name, replica, storage, following.deliver)
         host.also = drive.describe
@@ -249,10 +250,11 @@ def check_rules(cluster: clusters.Cluster, app: App) -> None:
     spark = cluster.topology.node(SPARK)
     rules = [plan.name for plan in app.plans if {schema.name for schema in plan.outputs} & set(spark.outputs)]
     ends = [node for node in cluster.topology.nodes if node.role is not Role.CORRELATION]
-    own = topology_of(app, spark.f, rules, everywhere=any(not node.stands_alone for node in ends))
+    everywhere = any(not node.stands_alone for node in ends)
+    own = topology_of(app, spark.f, rules, everywhere, shards_of(cluster.topology))
     if not rules or own.fingerprint() != cluster.topology.fingerprint():
         raise ConfigError(
-            f"{cluster.app} has other rules now than this run was begun with ({', '.join(spark.outputs)} on Spark); "
+            f"{cluster.app} has other rules now than this run was begun with ({', '.join(rules)} on Spark); "
             "restore the old rules, or run the new ones in another --data folder"
         )
 

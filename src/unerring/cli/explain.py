@@ -49,7 +49,7 @@ def command(
         _explain_process(target, as_json, svg, failover_ms, costs)
         return
     reacting = _reacting(target)
-    described = [_with_since(describe(plan), plan, data) for plan in _plans(target, address)]
+    described = [_with_shards(_with_since(describe(plan), plan, data), target) for plan in _plans(target, address)]
     if as_json:
         for one in described:
             sys.stdout.write(msgspec.json.encode(one).decode() + "\n")
@@ -76,6 +76,16 @@ def _with_since(described: dict[str, Any], plan: Any, data: str) -> dict[str, An
                 moment = f"{to_datetime(after_us):%Y-%m-%dT%H:%M:%S.%fZ}" if after_us > TIME_MIN else "its beginning"
                 since.append(f"{stream}.{column} since {moment}; events up to then have NULL")
     return {**described, "since": since}
+
+
+def _with_shards(described: dict[str, Any], target: Any) -> dict[str, Any]:
+    """Of an app's rule: how many shards it has."""
+    counts = [
+        count
+        for node, count in getattr(target, "shards", {}).items()
+        if any(plan.name == described["rule"] for plan in target.nodes[node])
+    ]
+    return {**described, "shards": f"{counts[0]}, {described['shards']}"} if counts else described
 
 
 def _reacting(target: Any) -> list[Any]:

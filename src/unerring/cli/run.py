@@ -12,7 +12,7 @@ import typer
 
 from unerring.cli._address import load as find, pairs
 from unerring.cli._place import HERE, Data, Scratch
-from unerring.model import to_duration_us
+from unerring.model import CallerError, to_duration_us
 from unerring.runtime import ClusterShape, load_policy
 
 if TYPE_CHECKING:
@@ -111,6 +111,10 @@ def command(
     etcd: Annotated[
         list[str] | None, typer.Option(help="Live: keep the membership record in etcd, such as http://HOST:2379.")
     ] = None,
+    shards: Annotated[
+        list[str] | None,
+        typer.Option(help="Live: NODE=COUNT spreads a rule's keys over so many nodes of f+1 replicas; once for each."),
+    ] = None,
     evict_after: Annotated[
         str, typer.Option(help="Live: replace a replica that is silent for so long by one elsewhere; or off.")
     ] = "30s",
@@ -172,6 +176,7 @@ def command(
         here=here,
         placement=PlacementOptions(pairs(capacity), pairs(latency), pairs(load_of), placement),
         etcd=tuple(etcd or ()),
+        shards={node: _count(node, text) for node, text in pairs(shards).items()},
         evict_after=evict_after,
         costs=costs,
         failover_us=failover_us,
@@ -259,6 +264,13 @@ def _run(
     else:
         console.print("stopped; the next run continues from here")
     return "" if stopping.is_set() else run.upgraded
+
+
+def _count(node: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise CallerError(f"--shards {node}={text}: {text!r} is not a number; write for example {node}=4") from None
 
 
 def _hear_no_more() -> None:

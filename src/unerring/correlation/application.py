@@ -306,9 +306,11 @@ def _position(records: Mapping[str, bytes], stream: str) -> _Position | None:
 
 def moved(records: Mapping[str, bytes], stream: str, sealed: Callable[[Stamp], int], sealed_us: int) -> Persist:
     """The records of an application whose stream has another beginning now. `sealed`: how many of its events up to a
-    stamp are in the log, where everything up to `sealed_us` is; what comes after, the application keeps itself."""
+    stamp are in the log, where everything up to `sealed_us` is; what comes after, the application keeps itself. Of its
+    parts, if it came in such, nothing is left: all of them come again."""
     data = records.get(f"application/{stream}/position")
-    deletes = tuple(key for _, key, _ in _read(records, stream))
+    parts = [key for key in records if key.startswith(f"application/{stream}#")]
+    deletes = (*(key for _, key, _ in _read(records, stream)), *parts)
     if data is None:
         return Persist((), deletes)
     last = msgspec.msgpack.decode(data, type=_Position).last

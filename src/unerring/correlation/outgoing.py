@@ -165,14 +165,17 @@ class Outgoing:
     @property
     def full(self) -> bool:
         """Whether processing must wait: some receiver does not keep up."""
-        bound = self.config.outgoing_events_max
-        return any(queue.count - queue.mark_count >= bound for queue in self.queues.values())
+        return any(len(queue) >= self._events_max(stream) for stream, queue in self.queues.items())
+
+    def _events_max(self, stream: str) -> int:
+        """A stream that is cut has what its parts have."""
+        return self.config.outgoing_events_max * self.cuts[stream].shards
 
     def waits_for(self) -> tuple[str, ...]:
         """The receivers on whose account a queue is full."""
         names: dict[str, None] = {}
         for full, queue in self.queues.items():
-            if queue.count - queue.mark_count < self.config.outgoing_events_max:
+            if len(queue) < self._events_max(full):
                 continue
             for stream in (full, *self.cuts[full].names):
                 if not len(self.queues[stream]):
@@ -206,7 +209,7 @@ class Outgoing:
     @property
     def filling(self) -> bool:
         """Whether it is time to ask receivers what they have, rather than wait for the peers' word."""
-        return any(2 * len(queue) >= self.config.outgoing_events_max for queue in self.queues.values())
+        return any(2 * len(queue) >= self._events_max(stream) for stream, queue in self.queues.items())
 
     # ---- sending -----------------------------------------------------------------------------------------------
 

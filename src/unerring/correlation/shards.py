@@ -155,6 +155,8 @@ class Cuts:
         cut = [part for part in topology.parts if part.is_cut and part.stream == stream]
         ways = dict.fromkeys((part.key, part.of) for part in cut)
         self.names = tuple(part.name for part in cut)
+        self.shards = max([1, *(part.of for part in cut)])
+        """Over how many nodes it is spread at most."""
         self._ways = [
             (Cutter(topology.schema(stream), key, of), [part.name for part in cut if (part.key, part.of) == (key, of)])
             for key, of in ways

@@ -184,7 +184,7 @@ def _process(process: dict[str, Any], width: int) -> list[RenderableType]:
 
 
 def _sum(streams: dict[str, Any], what: str) -> str:
-    return _short(sum(stream[what] for stream in streams.values())) if streams else ""
+    return _short(sum(stream[what] for stream in streams.values() if not stream.get("part"))) if streams else ""
 
 
 def _short(value: float) -> str:

@@ -57,6 +57,7 @@ def describe(plan: pl.Plan) -> dict[str, Any]:
         "certain": _certain(plan),
         "state": _state(plan),
         "looks_back": str(look_back(plan)),
+        "shards": _shards(plan),
         "matcher": "compiled" if reason is None else "interpreted",
         "why": reason or "",
         "cost": "" if reason is None else _cost(plan),
@@ -199,6 +200,17 @@ def _state(plan: pl.Plan) -> str:
             return f"the events of the last {plan.within_us} µs; a key without one is forgotten"
         case pl.OperatorPlan():
             return "the operator's own; a key whose state is that of a fresh operator is forgotten"
+
+
+def _shards(plan: pl.Plan) -> str:
+    """Whether a live run may spread its keys over several processes."""
+    keys: dict[str, tuple[str, ...]] = {}
+    for source in plan.inputs:
+        if not source.key:
+            return "one at most: the rule has no key"
+        if keys.setdefault(source.schema.name, source.key) != source.key:
+            return f"one at most: it reads {source.schema.name} by two keys"
+    return "by " + ", ".join(f"{stream}({', '.join(key)})" for stream, key in keys.items())
 
 
 def _forever(rules: PatternRules) -> str:

@@ -149,7 +149,11 @@ def _processes(document: dict[str, Any]) -> Iterator[Sample]:
             yield "unerring_leads", labels, bool(one["leads"]) and up
             yield "unerring_elections_total", labels, one.get("elections", 0)
         if "outputs" in one:
-            yield "unerring_queued", labels, sum(stream["queued"] for stream in one["outputs"].values())
+            yield (
+                "unerring_queued",
+                labels,
+                sum(stream["queued"] for stream in one["outputs"].values() if not stream.get("part")),
+            )
         if "inputs" in one:
             yield "unerring_waiting", labels, sum(stream["waiting"] for stream in one["inputs"].values())
             yield "unerring_lag_seconds", labels, one["lag_s"]

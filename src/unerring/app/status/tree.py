@@ -16,7 +16,7 @@ _ROLES = {Role.SOURCE: "source", Role.CORRELATION: "rule", Role.APPLICATION: "ap
 def tree_of(app: App | None, running: Topology | None) -> dict[str, Any]:
     """One node a rule, as the app has them. `running` is the topology of its processes, if there is one: it may host
     several rules on one node. Without the app, it is the tree."""
-    logical = _logical(app) if app is not None else running.nodes if running is not None else ()
+    logical = _logical(app) if app is not None else _running(running) if running is not None else ()
     levels = levels_of(logical)
     nodes = [
         {
@@ -26,6 +26,7 @@ def tree_of(app: App | None, running: Topology | None) -> dict[str, Any]:
             "inputs": list(node.inputs),
             "outputs": list(node.outputs),
             "runs_on": _host(node, running),
+            "shards": _shards(node, running),
         }
         for node in logical
     ]
@@ -41,9 +42,32 @@ def _logical(app: App) -> tuple[NodeSpec, ...]:
     return (*sources, *rules, NodeSpec("situations", Role.APPLICATION, delivered))
 
 
+def _running(topology: Topology) -> tuple[NodeSpec, ...]:
+    """The nodes of a run; of shards, the node that they are of."""
+    nodes = {
+        node.hosts: NodeSpec(
+            node.hosts,
+            node.role,
+            tuple(schema.name for schema, _ in topology.inputs(node.name)),
+            topology.made(node.name),
+        )
+        for node in topology.nodes
+    }
+    return tuple(nodes.values())
+
+
 def _host(node: NodeSpec, running: Topology | None) -> str:
-    """The name of the live engine's node whose replicas run it; empty where one driver of Spark does."""
-    for other in () if running is None else running.nodes:
-        if set(node.outputs) <= set(other.outputs) if node.outputs else other.name == node.name:
-            return other.name
+    """The name of the live engine's node whose replicas, or whose shards' replicas, run it; empty where one driver of
+    Spark does."""
+    if running is None:
+        return ""
+    for other in running.nodes:
+        if set(node.outputs) <= set(running.made(other.name)) if node.outputs else other.name == node.name:
+            return other.hosts
     return ""
+
+
+def _shards(node: NodeSpec, running: Topology | None) -> int:
+    """Over how many nodes its keys are spread; 0: it does not run live."""
+    host = _host(node, running)
+    return 0 if running is None or not host else max(1, sum(other.shard_of == host for other in running.nodes))

@@ -35,7 +35,7 @@ function correlation(d) {
   const up = replicas.filter((one) => !['dead', 'silent', 'ended'].includes(one.state));
   const over = d.run.state === 'ended';
   const all = d.tree.nodes.filter((one) => one.role === 'rule');
-  const leading = new Set(up.filter((one) => one.leads).map((one) => one.name.split('/')[0]));
+  const leading = new Set(up.filter((one) => one.leads).map((one) => one.shard_of || one.name.split('/')[0]));
   const rules = all.length, led = all.filter((one) => leading.has(one.runs_on)).length;
   return promise(2, 'Correlation', '#situations', verdict(d.audit.situations), h('p', { class: 'soft' }, 'Every situation is delivered exactly once.'),
     h('div', { class: 'big-row' }, h('div', { class: 'big' }, h('b', { id: 'situations-total' }, count(d.situations.total)), h('span', { class: 'soft' }, 'situations')),

@@ -6,12 +6,12 @@ import { chip, empty, notices, orders, panel } from './parts.js';
 import { changed, state } from './state.js';
 
 const ALIVE = new Set(['running', 'member', 'joining', 'starting', 'elsewhere']);
-const sum = (streams, what) => Object.values(streams || {}).reduce((all, one) => all + one[what], 0);
+const sum = (streams, what) => Object.values(streams || {}).reduce((all, one) => all + (one.part ? 0 : one[what]), 0);
 
 export function nodesOf(document) {
   const byNode = new Map();
   for (const told of document.live?.processes || []) {
-    const name = told.name.split('/')[0];
+    const name = told.shard_of || told.name.split('/')[0];
     if (!byNode.has(name)) byNode.set(name, []);
     byNode.get(name).push(told);
   }
@@ -230,7 +230,7 @@ function table(rows) {
 function runs(one, name) {
   if (name.startsWith('process ')) return state.document.processes.nodes.includes(one);
   const host = state.document.tree.nodes.find((node) => node.name === name)?.runs_on;
-  return host ? one.name.split('/')[0] === host : one.supervised === false;
+  return host ? (one.shard_of || one.name.split('/')[0]) === host : one.supervised === false;
 }
 
 let find = '';

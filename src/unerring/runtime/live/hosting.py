@@ -212,11 +212,19 @@ def describe(machine: Any) -> dict[str, Any]:
             stream: {"events": i.count, "watermark": i.watermark, "waiting": i.count - machine.intake.consumed[stream]}
             for stream, i in machine.intake.streams.items()
         }
+        joined = {s: i for s, i in getattr(machine, "streams", {}).items() if s not in fields["inputs"]}
+        for stream, i in joined.items():  # what comes in parts, as far as it is put together
+            for part in [name for name in fields["inputs"] if name.startswith(f"{stream}#")]:
+                fields["inputs"][part]["part"] = True
+            fields["inputs"][stream] = {"events": i.count, "watermark": i.watermark, "waiting": 0}
     if hasattr(machine, "outgoing"):
         fields["outputs"] = {
             stream: {"events": q.count, "queued": len(q), "watermark": q.watermark}
             for stream, q in machine.outgoing.queues.items()
         }
+        for stream in fields["outputs"]:
+            if stream not in machine.outgoing.own:  # cut out of another one
+                fields["outputs"][stream]["part"] = True
         fields["transmissions"] = machine.outgoing.transmissions
     if hasattr(machine, "rounds"):
         fields["record"] = msgspec.to_builtins(machine.record)

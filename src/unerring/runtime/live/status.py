@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from unerring.correlation import node_of
 from unerring.model import SECOND_US, TIME_MAX, TIME_MIN, LogError, verified_json
 from unerring.runtime.live import cluster as clusters
 from unerring.runtime.os_processes import dotted, find
@@ -53,6 +54,9 @@ def processes(folder: Path) -> list[dict[str, Any]]:
         status |= {"name": name, "state": state, "standing": members.get(name, {}).get("standing", "")}
         if name in cluster.hosts:
             status["host"] = cluster.hosts[name]
+        node = cluster.topology.node(node_of(name))
+        if node.shard_of:
+            status |= {"shard_of": node.shard_of, "shard": node.shard, "shards": node.shards}
         statuses.append(status)
     made: dict[str, tuple[int, int]] = {}
     for status in statuses:

@@ -1,0 +1,14 @@
+"""Three rules over one stream, for tests of shards: two with a key, one above the other, and one without on top."""
+
+from __future__ import annotations
+
+from tests.app.tree_app import Reading
+from unerring import fn, rule, trailing
+from unerring.app import App
+from unerring.model import MILLISECOND_US
+
+Rate = rule("Rate").on(Reading).window(trailing(40 * MILLISECOND_US)).on_change("n").emit(n=fn.count())
+Steps = rule("Steps").on(Rate).window(trailing(60 * MILLISECOND_US)).on_change("n").emit(n=fn.count())
+Total = rule("Total").on(Rate, Steps).key().window(trailing(20 * MILLISECOND_US)).on_change("n").emit(n=fn.count())
+
+app = App("shards", rules=[Rate, Steps, Total], streams=[Reading], buckets=8)
