@@ -24,9 +24,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from unerring.app import PAGE, READS, WAIT_S_MAX, Nodes, RunStatus, Why, event_document, latest, prometheus
 from unerring.dashboard import commands
 from unerring.dashboard.access import COOKIE, OWNER, SESSION_S_MAX, Access
+from unerring.dashboard.marks import marks
 from unerring.dashboard.oidc import Oidc
 from unerring.dashboard.watch import Watch
 from unerring.model import TIME_MAX, TIME_MIN, CallerError, Right, Stamp, UnerringError, Who
+from unerring.processes import Process
 from unerring.runtime import timeline
 
 STATIC: Final = Path(__file__).parent / "static"
@@ -87,6 +89,7 @@ class Dashboard:
             Route("/api/instances/{instance:path}", _json(self._instance)),
             Route("/api/processes/{do}", _json(self._process_command), methods=["POST"]),
             Route("/api/graphs/{process}", _json(self._graph)),
+            Route("/api/drawings/{process}", self._drawing),
             Route("/api/timeline", _json(self._timeline)),
             Route("/api/happenings", _json(self._timeline)),  # its old name, for one release
             Route("/api/commands/{verb}", _json(self._command), methods=["POST"]),
@@ -272,16 +275,31 @@ class Dashboard:
     async def _instance(self, request: Request) -> Any:
         instance = request.path_params["instance"]
         shown = await asyncio.to_thread(self.status.instances.show, instance)
-        return {**shown, "timeline": self.status.timeline.about(instance)}
+        process = self._process(shown["now"]["process"], shown["now"].get("version", ""))
+        drawn = process is not None and process.drawing is not None
+        marked = {"marks": marks(process, shown)} if process is not None and drawn else {}
+        return {**shown, **marked, "timeline": self.status.timeline.about(instance)}
+
+    def _process(self, name: str, version: str) -> Process | None:
+        """A version of a process, or the one for new instances."""
+        known = [] if self.status.app is None else [one for one in self.status.app.versions if one.name == name]
+        return next((one for one in known if one.graph.version == version), known[-1] if known else None)
 
     async def _graph(self, request: Request) -> Any:
         name = request.path_params["process"]
-        version = request.query_params.get("version", "")
-        known = [] if self.status.app is None else [one for one in self.status.app.versions if one.name == name]
-        process = next((one for one in known if one.graph.version == version), known[-1] if known else None)
+        process = self._process(name, request.query_params.get("version", ""))
         if process is None:
             raise CallerError(f"the graph of process {name!r} is not known here, because its app cannot be loaded")
-        return {"version": process.graph.version, "vertices": process.graph.vertices, "edges": process.graph.edges}
+        drawn = process.drawing is not None and b"BPMNDiagram" in process.drawing.xml
+        graph = {"version": process.graph.version, "vertices": process.graph.vertices, "edges": process.graph.edges}
+        return {**graph, "drawn": drawn}
+
+    async def _drawing(self, request: Request) -> Response:
+        """The BPMN model that a process came from, as its author laid it out."""
+        process = self._process(request.path_params["process"], request.query_params.get("version", ""))
+        if process is None or process.drawing is None:
+            return Response("this process was not drawn", 404, HEADERS)
+        return Response(process.drawing.xml, headers=HEADERS, media_type="application/xml")
 
     def _changes(self, request: Request, right: Right, thing: str) -> Who | Refused:
         """Who changes something; who may not gets a sentence."""

@@ -1,5 +1,6 @@
 // Instances of processes: found among many, and each on its drawn graph.
 
+import { draw, forget } from './diagram.js';
 import { h, patch } from './dom.js';
 import { count, seconds, value, wallClock, wallTime } from './format.js';
 import { chip, empty, figure, notices, orders, panel } from './parts.js';
@@ -219,8 +220,8 @@ function detail() {
   return panel(h('span', { class: 'mono' }, chosen.id), close,
     h('p', { class: 'facts-line' }, chip(now.status), ' ', h('b', {}, now.process), h('span', { class: 'soft' }, ` version ${now.version?.slice(0, 8)}`),
       now.view !== undefined && h('span', {}, `view ${now.view}`), now.group !== undefined && h('span', {}, `group ${now.group}`), now.reason && h('span', { class: 'bad-text' }, now.reason)),
-    chosen.graph?.vertices ? drawing(chosen.graph, chosen.told) : chosen.graph?.error ? h('p', { class: 'soft' }, chosen.graph.error) : null,
-    h('p', { class: 'legend soft' }, h('span', {}, h('i', { class: 'box read' }), 'reads'), h('span', {}, h('i', { class: 'box write' }), 'writes, can be undone'), h('span', {}, h('i', { class: 'box final' }), 'cannot be undone'), h('span', {}, h('i', { class: 'glyph good' }, '✓'), 'done'), h('span', {}, h('i', { class: 'glyph warn' }, '↺'), 'undone')),
+    chosen.graph?.drawn ? [h('div', { own: true, key: `drawn ${chosen.graph.version}`, class: 'bpmn', id: 'bpmn-here', role: 'img', 'aria-label': `Drawn process ${now.process}` })] : chosen.graph?.vertices ? drawing(chosen.graph, chosen.told) : chosen.graph?.error ? h('p', { class: 'soft' }, chosen.graph.error) : null,
+    chosen.graph?.drawn ? h('p', { class: 'legend soft' }, ['done', 'running', 'waiting', 'failed', 'undone'].map((name) => h('span', { key: name }, h('i', { class: `bpmn-box is-${name}` }), name))) : h('p', { class: 'legend soft' }, h('span', {}, h('i', { class: 'box read' }), 'reads'), h('span', {}, h('i', { class: 'box write' }), 'writes, can be undone'), h('span', {}, h('i', { class: 'box final' }), 'cannot be undone'), h('span', {}, h('i', { class: 'glyph good' }, '✓'), 'done'), h('span', {}, h('i', { class: 'glyph warn' }, '↺'), 'undone')),
     replicas.length ? h('p', { class: 'replica-line' }, replicas.map((one) => h('span', { key: one.node }, h('b', {}, one.node), ` ${one.role}${one.view === null || one.view === undefined ? '' : `, view ${one.view}`}`))) : null,
     lists.map(([name, words]) => h('p', { class: 'bad-text', key: name }, `${words}: ${now[name].join('; ')}`)),
     h('h3', {}, 'Groups and interactions'), history(chosen.told), views(chosen.told),
@@ -279,12 +280,18 @@ export const processes = {
           h('div', { own: true, class: 'rows-here', id: 'instance-rows' })),
         detail()),
     ]);
+    const drawn = document.getElementById('bpmn-here');
+    if (drawn) {
+      const { process: name, version } = chosen.told.now;
+      draw(drawn, chosen.graph.version, `/api/drawings/${encodeURIComponent(name)}?version=${encodeURIComponent(version || '')}`, chosen.told.marks || {});
+    } else forget();
     const here = document.getElementById('instance-rows');
     if (rows.element.parentNode !== here) here.append(rows.element);
     rows.show(matching, (index) => { const page = pages.get(Math.floor(index / PAGE)); return Array.isArray(page) ? page[index % PAGE] : undefined; }, (item) => item.instance);
   },
   leave() {
     clearInterval(timer);
+    forget();
     rows = null;
     chosen = null;
     opened = '';
