@@ -50,6 +50,11 @@ class Element:
     def first(self, name: str) -> Element | None:
         return next(self.all(name), None)
 
+    @property
+    def timed(self) -> bool:
+        """Whether a timer says when."""
+        return any(self.content(name) for name in ("timeDate", "timeDuration", "timeCycle"))
+
     def content(self, name: str) -> str:
         """The text of a child, or nothing."""
         child = self.first(name)

@@ -27,7 +27,8 @@ class Line(msgspec.Struct):
     target: str
     label: str = ""
     at: tuple[int, ...] = ()
-    terminates: bool = False
+    terminates: str = ""
+    """The end event that ends all other branches too, if it leads to one."""
 
 
 class Draft:
@@ -232,12 +233,12 @@ class Draft:
             if len(ends) < 2:
                 continue
             together = self.kind(split) is Kind.AND_SPLIT
-            wrong += [line.source for line in ends if line.terminates and together]
+            wrong += [line.terminates for line in ends if line.terminates and together]
             joined = fresh(f"{split}-end")
             mask = over[split]
             self.insert(Vertex(joined, Kind.AND_JOIN if together else Kind.XOR_JOIN), ends)
             over[joined] = mask
-            self.into("")[-1].terminates = any(line.terminates for line in ends)
+            self.into("")[-1].terminates = next((line.terminates for line in ends if line.terminates), "")
         return wrong
 
     # ---- soundness ---------------------------------------------------------------------------------------------

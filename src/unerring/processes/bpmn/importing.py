@@ -59,7 +59,7 @@ class _Import:
         if wrong is not None:
             self.problems.add(self._node(wrong[0]), f"{wrong[1]}; join every split by a gateway of its own kind")
         self.problems.check()
-        for name in self.binding.leftovers():
+        for name in self.binding.leftovers() if len(self.binding.callers) == 1 else ():
             raise ProcessError(
                 f"process {process.name}: {name} is declared or given, but not in {self.problems.source}"
             )
@@ -116,7 +116,7 @@ class _Import:
             if OUT in (source, target):
                 continue  # one of its ends is a problem already
             line = draft.link(source, target, label, position(flow.ours.get("at", "")))
-            line.terminates = scope.nodes[flow.target].event == "terminate"
+            line.terminates = flow.target if scope.nodes[flow.target].event == "terminate" else ""
         for node in nodes:
             if not node.outgoing and node.kind != "endEvent" and node.id in self.leave and node.event != "link":
                 draft.link(self.leave[node.id][0], "", self.leave[node.id][1])
@@ -176,6 +176,9 @@ class _Import:
         if not node.event or (top and node.event in ("message", "signal")):
             if node.event:
                 self.problems.note(node, "an instance begins when it is started; whoever gets that message starts it")
+            return
+        if top and node.event == "timer" and node.definition is not None and not node.definition.timed:
+            self.problems.note(node, "it says no time; an instance begins when it is started")
             return
         if top and node.event == "timer":
             try:

@@ -265,8 +265,10 @@ class Model:
             self.problems.add(
                 element, "a sub-process that an event starts has no meaning here; put the event on a boundary"
             )
-        elif element.name in BLOCKS:
+        elif element.name in BLOCKS and next(element.all(*NODES), None) is not None:
             node.inner = self._scope(element)
+        elif element.name in BLOCKS or (element.name == "callActivity" and not _calls(element)):
+            node.kind = "task"  # nothing says what is in it, so it is one action
         return node
 
     def _connect(self, scope: Scope) -> None:
@@ -310,6 +312,10 @@ class Model:
         if known is None:
             return reference
         return known.attributes.get("errorCode") or known.attributes.get("name") or known.id
+
+
+def _calls(element: Element) -> bool:
+    return bool(element.attributes.get("calledElement") or element.ours)
 
 
 def _flow(element: Element) -> Flow:

@@ -56,8 +56,10 @@ def shape(importing: Importing, draft: Draft, scope: Scope) -> None:
     draft.join_implicitly(importing.binding.fresh)
     if not _loops(importing, draft, at):
         return
-    for name in draft.join_ends(importing.binding.fresh):
-        importing.problems.add(at(name), "it terminates branches that run at the same time; let them end by themselves")
+    for id in draft.join_ends(importing.binding.fresh):
+        importing.problems.add(
+            scope.nodes[id], "it terminates branches that run at the same time; let them end by themselves"
+        )
     here = [each for each in importing.inclusive if each.split in draft.vertices]
     joins = draft.nearest([each.split for each in here], backwards=True)
     for inclusive in reversed(here):
