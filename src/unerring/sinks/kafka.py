@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.log import table_of
@@ -48,7 +49,6 @@ class KafkaTarget:
         if options or not partition.isdigit():
             raise ConfigError(f"{record.to}: a sink's topic takes config= and partition= only")
         self._at: Stamp | None = None
-        self._sent = 0
         self._end = 0
         """Up to this offset the partition was looked at, or written by us."""
         self._mark = [(SINK, record.id.encode())]
@@ -88,8 +88,7 @@ class KafkaTarget:
         with self._told():
             self._look_for_others()
             self._producer.begin_transaction()
-            for number, (key, value) in enumerate(documents(rows, self._schema), 1):
-                self._send(key, value, self._mark, is_last=number == len(rows))
+            self._send_all(documents(rows, self._schema), len(rows))
             self._producer.commit_transaction(_TIMEOUT_S)
         self._at = last
 
@@ -110,7 +109,7 @@ class KafkaTarget:
         """A message says that the sink goes on from there; what is after it comes again. Nothing can be taken back."""
         with self._told():
             self._producer.begin_transaction()
-            self._send(key_of(to), None, [*self._mark, (REWOUND, b"")], is_last=True)
+            self._send(key_of(to), None, [*self._mark, (REWOUND, b"")], on_delivery=self._note_end)
             self._producer.commit_transaction(_TIMEOUT_S)
         self._at = to
 
@@ -121,17 +120,28 @@ class KafkaTarget:
     def _nothing(self) -> pa.Table:
         return target_schema(self._schema).empty_table()
 
-    def _send(self, key: str, value: bytes | None, headers: list[Any], is_last: bool) -> None:
+    def _send_all(self, messages: Iterator[tuple[str, bytes]], count: int) -> None:
+        """What is done for each message is done for all situations: it is kept short."""
+        produce, poll = self._producer.produce, self._producer.poll
+        topic, partition, mark = self._address.topic, self._place.partition, self._mark
+        for number, (key, value) in enumerate(islice(messages, count - 1)):
+            try:
+                produce(topic, value, key, partition, None, None, 0, mark)
+            except BufferError:
+                self._send(key, value, mark)
+            if number % _POLL_EVERY == 0:
+                poll(0)
+        for key, value in messages:
+            self._send(key, value, mark, on_delivery=self._note_end)
+
+    def _send(self, key: str, value: bytes | None, headers: list[Any], **noted: Any) -> None:
         """Hand a message to the library; when its queue is full, the topic takes no more now."""
-        noted: dict[str, Any] = {"on_delivery": self._note_end} if is_last else {}
         while True:
             try:
                 self._producer.produce(
                     self._address.topic, value, key, partition=self._place.partition, headers=headers, **noted
                 )
-                if is_last or self._sent % _POLL_EVERY == 0:
-                    self._producer.poll(0)
-                self._sent += 1
+                self._producer.poll(0)
                 return
             except BufferError:
                 self._producer.poll(0.1)
