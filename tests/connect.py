@@ -32,6 +32,21 @@ SMALL = {
 }
 
 
+SPARKS = ("dateutil", "google", "grpc", "grpc_status", "numpy", "numpy.libs", "pandas", "pyarrow", "pytz", "six.py")
+SPARKS += ("typing_extensions.py", "tzdata", "zstandard")
+"""What Spark's own documentation asks for in the Python of a Connect server."""
+
+
+def python_with(folder: Path, *packages: str) -> str:
+    """A Python that has only these of the packages that this one has."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=PATIENCE_S)
+    [site] = folder.glob("lib/python*/site-packages")
+    for name in packages:
+        for installed in Path(pyspark.__file__).parent.parent.glob(name):
+            (site / name).symlink_to(installed)
+    return str(folder / "bin" / "python")
+
+
 @dataclass
 class ConnectServer:
     """A running server."""

@@ -3,14 +3,20 @@ run with `any_spark`."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
+from pyspark import cloudpickle
 
 import unerring
 from unerring.model import CallerError, ConfigError, NetworkError
-from unerring.pipeline import connecting, ingest, parallelism, prepare
+from unerring.pipeline import artifacts, connecting, ingest, ingesting, parallelism, prepare
+from unerring.pipeline.session import with_settings
 
 from . import kills
 
@@ -37,12 +43,97 @@ def test_a_server_of_another_version_is_refused(fresh: Any, monkeypatch: pytest.
     connecting.check_versions("4.3.2", "4.3.0")
 
 
-def test_a_server_that_lacks_something_is_told_what(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connecting, "NEEDED", ("numpy", "this_is_nowhere"))
-    with pytest.raises(CallerError, match="server lacks this_is_nowhere, which rules need; install that there"):
+def test_what_a_server_lacks_is_sent_to_it(
+    fresh: Any, connected: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that truly has nothing is in campaign/. This one has all, and what it is sent comes first."""
+    asked, answers = connecting._interpreter, []
+
+    def lacking(spark: Any, looking: bool) -> connecting.Interpreter:
+        answers.append(asked(spark, looking))
+        return msgspec.structs.replace(answers[-1], version="", missing=("xxhash",)) if looking else answers[-1]
+
+    monkeypatch.setattr(connecting, "_interpreter", lacking)
+    prepare(fresh)
+    assert [answer.missing for answer in answers] == [(), ()]
+    folder = artifacts.folder_of(fresh)
+    assert sorted(path.name for path in Path(folder).iterdir()) == ["unerring", "xxhash"]
+    where = connecting.asked(with_settings(fresh, {}), where_found())
+    assert where.split() == ["unerring", "xxhash", "unerring", "xxhash"]  # of the session beside it, not of this Python
+
+    readings = fresh.sql("SELECT timestamp_seconds(id) AS at, id AS number FROM range(3)")
+    assert ingest(readings, stream="S", key="number", time="at", source="numbers", data=tmp_path).added == 3
+    assert fresh.read.format("unerring").option("stream", "S").load(str(tmp_path)).count() == 3
+    # The server's process that takes micro-batches does not look into the session's folder by itself.
+    taker = cloudpickle.dumps(ingesting._Taker(None, "checkpoint", str(tmp_path / "sent")))  # type: ignore[arg-type]
+    (tmp_path / "sent").mkdir()
+    found = subprocess.run(
+        [sys.executable, "-c", ENTERED], input=taker, capture_output=True, timeout=600, check=False, cwd=tmp_path
+    )
+    assert found.stdout.decode().split() == [str(tmp_path / "sent"), "_Taker"], found.stderr.decode()
+    assert artifacts.folder_of(connected) == ""
+
+
+ENTERED = """
+import sys
+from pyspark import cloudpickle
+taker = cloudpickle.loads(sys.stdin.buffer.read())
+print(sys.path[0], type(taker).__name__)
+"""
+
+
+def where_found() -> Callable[[], str]:
+    def question() -> str:  # goes there as it is
+        import os
+        from importlib.util import find_spec
+        from pathlib import Path
+
+        specs = [spec for name in ("unerring", "xxhash") if (spec := find_spec(name)) is not None]
+        origins = [Path(str(spec.origin)).parent for spec in specs]
+        here = [path.name for path in origins if path.parent == Path(os.getcwd())]
+        return " ".join([*here, *sorted(os.listdir("."))])
+
+    return question
+
+
+def test_a_server_that_cannot_be_sent_what_it_lacks_is_told_what(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = connecting.Interpreter("", ("numba",), "Python 3.11 on linux-aarch64 glibc")
+    monkeypatch.setattr(connecting, "_interpreter", lambda spark, looking: there)
+    with pytest.raises(
+        CallerError, match=r"lacks numba, and cannot be sent .* is Python 3\.11 on linux-aarch64 glibc, and"
+    ):
         prepare(fresh)
+    there = connecting.Interpreter("0.0.9", ("pandas", "xxhash"), connecting._platform()())
+    with pytest.raises(
+        CallerError, match="lacks pandas, which Spark itself needs there; install that, where PYSPARK_P"
+    ):
+        prepare(fresh)
+    there = connecting.Interpreter("0.0.9", (), connecting._platform()())
+    monkeypatch.setattr(artifacts, "send", lambda spark, missing: None)
+    with pytest.raises(
+        CallerError, match=r"was sent unerring \S+ and what it lacked, and still finds unerring 0\.0\.9; "
+    ):
+        prepare(fresh)
+    monkeypatch.undo()
+    monkeypatch.setattr(artifacts, "find_spec", lambda name: None)
     monkeypatch.setattr(connecting, "__version__", "99")
-    with pytest.raises(CallerError, match=r"server has unerring \S+, and this process has unerring 99; install the"):
+    with pytest.raises(CallerError, match="server lacks unerring, and so does this one, so that it cannot be sent"):
+        prepare(fresh)
+    fresh.conf.set(connecting.SHIP, "false")
+    with pytest.raises(CallerError, match=r"has unerring \S+, and this process has unerring 99; install the same"):
+        prepare(fresh)
+
+
+def test_a_python_of_another_version_is_told_so(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.errors import PySparkException
+
+    def refuse(spark: Any, question: Any) -> str:
+        raise PySparkException(
+            "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in driver: 3.11, PySpark"
+        )
+
+    monkeypatch.setattr(connecting, "asked", refuse)
+    with pytest.raises(CallerError, match=r"server is 3\.12, and this one 3\.11: .* use Python 3\.12 here"):
         prepare(fresh)
 
 

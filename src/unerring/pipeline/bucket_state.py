@@ -17,6 +17,7 @@ import msgspec
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from unerring.model import TIME_MIN, protect, verified
+from unerring.pipeline.artifacts import after
 from unerring.pipeline.partition import Kept
 from unerring.pipeline.states import SMALL_BYTES, wants_whole
 from unerring.pipeline.streamed import Reading, Standing, advance, engine_of, packed, rows_in, unpacked
@@ -50,8 +51,13 @@ class _Head(msgspec.Struct, frozen=True, array_like=True):
 class Bucket(StatefulProcessor):
     """What Spark runs for each bucket."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: Reading, folder: str = "") -> None:
+        """`folder`: where this package is on the host of a Spark Connect server that was sent it."""
         self._reading = reading
+        self._folder = folder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return after(self._folder, Bucket, (self._reading,))
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle

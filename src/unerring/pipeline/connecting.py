@@ -1,21 +1,25 @@
 """Spark Connect: sessions whose driver is a server, which need not be on this machine.
 
 Such a session has DataFrames, and nothing else of Spark: no context, no RDDs, no JVM to ask. So everything in this
-package is made of DataFrames. Functions go to the server by their names in this package, so it has to be installed
-there too.
+package is made of DataFrames. Functions go to the server by their names in this package, so it has to be there too:
+installed, or sent (see `artifacts`).
 """
 
 from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import secrets
 import socket
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
+
+import msgspec
 
 from unerring import __version__
 from unerring.log import LocalStore, store_at
@@ -29,13 +33,17 @@ SCHEME: Final = "sc://"
 PORT: Final = 15002
 """Where a server listens, unless somebody says otherwise."""
 REACH_S: Final = 5.0
-NEEDED: Final = ("msgspec", "numba", "numpy", "pandas", "pyarrow", "sqlglot", "xxhash")
-"""What tasks import, besides this package."""
+NEEDED: Final = ("msgspec", "numba", "obstore", "sqlglot", "xxhash")
+"""What tasks import, besides this package and what Spark itself needs there; it can be sent."""
+OF_SPARK: Final = ("numpy", "pandas", "pyarrow")
+SHIP: Final = "spark.unerring.ship"
+"""A setting of the session: "false" sends nothing."""
 _NUMBERS: Final = 1 << 16
 """More than there are cores: a range of so many has some in each of its partitions."""
 _ON_SERVER: Final = "SPARK_CONNECT_LOCAL_URL"
 """Spark sets this in Python processes that belong to the server, such as those that run a query's `foreachBatch`."""
 _WHERE: Final = "where PYSPARK_PYTHON of the server and of its workers is"
+_OTHER_PYTHON: Final = re.compile(r"different version: (\d+\.\d+) than that in driver: (\d+\.\d+)")
 _admitted: weakref.WeakSet[Any] = weakref.WeakSet()
 """Sessions whose server can run what it is sent."""
 _shared: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
@@ -52,27 +60,92 @@ def is_away(spark: object) -> bool:
     return is_connect(spark) and _ON_SERVER not in os.environ
 
 
+class Interpreter(msgspec.Struct, frozen=True):
+    """What tasks run in, as they tell it."""
+
+    version: str
+    """Of this package there; "" if there is none."""
+    missing: tuple[str, ...]
+    platform: str
+
+
 def prepare(spark: SparkSession) -> None:
-    """A sentence, unless the server of this session can run what this package sends to it. A session that is not Spark
-    Connect's can."""
+    """Let the server of this session be able to run what this package sends to it: see whether all is installed there,
+    and send what is not. A sentence if that cannot be. A session that is not Spark Connect's needs nothing.
+
+    `match`, `detect` and `ingest` do this themselves; `format("unerring")` cannot, where this package is not installed.
+    """
     if not is_connect(spark) or spark in _admitted:
         return
     import pyspark
 
     check_versions(spark.version, pyspark.__version__)
-    version, *missing = asked(spark, _python_of(NEEDED)).split()
-    if version != __version__:
-        there = f"unerring {version}" if version != "none" else "no package unerring"
-        raise CallerError(
-            f"the Python of the Spark Connect server has {there}, and this process has unerring {__version__}; install "
-            f"the same there, {_WHERE}"
-        )
-    if missing:
-        raise CallerError(
-            f"the Python of the Spark Connect server lacks {', '.join(missing)}, which rules need; install that there, "
-            f"{_WHERE}"
-        )
+    there = _interpreter(spark, looking=True)
+    if there.version != __version__ or there.missing:
+        _send(spark, there)
     _admitted.add(spark)
+
+
+def _send(spark: SparkSession, there: Interpreter) -> None:
+    """What the server lacks; a sentence if that does not help."""
+    from unerring.pipeline.artifacts import send
+
+    held = f"unerring {there.version}" if there.version else "no package unerring"
+    lacks = ", ".join(there.missing)
+    of_spark = [name for name in there.missing if name in OF_SPARK]
+    if of_spark:
+        raise CallerError(
+            f"the Python of the Spark Connect server lacks {', '.join(of_spark)}, which Spark itself needs there; "
+            f"install that, {_WHERE}"
+        )
+    if spark.conf.get(SHIP, "true") == "false":
+        raise CallerError(
+            f"the Python of the Spark Connect server has {held}{f' and lacks {lacks}' if lacks else ''}, and this "
+            f"process has unerring {__version__}; install the same there, {_WHERE}, or let it be sent (without "
+            f"--no-ship, or {SHIP}=false)"
+        )
+    here = _platform()()
+    if there.missing and there.platform != here:
+        raise CallerError(
+            f"the Python of the Spark Connect server lacks {lacks}, and cannot be sent what is installed here: it is "
+            f"{there.platform}, and this one {here}; install that there, {_WHERE}"
+        )
+    send(spark, there.missing)
+    now = _interpreter(spark, looking=False)
+    if now.version != __version__ or now.missing:
+        told = f"finds unerring {now.version or 'nowhere'}" if not now.missing else f"cannot use {now.missing[0]}"
+        raise CallerError(
+            f"the Python of the Spark Connect server was sent unerring {__version__} and what it lacked, and still "
+            f"{told}; install the same there, {_WHERE}"
+        )
+
+
+def _wanted() -> tuple[str, ...]:
+    """A client that cannot reach an object store does not ask the server to."""
+    return tuple(name for name in NEEDED if name != "obstore" or find_spec(name) is not None)
+
+
+def _interpreter(spark: SparkSession, looking: bool) -> Interpreter:
+    """`looking`: nothing is imported, since a worker keeps what it has."""
+    from pyspark.errors import PySparkException
+
+    try:
+        answer = asked(spark, _python_of((*_wanted(), *OF_SPARK), looking, _platform()))
+    except PySparkException as error:
+        text = str(error)
+        other = _OTHER_PYTHON.search(text)
+        if other:
+            raise CallerError(
+                f"the Python of the Spark Connect server is {other[1]}, and this one {other[2]}: Python functions go "
+                f"from one to the other, so both have to be of one minor version; use Python {other[1]} here"
+            ) from None
+        if "No module named" in text or "PACKAGE_NOT_INSTALLED" in text:
+            raise CallerError(
+                "the Python of the Spark Connect server lacks pandas or pyarrow, which Spark itself needs there; "
+                f"install them, {_WHERE}"
+            ) from None
+        raise
+    return msgspec.json.decode(answer, type=Interpreter)
 
 
 def check_versions(server: str, client: str) -> None:
@@ -212,21 +285,47 @@ def asked(spark: SparkSession, question: Callable[[], str]) -> str:
     return str(row.answer)
 
 
-def _python_of(needed: tuple[str, ...]) -> Callable[[], str]:
-    """The version of this package there, or "none", and what is missing of what it needs. Nothing is imported: a worker
-    keeps what it has."""
+def _python_of(needed: tuple[str, ...], looking: bool, platform: Callable[[], str]) -> Callable[[], str]:
+    """The version of this package there, what is missing of what it needs, and where that runs."""
 
     def question() -> str:
+        import importlib
+        import json
         import re
         from importlib.util import find_spec
         from pathlib import Path
 
+        def is_there(name: str) -> bool:
+            if looking:
+                return find_spec(name) is not None
+            try:
+                importlib.import_module(name)
+            except Exception:
+                return False
+            return True
+
         spec = find_spec("unerring")
         text = Path(spec.origin).read_text() if spec is not None and spec.origin else ""
         version = re.search(r'^__version__ = "(.+)"', text, re.MULTILINE)
-        return " ".join([version[1] if version else "none", *(name for name in needed if find_spec(name) is None)])
+        missing = [name for name in needed if not is_there(name)]
+        told = {"version": version[1] if version else "", "missing": missing, "platform": platform()}
+        return json.dumps(told)
 
     return question
+
+
+def _platform() -> Callable[[], str]:
+    """What a compiled module is made for."""
+
+    def platform() -> str:
+        import platform
+        import sys
+        import sysconfig
+
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        return f"Python {version} on {sysconfig.get_platform()} {platform.libc_ver()[0]}".strip()
+
+    return platform
 
 
 def _looks_for(path: str) -> Callable[[], str]:

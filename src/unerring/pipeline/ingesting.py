@@ -35,6 +35,7 @@ from unerring.log import (
     waiting_rows,
 )
 from unerring.model import CallerError, Column, ColumnType, InvariantBreach, StreamSchema, schema_of, to_duration_us
+from unerring.pipeline.artifacts import after, folder_of
 from unerring.pipeline.connecting import check_shared, prepare
 from unerring.pipeline.lineage import taken_in, trace_query
 from unerring.pipeline.offsets import check_unchanged, files_now, offsets_of, words_for
@@ -229,7 +230,8 @@ def start_stream(frame: DataFrame, target: Target, checkpoint: str, once: bool) 
     """A query that takes micro-batch after micro-batch in."""
     from pyspark.errors import PySparkException
 
-    writer = frame.writeStream.foreachBatch(_Taker(target, checkpoint)).option("checkpointLocation", checkpoint)
+    taker = _Taker(target, checkpoint, folder_of(frame.sparkSession))
+    writer = frame.writeStream.foreachBatch(taker).option("checkpointLocation", checkpoint)
     if once:
         writer = writer.trigger(availableNow=True)
     writer = writer.queryName(f"ingest {target.schema.name}")
@@ -245,13 +247,15 @@ def start_stream(frame: DataFrame, target: Target, checkpoint: str, once: bool) 
 class _Taker:
     """What Spark calls with each micro-batch: in this process, or, over Spark Connect, in one of the server's."""
 
-    def __init__(self, target: Target, checkpoint: str) -> None:
+    def __init__(self, target: Target, checkpoint: str, folder: str = "") -> None:
+        """`folder`: where this package is on the host of a Spark Connect server that was sent it."""
         self._target = target
         self._checkpoint = checkpoint
+        self._folder = folder
         self._intaker: Intaker | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_intaker": None}
+    def __reduce__(self) -> tuple[Any, ...]:
+        return after(self._folder, _Taker, (self._target, self._checkpoint))
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         own_settings(batch, {})

@@ -150,7 +150,8 @@ def start(config: SparkConfig, name: str = "unerring") -> SparkSession:
 def _connected(config: SparkConfig) -> SparkSession:
     """A session of a Spark Connect server, which has its memory, its log and its Java."""
     own = {key: value for key, value in FIXED.items() if key in _OF_A_SESSION}
-    return connecting.connect(config.master, {**dict(config.more), **own, OWN: "true"})
+    sent = {connecting.SHIP: "false"} if config.ship is False else {}
+    return connecting.connect(config.master, {**dict(config.more), **sent, **own, OWN: "true"})
 
 
 def _not_started(config: SparkConfig, error: Exception) -> ConfigError | WorldError:
@@ -224,8 +225,9 @@ def own_settings(frame: DataFrame, wanted: Mapping[str, str]) -> None:
 
 
 def with_settings(spark: SparkSession, wanted: Mapping[str, str]) -> SparkSession:
-    """A session beside this one, on the same cluster, with settings of its own."""
-    beside = spark.newSession()
+    """A session beside this one, on the same cluster, with settings of its own; over Spark Connect it has what this one
+    was sent."""
+    beside = spark.cloneSession() if connecting.is_connect(spark) else spark.newSession()  # type: ignore[attr-defined]
     for key, value in wanted.items():
         beside.conf.set(key, value)
     return beside

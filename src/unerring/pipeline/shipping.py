@@ -36,7 +36,7 @@ def archive(path: Path) -> Path:
     return path
 
 
-def packed(files: dict[str, Path]) -> bytes:
+def packed(files: dict[str, Path], bytes_max: int = BYTES_MAX) -> bytes:
     """A zip of files under these names."""
     total = 0
     whole = io.BytesIO()
@@ -44,12 +44,12 @@ def packed(files: dict[str, Path]) -> bytes:
         for name, path in sorted(files.items()):
             content = path.read_bytes()
             total += len(content)
-            if total > BYTES_MAX:
+            if total > bytes_max:
                 raise CallerError(
-                    f"the modules to ship to Spark's executors have more than {BYTES_MAX >> 20} MiB at {path}; move "
+                    f"the modules to ship to Spark's executors have more than {bytes_max >> 20} MiB at {path}; move "
                     "data out of the packages, or install them on every worker and run with --no-ship"
                 )
-            zipped.writestr(zipfile.ZipInfo(name, _EPOCH), content, zipfile.ZIP_DEFLATED)
+            zipped.writestr(zipfile.ZipInfo(name, _EPOCH), content, zipfile.ZIP_DEFLATED, compresslevel=1)
     return whole.getvalue()
 
 
@@ -85,8 +85,14 @@ def _installed() -> tuple[Path, ...]:
 
 
 def _of_package(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
+    for inside, path in files_of(folder):
+        yield f"{name}/{inside}", path
+
+
+def files_of(folder: Path) -> Iterator[tuple[str, Path]]:
+    """The files of a package, with their names in it."""
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
         hidden = any(part.startswith(".") or part == "__pycache__" for part in inside.parts)
         if not hidden and path.is_file():
-            yield f"{name}/{inside.as_posix()}", path
+            yield inside.as_posix(), path

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from unerring.log import BUCKETS, BadEvent, Chain, EventLog, Quarantine, Reason, stating, with_origin
 from unerring.model import CallerError, Column, ColumnType, StreamSchema
+from unerring.pipeline.artifacts import Sent
 from unerring.pipeline.staging import stage, unstage
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Staged(WriterCommitMessage):
     rows: bytes
 
 
-class LogSink(DataSourceStreamArrowWriter):
+class LogSink(Sent, DataSourceStreamArrowWriter):
     """One stream as the sink of one query."""
 
     def __init__(

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Supp
 
 from unerring.log import Chain, EventLog, Positions, Span, store_at
 from unerring.model import TIME_MAX, CallerError, ColumnType, Stamp, StreamSchema
+from unerring.pipeline.artifacts import Sent
 from unerring.pipeline.intervals import next_end
 from unerring.pipeline.sink import LogSink
 
@@ -47,7 +48,7 @@ class Piece(InputPartition):
     span: tuple[int, int, str]
 
 
-class UnerringSource(DataSource):
+class UnerringSource(Sent, DataSource):
     """One stream of one log."""
 
     @classmethod
@@ -119,7 +120,7 @@ class Place:
         return log.known_chain(self.stream, known)
 
 
-class LogReader(DataSourceReader):
+class LogReader(Sent, DataSourceReader):
     """Reads everything that the log holds now."""
 
     def __init__(self, place: Place) -> None:
@@ -134,7 +135,7 @@ class LogReader(DataSourceReader):
         return read_piece(self._place, partition)
 
 
-class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class LogStream(Sent, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The log as it grows."""
 
     def __init__(self, place: Place) -> None:

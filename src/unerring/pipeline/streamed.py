@@ -81,10 +81,11 @@ def run_plan(frame: DataFrame, reading: Reading) -> DataFrame:
     if not reading.streaming:
         return carrying.groupBy(BUCKET).applyInArrow(_whole(reading), carried_schema(kinds))
     if frame.sparkSession.conf.get(PROVIDER) == ROCKSDB:
+        from unerring.pipeline.artifacts import folder_of
         from unerring.pipeline.bucket_state import Bucket
 
-        schema = carried_schema(kinds)
-        return carrying.groupBy(BUCKET).transformWithStateInPandas(Bucket(reading), schema, "Append", "EventTime")
+        schema, bucket = carried_schema(kinds), Bucket(reading, folder_of(frame.sparkSession))
+        return carrying.groupBy(BUCKET).transformWithStateInPandas(bucket, schema, "Append", "EventTime")
     from pyspark.sql.streaming.state import GroupStateTimeout
     from pyspark.sql.types import BinaryType, StructType
 

@@ -51,7 +51,7 @@ class KafkaTarget:
         self._at: Stamp | None = None
         self._end = 0
         """Up to this offset the partition was looked at, or written by us."""
-        self._mark = [(SINK, record.id.encode())]
+        self._mark: list[Any] = [(SINK, record.id.encode())]
         self._place = TopicPartition(self._address.topic, int(partition))
         with self._told():
             self._consumer = Consumer(
