@@ -23,7 +23,7 @@ from typing import Any, Final
 import msgspec
 
 from unerring.app import judge_family, judge_instance
-from unerring.audit import Did, check_agreement
+from unerring.audit import Did, check_agreement, check_flow
 from unerring.model import MILLISECOND_US, SECOND_US, CallerError, Entropy, Refused
 from unerring.processes import (
     AGAIN,
@@ -36,6 +36,7 @@ from unerring.processes import (
     ClusterBounds,
     Ended,
     Grouping,
+    Limits,
     Mail,
     Process,
     ProcessesConfig,
@@ -49,7 +50,7 @@ from unerring.processes import (
     history_of,
     key_of,
 )
-from unerring.simulation import Client, SimService, Temper, World
+from unerring.simulation import Client, LimitedService, SimService, Temper, World
 
 __all__ = ["End", "Refused", "Rehearsal"]
 
@@ -86,8 +87,8 @@ class _FakeService(SimService):
 
     def __init__(self, name: str, cancels: bool, stage: Rehearsal, records: Mapping[str, bytes], entropy: Entropy):
         temper = msgspec.structs.replace(_CALM, silent=stage.silence.get(name, 0.0))
-        super().__init__(name, cancels, temper, records, entropy, lambda: stage.world.now_us)
         self._stage = stage
+        super().__init__(name, cancels, temper, records, entropy, lambda: stage.world.now_us)
 
     def writes(self, request: Request) -> bool:
         return (self.name, request.operation) in self._stage.write_operations
@@ -119,6 +120,17 @@ class _FakeService(SimService):
         return super()._undo(request)
 
 
+class _LimitedFake(_FakeService, LimitedService):
+    """The same behind a filter with limits."""
+
+    def _read(self, records: Mapping[str, bytes]) -> None:
+        self.limits = self._stage.limits[self.name]
+        super()._read(records)
+
+    def key_of(self, request: Request) -> str:
+        return request.key
+
+
 class Rehearsal:
     """A process on 2f+1 simulated nodes. `services` maps a service and an operation to a function that answers."""
 
@@ -134,8 +146,11 @@ class Rehearsal:
         silence: Mapping[str, float] | None = None,
         older: Sequence[Process] = (),
         bounds: ClusterBounds | None = None,
+        limits: Mapping[str, Limits] | None = None,
     ) -> None:
         self.process = process
+        self.limits = dict(limits or {})
+        """By service, what its filter lets through."""
         self.deployed = family([*older, process])
         """All versions on the nodes, and all children; `deploy` changes it."""
         self._known = {(each.name, each.graph.version): each for each in self.deployed}
@@ -160,9 +175,14 @@ class Rehearsal:
             self._check_fakes(service)
             self.world.add(
                 f"service:{service}",
-                lambda records, entropy, now, service=service, cancels=cancels: _FakeService(  # type: ignore[misc]
-                    service, cancels, self, records, entropy
-                ),
+                lambda records, entropy, now, service=service, cancels=cancels: (  # type: ignore[misc]
+                    _LimitedFake if service in self.limits else _FakeService
+                )(service, cancels, self, records, entropy),
+            )
+        unknown = [name for name in self.limits if name not in self._services]
+        if unknown:
+            raise CallerError(
+                f"{process.name} has no service {unknown[0]!r} to limit; it has {', '.join(self._services)}"
             )
         self.world.add("client", lambda records, entropy, now: Client(self.names, f, entropy))
         self.run(seconds=0.001)
@@ -274,6 +294,25 @@ class Rehearsal:
             self.world.crash(node)
             self.world.start(node)
 
+    def pause_service(self, service: str) -> None:
+        """Let a service with limits do nothing for anybody, until it is resumed."""
+        self._limited(service)
+        self.world.call(f"service:{service}", "pause")
+
+    def resume_service(self, service: str) -> None:
+        self._limited(service)
+        self.world.call(f"service:{service}", "resume")
+
+    def begun_s(self, service: str) -> list[float]:
+        """When a service with limits began each request, in seconds of virtual time."""
+        flow = self._limited(service).flow
+        return [line.began_us / SECOND_US for line in flow if line.what in ("do", "undo", "cancel")]
+
+    def _limited(self, service: str) -> Any:
+        if service not in self.limits:
+            raise CallerError(f"service {service!r} has no limits in this rehearsal; give it some: limits={{...}}")
+        return self.world.machine(f"service:{service}")
+
     def crash(self, node: str, for_s: float = 1.0) -> None:
         """Crash a node: it loses its memory and what was not synced, and comes back after a while."""
         self.world.crash(node)
@@ -339,7 +378,7 @@ class Rehearsal:
         return [line.action for line in lines if line.what == "do" and line.iid not in undone]
 
     def check(self) -> None:
-        """Check the one-copy consistency of every instance that has ended; AssertionError with a witness."""
+        """Check limits, and one-copy consistency of every instance that has ended; AssertionError with a witness."""
         violations = []
         lines = sorted(
             (line for service in self._services for line in self.world.machine(f"service:{service}").journal),
@@ -352,6 +391,9 @@ class Rehearsal:
             process = self._known[state.process, state.version]
             violations += judge_instance(process, state, own)
             violations += judge_family(process, state, [next(iter(others.values())) for others in self._ends.values()])
+        for service in self.limits:
+            machine = self._limited(service)
+            violations += check_flow(machine.flow, [line.iid for _, line in machine.journal if line.what == "do"])
         if violations:
             raise AssertionError("; ".join(map(str, violations)))
 

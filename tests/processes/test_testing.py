@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from unerring import Process, Service
+from unerring import Limits, Process, Service
 from unerring.model import CallerError
 from unerring.testing import Refused, Rehearsal
 
@@ -96,3 +96,64 @@ def test_what_is_missing_is_said() -> None:
     stage.start("o1", item="bolt")
     with pytest.raises(AssertionError, match=r"after 2 virtual seconds it does not hold: .*'o1'"):
         stage.finish("o1", seconds=2)
+
+
+class Parcels(msgspec.Struct):
+    items: list[int] = []
+    item: int = 0
+    label: int = 0
+    labels: list[int] = []
+
+
+def packing() -> Process:
+    """A loop over items; each round asks the printer for a label."""
+    process = Process("packing", state=Parcels, services=[Service("printer")])
+
+    @process.action(service="printer", writes="label", write=True)
+    async def stick(item: int) -> int: ...
+
+    return process.flow(process.each("items", [stick], item="item", collect={"labels": "label"}))
+
+
+def test_a_loop_and_a_limit_are_rehearsed_while_a_master_dies() -> None:
+    fakes = {"printer": {"stick": lambda item: item * 10}}
+    stage = Rehearsal(packing(), fakes, limits={"printer": Limits(per_second=2)}, seed=3)
+    stage.start("p1", items=[1, 2, 3, 4, 5, 6])
+    stage.run_until(lambda: len(stage.effects("printer")) == 3)
+    stage.crash(stage.master("p1"), for_s=0.5)
+    end = stage.finish("p1")
+    assert (end.status, end.variables["labels"]) == ("completed", [10, 20, 30, 40, 50, 60])
+    begun = stage.begun_s("printer")
+    assert len(begun) >= 6
+    assert all(sum(at <= other < at + 1 for other in begun) <= 2 for at in begun)
+    stage.check()
+
+
+def test_a_paused_service_is_left_alone_until_it_is_resumed() -> None:
+    fakes = {"printer": {"stick": lambda item: item}}
+    stage = Rehearsal(packing(), fakes, limits={"printer": Limits(at_once=1)})
+    stage.pause_service("printer")
+    stage.start("p1", items=[1, 2])
+    stage.run(seconds=5)
+    assert stage.effects("printer") == []
+    stage.resume_service("printer")
+    assert stage.finish("p1").status == "completed"
+    stage.check()
+
+
+def test_a_limit_that_was_broken_is_found() -> None:
+    stage = Rehearsal(packing(), {"printer": {"stick": lambda item: item}}, limits={"printer": Limits(at_once=9)})
+    stage.start("p1", items=[1, 2])
+    stage.finish("p1")
+    machine = stage.world.machine("service:printer")
+    machine.flow[0] = msgspec.structs.replace(machine.flow[0], iid='{"per_second": 1}')
+    with pytest.raises(AssertionError, match="second"):
+        stage.check()
+
+
+def test_limits_of_what_is_not_there_say_so() -> None:
+    fakes = {"printer": {"stick": lambda item: item}}
+    with pytest.raises(CallerError, match="packing has no service 'press' to limit; it has"):
+        Rehearsal(packing(), fakes, limits={"press": Limits(at_once=1)})
+    with pytest.raises(CallerError, match="service 'printer' has no limits in this rehearsal"):
+        Rehearsal(packing(), fakes).pause_service("printer")

@@ -57,6 +57,7 @@ from unerring.simulation.faults import (
     draw_faults,
 )
 from unerring.simulation.injection import calm, inject
+from unerring.simulation.limited import LimitedService
 from unerring.simulation.network import Link, LinkSpec
 from unerring.simulation.night import (
     Part,
@@ -97,6 +98,7 @@ __all__ = [
     "FullDisk",
     "Happened",
     "Limit",
+    "LimitedService",
     "Link",
     "LinkSpec",
     "LyingDisk",

@@ -59,12 +59,15 @@ class LimitedService(SimService):
             self.waited += 1
             return [self._wait(sender, message, wait_us)]
         effects = super().handle(sender, message, now)
-        self.permits[f"work {self._number}"] = (id, message.instance, since_us)
+        self.permits[f"work {self._number}"] = (id, self.key_of(message), since_us)
         self.full += len(self.limiter.open) == self.limits.at_once
         return effects
 
+    def key_of(self, request: Request) -> str:
+        return request.instance
+
     def ask(self, id: str, place: str, request: Request, now: int) -> int:
-        return self.limiter.ask(id, place, request.instance, 0, now)
+        return self.limiter.ask(id, place, self.key_of(request), request.priority, now)
 
     def _wait(self, sender: str, request: Request, wait_us: int) -> Send:
         return Send(sender, self._answer(request, Answer.WAIT, wait_us))
