@@ -148,7 +148,7 @@ def test_instances_are_found_and_stand_on_their_graph(running: Running, factory:
     go(page, "processes")
     page.wait_for_selector("#instance-rows .row .instance")
     wanted = page.inner_text("#instance-rows .row .instance >> nth=-1")
-    page.fill('input[aria-label="Find by id"]', wanted)
+    page.fill('input[aria-label="Find by id or key"]', wanted)
     page.wait_for_function("() => document.querySelectorAll('#instance-rows .row').length === 1")
     page.click("#instance-rows .row")
     page.wait_for_selector(".graph .action.done")
@@ -156,7 +156,7 @@ def test_instances_are_found_and_stand_on_their_graph(running: Running, factory:
     text = page.inner_text(".split .panel >> nth=1")
     assert "…/send_fitters/0" in text, "interaction ids"
     assert told["processes"]["by_process"]["repair"]["completed"] >= 1
-    page.fill('input[aria-label="Find by id"]', "nothing like it")
+    page.fill('input[aria-label="Find by id or key"]', "nothing like it")
     page.wait_for_function("() => document.querySelectorAll('#instance-rows .row').length === 0")
 
 

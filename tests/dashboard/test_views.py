@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from tests.app.test_client import Running
 from tests.app.test_inputs import silent_run
 from tests.dashboard import judged
 from tests.dashboard.crowd import RULES, SOURCES, Writer, many_instances, many_nodes
 from tests.dashboard.plant import EXAMPLES, ended_run
-from tests.dashboard.running import until
+from tests.dashboard.running import TOKEN, until
 from tests.dashboard.serving import serving
+from unerring import Client
 from unerring.app.status import RunStatus
 
 pytestmark = pytest.mark.timeout(900)
@@ -166,6 +168,41 @@ def test_each_compensation_names_what_it_undoes(ended: Served, page: Any) -> Non
     assert "n1 asks for view 1: nobody leads" in page.inner_text(".split .panel >> nth=1")
 
 
+def test_an_instance_says_what_started_it_and_offers_nothing_once_it_has_ended(ended: Served, page: Any) -> None:
+    ended.go(page, f"processes/{judged.CANCELLED}")
+    page.wait_for_selector(".graph .action.undone")
+    assert page.inner_text(".cause").startswith("started by Standstill at ")
+    assert page.locator(".steering").count() == 0
+    assert page.locator(".waits").count() == 0
+
+
+def test_an_open_instance_says_what_it_waits_for_and_takes_a_signal_and_a_cancel(tmp_path: Path, page: Any) -> None:
+    data = tmp_path / "run"
+    (data / "processes").mkdir(parents=True)
+    (data / "log").mkdir()
+    with Running(data / "processes"), serving(data) as address, Client(address, TOKEN) as client:
+        for id in ("a", "b"):
+            client.start("job", id, machine="press-1")
+        page.goto(f"{address}#processes/a")
+        page.wait_for_selector(".waits")
+        assert page.inner_text(".waits") == "waits for signal approval"
+        assert page.inner_text(".keys") == "machine press-1, count 1"
+        page.fill('input[aria-label="Find by id or key"]', "PRESS-1")
+        until(lambda: page.locator("#instance-rows .row").count() == 2, "both are found by their key")
+        page.fill('input[aria-label="payload for signal approval"]', "true")
+        page.click('button[aria-label="signal approval to a"]')
+        page.fill('input[name="token"]', TOKEN)
+        page.press('input[name="token"]', "Enter")
+        assert client.wait("a", within_s=60)["status"] == "completed"
+        assert client.show("a")["variables"]["approved"] is True
+        page.goto(f"{address}#processes/b")
+        page.wait_for_selector('button[aria-label="cancel b"]')
+        page.click('button[aria-label="cancel b"]')
+        assert client.wait("b", within_s=60)["status"] == "cancelled"
+        page.wait_for_function("() => !document.querySelector('.steering')")
+        page.goto("about:blank")  # before the server it listens to ends
+
+
 def test_a_silent_input_is_a_notice(tmp_path: Path, page: Any) -> None:
     with serving(silent_run(tmp_path / "run")) as address:
         Served(tmp_path, address).go(page, "overview")
@@ -254,7 +291,7 @@ def test_ten_thousand_instances_are_listed_and_searched(crowd: Served, page: Any
     assert page.locator(".row").count() < ROWS_MAX
     page.select_option('select[aria-label="every status"]', "failed")
     until(lambda: "10 of 10,000" in page.inner_text(".split"), "ten have failed")
-    page.fill('input[aria-label="Find by id"]', "order-05007")
+    page.fill('input[aria-label="Find by id or key"]', "order-05007")
     until(lambda: page.locator("#instance-rows .row").count() == 1, "one is found")
 
 

@@ -266,7 +266,7 @@ class Dashboard:
                 for one in every
                 if status in ("", one["status"])
                 and process in ("", one["process"])
-                and (not text or text in f"{one['instance']} {one.get('reason', '')}".casefold())
+                and (not text or text in _known_by(one))
             ]
             return {"total": len(every), "matching": len(matching), "items": matching[first : first + count]}
 
@@ -278,7 +278,22 @@ class Dashboard:
         process = self._process(shown["now"]["process"], shown["now"].get("version", ""))
         drawn = process is not None and process.drawing is not None
         marked = {"marks": marks(process, shown)} if process is not None and drawn else {}
-        return {**shown, **marked, "timeline": self.status.timeline.about(instance)}
+        listed = next((one for one in self.status.instances.list() if one["instance"] == instance), {})
+        return {
+            **shown,
+            **marked,
+            "timeline": self.status.timeline.about(instance),
+            "attributes": listed.get("attributes"),
+            "situation": self._cause(instance),
+        }
+
+    def _cause(self, instance: str) -> dict[str, Any] | None:
+        """The situation that started it."""
+        for reaction in self.status.app.reactions if self.status.app is not None else ():
+            stamp = reaction.stamp_of(instance)
+            if stamp is not None:
+                return {"stream": reaction.situation, "time": stamp.time, "ordinal": stamp.ordinal}
+        return None
 
     def _process(self, name: str, version: str) -> Process | None:
         """A version of a process, or the one for new instances."""
@@ -405,3 +420,9 @@ def _stamp(asked: Any, default_us: int) -> Stamp:
 def _text(event: dict[str, Any]) -> str:
     values = [event["stream"], *(str(value) for value in event["payload"].values())]
     return " ".join(values).casefold()
+
+
+def _known_by(one: dict[str, Any]) -> str:
+    """Whatever people find an instance by: its id, its reason, and the values of its attributes."""
+    keys = " ".join(str(given) for given in (one.get("attributes") or {}).values())
+    return f"{one['instance']} {one.get('reason', '')} {keys}".casefold()

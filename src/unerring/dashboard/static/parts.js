@@ -58,12 +58,15 @@ export function orders(who, alive) {
   return h('span', { class: 'orders' }, button('kill'), button('restart'));
 }
 
-async function order(verb, who) {
+const order = (verb, who) => withToken(verb, who, () => command(verb, who));
+
+// What changes the run needs a token: it is asked for once, and again if it was refused.
+export async function withToken(verb, who, act) {
   if (!state.token && !(await askForToken(verb, who))) return;
-  const answer = await command(verb, who);
+  const answer = await act();
   if (answer.error && (answer.status === 401 || answer.status === 403)) {
     keepToken('');
-    if (await askForToken(verb, who, answer.error)) await order(verb, who);
+    if (await askForToken(verb, who, answer.error)) await withToken(verb, who, act);
     return;
   }
   toast(answer.error || answer.said, Boolean(answer.error));
@@ -96,7 +99,7 @@ function askForToken(verb, who, why = '') {
     const row = document.createElement('div');
     row.className = 'dialog-row';
     const no = Object.assign(document.createElement('button'), { type: 'button', textContent: 'Cancel', className: 'quiet' });
-    const yes = Object.assign(document.createElement('button'), { type: 'submit', textContent: verb === 'kill' ? 'Kill it' : 'Restart it', className: 'main' });
+    const yes = Object.assign(document.createElement('button'), { type: 'submit', textContent: `${verb[0].toUpperCase()}${verb.slice(1)} it`, className: 'main' });
     row.append(no, yes);
     form.append(title, text, label, row);
     dialog.append(form);

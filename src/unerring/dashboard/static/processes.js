@@ -3,9 +3,9 @@
 import { draw, forget } from './diagram.js';
 import { h, patch } from './dom.js';
 import { count, seconds, value, wallClock, wallTime } from './format.js';
-import { chip, empty, figure, notices, orders, panel } from './parts.js';
+import { chip, empty, figure, notices, orders, panel, withToken } from './parts.js';
 import { Rows } from './rows.js';
-import { ask, calmly, changed, state } from './state.js';
+import { ask, calmly, changed, state, steer } from './state.js';
 
 const PAGE = 200;
 let rows = null;
@@ -211,6 +211,36 @@ function views(told) {
     h('span', { class: 'when mono' }, wallClock(one.at_us)), h('span', { class: 'said' }, one.said.slice(told.now.instance.length + 2).replaceAll('/processes', '')))))] : null;
 }
 
+// What an open instance waits for: "signal approved, patience, 14 s left".
+export function waiting(item) {
+  const left = (until_us) => seconds(Math.max(0, until_us / 1e6 - Date.now() / 1000));
+  const words = (item.waits_for || []).map((one) => one.kind === 'signal' ? `signal ${one.channel}` : one.kind === 'time' ? `${one.wait}, ${left(one.until_us)} left` : `${one.kind} ${one.wait}`);
+  return [words.join(', '), item.waits].filter(Boolean).join('; ');
+}
+
+const keys = (item) => Object.entries(item.attributes || {}).filter(([, given]) => given !== null && given !== '').map(([name, given]) => `${name} ${value(given)}`).join(', ');
+
+// What an operator may do with an open instance; each needs the token.
+function steering(now) {
+  if (FINAL.has(now.status)) return null;
+  const send = (verb, fields = {}) => withToken(verb, now.instance, async () => {
+    const answer = await steer(verb, { instance: now.instance, ...fields });
+    look(now.instance);
+    return answer;
+  });
+  const button = (verb, does = () => send(verb)) => h('button', { class: 'small', onClick: does, 'aria-label': `${verb} ${now.instance}` }, verb);
+  const channels = [...new Set((now.waits_for || []).filter((one) => one.kind === 'signal').map((one) => one.channel))];
+  return h('p', { class: 'orders steering' },
+    button('cancel'), button('retry'), now.status === 'held' ? button('resume') : button('hold'),
+    channels.map((channel) => h('form', { key: channel, class: 'signal', onSubmit: (event) => {
+      event.preventDefault();
+      const text = event.target.elements.payload.value.trim();
+      let payload = text;
+      try { payload = text ? JSON.parse(text) : null; } catch { /* text that is no JSON is sent as text */ }
+      send('signal', { channel, payload });
+    } }, h('input', { name: 'payload', placeholder: `JSON for ${channel}`, 'aria-label': `payload for signal ${channel}` }), h('button', { class: 'small', type: 'submit', 'aria-label': `signal ${channel} to ${now.instance}` }, `signal ${channel}`))));
+}
+
 function detail() {
   if (!chosen) return panel('Instance', null, empty('Choose an instance to see it on its graph.'));
   const close = h('button', { class: 'quiet', onClick: () => { chosen = null; rows.chosen = null; history_.replace(''); changed(); } }, 'close');
@@ -220,6 +250,11 @@ function detail() {
   return panel(h('span', { class: 'mono' }, chosen.id), close,
     h('p', { class: 'facts-line' }, chip(now.status), ' ', h('b', {}, now.process), h('span', { class: 'soft' }, ` version ${now.version?.slice(0, 8)}`),
       now.view !== undefined && h('span', {}, `view ${now.view}`), now.group !== undefined && h('span', {}, `group ${now.group}`), now.reason && h('span', { class: 'bad-text' }, now.reason)),
+    h('p', { class: 'replica-line' },
+      waiting(now) && h('span', { class: 'waits' }, 'waits for ', waiting(now)), keys(chosen.told) && h('span', { class: 'keys' }, keys(chosen.told)),
+      now.parent && h('span', {}, 'child of ', h('a', { href: `#processes/${encodeURIComponent(now.parent)}` }, now.parent)),
+      chosen.told.situation && h('span', { class: 'cause' }, 'started by ', h('a', { href: '#situations' }, chosen.told.situation.stream), ` at ${wallTime(chosen.told.situation.time)}`)),
+    steering(now),
     chosen.graph?.drawn ? [h('div', { own: true, key: `drawn ${chosen.graph.version}`, class: 'bpmn', id: 'bpmn-here', role: 'img', 'aria-label': `Drawn process ${now.process}` })] : chosen.graph?.vertices ? drawing(chosen.graph, chosen.told) : chosen.graph?.error ? h('p', { class: 'soft' }, chosen.graph.error) : null,
     chosen.graph?.drawn ? h('p', { class: 'legend soft' }, ['done', 'running', 'waiting', 'failed', 'undone'].map((name) => h('span', { key: name }, h('i', { class: `bpmn-box is-${name}` }), name))) : h('p', { class: 'legend soft' }, h('span', {}, h('i', { class: 'box read' }), 'reads'), h('span', {}, h('i', { class: 'box write' }), 'writes, can be undone'), h('span', {}, h('i', { class: 'box final' }), 'cannot be undone'), h('span', {}, h('i', { class: 'glyph good' }, '✓'), 'done'), h('span', {}, h('i', { class: 'glyph warn' }, '↺'), 'undone')),
     replicas.length ? h('p', { class: 'replica-line' }, replicas.map((one) => h('span', { key: one.node }, h('b', {}, one.node), ` ${one.role}${one.view === null || one.view === undefined ? '' : `, view ${one.view}`}`))) : null,
@@ -236,8 +271,8 @@ function list() {
     choose: (item) => { open(item.instance); history_.replace(item.instance); },
     need: load,
     render: (item) => [
-      chip(item.status), h('span', { class: 'instance mono' }, item.instance),
-      h('span', { class: 'soft view' }, item.view === undefined ? '' : `view ${item.view}`), h('span', { class: 'soft ended' }, item.ended_us ? wallTime(item.ended_us).split(', ').at(-1) : item.role || ''),
+      chip(item.status), h('span', { class: 'instance mono', title: keys(item) }, item.instance),
+      h('span', { class: 'soft view' }, item.view === undefined ? '' : `view ${item.view}`), h('span', { class: 'soft ended' }, item.ended_us ? wallTime(item.ended_us).split(', ').at(-1) : waiting(item) || item.role || ''),
     ],
   });
   timer = setInterval(() => state.document.run?.state === 'running' && !document.hidden && again(), 2000);
@@ -275,7 +310,7 @@ export const processes = {
       h('div', { class: `split${chosen ? ' open' : ''}` },
         panel('Instances', h('span', { class: 'soft' }, `${count(matching)} of ${count(told.instances)}`),
           h('div', { class: 'tools filters' },
-            h('input', { type: 'search', placeholder: 'Find by id', 'aria-label': 'Find by id', value: find, onInput: (event) => { find = event.target.value; search(); } }),
+            h('input', { type: 'search', placeholder: 'Find by id or key', 'aria-label': 'Find by id or key', value: find, onInput: (event) => { find = event.target.value; search(); } }),
             pick('every process', process, Object.keys(told.by_process), (is) => { process = is; }), pick('every status', status, statuses, (is) => { status = is; })),
           h('div', { own: true, class: 'rows-here', id: 'instance-rows' })),
         detail()),

@@ -131,10 +131,16 @@ export function keepToken(token) {
   else sessionStorage.removeItem('token');
 }
 
-export async function command(verb, who) {
-  return ask(`/api/commands/${verb}`, {
-    method: 'POST',
-    headers: { 'Content-Type': 'application/json', Authorization: `Bearer ${state.token}` },
-    body: JSON.stringify({ who }),
-  });
+const post = (path, body) => ask(path, {
+  method: 'POST',
+  headers: { 'Content-Type': 'application/json', Authorization: `Bearer ${state.token}` },
+  body: JSON.stringify(body),
+});
+
+export const command = (verb, who) => post(`/api/commands/${verb}`, { who });
+
+// A command to the process nodes, as `unerring process` has it.
+export async function steer(verb, fields) {
+  const answer = await post(`/api/processes/${verb}`, fields);
+  return answer.error ? answer : { said: `${fields.instance}: ${verb} was taken` };
 }
