@@ -9,7 +9,9 @@ import pytest
 from tests.app.shard_app import Rate, Reading, Steps, Total, app
 from unerring import fn, rule, trailing
 from unerring.app import App, RunOptions
+from unerring.app.deliveries import ran_live
 from unerring.app.live import make_cluster, topology_of
+from unerring.app.place import place_of
 from unerring.app.sharding import shards_of
 from unerring.app.status.tree import tree_of
 from unerring.correlation import Role
@@ -25,6 +27,7 @@ def test_an_app_says_how_many_shards_a_rule_has_and_a_run_may_say_otherwise(tmp_
     names = [node.name for node in cluster.topology.nodes if node.role is Role.CORRELATION]
     assert names == ["Rate-s0", "Rate-s1", "Rate-s2", "Steps-s0", "Steps-s1", "Total"]
     assert {"Rate-s2/1", "Steps-s1/0", "Total/1"} <= set(cluster.addresses)
+    assert ran_live(place_of(tmp_path), "Rate"), "an audit looks for what was delivered and is not sealed yet"
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,9 @@ def ran_live(place: Place, stream: str) -> bool:
     is sealed by them; and an application with replicas keeps nothing but what is sealed."""
     if not (place.live / cluster.FILE).exists():
         return False
-    nodes = cluster.read(place.live).topology.nodes
-    return any(node.role is Role.APPLICATION and node.stands_alone and stream in node.inputs for node in nodes)
+    topology = cluster.read(place.live).topology
+    alone = [node for node in topology.nodes if node.role is Role.APPLICATION and node.stands_alone]
+    return any(schema.name == stream for node in alone for schema, _ in topology.inputs(node.name))
 
 
 def ranked_otherwise_live(place: Place, ranks: Mapping[str, int]) -> bool:
