@@ -86,4 +86,5 @@ def test_a_mutant_is_caught(name: str) -> None:
 )
 def test_a_mutant_at_the_ends_is_caught(name: str) -> None:
     """Sources that several follow, and a log that several seal into."""
-    assert run(find("correlation-hosts", name), 120_000_100).violations, f"{name} was not caught"
+    broken = find("correlation-hosts", name)
+    assert any(run(broken, seed).violations for seed in range(120_000_100, 120_000_104)), f"{name} was not caught"
