@@ -8,8 +8,9 @@ cores than shards. Latency:
 from the moment at which the source is handed an event to the moment at which the application has committed the
 situation that it decides. Failover: from kill -9 of the leader to the commit of a situation decided by an event
 published after it. Healing: from the moment at which a replica falls silent for good to a new one in its place that has
-caught up. Bursts: the stream is quiet for half a second between two; without a failure nothing may be sent
-twice, neither by real processes nor in a simulation, where no process waits for a core.
+caught up. Upgrade: how much later a situation comes around the moment at which other rules take over. Bursts: the
+stream is quiet for half a second between two; without a failure nothing may be sent twice, neither by real processes
+nor in a simulation, where no process waits for a core.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import pyarrow as pa
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
 
+import live_upgrade
 import live_w1
 import workloads
 from unerring.app import live
@@ -103,6 +105,8 @@ def run(quick: bool = False) -> Iterator[dict[str, Any]]:
         config = CorrelationConfig(bound_ahead_us=0, evict_after_us=2_000_000) if quick else None
         healed_s = asyncio.run(_healed(Path(folder), config))
     yield _figure("evict.heal_s", healed_s, "s", 60.0)
+    with tempfile.TemporaryDirectory() as folder:
+        yield _figure("upgrade.pause_s", asyncio.run(live_upgrade.pause_s(Path(folder), quick)), "s", 0.1)
 
 
 def _figure(name: str, value: float, unit: str, goal: float | None = None, at_least: bool = False) -> dict[str, Any]:

@@ -17,10 +17,19 @@ from typing import Any
 from unerring.app import App, live, place_of
 from unerring.correlation import PRODUCER, Application, Publish, Role, Source, node_of
 from unerring.model import TIME_MIN, Event, Stamp
-from unerring.rules import W1, Typed
+from unerring.rules import W1, Typed, last, rule, step, time_of
 from unerring.runtime import Host, SqliteStorage, cluster as clusters, dotted
 
 app = App("w1", rules=[W1], streams=[Typed], buckets=4)
+_a, _b = step("a", Typed, Typed.type == "A"), step("b", Typed, Typed.type == "B")
+Longer = (
+    rule("W1")
+    .pattern(_a.then(_b).within(seconds=11))
+    .select("recent")
+    .emit(began=time_of(last(_a)), a_v=last(_a).v, b_v=last(_b).v)
+)
+longer = App("w1", rules=[Longer], streams=[Typed], buckets=4)
+"""The same with a second more, for an upgrade."""
 DELIVERED = struct.Struct("<dd")
 """When the deciding event was published, and when the situation was committed: seconds of the machine's clock."""
 

@@ -41,6 +41,7 @@ from .lineage import traced_run as traced_run
 from .live_engine import LiveEngine as LiveEngine
 from .live_needs import needs_of as needs_of, retained_levels as retained_levels
 from .live_sealer import live_situations as live_situations
+from .live_upgrade import LiveUpgrade as LiveUpgrade
 from .metrics import serve as serve
 from .new import make_app as make_app
 from .options import RunOptions as RunOptions
@@ -72,8 +73,9 @@ from .upgrading import (
     TRIAL_PAGE as TRIAL_PAGE,
     DryRun as DryRun,
     agree_on_upgrade as agree_on_upgrade,
-    check_supervised as check_supervised,
+    changes_while_it_runs as changes_while_it_runs,
     load_again as load_again,
+    note_first as note_first,
     since_time as since_time,
     upgrade_here as upgrade_here,
 )

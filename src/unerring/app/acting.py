@@ -140,7 +140,8 @@ class Acting:
         following = pending(self.place.log)
         if following is None or (reaction.situation, reaction.process) in following.reactions:
             return TIME_MAX
-        return agreed_upgrades(self.place.log)[following.number - 1].at_us
+        agreed = agreed_upgrades(self.place.log)
+        return agreed[following.number - 1].at_us if len(agreed) >= following.number else TIME_MAX
 
     def has_ended(self) -> bool:
         """Whether all reactions that an upgrade ends have done what they had to."""

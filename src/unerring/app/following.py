@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from unerring.correlation import ENGINE, PRODUCER, Batch, HandOver, Produced, Publish, StreamPosition
+from unerring.correlation import ENGINE, PRODUCER, Batch, HandOver, Produced, Publish, StreamPosition, Switch
 from unerring.log import Chain, EventLog, events_of
 from unerring.matching import COLUMNS_MIN, Piece, first_after, stamp_at
 from unerring.model import ORDINAL_MAX, TIME_MIN, Address, Stamp
@@ -34,16 +34,16 @@ class Place:
         """Up to where the machine has taken it, and has room for more; None: not known yet."""
 
 
-Wrap = Callable[[str, Place, Piece, int], tuple[Address, Any]]
+Wrap = Callable[[str, Place, Piece, int, Switch | None], tuple[Address, Any]]
 """The message that hands over some events of a stream, and the address that the machine knows its sender by."""
 
 
-def to_source(stream: str, place: Place, events: Piece, through_us: int) -> tuple[Address, Any]:
+def to_source(stream: str, place: Place, events: Piece, through_us: int, switch: Switch | None) -> tuple[Address, Any]:
     """The message for a source, which publishes the events."""
-    return PRODUCER, Publish(stream, events, through_us)
+    return PRODUCER, Publish(stream, events, through_us, switch)
 
 
-def to_replica(stream: str, place: Place, events: Piece, through_us: int) -> tuple[Address, Any]:
+def to_replica(stream: str, place: Place, events: Piece, through_us: int, switch: Switch | None) -> tuple[Address, Any]:
     """The message for a replica, whose engine made the events."""
     handed = tuple(events) if isinstance(events, list | tuple) else events.packed()
     return ENGINE, Produced((Batch(stream, place.last, place.count, handed, through_us),))
@@ -60,9 +60,13 @@ class Following:
         pause_s_max: float = PAUSE_S_MAX,
         begins_us: int = TIME_MIN,
         shards: int = 1,
+        agreed: Callable[[EventLog], Switch | None] | None = None,
     ) -> None:
         """`begins_us`: what is before is not handed over. `shards`: over how many nodes the streams are spread, each of
-        which is to get as much at once as one would."""
+        which is to get as much at once as one would. `agreed`: when the rules of an upgrade take over, which is asked
+        after a look how far the log is, and before that is handed on."""
+        self._agreed = agreed
+        self._switch: Switch | None = None
         self._log = log
         self._begins_us = begins_us
         self._pause_s = PAUSE_S if pause_s_max <= PAUSE_S_MAX else pause_s_max
@@ -93,6 +97,8 @@ class Following:
         while True:
             place = self._places[stream]
             reached_us = chain.refresh()
+            if self._agreed is not None and reached_us > place.through_us:
+                self._switch = self._agreed(self._log)
             begin_us = max(place.through_us, chain.base.from_us, self._begins_us)
             if reached_us <= begin_us:
                 await asyncio.sleep(pause_s)
@@ -112,7 +118,7 @@ class Following:
         if not await self._taken(stream, place, place.through_us):
             return
         if len(events) or through_us > place.through_us:
-            await driver.put(*self._wrap(stream, place, events, through_us))
+            await driver.put(*self._wrap(stream, place, events, through_us, self._switch))
             await self._taken(stream, place, through_us)
         if len(events):
             place.last, place.count = stamp_at(events, -1), place.count + len(events)

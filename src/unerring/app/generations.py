@@ -18,6 +18,7 @@ import msgspec
 from unerring.app.application import load
 from unerring.app.live_needs import SPARK
 from unerring.app.place import Place, Where, place_of
+from unerring.app.rearranging import founded
 from unerring.correlation import MEMBERSHIP, Role, Topology, moved, node_of
 from unerring.log import Chain
 from unerring.model import TIME_MIN, ConfigError, Stamp
@@ -51,7 +52,10 @@ def begin_anew(cluster: Cluster, where: Where) -> Cluster:
     for name in cluster.names:
         if _begins_with_the_log(name):
             _remove(folder / f"{dotted(name)}.db")
-    renewed = msgspec.structs.replace(cluster, generation=cluster.generation + 1, begins_us=begins_us)
+    topology = founded(cluster.topology)
+    renewed = msgspec.structs.replace(
+        cluster, topology=topology, generation=cluster.generation + 1, begins_us=begins_us
+    )
     renewed.write(folder)
     _remove(folder / WANTED)
     _remove(folder / "membership.db")
@@ -112,6 +116,8 @@ def _beginning(cluster: Cluster, run: Place) -> int:
     log = run.log
     base_us = max((log.chain(stream).base.from_us for stream in _read_from_the_log(cluster.topology)), default=TIME_MIN)
     base_us = max(base_us, cluster.begins_us)  # before an upgrade other rules counted
+    if cluster.topology.upgrade:
+        base_us = max(base_us, _states_after(cluster.topology, run))
     if base_us == TIME_MIN:
         return TIME_MIN
     kept = _kept_times(load(cluster.app).levels(run))
@@ -122,6 +128,24 @@ def _beginning(cluster: Cluster, run: Place) -> int:
             "survives a restart of everything"
         )
     return max(kept)
+
+
+def _states_after(topology: Topology, run: Place) -> int:
+    """Make the states of all rules at the time at which those of the last upgrade took over, if they are not there."""
+    from unerring.app.upgrading import Pending
+    from unerring.pipeline import going_on, keep_states, proposal
+
+    proposed = proposal(run.log, topology.upgrade)
+    if any(map(topology.is_ending, topology.nodes)) or proposed is None:
+        raise ConfigError(
+            f"all replicas in {run.live} are gone, and the upgrade of {run} was under way; complete it with `unerring "
+            f"upgrade {'NEW:APP' if proposed is None else proposed.app} {run}`, then run that app"
+        )
+    upgrade = Pending(run, proposed)
+    for level in going_on(upgrade.old, upgrade.new):
+        keep_states(None, level, upgrade.at_us)
+    upgrade.take_over(None)
+    return upgrade.at_us
 
 
 def _kept_times(levels: tuple[Level, ...]) -> set[int]:

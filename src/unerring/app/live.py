@@ -20,12 +20,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from unerring.app.application import App, load
+from unerring.app.births import Birth
 from unerring.app.following import PAUSE_S_MAX, Following, to_replica, to_source
 from unerring.app.generations import divided_anew
 from unerring.app.live_needs import SPARK, tell_needs
+from unerring.app.live_rules import LiveRules, agreed_switch
 from unerring.app.live_sealer import SEAL_S, LiveSealer
 from unerring.app.place import Place, Where, place_of
 from unerring.app.planning import PlacementOptions, agreed
+from unerring.app.rearranging import is_that
 from unerring.app.sharding import divided, shards_of
 from unerring.app.shared_sealer import SharedSealer
 from unerring.app.upgraded import TREE, set_aside, upgraded_us
@@ -141,7 +144,7 @@ def make_cluster(
         if all(node.hosts != name for node in topology.nodes):
             raise ConfigError(f"--shards {name}: it runs on Spark, where keys are in partitions; name it with --live")
     folder = run.live
-    upgraded = upgraded_us(run, app)
+    upgraded = None if _goes_on(run, topology) else upgraded_us(run, app)
     if upgraded is not None:
         set_aside(run, upgraded)
     if (folder / clusters.FILE).exists():
@@ -151,7 +154,7 @@ def make_cluster(
             existing = divided_anew(existing, topology, run)
             if existing.tls and has_ca(tls):
                 _certify(Path(existing.tls), Path(tls), existing.addresses, app.name, tls_hours)
-        if existing.topology.fingerprint() != topology.fingerprint():
+        if not is_that(existing.topology, topology):
             raise ConfigError(
                 f"{folder} belongs to a run with other rules, another f, another engine or an older release's order of "
                 "streams at equal times; choose another --data"
@@ -205,6 +208,17 @@ def _check_hosts(existing: Cluster, hosts: Mapping[str, str]) -> None:
         raise ConfigError(f"this run has other hosts; give the same list ({listed}), or choose another --data")
 
 
+def _goes_on(run: Place, topology: Topology) -> bool:
+    """Whether the replicas of a run have the nodes of its app: it was upgraded while it ran, or not at all."""
+    from unerring.pipeline import pending
+
+    if not (run.live / clusters.FILE).exists():
+        return False
+    existing = clusters.read(run.live).topology
+    ending = any(map(existing.is_ending, existing.nodes))
+    return bool(existing.upgrade) and is_that(existing, topology) and (not ending or pending(run.log) is not None)
+
+
 def _agree(run: Place, topology: Topology) -> None:
     """The query tree of a run's live nodes is fixed on its store: a host that comes later, or comes back with nothing,
     must not seal what other rules made."""
@@ -245,6 +259,7 @@ async def run_node(run: Place, name: str) -> None:
     records = None if storage is None else storage.load()
     beside: Any = None
     deliver: Any = None
+    birth: Birth | None = None
     machine: Any
     sealer: LiveSealer | SharedSealer
     made = cluster.topology.made(node.name)
@@ -256,19 +271,24 @@ async def run_node(run: Place, name: str) -> None:
         if node.role is Role.APPLICATION:
             sealer = SharedSealer(run.log, app, machine, run.look_s(SEAL_S))
     elif node.role is Role.CORRELATION:
-        plans = [plan for plan in app.nodes[node.hosts] if plan.outputs[0].name in made]
-        make = partial(_engine, plans, app, run, cluster, node)
+        rules, comes = LiveRules(run, app), cluster.topology.is_coming(node)
+        make = partial(_engine, rules.plans(node, cluster.topology), app, run, cluster, node)
         machine = Replica(name, cluster.topology, cluster.config, make, random.Random(), records)
         deliver = _quarantine(run)
+        birth = Birth(run, cluster.topology, node, rules, deliver) if comes else None
+        deliver = deliver if birth is None else birth.deliver
     elif node.role is Role.SOURCE:
         machine = Source(records or {}, name, cluster.topology, cluster.config, follows=True)
-        following = Following(run.log, made, to_source, run.look_s(PAUSE_S_MAX), cluster.begins_us, spread)
+        pause_s = run.look_s(PAUSE_S_MAX)
+        following = Following(run.log, made, to_source, pause_s, cluster.begins_us, spread, agreed_switch)
         deliver = following.deliver
     else:
         machine = Application(records or {}, name, cluster.topology, cluster.config)
-        sealer = LiveSealer(run.log, app, machine, records or {}, run.look_s(SEAL_S))
+        sealer = LiveSealer(run, app, machine, records or {}, run.look_s(SEAL_S))
         deliver = sealer.deliver
     host = Host(cluster, name, machine, storage, deliver)
+    if birth is not None:
+        birth.host = host
     if node.role is Role.SOURCE and not node.stands_alone:
         telling = partial(tell_needs, run, name, machine, cluster.durable)
         beside = lambda: asyncio.gather(following.run(host.driver), telling())  # noqa: E731
@@ -290,7 +310,7 @@ def _engine(plans: Sequence[Plan], app: App, run: Place, cluster: Cluster, node:
     from unerring.runtime import submit
 
     matchers = [matcher_for(plan, submit) for plan in plans]
-    begins_us = cluster.begins_us
+    begins_us = TIME_MIN if cluster.topology.is_coming(node) else cluster.begins_us
     if begins_us > TIME_MIN:
         from unerring.pipeline import savepoints
 

@@ -11,6 +11,7 @@ from unerring.app import live
 from unerring.app.application import App
 from unerring.app.generations import begin_anew
 from unerring.app.live_needs import SPARK
+from unerring.app.live_upgrade import LiveUpgrade
 from unerring.app.metrics import Metrics
 from unerring.app.options import RunOptions, check_memory
 from unerring.app.parts import LoopThread, Parts
@@ -47,9 +48,15 @@ class LiveEngine:
         self._supervisor: LiveSupervisor | None = None
         self._thread: LoopThread | None = None
         self._due_s = 0.0
+        self._upgrade: LiveUpgrade | None = None
+        self._look_s = 0.0
+        self.upgraded = ""
+        """The app whose rules have taken over."""
 
     def start(self, say: Callable[[str], None]) -> None:
         o = self._options
+        if self._supervisor is not None:
+            return  # the processes go on
         if self._on_spark:
             from unerring.app.spark_engine import check_master
 
@@ -76,6 +83,14 @@ class LiveEngine:
         self._supervisor = supervisor
         self._thread = LoopThread("live engine", supervisor.run, self._parts.end)
         self._thread.start()
+        if not self._on_spark and not cluster.hosts:
+            self._upgrade = LiveUpgrade(self._place, supervisor, f, self._thread.call, self._say)
+
+    def go_on_from(self, before: LiveEngine) -> None:
+        """The processes of a run whose rules these follow: those that did not change have gone on."""
+        self._supervisor, self._thread, self._upgrade = before._supervisor, before._thread, before._upgrade
+        if self._upgrade is not None:
+            self._upgrade.conclude()
 
     def is_turn(self, count: int, on: bool, among: Sequence[str] = ()) -> bool:
         """Whether this host is one of the first so many of the list that are there; `on`: it was so far."""
@@ -83,13 +98,16 @@ class LiveEngine:
         return supervisor is not None and supervisor.keeping.presence.is_turn(count, on, among)
 
     def check(self) -> None:
-        """Say what changes among the drivers of Spark, and measure them."""
+        """Say what changes among the drivers of Spark, and measure them; carry on with an upgrade."""
+        if self._upgrade is not None and not self.upgraded and time.monotonic() >= self._look_s:
+            self._look_s = time.monotonic() + self._place.look_s(LOOK_S)
+            self.upgraded = self._upgrade.look()
         if self._on_spark and self._supervisor is not None and time.monotonic() >= self._due_s:
             self._due_s = time.monotonic() + LOOK_S
             self._drivers.check(self._supervisor.restarts)
 
     def stop(self) -> None:
-        if self._thread is not None and self._supervisor is not None:
+        if self._thread is not None and self._supervisor is not None and not self.upgraded:
             self._thread.call(self._supervisor.stop)
             self._thread.join()
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
-from unerring.app.place import Where, place_of
+from unerring.app.live_rules import LiveRules
+from unerring.app.place import Place, Where, place_of
 from unerring.correlation import SEALER, Application, Forget, committed, numbered
-from unerring.log import EventLog, events_of, seal_interval, table_of
+from unerring.log import events_of, seal_interval, table_of
 from unerring.matching import Piece, first_after, stamp_at
 from unerring.model import ORDINAL_MAX, TIME_MIN, Event, Stamp, StreamSchema
 from unerring.runtime import Host, SqliteStorage
@@ -29,10 +30,8 @@ SEAL_S = 0.2
 class _Lane:
     """One stream: what is committed and not sealed, each piece with its first event's number in the stream."""
 
-    def __init__(self, chain: Any, rule: str, kept: Iterable[tuple[int, Piece]], count: int) -> None:
+    def __init__(self, chain: Any, kept: Iterable[tuple[int, Piece]], count: int) -> None:
         self.chain = chain
-        self.rule = rule
-        """The version of the rule that makes it."""
         self.pieces = list(kept)
         self.count = count
         """How many were committed since the stream began."""
@@ -44,13 +43,13 @@ class _Lane:
             self.pieces.append((self.count, piece))
         self.count += len(piece)
 
-    def up_to(self, through_us: int) -> list[Piece]:
+    def between(self, from_us: int, through_us: int) -> list[Piece]:
         """What is not sealed and has these times."""
         found: list[Piece] = []
         for _, piece in list(self.pieces):
-            end = first_after(piece, Stamp(through_us, ORDINAL_MAX))
-            if end:
-                found.append(piece[:end])
+            start, end = (first_after(piece, Stamp(time_us, ORDINAL_MAX)) for time_us in (from_us, through_us))
+            if end > start:
+                found.append(piece[start:end])
             if end < len(piece):
                 break
         return found
@@ -74,34 +73,36 @@ class LiveSealer:
     """Takes committed situations in order, and seals them a few times a second."""
 
     def __init__(
-        self, log: EventLog, app: App, machine: Application, records: Mapping[str, bytes], seal_s: float = SEAL_S
+        self, run: Place, app: App, machine: Application, records: Mapping[str, bytes], seal_s: float = SEAL_S
     ) -> None:
         self._seal_s = seal_s
+        self._log = run.log
+        self._rules = LiveRules(run, app)
+        self._buckets = app.buckets
         self.machine = machine
-        self.lanes = {
-            schema.name: _Lane(
-                log.create(schema, app.buckets),
-                plan.version,
-                numbered(records, schema.name),
-                machine.streams[schema.name].count,
-            )
-            for plan in app.plans
-            for schema in plan.outputs
-            if schema.name in machine.streams
-        }
+        self.lanes: dict[str, _Lane] = {}
+        for stream in machine.streams:
+            self._lane(stream, numbered(records, stream), machine.count(stream))
+
+    def _lane(self, stream: str, kept: Iterable[tuple[int, Piece]] = (), count: int = 0) -> _Lane:
+        """Of a stream, which may have come with an upgrade."""
+        if stream not in self.lanes:
+            chain = self._log.create(self._rules.schema(stream), self._buckets)
+            self.lanes[stream] = _Lane(chain, kept, count)
+        return self.lanes[stream]
 
     def deliver(self, what: Any) -> None:
         """Take an event, or several as columns, after their commit."""
         if isinstance(what, Event):
-            self.lanes[what.stream].add((what,))
+            self._lane(what.stream).add((what,))
         else:
-            self.lanes[what.schema.name].add(what)
+            self._lane(what.schema.name).add(what)
 
     async def run(self, host: Host) -> None:
         try:
             while True:
                 await asyncio.sleep(self._seal_s)
-                for stream in self.lanes:
+                for stream in [self._lane(stream).chain.name for stream in self.machine.streams]:
                     await self._seal(stream, host)
         finally:
             for stream in self.lanes:
@@ -119,17 +120,18 @@ class LiveSealer:
 
     def _safe_us(self, stream: str) -> int:
         """Up to which time everything is committed. The machine may know of more, whose commit is under way."""
-        lane, incoming = self.lanes[stream], self.machine.streams[stream]
-        if lane.count == incoming.count:
-            return incoming.watermark
+        lane = self.lanes[stream]
+        if lane.count == self.machine.count(stream):
+            return self.machine.watermark(stream)
         return stamp_at(lane.pieces[-1][1], -1).time - 1 if lane.pieces else TIME_MIN
 
     def _seal_now(self, stream: str, through_us: int) -> None:
         lane = self.lanes[stream]
-        if through_us > lane.chain.refresh():
-            seal_interval(
-                lane.chain, table_of_pieces(lane.up_to(through_us), lane.chain.schema), through_us, rule=lane.rule
-            )
+        from_us = lane.chain.refresh()
+        for end_us, version in self._rules.versions(stream, from_us, through_us):
+            pieces = table_of_pieces(lane.between(from_us, end_us), lane.chain.schema)
+            seal_interval(lane.chain, pieces, end_us, rule=version)
+            from_us = end_us
 
 
 def table_of_pieces(pieces: Sequence[Piece], schema: StreamSchema) -> pa.Table:

@@ -165,10 +165,14 @@ def run_of(
     engine: SparkEngine | LiveEngine
     if options.supervised:
         from unerring.app.live_engine import LiveEngine
-        from unerring.app.upgrading import check_rules
+        from unerring.app.upgrading import check_rules, note_first
 
-        check_rules(place, app)
         engine = live = LiveEngine(address, app, options, place, say, parts, metrics)
+        if before is not None and isinstance(before.engine, LiveEngine):
+            engine.go_on_from(before.engine)
+        check_rules(place, app)
+        if options.engine == "live":
+            note_first(place, address, app)
     else:
         from unerring.app.upgrading import note_first
 

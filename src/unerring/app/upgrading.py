@@ -13,6 +13,7 @@ import msgspec
 
 from unerring.app.application import App, load
 from unerring.app.folder import address_in, check_run, remember
+from unerring.app.live_needs import SPARK
 from unerring.app.place import Place, Where, clear, place_of
 from unerring.app.reactions import reader_of
 from unerring.audit import TrialReport, moment
@@ -30,24 +31,29 @@ from unerring.model import (
 )
 from unerring.pipeline import (
     FIRST,
+    Agreement,
     Bounds,
     Counted,
     Edition,
     Level,
     Proposal,
+    Ready,
     Stretch,
     Trial,
     agreed_levels,
     agreed_upgrades,
+    begin_streams,
     changes_of,
     check_ends,
     create,
     current,
     edition_of,
     enter,
+    furthest,
     going_on,
     is_begun_by,
     is_done,
+    is_ready,
     keep_states,
     master_of,
     pending,
@@ -110,21 +116,41 @@ class Pending:
         before = proposal(log, proposed.number - 1)
         invariant(before is not None, "the rules that a run began with are kept before others are agreed")
         self.proposed = proposed
-        self.agreed = agreed_upgrades(log)[proposed.number - 1]
         self.editions = edition_of(before or proposed), edition_of(proposed)
         self.old, self.new = (levels_in(place, rules, proposed.buckets) for rules in self.editions)
         self._place = place
         self._reactions_before = (before or proposed).reactions
 
     @property
+    def agreed(self) -> Agreement:
+        agreed = agreed_upgrades(self._place.log)
+        invariant(len(agreed) >= self.proposed.number, "the new nodes of a live run are ready before it is upgraded")
+        return agreed[self.proposed.number - 1]
+
+    @property
     def at_us(self) -> int:
         return self.agreed.at_us
+
+    @property
+    def when(self) -> str:
+        """When it takes over, for people."""
+        return "as soon as its new nodes are ready" if self.waits else f"after {moment(self.at_us)}"
+
+    @property
+    def waits(self) -> bool:
+        """Whether the new nodes of a live run have to get ready first."""
+        return self.proposed.prepared and not is_ready(self._place.log, self.proposed.number)
+
+    def begin(self) -> None:
+        """Streams and reactions that come with the new edition begin at the agreed time."""
+        self._begin_reactions()
+        begin_streams(self.at_us, self.editions, self.new)
 
     def waits_for(self) -> str:
         """What has to come first; empty if it can happen now."""
         return waits_for(self.agreed, self.old, self.new)
 
-    def take_over(self, spark: SparkSession) -> None:
+    def take_over(self, spark: SparkSession | None) -> None:
         """Let it happen."""
         with plain_errors("the upgrade"):
             self._begin_reactions()
@@ -171,6 +197,8 @@ def load_again(address: str, place: Place) -> App:
 
 def upgrade_here(place: Place, under_way: Pending, spark: SparkSession, say: Say = lambda text: None) -> str:
     """Complete the upgrade of a run that is stopped. What it has to wait for, if that is not in the log yet."""
+    if under_way.proposed.prepared:
+        create(place.log, Ready(under_way.proposed.number))  # nobody is there to wait for
     with plain_errors("the upgrade"):
         under_way.catch_up(spark, Bounds(rows_per_batch=ROWS_AT_ONCE), say)
     missing = under_way.waits_for()
@@ -228,6 +256,10 @@ def _named(old: Edition, new: Edition) -> str:
 def check_rules(place: Place, app: App) -> None:
     """A sentence, if other rules than an app's count in a run, or are about to: for engines that do not wait for it."""
     under_way, known = pending(place.log), current(place.log)
+    if under_way is not None and under_way.prepared:
+        editions = [edition_of(one) for one in (known, under_way) if one is not None]
+        if any(same_rules(edition(app), rules) for rules in editions):
+            return  # the run goes on with it
     if under_way is not None:
         raise ConfigError(
             f"an upgrade of {place} to {under_way.app} is under way; complete it with `unerring upgrade "
@@ -243,10 +275,17 @@ def same_rules(one: Edition, other: Edition) -> bool:
 
 
 def agree_on_upgrade(
-    place: Place, address: str, app: App, at_us: int | None = None, *, from_beginning: bool = False
+    place: Place,
+    address: str,
+    app: App,
+    at_us: int | None = None,
+    *,
+    from_beginning: bool = False,
+    prepared: bool = False,
 ) -> Pending:
     """Agree that the rules of an app take over in a run. Everything that can be wrong with it is found before anything
-    is written; then one object is created, and whoever is killed after that, it happens."""
+    is written; then one object is created, and whoever is killed after that, it happens. `prepared`: the run is live
+    and going on, so that the time is agreed on when its new nodes are ready."""
     check_run(place)
     new = edition(app)
     under_way = pending_in(place)
@@ -254,13 +293,19 @@ def agree_on_upgrade(
         if same_rules(under_way.editions[1], new) and at_us in (None, under_way.proposed.at_us):
             return under_way  # this very one: whoever began it did not end it
         raise CallerError(
-            f"an upgrade of {place} to {under_way.proposed.app} is under way: it takes over at "
-            f"{moment(under_way.at_us)}; let the run go on until then, and upgrade it after that"
+            f"an upgrade of {place} to {under_way.proposed.app} is under way: it takes over {under_way.when}; let the "
+            "run go on until then, and upgrade it after that"
         )
     old = edition_in(place)
     check_fit(place, old, new, app.name)
     _check_levels(place, old, app.buckets)
-    reached_us = reached_by(old, place.log)
+    reached_us = furthest(old, place.log) if prepared else reached_by(old, place.log)
+    if prepared:
+        _check_open(place, old)
+        if any(count > 1 for count in app.shards.values()):
+            raise CallerError(
+                f"app {app.name} has shards, which a run that is going on does not get; stop {place} first"
+            )
     if reached_us == TIME_MAX:
         raise CallerError(f"all streams of {place} have ended, so no other rules can follow; begin a new --data folder")
     if at_us is not None and at_us < reached_us:
@@ -270,6 +315,9 @@ def agree_on_upgrade(
         )
     fresh = changes_of(old, new).fresh
     plans = [plan for plan in new.plans if plan.name in fresh]
+    if prepared:  # a node comes or goes as a whole
+        nodes = [rules for rules in app.nodes.values() if any(plan.name in fresh for plan in rules)]
+        plans = [plan for rules in nodes for plan in rules]
     if not from_beginning:
         check_ends(plans)
     warming_from(plans, place.log, max(reached_us, at_us or TIME_MIN), from_beginning)
@@ -282,6 +330,7 @@ def agree_on_upgrade(
         token=secrets.token_hex(8),
         at_us=at_us,
         from_beginning=from_beginning,
+        prepared=prepared,
     )
     propose(place.log, proposed)
     return Pending(place, proposed)
@@ -292,13 +341,31 @@ def is_supervised(place: Place) -> bool:
     return (place.live / cluster.FILE).exists()
 
 
-def check_supervised(place: Place) -> None:
-    """A sentence, if a run has processes that do not change their rules while they run."""
-    if is_supervised(place):
+def changes_while_it_runs(place: Place) -> bool:
+    """Whether a run is live, and its nodes can come and go while it runs. A sentence, if it has processes that do not
+    change their rules so."""
+    if not is_supervised(place):
+        return False
+    running = cluster.read(place.live)
+    drivers = any(node.name == SPARK for node in running.topology.nodes)
+    if drivers or running.hosts or running.tls or running.topology.parts:
+        what = "several drivers of Spark" if drivers else "several hosts" if running.hosts else "--tls"
+        what = "shards" if running.topology.parts else what
         raise CallerError(
-            f"{place} runs live or with several drivers, which do not change their rules while they run; stop it, "
-            "upgrade it with this command, and start it again with the new app"
+            f"{place} runs with {what}, and does not change its rules while it runs; stop it, upgrade it with this "
+            "command, and start it again with the new app"
         )
+    return True
+
+
+def _check_open(place: Place, old: Edition) -> None:
+    """A stream that has ended has nothing after an agreed time, and its rules are done already."""
+    for schema in old.sources:
+        if place.log.declaration(schema.name) is not None and place.log.chain(schema.name).through_us == TIME_MAX:
+            raise CallerError(
+                f"stream {schema.name} of {place} has ended, so its rules cannot be followed by others while the run "
+                "goes on; stop it, and begin a new --data folder"
+            )
 
 
 def _check_levels(place: Place, old: Edition, buckets: int) -> None:

@@ -90,8 +90,7 @@ def _upgrade(
     """Agree, and do the rest unless a run does it."""
     import msgspec
 
-    from unerring.app import Ownership, agree_on_upgrade, check_supervised, upgrade_here
-    from unerring.audit import moment
+    from unerring.app import Ownership, agree_on_upgrade, changes_while_it_runs, upgrade_here
     from unerring.model import CallerError
     from unerring.pipeline import spark_session
 
@@ -102,9 +101,8 @@ def _upgrade(
     except CallerError as error:
         running = str(error)
     try:
-        if running or at_us is not None:
-            check_supervised(place)
-        under_way = agree_on_upgrade(place, address, app, at_us, from_beginning=from_beginning)
+        live = bool(running) and changes_while_it_runs(place)
+        under_way = agree_on_upgrade(place, address, app, at_us, from_beginning=from_beginning, prepared=live)
         missing = running
         if not running:
             with console.status("starting Spark") as status, spark_session(config, f"upgrade {app.name}") as spark:
@@ -112,16 +110,17 @@ def _upgrade(
     finally:
         owner.stop()
     if as_json:
-        document = {"upgrade": under_way.agreed.number, "at_us": under_way.at_us, "done": not missing}
+        at = None if live and under_way.waits else under_way.at_us
+        document = {"upgrade": under_way.proposed.number, "at_us": at, "done": not missing}
         typer.echo(msgspec.json.encode(document).decode())
         return
-    at = moment(under_way.at_us)
+    when = under_way.when
     if running:
-        typer.echo(f"agreed: the rules of {address} take over after {at}; the run does that by itself")
+        typer.echo(f"agreed: the rules of {address} take over {when}; the run does that by itself")
     elif missing:
-        typer.echo(f"agreed: the rules of {address} take over after {at}; {missing}, so start a run, which does that")
+        typer.echo(f"agreed: the rules of {address} take over {when}; {missing}, so start a run, which does that")
     else:
-        typer.echo(f"the rules of {address} count after {at}; start them with: unerring run {address}")
+        typer.echo(f"the rules of {address} count {when}; start them with: unerring run {address}")
 
 
 def _try(

@@ -155,6 +155,11 @@ class Application:
         whole = {stream: one for stream, one in self.intake.streams.items() if stream not in self._joining}
         return {**whole, **self._joined}
 
+    def watermark(self, stream: str) -> int:
+        """Of a stream, whoever makes it, whether it comes in parts or not."""
+        joined = self._joined.get(stream)
+        return self.intake.watermark(stream) if joined is None else joined.watermark
+
     def start(self, now: int) -> Effects:
         return [SetTimer("tick", now + self.config.tick_us), self._read_record()]
 

@@ -10,11 +10,14 @@ from . import (
 from .agreements import (
     FIRST as FIRST,
     Agreement as Agreement,
+    Done as Done,
     Proposal as Proposal,
+    Ready as Ready,
     create as create,
     current as current,
     edition_of as edition_of,
     is_done as is_done,
+    is_ready as is_ready,
     pending as pending,
     proposal as proposal,
     proposal_of as proposal_of,
@@ -85,8 +88,10 @@ from .streaming import (
     seal_at_once as seal_at_once,
 )
 from .taking_over import (
+    begin_streams as begin_streams,
     going_on as going_on,
     keep_states as keep_states,
+    state_of as state_of,
     take_over as take_over,
     waits_for as waits_for,
 )
@@ -95,6 +100,7 @@ from .versions import (
     agreed_levels as agreed_levels,
     agreed_upgrades as agreed_upgrades,
     enter as enter,
+    furthest as furthest,
     is_begun_by as is_begun_by,
     ranked_otherwise as ranked_otherwise,
     reached_by as reached_by,

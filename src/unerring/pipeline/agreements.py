@@ -72,6 +72,8 @@ class Proposal(msgspec.Struct, frozen=True):
     """Rules that look back without end begin with the log."""
     reactions: tuple[tuple[str, str], ...] = ()
     """Which situation starts which process."""
+    prepared: bool = False
+    """It is for a live run that is going on: its time is agreed on once the new nodes are ready."""
 
 
 class Agreement(msgspec.Struct, frozen=True):
@@ -80,6 +82,12 @@ class Agreement(msgspec.Struct, frozen=True):
     number: int
     at_us: int
     levels: tuple[Version, ...]
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """The new nodes of a live run have read the log, and follow its streams: the time can be agreed on."""
+
+    number: int
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -102,7 +110,7 @@ def edition_of(proposed: Proposal) -> Edition:
     return _EDITIONS[known_by]
 
 
-def create(log: EventLog, what: Proposal | Agreement | Done) -> bool:
+def create(log: EventLog, what: Proposal | Agreement | Ready | Done) -> bool:
     """False: there is one already."""
     return log.store.create(_name(what.number, type(what)), protect_json(what))
 
@@ -120,6 +128,11 @@ def proposal(log: EventLog, number: int) -> Proposal | None:
 
 def agreement(log: EventLog, number: int) -> Agreement | None:
     return _read(log, number, Agreement)
+
+
+def is_ready(log: EventLog, number: int) -> bool:
+    """Whether the new nodes of a live run are."""
+    return _read(log, number, Ready) is not None
 
 
 def is_done(log: EventLog, number: int) -> bool:
@@ -174,5 +187,5 @@ def _read(log: EventLog, number: int, kind: type[T]) -> T | None:
 
 
 def _name(number: int, kind: type[msgspec.Struct]) -> str:
-    what = {Proposal: "", Agreement: "-agreed", Done: "-done"}[kind]
+    what = {Proposal: "", Ready: "-ready", Agreement: "-agreed", Done: "-done"}[kind]
     return f"{FOLDER}/{number:06d}{what}.json"

@@ -166,6 +166,13 @@ def _engines(partition: Partition, at_us: int) -> dict[str, bytes]:
     return dict(zip(names, partition.state().engines, strict=True))
 
 
+def state_of(level: Level, from_us: int, through_us: int) -> bytes:
+    """The state of a level's only rule at a time, if it reads all keys from another time on."""
+    partition = Partition(level, 0)
+    partition.begin(from_us)
+    return _engines(partition, through_us)[level.plans[0].name]
+
+
 def _task(heritage: Heritage) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa

@@ -31,6 +31,7 @@ from unerring.pipeline.agreements import (
     agreement,
     create,
     edition_of,
+    is_ready,
     proposal,
     proposals,
 )
@@ -132,6 +133,8 @@ def agreed_upgrades(log: EventLog) -> list[Agreement]:
     driver looks here after it has looked how far its inputs go, and before it goes there."""
     found: list[Agreement] = []
     for proposed in proposals(log)[1:]:
+        if proposed.prepared and not is_ready(log, proposed.number):
+            break  # its nodes are still to start
         found.append(agreement(log, proposed.number) or _settle(log, proposed, found))
     return found
 
@@ -148,7 +151,8 @@ def _settle(log: EventLog, proposed: Proposal, before: Sequence[Agreement]) -> A
         raise LogError(f"{log.store.locate('')} has an upgrade and not the rules before it; restore them from a copy")
     begun_us = max((version.after_us + 1 for version in known), default=TIME_MIN)
     asked_us = TIME_MIN if proposed.at_us is None else proposed.at_us
-    at_us = max(asked_us, reached_by(edition_of(old), log), begun_us)
+    reached_us = furthest(edition_of(old), log) if proposed.prepared else reached_by(edition_of(old), log)
+    at_us = max(asked_us, reached_us, begun_us)
     changed: list[Version] = []
     spread = max((version.buckets for version in newest.values() if not version.unkeyed), default=proposed.buckets)
     for level in levels_of(new.plans, new.sources, "", spread, "", _mixed(new.plans, known)):
@@ -215,6 +219,12 @@ def reached_by(rules: Edition, log: EventLog) -> int:
         ends |= {schema.name: level_us for schema in level.outputs}
         reached = max(reached, level_us)
     return reached
+
+
+def furthest(rules: Edition, log: EventLog) -> int:
+    """Up to where a live source may have got: each follows its stream by itself."""
+    ends = [_end_of_stream(log, schema.name) for schema in rules.sources]
+    return max((end_us for end_us in ends if end_us < TIME_MAX), default=TIME_MIN)
 
 
 def _end_of_stream(log: EventLog, name: str) -> int:

@@ -44,6 +44,8 @@ class Cluster(msgspec.Struct, frozen=True):
     is refused at the handshake."""
     begins_us: int = TIME_MIN
     """The time after which this generation reads the log: its beginning, or where it was cut."""
+    named: str = ""
+    """Its `place`, if its addresses have changed since: nodes came and went with an upgrade."""
 
     @property
     def founding(self) -> list[str]:
@@ -68,6 +70,8 @@ class Cluster(msgspec.Struct, frozen=True):
     @property
     def place(self) -> str:
         """The name that separates the record of this run from those of other runs of the same app in one etcd."""
+        if self.named:
+            return self.named
         where = msgspec.json.encode(sorted(self.addresses.items()))
         return f"{self.identity}.{hashlib.blake2b(where, digest_size=8).hexdigest()}"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from unerring.correlation import MEMBERSHIP, ReadRecord, codec, is_keeper
+from unerring.correlation import MEMBERSHIP, OPERATOR, ReadRecord, Rearrange, codec, is_keeper, node_of
 from unerring.model import (
     Address,
     Connected,
@@ -32,7 +32,7 @@ from unerring.model import (
 from unerring.runtime import timeline
 from unerring.runtime.greeting import Identity
 from unerring.runtime.links import Links, LinksConfig
-from unerring.runtime.live.cluster import Cluster
+from unerring.runtime.live.cluster import FILE, Cluster, read
 from unerring.runtime.loop import Driver
 from unerring.runtime.os_processes import dotted
 from unerring.runtime.reports import Reports
@@ -76,6 +76,9 @@ class Host:
         self._refusals: dict[str, None] = {}
         self._failure: BaseException | None = None
         self.links = Links(identity, codec(MESSAGE_BYTES_MAX), config, Reports(self._say), self._right_of)
+        self._joined: set[str] = set()
+        self._seen = 0
+        """Which version of the cluster file was read last."""
         self._folder: Path | None = None
         """The live engine's folder, where the timeline is written."""
         self.driver = Driver(
@@ -92,8 +95,7 @@ class Host:
         """Listen, join everybody, drive the machine. `beside` runs as long as it does; what it fails of is raised."""
         await self.links.open(self.cluster.addresses[self.name])
         self.links.attach("", self._receive)
-        for name in self.cluster.peers(self.name):
-            self.links.join(dotted(name), self.cluster.addresses[name], self._dials(name))
+        self._join_all()
         tasks: list[asyncio.Future[None]] = []
         if status is not None:
             self._folder = status.parent.parent
@@ -111,6 +113,32 @@ class Host:
         if self._failure is not None:
             raise self._failure
         return stopped
+
+    def _join_all(self) -> None:
+        for name in self.cluster.peers(self.name):
+            if name not in self._joined:
+                self._joined.add(name)
+                self.links.join(dotted(name), self.cluster.addresses[name], self._dials(name))
+
+    def _rearrange(self, folder: Path) -> None:
+        """Nodes that came or went with an upgrade: the machine hears of them, and of newcomers their addresses."""
+        try:
+            seen = (folder / FILE).stat().st_mtime_ns
+        except FileNotFoundError:
+            return
+        if seen == self._seen:
+            return
+        cluster = read(folder)
+        known = is_keeper(self.name) or any(node.name == node_of(self.name) for node in cluster.topology.nodes)
+        if cluster.identity != self.cluster.identity or not known:
+            return
+        if cluster.topology != self.cluster.topology:
+            if not self.driver.offer(OPERATOR, Rearrange(cluster.topology)):
+                return
+            self.cluster = cluster
+            self._names |= {dotted(other): other for other in cluster.addresses}
+            self._join_all()
+        self._seen = seen
 
     def _dials(self, peer: str) -> bool | None:
         """Spare places, which replicas may take later, are not dialled by those who are there: a newcomer dials."""
@@ -181,6 +209,7 @@ class Host:
     async def _tell(self, path: Path) -> None:
         """Write what `unerring status` shows, a few times a second."""
         while True:
+            self._rearrange(path.parent.parent)
             fields = {**describe(self.driver.machine), **self.also()}
             counts = {**self.driver.reports.counts, **self.links.reports.counts}
             fields["reports"] = {what: counts[what] for what in sorted(counts) if not what.startswith("driver.")}

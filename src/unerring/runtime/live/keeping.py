@@ -45,6 +45,12 @@ class Keeping:
         machine = None if self._host is None else self._host.driver.machine
         return machine.record if isinstance(machine, Membership | Watcher) else Record(0, {})
 
+    @property
+    def membership(self) -> Membership | None:
+        """The keeper that runs now, if the record is kept here."""
+        machine = None if self._host is None else self._host.driver.machine
+        return machine if isinstance(machine, Membership) else None
+
     def evict(self, replica: str) -> None:
         if self._host is None or not self._keeps:
             raise CallerError(f"the membership record cannot be changed now: {self.trouble or 'it is not kept here'}")

@@ -71,6 +71,7 @@ class LiveSupervisor:
         self._ca = ca
         self._supervisor = Supervisor(folder, command, self._stuck, say, config)
         self._wanted = self._read_wanted()
+        self._ending: list[asyncio.Task[None]] = []
 
     @property
     def wanted(self) -> list[str]:
@@ -120,8 +121,24 @@ class LiveSupervisor:
     def stop(self) -> None:
         self._supervisor.stop()
 
+    def rearrange(self, cluster: Cluster) -> None:
+        """Other nodes, with an upgrade: start those that came, end those that went."""
+        self.cluster = self.keeping.cluster = cluster
+        nodes = {node.name for node in cluster.topology.nodes}
+        for name in self.wanted:
+            if name not in self.processes:
+                self._supervisor.begin(name)
+        gone = [name for name in self.processes if node_of(name) not in nodes]
+        self._ending = [task for task in self._ending if not task.done()]
+        self._ending += [asyncio.create_task(self._supervisor.end(name)) for name in gone]
+
     def _stuck(self, name: str) -> list[str]:
-        """One of several replicas may keep ending. When all of a node do, nobody waits for it."""
+        """One of several replicas may keep ending. When all of a node do, nobody waits for it; but the old rules go on
+        without new ones."""
+        if any(
+            self.cluster.topology.is_coming(node) for node in self.cluster.topology.nodes if node.name == node_of(name)
+        ):
+            return []
         own = [other for other in self.wanted if node_of(other) == node_of(name)]
         elsewhere = [
             other for other in self.cluster.founding if node_of(other) == node_of(name) and other not in self.wanted
@@ -132,9 +149,11 @@ class LiveSupervisor:
 
     async def _heal(self) -> None:
         """Start a replica here in place of one that was evicted, where it is this host's turn."""
-        healing = Healing(self.cluster, self.host)
+        healing, cluster = Healing(self.cluster, self.host), self.cluster
         while True:
             await asyncio.sleep(HEAL_S)
+            if self.cluster is not cluster:
+                healing, cluster = Healing(self.cluster, self.host), self.cluster
             now_s = asyncio.get_running_loop().time()
             for name in healing.due(self.keeping.record, self.wanted, now_s):
                 self._want(name, True)
