@@ -12,7 +12,7 @@ from tests.s3 import OWNER
 from unerring.app.place import place_of
 from unerring.pipeline.versions import enter
 
-ON_THE_STORE = {"check", "log", "run.json", "owner.json", "savepoints", "states"}
+ON_THE_STORE = {"check", "log", "owner.json", "roots", "run.json", "savepoints", "states"}
 """All that must survive a host, and what the check of a store leaves on some of them: an empty folder."""
 
 

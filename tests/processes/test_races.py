@@ -179,7 +179,7 @@ def test_races_that_cannot_be_are_refused(wrong: str) -> None:
     }
     steps, sentence = branches[wrong]
     if wrong != "twice the same":
-        process._declared.pop("again")
+        process.declared.pop("again")
     with pytest.raises(ProcessError, match=sentence):
         process.flow(process.first(*steps))
 

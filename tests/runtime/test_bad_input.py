@@ -121,7 +121,7 @@ def test_a_state_that_grows_too_large_fails_is_undone_and_harms_nobody(tmp_path:
         with pytest.raises(InstanceFailed, match=r"was failed: .*store less in it"):
             await engine.result("big")
         assert (await engine.result("small"))["blob"] == "xxxxx"
-        states.append(engine._over["big"].state)
+        states.append(engine._last_state("big"))
 
     within(tmp_path / "n.db", body, process=orders(undone))
     assert undone[-1] == "for ann"
