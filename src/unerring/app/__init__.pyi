@@ -82,5 +82,6 @@ from .upgrading import (
 from .verdicts import PAGE as PAGE, keep as keep, keep_processes as keep_processes
 from .verifying import Spread as Spread, Verified as Verified, spread_on as spread_on, verify as verify
 from .why import Why as Why, event_document as event_document, latest as latest
+from .why_not import WhyNot as WhyNot, attempt_lines as attempt_lines
 
 __all__: list[str]

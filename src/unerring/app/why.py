@@ -38,12 +38,13 @@ def event_document(event: Event) -> dict[str, Any]:
         "stream": event.stream,
         "time_us": event.stamp.time,
         "ordinal": event.stamp.ordinal,
-        "key": [_plain(value) for value in event.key],
-        "payload": {name: _plain(value) for name, value in event.payload.items()},
+        "key": [plain(value) for value in event.key],
+        "payload": {name: plain(value) for name, value in event.payload.items()},
     }
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value that JSON and a page can show."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > INT_MAX:

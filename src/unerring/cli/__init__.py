@@ -34,6 +34,7 @@ COMMANDS: dict[str, str] = {
     "verify": "Read every file of a run and check all its bytes, links and roots.",
     "anchor": "Print the root of a run's log, to keep elsewhere: it stands for all of its history.",
     "status": "Show what a run is doing, or did: tree, Spark, processes, channels, failures, verdict.",
+    "why-not": "Say why a rule did not find a situation: how far each attempt came, and what ended it.",
     "dashboard": "Show a run in the browser.",
     "top": "Show a run in the terminal, while it is running.",
     "quarantine": "Show bad events with their bytes and reasons; replay corrected ones.",

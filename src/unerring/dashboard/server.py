@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from unerring.app import PAGE, READS, WAIT_S_MAX, Nodes, RunStatus, Why, event_document, latest, prometheus
 from unerring.dashboard import commands
 from unerring.dashboard.access import COOKIE, OWNER, SESSION_S_MAX, Access
+from unerring.dashboard.asking import Questions
 from unerring.dashboard.marks import marks
 from unerring.dashboard.oidc import Oidc
 from unerring.dashboard.watch import Watch
@@ -77,6 +78,7 @@ class Dashboard:
         self._secure = secure
         self._oidc = oidc
         self._why: Why | None = None
+        questions = Questions(status)
         routes = [
             Route("/", self._index),
             Route("/audit", self._audit),
@@ -85,6 +87,7 @@ class Dashboard:
             Route("/metrics", self._metrics),
             Route("/api/situations", _json(self._situations)),
             Route("/api/why", _json(self._ask_why)),
+            Route("/api/why-not", _json(questions.why_not)),
             Route("/api/instances", _json(self._instances)),
             Route("/api/instances/{instance:path}", _json(self._instance)),
             Route("/api/processes/{do}", _json(self._process_command), methods=["POST"]),

@@ -26,6 +26,8 @@ from .merge import (
     MergeState as MergeState,
     Waiting as Waiting,
 )
+from .oracle.asking import open_attempts as open_attempts, why_not as why_not
+from .oracle.misses import Attempt as Attempt, Reason as Reason
 from .oracle.windows import window_of as window_of
 from .outputs import (
     RANK_DEADLINE as RANK_DEADLINE,

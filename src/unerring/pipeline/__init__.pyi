@@ -41,7 +41,7 @@ from .connecting import master_of as master_of, parallelism as parallelism, prep
 from .costs import learn as learn
 from .editions import Changes as Changes, Edition as Edition, changes_of as changes_of
 from .frames import detect as detect
-from .history import rows_before as rows_before, rows_near as rows_near
+from .history import rows_before as rows_before, rows_between as rows_between, rows_near as rows_near
 from .ingesting import ingest as ingest
 from .intervals import Bounds as Bounds, spans_of as spans_of
 from .kafka_source import KafkaSparkSource as KafkaSparkSource

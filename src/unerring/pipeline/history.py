@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from unerring.audit import EVENTS_MAX
 from unerring.log import Chain, events_of
 from unerring.matching import Row, merge_order
-from unerring.model import ColumnType, Event, StreamSchema
+from unerring.model import ColumnType, Event, Key, StreamSchema
 from unerring.pipeline.level import Level
 from unerring.rules import JoinPlan, PatternPlan, Plan, Session, Sliding, Trailing, Tumbling, WindowPlan
 
@@ -43,6 +43,40 @@ def rows_near(level: Level, plan: Plan, situation: Event, events_max: int = EVEN
         events = _last_events(level.log.chain(source.schema.name), wanted, situation.stamp.time, None, events_max)
         rows += [Row(ranks[source.schema.name], event) for event in events]
     return sorted(rows, key=merge_order)[-events_max:]
+
+
+def rows_between(
+    level: Level, plan: Plan, key: Key | None, from_us: int, through_us: int, events_max: int
+) -> tuple[list[Row], int]:
+    """The rows of a key (None: of all keys) that the rule's inputs hold after a time and through another one, the last
+    `events_max` of each input at most, and the time from which on nothing is left out."""
+    rows: list[Row] = []
+    ranks, since_us = dict(level.ranks), from_us
+    for source in {source.schema.name: source for source in plan.inputs}.values():
+        wanted = {} if key is None else dict(zip(source.key, key, strict=True))
+        chain = level.log.chain(source.schema.name)
+        chain.refresh()
+        events, reached_us = _events_back_to(chain, wanted, from_us, through_us, events_max)
+        since_us = max(since_us, reached_us)
+        rows += [Row(ranks[source.schema.name], event) for event in events]
+    return sorted((row for row in rows if row.event.stamp.time > since_us), key=merge_order), since_us
+
+
+def _events_back_to(
+    chain: Chain, key: dict[str, Any], from_us: int, through_us: int, events_max: int
+) -> tuple[list[Event], int]:
+    begun_us = max(from_us, chain.base.from_us)
+    spans = chain.spans(begun_us, through_us) if begun_us < through_us else []
+    events: list[Event] = []
+    for last in range(len(spans), 0, -SEGMENTS_MAX):
+        several = spans[max(last - SEGMENTS_MAX, 0) : last]
+        after_us = max(several[0].from_us, begun_us)
+        table = chain.read(after_us, min(several[-1].through_us, through_us))
+        events = [*events_of(_of_key(table, chain.schema, key), chain.schema), *events]
+        if len(events) > events_max:
+            # Times are whole: of the first that is left out nothing is shown.
+            return events[-events_max:], events[-events_max - 1].stamp.time
+    return events, begun_us
 
 
 def _last_events(

@@ -41,6 +41,8 @@ class KeyMatches:
     index: int = 0
     complete: int = TIME_MIN
     ended: bool = False
+    matches: list[tuple[Path, tuple[int, int, int]]] = field(default_factory=list)
+    """Every match that was output, and the position at which it became certain."""
 
     def run(self, rows: Sequence[Row], through: int) -> list[Output]:
         """The outputs of these rows of the key, as far as they are certain when time `through` is complete."""
@@ -206,6 +208,7 @@ class KeyMatches:
         except NotYet:
             return False
         self.numbered += 1
+        self.matches.append((path, self.place))
         self.covered = max(self.covered, path.start, *(index for index, _ in path.bound))
         for payload in payloads:
             self._emit(self.plan.name, payload)

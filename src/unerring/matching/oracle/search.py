@@ -13,9 +13,9 @@ has failed, matched or timed out on some rows does so on all longer ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import Enum, StrEnum
 from functools import lru_cache
 from itertools import permutations
 from typing import Final
@@ -31,6 +31,22 @@ class Status(Enum):
     MATCH = "match"
     OPEN = "open"
     TIMED_OUT = "timed out"
+
+
+class EndKind(StrEnum):
+    """What ended a path that is no match."""
+
+    CONDITION = "condition"
+    """A row did not satisfy the step's condition. (Where rows may be passed over, the path itself goes on.)"""
+    USED = "used"
+    """A row was used up by another match."""
+    CONTIGUITY = "contiguity"
+    """The very next row had to be taken, and was not."""
+    DEADLINE = "deadline"
+    ABSENCE = "absence"
+    UNTIL = "until"
+    ANCHOR = "anchor"
+    INPUT = "end of input"
 
 
 ATTEMPTS_MAX: Final = 1_000_000
@@ -59,6 +75,23 @@ class Path:
     until: int = TIME_MAX
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Where and why a path ended, or which row it could not take."""
+
+    path: Path
+    kind: EndKind
+    variable: str = ""
+    """Of the step that was not satisfied, or of the absence that was violated."""
+    index: int | None = None
+    """The row."""
+    deadline: int = TIME_MAX
+    """The latest time that the step's row could have had."""
+
+
+Observe = Callable[[Ending], None]
+
+
 @dataclass(slots=True)
 class Known:
     """The knowledge at a position of the merged input: the key's rows so far, and how far time is complete."""
@@ -76,7 +109,13 @@ class Search:
     """One plan, one key, one position."""
 
     def __init__(
-        self, plan: PatternPlan, key: Key, known: Known, match_number: int, attempts_max: int = ATTEMPTS_MAX
+        self,
+        plan: PatternPlan,
+        key: Key,
+        known: Known,
+        match_number: int,
+        attempts_max: int = ATTEMPTS_MAX,
+        observe: Observe | None = None,
     ) -> None:
         self.plan = plan
         self.key = key
@@ -84,6 +123,7 @@ class Search:
         self.match_number = match_number
         self.attempts = 0
         self.attempts_max = attempts_max
+        self._observe = observe
 
     def outcomes(self, start: int) -> Iterator[Path]:
         for path in self._paths(self.plan.pattern, Path(start, start)):
@@ -130,9 +170,13 @@ class Search:
             case pt.StartAnchor():
                 if path.next == 0:
                     yield path
+                else:
+                    self._end(path, EndKind.ANCHOR, "", path.next)
             case pt.EndAnchor():
                 if path.next == len(self.known.rows):
                     yield path if self.known.ended else replace(path, status=Status.OPEN)
+                else:
+                    self._end(path, EndKind.ANCHOR, "", path.next)
             case pt.Empty():
                 yield path
             case _:
@@ -169,21 +213,25 @@ class Search:
         """Bind the next row: the very next one, the first that fits, or any that fits."""
         rows = self.known.rows
         if not path.bound:
-            if not self._refused(path, path.start):
+            if self._refused(path, path.start):
+                self._end(path, EndKind.UNTIL, variable, path.start)
+            else:
                 yield from self._bind(variable, path, path.start)
             return
         deadline = self._deadline(path, path.gap.within_us)
         index = path.next
         while True:
             if index >= len(rows):
-                yield from self._ran_out(path, deadline)
+                yield from self._ran_out(variable, path, deadline)
                 return
             if rows[index].stamp.time > deadline:
+                self._end(path, EndKind.DEADLINE, variable, index, deadline)
                 yield replace(path, status=Status.TIMED_OUT)
                 return
             if self._forbidden(path, index, pt.AbsenceKind.NEXT):
                 return
             if self._stopped(path, index):
+                self._end(path, EndKind.UNTIL, variable, index, deadline)
                 return
             taken = False
             for bound in self._bind(variable, path, index):
@@ -194,6 +242,8 @@ class Search:
                 if not self._refused(path, index):
                     yield bound
             if path.gap.contiguity is pt.Contiguity.STRICT:
+                if not taken:
+                    self._end(path, EndKind.CONTIGUITY, variable, index, deadline)
                 return
             if taken and path.gap.contiguity is pt.Contiguity.RELAXED:
                 return
@@ -205,6 +255,7 @@ class Search:
         """The path with this row bound, if the variable's condition holds on it; OPEN if that is not known yet."""
         defined = self.plan.variable(variable)
         if index in self.known.used:
+            self._end(path, EndKind.USED, variable, index)
             return
         if defined.stream is not None and self.known.rows[index].stream != self._stream(defined.stream):
             return
@@ -215,6 +266,8 @@ class Search:
             return
         if accepted:
             yield Path(path.start, index + 1, (*path.bound, (index, variable)), path.excluded, stops=path.stops)
+        else:
+            self._end(path, EndKind.CONDITION, variable, index)
 
     def _stopped(self, path: Path, index: int) -> bool:
         """Whether the search ends at this row: by its gap, or by a loop that has bound rows."""
@@ -230,12 +283,15 @@ class Search:
     def _stream(self, name: str) -> str:
         return next(source.schema.name for source in self.plan.inputs if source.name == name)
 
-    def _ran_out(self, path: Path, deadline: int) -> Iterator[Path]:
+    def _ran_out(self, variable: str, path: Path, deadline: int) -> Iterator[Path]:
         """It needs a row, and there is none yet."""
         if self.known.complete >= deadline and deadline < TIME_MAX:
+            self._end(path, EndKind.DEADLINE, variable, None, deadline)
             yield replace(path, status=Status.TIMED_OUT)
         elif not self.known.ended:
             yield replace(path, status=Status.OPEN, until=deadline)
+        else:
+            self._end(path, EndKind.INPUT, variable, None, deadline)
 
     def _deadline(self, path: Path, within_us: int | None) -> int:
         """The latest time of a row for this path, by the whole `within` and by one since the last bound row."""
@@ -252,32 +308,37 @@ class Search:
     def _absence(self, node: pt.Absence, path: Path) -> Iterator[Path]:
         if path.bound:
             yield replace(path, absences=(*path.absences, node))
-        elif not self._seen_before(node, path):
+        elif (seen := self._seen_before(node, path)) is None:
             yield path
+        else:
+            self._end(path, EndKind.ABSENCE, node.variable, seen)
 
-    def _seen_before(self, node: pt.Absence, path: Path) -> bool:
-        """Look back from before the first bound row."""
+    def _seen_before(self, node: pt.Absence, path: Path) -> int | None:
+        """Look back from before the first bound row for one that must not be there."""
         rows = self.known.rows
         earliest = -TIME_MAX if node.within_us is None else rows[path.start].stamp.time - node.within_us
         for index in range(path.start - 1, -1, -1):
             if rows[index].stamp.time < earliest:
-                return False
-            if self._satisfies(node.variable, path, index):
-                return True
+                return None
+            if self.takes(node.variable, path, index):
+                return index
             if node.kind is pt.AbsenceKind.NEXT:
-                return False
-        return False
+                return None
+        return None
 
     def _forbidden(self, path: Path, index: int, kind: pt.AbsenceKind) -> bool:
         """Whether a pending absence forbids this row: `next` the first after the last bound one, `followed` any."""
         time = self.known.rows[index].stamp.time
-        return any(
-            absence.kind is kind
-            and (kind is pt.AbsenceKind.FOLLOWED or index == path.next)
-            and time <= self._deadline(path, absence.within_us)
-            and self._satisfies(absence.variable, path, index)
-            for absence in path.absences
-        )
+        for absence in path.absences:
+            if (
+                absence.kind is kind
+                and (kind is pt.AbsenceKind.FOLLOWED or index == path.next)
+                and time <= self._deadline(path, absence.within_us)
+                and self.takes(absence.variable, path, index)
+            ):
+                self._end(path, EndKind.ABSENCE, absence.variable, index)
+                return True
+        return False
 
     def _completed(self, path: Path) -> Iterator[Path]:
         """The tree is satisfied: a match, unless absences after the last bound row are still to be waited for."""
@@ -289,7 +350,8 @@ class Search:
                     absence.kind is pt.AbsenceKind.NEXT and index > path.next
                 ):
                     break
-                if self._satisfies(absence.variable, path, index):
+                if self.takes(absence.variable, path, index):
+                    self._end(path, EndKind.ABSENCE, absence.variable, index)
                     return
                 if absence.kind is pt.AbsenceKind.NEXT:
                     break
@@ -301,9 +363,18 @@ class Search:
         else:
             yield replace(path, status=Status.MATCH)
 
+    # --- what is told to whoever asks why not ---
+
+    def _end(
+        self, path: Path, kind: EndKind, variable: str, index: int | None = None, deadline: int = TIME_MAX
+    ) -> None:
+        if self._observe is not None:
+            self._observe(Ending(path, kind, variable, index, deadline))
+
     # --- conditions ---
 
-    def _satisfies(self, variable: str, path: Path, index: int) -> bool:
+    def takes(self, variable: str, path: Path, index: int) -> bool:
+        """Whether a path could bind this row to the variable, by its stream and condition."""
         defined = self.plan.variable(variable)
         if defined.stream is not None and self.known.rows[index].stream != self._stream(defined.stream):
             return False

@@ -34,14 +34,14 @@ def deadline(time: int) -> Place:
 
 
 def window_outputs(plan: WindowPlan, key: Key, rows: Sequence[Row], through: int) -> list[Output]:
-    contents = sorted(
-        (content for content in _contents(plan, rows) if content.place[0] <= through), key=lambda content: content.place
+    seen = sorted(
+        (content for content in contents(plan, rows) if content.place[0] <= through), key=lambda content: content.place
     )
     outputs: list[Output] = []
     names = watched(plan)
     last: dict[str, object] = {}
-    for content in [Content((0, 0, 0), (), (0, 0)), *contents]:
-        scope = _scope(plan, key, content)
+    for content in [Content((0, 0, 0), (), (0, 0)), *seen]:
+        scope = window_scope(plan, key, content)
         payload = {measure.name: prepared(measure.expr)(scope) for measure in plan.measures}
         first = not last and plan.emit is Emit.CHANGE
         differs = changed(names, last, payload) if not first else False
@@ -59,19 +59,20 @@ def window_of(
     plan: WindowPlan, key: Key, rows: Sequence[Row], time: int, payload: dict[str, object]
 ) -> tuple[Event, ...] | None:
     """The content of the window that gave this payload at this time; None if none of these rows' windows did."""
-    for content in _contents(plan, rows):
+    for content in contents(plan, rows):
         if content.place[0] == time:
-            scope = _scope(plan, key, content)
+            scope = window_scope(plan, key, content)
             if {measure.name: prepared(measure.expr)(scope) for measure in plan.measures} == payload:
                 return content.rows
     return None
 
 
-def _scope(plan: WindowPlan, key: Key, content: Content) -> WindowScope:
+def window_scope(plan: WindowPlan, key: Key, content: Content) -> WindowScope:
     return WindowScope(content.rows, key, content.bounds, exact_sums=isinstance(plan.window, Trailing))
 
 
-def _contents(plan: WindowPlan, rows: Sequence[Row]) -> Iterator[Content]:
+def contents(plan: WindowPlan, rows: Sequence[Row]) -> Iterator[Content]:
+    """Every look at every window of these rows, in no order."""
     match plan.window:
         case Tumbling(size, offset):
             yield from _aligned(plan, rows, size, size, offset)
