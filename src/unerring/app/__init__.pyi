@@ -46,6 +46,7 @@ from .metrics import serve as serve
 from .new import make_app as make_app
 from .options import RunOptions as RunOptions
 from .owner import Ownership as Ownership
+from .past import Past as Past, value_of as value_of
 from .place import Place as Place, Where as Where, place_of as place_of, shown as shown
 from .plan_document import PlanDocument as PlanDocument, plan_of as plan_of
 from .planning import PlacementOptions as PlacementOptions
@@ -68,6 +69,7 @@ from .status import RunStatus as RunStatus, StatusMetrics as StatusMetrics
 from .status.prometheus import prometheus as prometheus
 from .status.streams import Streams as Streams
 from .submission import Submission as Submission, write_submission as write_submission
+from .travel import Travel as Travel
 from .upgrading import (
     BEGINNING as BEGINNING,
     TRIAL_PAGE as TRIAL_PAGE,
@@ -81,6 +83,7 @@ from .upgrading import (
 )
 from .verdicts import PAGE as PAGE, keep as keep, keep_processes as keep_processes
 from .verifying import Spread as Spread, Verified as Verified, spread_on as spread_on, verify as verify
+from .what_if import WhatIf as WhatIf, number_value as number_value
 from .why import Why as Why, event_document as event_document, latest as latest
 from .why_not import WhyNot as WhyNot, attempt_lines as attempt_lines
 

@@ -82,7 +82,7 @@ class Past:
         if len(given) != len(types):
             wanted = " and ".join(names) or "nothing: it has no key"
             raise CallerError(f"the key of rule {plan.name} is {wanted}; {len(given)} values were given")
-        return tuple(_value(name, kind, text) for name, kind, text in zip(names, types, given, strict=True))
+        return tuple(value_of(name, kind, text) for name, kind, text in zip(names, types, given, strict=True))
 
 
 def _list(text: str) -> list[Any]:
@@ -92,7 +92,8 @@ def _list(text: str) -> list[Any]:
         raise CallerError(f"{text[:80]!r} is not a key; write one value for each column, or a JSON list") from None
 
 
-def _value(name: str, kind: ColumnType, text: str) -> Any:
+def value_of(name: str, kind: ColumnType, text: str) -> Any:
+    """A column's value, as people write it."""
     try:
         match kind:
             case ColumnType.BOOL:
@@ -104,5 +105,5 @@ def _value(name: str, kind: ColumnType, text: str) -> Any:
             case ColumnType.BYTES:
                 return bytes.fromhex(text)
     except (KeyError, ValueError):
-        raise CallerError(f"{text[:80]!r} is not a value of key column {name}, which is {kind}") from None
+        raise CallerError(f"{text[:80]!r} is not a value of column {name}, which is {kind}") from None
     return text

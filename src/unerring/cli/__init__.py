@@ -35,6 +35,8 @@ COMMANDS: dict[str, str] = {
     "anchor": "Print the root of a run's log, to keep elsewhere: it stands for all of its history.",
     "status": "Show what a run is doing, or did: tree, Spark, processes, channels, failures, verdict.",
     "why-not": "Say why a rule did not find a situation: how far each attempt came, and what ended it.",
+    "at": "Show a run as it was at a moment: open matches, leaders, instances, streams.",
+    "what-if": "Change one event or one number of a rule, and see which situations come and go.",
     "dashboard": "Show a run in the browser.",
     "top": "Show a run in the terminal, while it is running.",
     "quarantine": "Show bad events with their bytes and reasons; replay corrected ones.",

@@ -6,6 +6,7 @@ from unerring.rules.calendar import FIELDS
 from unerring.rules.checks import leading_absences, trailing_absences, unbounded_reason
 from unerring.rules.expressions import At, Attribute, Expr, KeyValue, MatchNumber, Which, WindowBound
 from unerring.rules.functions import AGGREGATES, FUNCTIONS, INT_MAX, INT_MIN, NONDETERMINISTIC, AggregateFunction, fit
+from unerring.rules.numbers import Number, numbers_of, with_number
 from unerring.rules.operators import Operator, Payload
 from unerring.rules.patterns import (
     PERMUTE_MAX,
@@ -75,6 +76,7 @@ __all__ = [
     "KeyValue",
     "MatchNumber",
     "Measure",
+    "Number",
     "Operator",
     "OperatorPlan",
     "OrderKey",
@@ -119,6 +121,7 @@ __all__ = [
     "lookback",
     "next_row",
     "no",
+    "numbers_of",
     "of_row_alone",
     "part_of",
     "patterns",
@@ -141,5 +144,6 @@ __all__ = [
     "tumbling",
     "unbounded_reason",
     "walk",
+    "with_number",
     "workloads",
 ]

@@ -74,7 +74,7 @@ class Instances:
                     known[outline["instance"]] = outline
             self._known, self._source = known, "nodes"
         else:
-            self._read_databases()
+            self._take_from_disk()
         took_s = time.monotonic() - began_s
         self._due_s = time.monotonic() + max(PAUSE_S_MIN, PAUSE_PER_S * took_s if answers else 0.0)
 
@@ -96,6 +96,11 @@ class Instances:
         ]
         return {"now": outline, "history": history, "replicas": replicas}
 
+    def states(self) -> tuple[State, ...]:
+        """The last state of every instance, with its history, from copies of the nodes' databases."""
+        self._read_databases()
+        return tuple(self._states.values())
+
     # ---- of nodes that run -------------------------------------------------------------------------------------------
 
     def _ask_all(self, command: Command) -> dict[Path, Any]:
@@ -116,6 +121,13 @@ class Instances:
 
     # ---- of nodes that are gone --------------------------------------------------------------------------------------
 
+    def _take_from_disk(self) -> None:
+        before = self._states
+        self._read_databases()
+        if self._states is not before or self._source == "nodes" or not self._known:
+            self._known = {name: _outline(state) for name, state in self._states.items()}
+        self._source = "disk" if self._read else "none"
+
     def _read_databases(self) -> None:
         databases = sorted(self.folder.glob("*.db"))
         mark = tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in databases)
@@ -127,8 +139,7 @@ class Instances:
                 known = states.get(state.instance)
                 if known is None or (state.final, state.group) > (known.final, known.group):
                     states[state.instance] = state
-        self._states, self._read, self._source = states, mark, "disk" if databases else "none"
-        self._known = {name: _outline(state) for name, state in states.items()}
+        self._states, self._read = states, mark
 
     def _from_disk(self, instance: str) -> dict[str, Any]:
         self._read_databases()
