@@ -42,7 +42,7 @@ from .live_engine import LiveEngine as LiveEngine
 from .live_needs import needs_of as needs_of, retained_levels as retained_levels
 from .live_sealer import live_situations as live_situations
 from .live_upgrade import LiveUpgrade as LiveUpgrade
-from .metrics import serve as serve
+from .metrics import metrics_sender as metrics_sender, serve as serve
 from .new import make_app as make_app
 from .options import RunOptions as RunOptions
 from .owner import Ownership as Ownership

@@ -9,6 +9,7 @@ so an answer that got lost does no harm.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -25,6 +26,7 @@ from unerring.log import BadEvent, Quarantine, Reason
 from unerring.model import TIME_MAX, ConfigError, Event, NetworkError, ProcessError
 from unerring.processes import replica_set
 from unerring.runtime import MACHINE, SUFFIX, ClusterShape, Command, NodeCluster, ask_node
+from unerring.tracing import tracer
 
 if TYPE_CHECKING:
     from unerring.app.application import App
@@ -80,6 +82,7 @@ class Acting:
         self._starters = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="unerring-start")
         self._threads: list[threading.Thread] = []
         self._ended: set[str] = set()
+        self._traces = tracer()
 
     def start(self, say: Callable[[str], None] = lambda text: None) -> None:
         say(f"starting {len(self.nodes.own)} process nodes for {', '.join(self.app.processes)}")
@@ -154,7 +157,7 @@ class Acting:
         """Whether it was dealt with; not, if we have to stop."""
         instance = reaction.instance(situation)
         command = Command("start", instance, reaction.process, reaction.values(situation))
-        pause_s = AGAIN_MIN_S
+        pause_s, began_ns = AGAIN_MIN_S, time.time_ns()
         while True:
             try:
                 self._ask(command)
@@ -169,6 +172,9 @@ class Acting:
                 return True
             with self._counting:
                 self.started[reaction.process] = self.started.get(reaction.process, 0) + 1
+            if self._traces is not None:
+                caused = (reaction.situation, situation.stamp.time)
+                self._traces.started(reaction.process, instance, caused, began_ns)
             return True
 
     def _ask(self, command: Command) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +31,7 @@ from unerring.runtime import (
     source_of,
     without_secrets,
 )
+from unerring.tracing import tracer
 
 if TYPE_CHECKING:
     from unerring.app.application import App
@@ -256,6 +258,7 @@ class Feeds:
                 return
 
     async def _take_batches(self, subscriber: AsyncSubscriber[Any], writer: LogWriter) -> None:
+        traces = tracer()
         async for batch in subscriber.batches():
             while writer.full:
                 self._seal(subscriber, writer)
@@ -265,7 +268,10 @@ class Feeds:
             if not writer.admits(producer):
                 self._turned_away(writer, subscriber.name_of(frames.producer))
                 continue
+            began_ns = 0 if traces is None else time.time_ns()
             writer.take(producer, frames.epoch, frames.first, frames.times, frames.payloads, frames.ordinals, now)
+            if traces is not None:
+                traces.received(writer.schema.name, frames.times, frames.epoch, frames.first, began_ns)
             if not frames.more:
                 writer.advance(frames.times[-1], now, producer)
             await asyncio.sleep(0)

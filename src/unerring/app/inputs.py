@@ -137,17 +137,17 @@ def _moved_us(chain: Chain) -> int:
     """When the chain was last extended, by its newest segment; one without any, when it was declared."""
     if chain.through_us > chain.base.from_us:
         newest = chain.spans(chain.through_us - 1, TIME_MAX)[-1]
-        return _written_us(chain, chain.objects.name_of(newest))
-    return _written_us(chain, f"{chain.folder}/stream.json")
+        return written_us(chain, chain.objects.name_of(newest))
+    return written_us(chain, f"{chain.folder}/stream.json")
 
 
 def _passed_us(chain: Chain, through_us: int) -> int:
     """When the chain first was known beyond a time."""
     beyond = chain.spans(max(through_us, chain.base.from_us), TIME_MAX)
-    return _written_us(chain, chain.objects.name_of(beyond[0])) if beyond else now_us()
+    return written_us(chain, chain.objects.name_of(beyond[0])) if beyond else now_us()
 
 
-def _written_us(chain: Chain, name: str) -> int:
+def written_us(chain: Chain, name: str) -> int:
     """By the file's own time; now, where a store has none."""
     if isinstance(chain.store, LocalStore):
         with contextlib.suppress(OSError):  # it was removed just now

@@ -31,6 +31,7 @@ from unerring.app.planning import PlacementOptions, agreed
 from unerring.app.rearranging import is_that
 from unerring.app.sharding import divided, shards_of
 from unerring.app.shared_sealer import SharedSealer
+from unerring.app.traced_rules import traced
 from unerring.app.upgraded import TREE, set_aside, upgraded_us
 from unerring.correlation import (
     MEMBERSHIP,
@@ -73,6 +74,7 @@ from unerring.runtime import (
     has_ca,
     process_names,
 )
+from unerring.tracing import call_me
 
 if TYPE_CHECKING:
     from unerring.rules import Plan
@@ -253,6 +255,7 @@ async def run_node(run: Place, name: str) -> None:
     """One process of a run: a source, a replica or the application."""
     folder = run.live
     cluster = clusters.read(folder)
+    call_me(name)
     app = load(cluster.app)
     node = cluster.topology.node(node_of(name))
     storage = SqliteStorage(folder / f"{dotted(name)}.db") if node.stands_alone or cluster.durable else None
@@ -273,7 +276,10 @@ async def run_node(run: Place, name: str) -> None:
     elif node.role is Role.CORRELATION:
         rules, comes = LiveRules(run, app), cluster.topology.is_coming(node)
         make = partial(_engine, rules.plans(node, cluster.topology), app, run, cluster, node)
-        machine = Replica(name, cluster.topology, cluster.config, make, random.Random(), records)
+        leads = lambda: machine.election.leading  # noqa: E731
+        machine = Replica(
+            name, cluster.topology, cluster.config, lambda: traced(make(), leads), random.Random(), records
+        )
         deliver = _quarantine(run)
         birth = Birth(run, cluster.topology, node, rules, deliver) if comes else None
         deliver = deliver if birth is None else birth.deliver

@@ -5,9 +5,12 @@ from __future__ import annotations
 import errno
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from unerring.model import NetworkError
+
+if TYPE_CHECKING:
+    from unerring.tracing import MetricsSender
 
 HELP: Final = {
     "unerring_events_total": "Events that the rules of a level were fed.",
@@ -99,6 +102,17 @@ def serve(metrics: Told, port: int) -> ThreadingHTTPServer:
         raise NetworkError(f"port {port} for metrics {why}; choose another with --metrics-port") from error
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     return server
+
+
+def metrics_sender(metrics: Told) -> MetricsSender | None:
+    """Sends them to OpenTelemetry's receiver, if its variables ask for that."""
+    from unerring.tracing import MetricsSender, settings
+
+    if not settings().metrics:
+        return None
+    sender = MetricsSender(metrics.text)
+    sender.start()
+    return sender
 
 
 def _labels(labels: dict[str, object]) -> str:

@@ -24,6 +24,7 @@ from unerring.app.place import Place
 from unerring.app.rights import policy_of
 from unerring.log import LocalStore, SigningKey, join
 from unerring.model import run_name
+from unerring.tracing import call_me, tracer
 
 if TYPE_CHECKING:
     from unerring.app.acting import Acting
@@ -55,6 +56,7 @@ class Run(Generic[E]):
         delivering: Delivering | None = None,
         inputs: Inputs | None = None,
         rooting: Part | None = None,
+        traces: Part | None = None,
     ) -> None:
         self.engine = engine
         self.metrics = metrics
@@ -63,7 +65,7 @@ class Run(Generic[E]):
         self.delivering = delivering
         self._owner = owner
         self._reactions = reactions
-        in_order = (owner, rooting, feeds, engine, reactions, sinks, upkeep)
+        in_order = (owner, rooting, traces, feeds, engine, reactions, sinks, upkeep)
         self._in_order: list[Part] = [part for part in in_order if part is not None]
         self._inputs = inputs
 
@@ -115,7 +117,7 @@ def run_of(
     parts, metrics = Parts(place.scratch, say), Metrics()
     feeds: Part | None = None
     sinks: Part | None = None
-    reactions = inputs = upkeep = delivering = rooting = None
+    reactions = inputs = upkeep = delivering = rooting = traces = None
     apart = options.everywhere
     live: LiveEngine | None = None
 
@@ -128,6 +130,11 @@ def run_of(
         key = None if options.signing_key is None else SigningKey(options.signing_key)
         rooting = Rooting(place, parts, say, key, options.root_every_s)
         inputs = Inputs(place.log, rules_of(app), LOOK_S if place.is_folder else STORE_LOOK_S)
+    call_me(f"run on {options.here}" if options.here else "run")
+    if options.has_log and (telling := tracer()) is not None:
+        from unerring.app.sealed_traces import SealedTraces
+
+        traces = SealedTraces(app, place, telling)
     if options.has_log and app.channels and not options.once:
         from unerring.app.feeds import feeds_of
 
@@ -193,6 +200,7 @@ def run_of(
         delivering=delivering,
         inputs=inputs,
         rooting=rooting,
+        traces=traces,
     )
 
 

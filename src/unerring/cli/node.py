@@ -81,12 +81,14 @@ async def _run(
     from unerring.log import store_at
     from unerring.processes import ClusterBounds, large_variables
     from unerring.runtime import SUFFIX, HttpService, Reports, RunningNode, control_of, timeline
+    from unerring.tracing import call_me
 
     def happens(report: Report) -> None:
         word = timeline.REPORTED.get(report.what)
         if word is not None:
             timeline.note(data, name, word, report.detail)
 
+    call_me(name)
     bounds = ClusterBounds(f=len(peers) // 2)
     bytes_max = LARGE_BYTES_MAX if any(map(large_variables, processes)) else REPLY_BYTES_MAX
     node = RunningNode(

@@ -124,6 +124,14 @@ def command(
     root_every: Annotated[
         str, typer.Option(help="How often a root of the log is sealed, such as 10m; one more when the run ends.")
     ] = "10m",
+    trace: Annotated[
+        float | None,
+        typer.Option(
+            help="The share of traces that are kept, such as 0.01; they go to OTEL_EXPORTER_OTLP_ENDPOINT. Without it "
+            "OTEL_TRACES_EXPORTER and OTEL_TRACES_SAMPLER_ARG decide; give producers the same.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Run an application until Ctrl-C: write channels to the log, find situations, start processes.
 
@@ -132,6 +140,10 @@ def command(
     from rich.console import Console
 
     console = Console(stderr=True)
+    if trace is not None:
+        from unerring.tracing import ask_for
+
+        ask_for(trace)
     certificates = str(Path(tls).absolute()) if tls else ""
     failover_us = to_duration_us(failover) if failover else 0
     if policy is not None:
@@ -216,10 +228,11 @@ def _run(
     console: Console,
 ) -> str:
     """Until SIGINT or SIGTERM, or until a part of it cannot go on, or other rules follow: then, the app with those."""
-    from unerring.app import SparkEngine, StatusMetrics, serve
+    from unerring.app import SparkEngine, StatusMetrics, metrics_sender, serve
 
     metrics = StatusMetrics(place) if options.engine == "live" else run.metrics
     server = None if metrics_port is None else serve(metrics, metrics_port)
+    sender = metrics_sender(metrics)
     stopping = threading.Event()
     interrupted = signal.SIGINT
 
@@ -257,6 +270,8 @@ def _run(
             run.stop()
         if server is not None:
             server.shutdown()
+        if sender is not None:
+            sender.stop()
         for number, handler in before.items():
             signal.signal(number, handler)
     if isinstance(engine, SparkEngine):

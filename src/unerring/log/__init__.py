@@ -38,6 +38,7 @@ from unerring.log.roots import (
 from unerring.log.rows import columns_of, row_type, time_of
 from unerring.log.sealing import PartRows, agree_on, seal_interval
 from unerring.log.segments import (
+    ORIGIN_COLUMNS,
     Footer,
     Merged,
     Part,
@@ -84,6 +85,7 @@ __all__ = [
     "INDEX",
     "INTAKE",
     "NOTHING",
+    "ORIGIN_COLUMNS",
     "PARTS",
     "QUARANTINE",
     "REACHED",

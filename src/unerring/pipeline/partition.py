@@ -5,6 +5,7 @@ The same object runs in a streaming task, in a batch task and in a plain process
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -17,6 +18,7 @@ from unerring.pipeline.feeding import Feed, feed_of, key_table
 from unerring.pipeline.level import Level, keys_of
 from unerring.pipeline.spreading import Lane, columns_read, lanes_of, owners_of
 from unerring.rules import Plan
+from unerring.tracing import tracer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,6 +93,7 @@ class Partition:
         self._columns = columns_read(level)
         self._lanes = lanes_of(level)
         self._empty: dict[Lane, pa.Table] = {}
+        self._traces = tracer()
         self._coded = any(feed.coded for feed in self._feeds)
         self._shared = self._shared_lanes() if self._coded else []
         """The compiled rules that read one lane."""
@@ -169,6 +172,7 @@ class Partition:
     def run(self, through_us: int, held: Mapping[Lane, pa.Table]) -> dict[str, pa.Table]:
         """Run the rules over the rows of `(through, through_us]`; the staged outputs by stream."""
         invariant(through_us > self.through_us, f"a partition only moves on: {self.through_us} to {through_us}")
+        began_ns = 0 if self._traces is None else time.time_ns()
         outputs: dict[str, pa.Table] = {}
         fed_together: dict[int, dict[str, pa.Table]] = {}
         for shared in self._shared:
@@ -180,9 +184,19 @@ class Partition:
                 outputs.update(feed.feed({lane[0]: held[lane] for lane in keys_of(plan).items()}, through_us))
             self._quarantine(plan.name, feed)
         self._hold()
+        if self._traces is not None:
+            self._trace(outputs, held, began_ns)
         self.through_us = through_us
         self.rows = sum(len(table) for table in held.values())
         return outputs
+
+    def _trace(self, outputs: Mapping[str, pa.Table], held: Mapping[Lane, pa.Table], began_ns: int) -> None:
+        traces = self._traces
+        inputs = {lane[0]: table.column("time").to_numpy() for lane, table in held.items()}
+        about = {"unerring.engine": "spark", "unerring.level": self.level.label, "unerring.partition": self.bucket}
+        for stream, table in outputs.items():
+            if traces is not None and len(table):
+                traces.ran(stream, table.column("time").to_numpy(), inputs, began_ns, about)
 
     def _shared_lanes(self) -> list[SharedLane]:
         from unerring.pipeline.shared import shared_lanes

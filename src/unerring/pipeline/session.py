@@ -260,6 +260,11 @@ def _make_importable() -> None:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
+def _telling() -> dict[str, str]:
+    """The variables of OpenTelemetry, for the Python workers of other hosts."""
+    return {f"spark.executorEnv.{name}": value for name, value in os.environ.items() if name.startswith("OTEL_")}
+
+
 def _importable(config: SparkConfig) -> dict[str, str]:
     """How executors find this package and the application's modules: from what they are sent, or, where all hosts have
     the same paths, where this process finds them."""
@@ -267,10 +272,11 @@ def _importable(config: SparkConfig) -> dict[str, str]:
     if config.master == SUBMITTED:
         return {}
     if not config.ships:
-        return {_EXECUTORS_PATH: own.get(_EXECUTORS_PATH, os.environ["PYTHONPATH"])}
+        return {**_telling(), _EXECUTORS_PATH: own.get(_EXECUTORS_PATH, os.environ["PYTHONPATH"])}
     log = Path(config.log or Path(tempfile.mkdtemp(prefix="unerring-")) / "spark.log").absolute()
     shipped = f"{shipping.archive(log.with_suffix('.zip')).as_uri()}#{shipping.UNPACKED}"
     return {
+        **_telling(),
         _ARCHIVES: ",".join(filter(None, (own.get(_ARCHIVES), shipped))),
         _EXECUTORS_PATH: os.pathsep.join(filter(None, (shipping.UNPACKED, own.get(_EXECUTORS_PATH)))),
     }

@@ -41,6 +41,7 @@ from unerring.runtime.reports import Reports
 from unerring.runtime.storage import MemoryStorage
 from unerring.runtime.timers import monotonic_us
 from unerring.runtime.transports import TransportConfig, for_stream, identities_at, open_outlet
+from unerring.tracing import tracer
 
 V = TypeVar("V")
 
@@ -111,6 +112,8 @@ class AsyncPublisher(Generic[V]):
         )
         self._machine: Producer | None = None
         self._last_time = 0
+        self._traces = tracer()
+        self._traced_as = self._records.schema.name if self._records.schema is not None else self._name
         # Several tasks may publish at once; a batch must not be numbered while another one waits for room.
         self._turn = asyncio.Lock()
 
@@ -200,10 +203,13 @@ class AsyncPublisher(Generic[V]):
         payload = self._records.encode(value)
         if self._turn.locked():
             return False
-        effects = machine.publish([payload], [self._stamp(at)], None, monotonic_us(), more=self._more(at))
+        times, began_ns = [self._stamp(at)], time.time_ns()
+        effects = machine.publish([payload], times, None, monotonic_us(), more=self._more(at))
         if effects is None:
             return False
         self._driver.take(effects)
+        if self._traces is not None:
+            self._traces.published(self._traced_as, times, machine.epoch, machine.last, began_ns)
         return True
 
     async def watermark(self, at: datetime | int | None = None) -> None:
@@ -243,6 +249,7 @@ class AsyncPublisher(Generic[V]):
         more: bool,
         holds: bool = False,
     ) -> int:
+        began_ns = 0 if self._traces is None else time.time_ns()
         while True:
             await self._outlet.ready()
             machine = self._running()
@@ -253,6 +260,8 @@ class AsyncPublisher(Generic[V]):
                 self._driver.take(effects)
                 if not self._driver.executor.idle:
                     await self._settled()
+                if self._traces is not None:
+                    self._traces.published(self._traced_as, times, machine.epoch, last, began_ns)
                 return last
             self.reports.count("channel.publish_waited")
             self._room.clear()

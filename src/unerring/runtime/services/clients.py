@@ -27,6 +27,7 @@ from unerring.runtime.secret import shared_secret
 from unerring.runtime.services.headers import written
 from unerring.runtime.services.proof import AT, CALLER, FLOW, PROOF, proof
 from unerring.runtime.timers import monotonic_us
+from unerring.tracing import tracer
 
 GONE: Final = 410
 """The status of a refusal for good."""
@@ -96,14 +97,32 @@ class HttpService:
         limits = httpx.Limits(max_connections=connections_max, max_keepalive_connections=connections_max)
         self._client = httpx.AsyncClient(base_url=url, timeout=timeout_s, limits=limits, transport=transport)
         self._most = reply_bytes_max
+        self._traces = tracer()
         self.at_once_max = connections_max
         """Requests that a node makes at once; the others wait for their turn, and that is no attempt."""
 
     async def ask(self, request: Request) -> Reply:
+        if self._traces is None:
+            return await self._ask(request, {})
+        began_ns = time.time_ns()
+        attempt = str(began_ns)
+        reply = await self._ask(request, self._traces.asks(request.instance, request.iid, attempt))
+        about = {
+            "unerring.service": request.service,
+            "unerring.operation": request.operation,
+            "unerring.mode": request.mode,
+            "unerring.answer": reply.answer,
+            "server.address": str(self._client.base_url),
+        }
+        failed = str(reply.value) if reply.answer in (Answer.UNKNOWN, Answer.UNREACHED) else ""
+        self._traces.asked(request.instance, request.iid, attempt, about, began_ns, failed)
+        return reply
+
+    async def _ask(self, request: Request, more: dict[str, str]) -> Reply:
         method = "DELETE" if request.mode == "cancel" else "POST"
         try:
             content = b"" if method == "DELETE" else msgspec.json.encode(request.payload)
-            headers = self._proved(method, f"/{request.operation}", written(request), content)
+            headers = self._proved(method, f"/{request.operation}", written(request), content) | more
             asked = self._client.build_request(method, f"/{request.operation}", content=content, headers=headers)
         except (httpx.InvalidURL, ValueError, TypeError) as error:
             return answer(request, Answer.UNREACHED, f"it cannot be sent: {error}")

@@ -1,0 +1,182 @@
+"""Spans and metrics to a receiver, by OpenTelemetry's own exporters. A receiver that is down or slow holds nothing up:
+spans wait in a bounded queue, and what does not fit is dropped there."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from unerring.model import ConfigError
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
+
+END_MS: Final = 3_000
+"""How long a process that ends waits for what is not sent yet."""
+SCOPE: Final = "unerring"
+INTERVAL_MS: Final = 60_000
+"""How often metrics are sent, unless `OTEL_METRIC_EXPORT_INTERVAL` says otherwise."""
+
+
+class SpanSender:
+    """Sends finished spans, in batches, from a thread of its own."""
+
+    def __init__(self) -> None:
+        resource = _resource()
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace import ReadableSpan
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+        from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
+        from opentelemetry.trace.status import Status, StatusCode
+
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it would write a stack for every lost batch
+        self._processor = BatchSpanProcessor(OTLPSpanExporter())
+        scope = InstrumentationScope(SCOPE)
+        sampled = TraceFlags(TraceFlags.SAMPLED)
+
+        def context(trace: int, span: int) -> SpanContext:
+            return SpanContext(trace, span, is_remote=True, trace_flags=sampled)
+
+        def made(
+            name: str,
+            kind: str,
+            own: tuple[int, int],
+            parent: int | None,
+            times_ns: tuple[int, int],
+            links: Sequence[tuple[int, int]],
+            about: Mapping[str, Any],
+            failed: str,
+        ) -> ReadableSpan:
+            return ReadableSpan(
+                name,
+                context=context(*own),
+                parent=None if parent is None else context(own[0], parent),
+                resource=resource,
+                attributes=dict(about),
+                links=[Link(context(*link)) for link in links],
+                kind=SpanKind[kind.upper()],
+                status=Status(StatusCode.ERROR, failed) if failed else Status(),
+                start_time=times_ns[0],
+                end_time=max(times_ns),
+                instrumentation_scope=scope,
+            )
+
+        self._made: Callable[..., ReadableSpan] = made
+        atexit.register(self.finish)
+
+    def send(self, *span: Any) -> None:
+        """Take a span to send; never waits."""
+        self._processor.on_end(self._made(*span))
+
+    def finish(self) -> None:
+        self._processor.force_flush(END_MS)
+
+
+class MetricsSender:
+    """Sends a run's metrics at intervals, as its Prometheus endpoint shows them."""
+
+    def __init__(self, text: Callable[[], str]) -> None:
+        resource = _resource()
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+        self._text = text
+        self._resource = resource
+        self._exporter = OTLPMetricExporter()
+        self._began_ns = time.time_ns()
+        self._interval_s = int(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL", INTERVAL_MS)) / 1000
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="otlp-metrics", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send once more, and end."""
+        self._stopping.set()
+        self._thread.join(END_MS / 1000)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._interval_s):
+            self._send()
+        self._send()
+
+    def _send(self) -> None:
+        try:
+            self._exporter.export(metrics_of(self._text(), self._resource, self._began_ns), timeout_millis=END_MS)
+        except Exception as error:  # a receiver, or a run that is just making its folder, must not end a run
+            logging.getLogger("unerring.tracing").debug("metrics were not sent: %s", error)
+
+
+def metrics_of(text: str, resource: Resource, began_ns: int) -> Any:
+    """Metrics in Prometheus's text format as OpenTelemetry's."""
+    from opentelemetry.sdk.metrics.export import (
+        AggregationTemporality,
+        Gauge,
+        Metric,
+        MetricsData,
+        NumberDataPoint,
+        ResourceMetrics,
+        ScopeMetrics,
+        Sum,
+    )
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+    now_ns = time.time_ns()
+    points: dict[str, list[NumberDataPoint]] = {}
+    helps: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            name, _, told = line.removeprefix("# HELP ").partition(" ")
+            helps[name] = told
+        elif line and not line.startswith("#"):
+            series, _, value = line.rpartition(" ")
+            name, _, inner = series.partition("{")
+            point = NumberDataPoint(_labels(inner.removesuffix("}")), began_ns, now_ns, float(value))
+            points.setdefault(name, []).append(point)
+    cumulative = AggregationTemporality.CUMULATIVE
+    metrics = []
+    for name, of in points.items():
+        counts = name.endswith(("_total", "_bucket", "_count"))
+        data = Sum(of, cumulative, True) if counts else Gauge(of)
+        metrics.append(Metric(name, helps.get(name, ""), "s" if name.endswith("_seconds") else "", data))
+    scope = ScopeMetrics(InstrumentationScope(SCOPE), metrics, "")
+    return MetricsData([ResourceMetrics(resource, [scope], "")])
+
+
+def _labels(inner: str) -> dict[str, str]:
+    """Of `name="value",…`, with its escapes."""
+    labels: dict[str, str] = {}
+    at = 0
+    while at < len(inner):
+        name, _, _ = inner[at:].partition('="')
+        at += len(name) + 2
+        value = ""
+        while inner[at] != '"':
+            if inner[at] == "\\":
+                at += 1
+                value += {"n": "\n"}.get(inner[at], inner[at])
+            else:
+                value += inner[at]
+            at += 1
+        labels[name] = value
+        at += 2
+    return labels
+
+
+def _resource() -> Resource:
+    """OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, completed."""
+    try:
+        from opentelemetry.sdk.resources import Resource
+    except ImportError:
+        raise ConfigError(
+            "OTEL_TRACES_EXPORTER or OTEL_METRICS_EXPORTER asks for OpenTelemetry, which is not installed; "
+            "pip install 'unerring[otel]', or unset them"
+        ) from None
+    name = os.environ.get("OTEL_SERVICE_NAME", "") or SCOPE
+    return Resource.create({"service.name": name, "process.pid": os.getpid()})

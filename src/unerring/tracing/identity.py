@@ -1,0 +1,119 @@
+"""The ids of traces and spans. They follow from what they are about, so that nothing has to travel with an event.
+
+A trace is a moment of event time: its id is a hash of the namespace and the time in microseconds. An event, what a rule
+makes of it at once, and what is started for that have one time, so they are in one trace, whoever looks at them; the
+other events that a situation is made of are linked. Whether a trace is kept follows from its id, as OpenTelemetry's
+`traceidratio` defines it: the producer's decision is everybody's. A span's id is a hash of its trace and its name, so a
+replay makes the same span again, and a child names its parent without having met it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_MASK: Final = (1 << 64) - 1
+_STEP: Final = 0x9E3779B97F4A7C15
+_MIX_1: Final = 0xBF58476D1CE4E5B9
+_MIX_2: Final = 0x94D049BB133111EB
+_COLUMNS_MIN: Final = 32
+"""So many times at once are hashed as a column."""
+_STARTED: Final = re.compile(r"(?P<root>.+-(?P<time>-?[0-9]+)-[0-9]+)(?![0-9])")
+"""The id of what a situation starts, and of its children, which begin with it."""
+
+
+class Ref(msgspec.Struct, frozen=True):
+    """A span: the time, or the instance, whose trace it is in, and its name there."""
+
+    of: int | str
+    name: tuple[str, ...]
+
+
+class Ids:
+    """Ids in one namespace. `rate`: the share of traces that are kept."""
+
+    def __init__(self, namespace: str, rate: float) -> None:
+        self._seed = int.from_bytes(hashlib.blake2b(namespace.encode(), digest_size=8).digest(), "big")
+        self._bound = round(rate * (1 << 64))
+
+    def low(self, of: int | str) -> int:
+        """The lower half of a trace's id, which decides whether it is kept (the finalizer of splitmix64)."""
+        if isinstance(of, str):
+            of = int.from_bytes(hashlib.blake2b(of.encode(), digest_size=8).digest(), "big")
+        z = ((of ^ self._seed) + _STEP) & _MASK
+        z = ((z ^ (z >> 30)) * _MIX_1) & _MASK
+        z = ((z ^ (z >> 27)) * _MIX_2) & _MASK
+        return z ^ (z >> 31)
+
+    def trace(self, of: int | str) -> int:
+        low = self.low(of)
+        high = int.from_bytes(hashlib.blake2b(low.to_bytes(8, "big"), digest_size=8).digest(), "big")
+        return ((high << 64) | low) or 1
+
+    def span(self, ref: Ref) -> int:
+        told = "\0".join((str(self.trace(ref.of)), *ref.name))
+        return int.from_bytes(hashlib.blake2b(told.encode(), digest_size=8).digest(), "big") or 1
+
+    def kept(self, of: int | str) -> bool:
+        return self.low(of) < self._bound
+
+    def among(self, times: Sequence[int] | np.ndarray[Any, Any]) -> list[int]:
+        """The places of those times whose traces are kept."""
+        if self._bound > _MASK:
+            return list(range(len(times)))
+        if len(times) < _COLUMNS_MIN:
+            return [at for at, time_us in enumerate(times) if self.low(int(time_us)) < self._bound]
+        import numpy as np
+
+        z = np.asarray(times, np.int64).view(np.uint64)
+        with np.errstate(over="ignore"):
+            z = (z ^ np.uint64(self._seed)) + np.uint64(_STEP)
+            z = (z ^ (z >> np.uint64(30))) * np.uint64(_MIX_1)
+            z = (z ^ (z >> np.uint64(27))) * np.uint64(_MIX_2)
+        z = z ^ (z >> np.uint64(31))
+        return [int(at) for at in np.flatnonzero(z < np.uint64(self._bound))]
+
+
+def published_ref(stream: str, time_us: int, epoch: int, sequence: int) -> Ref:
+    """An event is published."""
+    return Ref(time_us, ("publish", stream, str(epoch), str(sequence)))
+
+
+def received_ref(stream: str, time_us: int, epoch: int, sequence: int) -> Ref:
+    """An event comes out of its channel."""
+    return Ref(time_us, ("channel", stream, str(epoch), str(sequence)))
+
+
+def sealed_ref(stream: str, time_us: int) -> Ref:
+    """The events or situations of a stream and a time are in the log."""
+    return Ref(time_us, ("log", stream))
+
+
+def rule_ref(stream: str, time_us: int) -> Ref:
+    """A rule makes the situations of a stream and a time."""
+    return Ref(time_us, ("rule", stream))
+
+
+def process_ref(instance: str) -> Ref:
+    """An instance is started; a child's is that of the instance that a situation started."""
+    started = _STARTED.match(instance)
+    root = started["root"] if started else instance
+    return Ref(int(started["time"]) if started else instance, ("process", root))
+
+
+def instance_ref(instance: str, iid: str, attempt: str) -> Ref:
+    """A service is asked for an interaction."""
+    return Ref(process_ref(instance).of, ("interaction", instance, iid, attempt))
+
+
+def effect_time_us(instance: str) -> int | None:
+    """The time of the situation that started an instance; None: none did."""
+    of = process_ref(instance).of
+    return of if isinstance(of, int) else None

@@ -1,0 +1,86 @@
+"""Whether a process traces, and how much: OpenTelemetry's own variables say so.
+
+| variable | says |
+|---|---|
+| `OTEL_TRACES_EXPORTER` | `otlp`: spans are sent; without it nothing is traced, and nothing is loaded |
+| `OTEL_TRACES_SAMPLER_ARG` | the share of traces that are kept, with a sampler `…traceidratio` |
+| `OTEL_METRICS_EXPORTER` | `otlp`: the run's metrics are sent, too |
+| `OTEL_RESOURCE_ATTRIBUTES` | `service.namespace=NAME`: what separates the traces of two runs with one receiver |
+
+Where to and how (`OTEL_EXPORTER_OTLP_ENDPOINT` and others) is read by OpenTelemetry's exporters.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, MutableMapping
+from importlib.util import find_spec
+from typing import Final
+
+import msgspec
+
+from unerring.model import ConfigError
+
+EXPORTER: Final = "OTEL_TRACES_EXPORTER"
+METRICS: Final = "OTEL_METRICS_EXPORTER"
+SAMPLER: Final = "OTEL_TRACES_SAMPLER"
+RATE: Final = "OTEL_TRACES_SAMPLER_ARG"
+ATTRIBUTES: Final = "OTEL_RESOURCE_ATTRIBUTES"
+NAMESPACE: Final = "unerring"
+"""The namespace of whoever names none."""
+OTLP: Final = "otlp"
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What the variables of a process ask for."""
+
+    rate: float = 0.0
+    """The share of traces that are kept; 0: nothing is traced."""
+    namespace: str = NAMESPACE
+    metrics: bool = False
+
+
+def settings(environment: Mapping[str, str] | None = None) -> Settings:
+    """Read the variables; ConfigError where one is wrong."""
+    variables = os.environ if environment is None else environment
+    if variables.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return Settings()
+    rate = _rate(variables) if OTLP in _list(variables.get(EXPORTER, "")) else 0.0
+    return Settings(rate, _namespace(variables.get(ATTRIBUTES, "")), OTLP in _list(variables.get(METRICS, "")))
+
+
+def ask_for(rate: float, environment: MutableMapping[str, str] | None = None) -> None:
+    """Set the variables, for this process and all that it starts."""
+    if not 0 <= rate <= 1:
+        raise ConfigError(f"--trace {rate:g}: it is the share of traces that are kept; give a number from 0 to 1")
+    if rate and (find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None):
+        raise ConfigError("--trace needs OpenTelemetry, which is not installed; pip install 'unerring[otel]'")
+    variables = os.environ if environment is None else environment
+    variables[EXPORTER] = OTLP if rate else "none"
+    variables[SAMPLER] = "traceidratio"
+    variables[RATE] = f"{rate:.17g}"
+
+
+def _rate(variables: Mapping[str, str]) -> float:
+    sampler = variables.get(SAMPLER, "parentbased_always_on")
+    if sampler.endswith("always_off"):
+        return 0.0
+    if not sampler.endswith("traceidratio"):
+        return 1.0
+    text = variables.get(RATE, "1")
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = -1.0
+    if not 0 <= rate <= 1:
+        raise ConfigError(f"{RATE} is {text!r}; it is the share of traces that are kept, a number from 0 to 1")
+    return rate
+
+
+def _namespace(attributes: str) -> str:
+    pairs = dict(part.partition("=")[::2] for part in attributes.split(","))
+    return pairs.get("service.namespace", "").strip() or NAMESPACE
+
+
+def _list(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]

@@ -1,0 +1,159 @@
+"""One trace from a published event to the service that is asked, through both engines; and the ids that make it one."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.ports import free_port
+from tests.tracing.collector import Collector, Fans, Span
+from unerring.model import ConfigError
+from unerring.tracing.identity import Ids, effect_time_us, process_ref, published_ref, sealed_ref
+from unerring.tracing.variables import Settings, ask_for, settings
+
+ROOT = Path(__file__).parents[2]
+PRODUCER = """
+import sys, time
+from tests.tracing.traced_app import Reading
+from unerring import Publisher
+with Publisher(sys.argv[1], Reading, watermark_every_us=50_000) as out:
+    out.publish(Reading("press-1", 82.0))
+    out.publish(Reading("press-1", 85.5))
+    sys.stdout.write("published\\n"); sys.stdout.flush()
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    receiver = Collector()
+    yield receiver
+    receiver.end()
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("engine", ["live", pytest.param("spark", marks=pytest.mark.xdist_group("spark"))])
+def test_one_trace_leads_from_the_published_event_to_the_service(
+    engine: str, tmp_path: Path, collector: Collector
+) -> None:
+    fans = Fans()
+    channel = f"tcp://127.0.0.1:{free_port()}"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
+        "TRACED_CHANNEL": channel,
+        "TRACED_FANS": fans.url,
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+        "OTEL_BSP_SCHEDULE_DELAY": "100",
+        "OTEL_METRICS_EXPORTER": "otlp",
+        "OTEL_METRIC_EXPORT_INTERVAL": "500",
+    }
+    f = ["--f", "1"] if engine == "live" else ["--master", "local[1]"]
+    command = [sys.executable, "-m", "unerring", "run", "tests.tracing.traced_app:app", "--engine", engine, *f]
+    log = (tmp_path / "run.log").open("wb")
+    producing = [sys.executable, "-c", PRODUCER, channel]
+    with subprocess.Popen(
+        producing, env={**environment, "OTEL_TRACES_EXPORTER": "otlp"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as producer:
+        run = subprocess.Popen(
+            [*command, "--trace", "1", "--data", str(tmp_path / "run")], env=environment, stdout=log, stderr=log
+        )
+        try:
+            assert producer.stdout is not None
+            assert producer.stdout.readline() == b"published\n"
+            asked = collector.wait_for(lambda spans: next((s for s in spans if s.name == "fans cool"), None))
+            trace = collector.wait_for(lambda spans: _whole([s for s in spans if s.trace == asked.trace]))
+            collector.wait_for_metric("unerring_watermark_seconds")
+        finally:
+            run.send_signal(signal.SIGINT)
+            run.wait(120)
+            log.close()
+            producer.stdin.close()  # type: ignore[union-attr]
+            fans.end()
+    _check(trace, collector.spans, fans.parents, engine)
+
+
+def _whole(trace: list[Span]) -> dict[str, Span] | None:
+    """The spans of a trace by name, once all are there."""
+    names = {span.name: span for span in trace}
+    return names if set(names) >= set(WAY) else None
+
+
+WAY = (
+    "publish Reading",
+    "channel Reading",
+    "log Reading",
+    "rule overheating",
+    "situation overheating",
+    "process cooling",
+    "fans cool",
+)
+
+
+def _check(trace: dict[str, Span], spans: list[Span], parents: list[str], engine: str) -> None:
+    assert trace["publish Reading"].parent == ""
+    for before, after in itertools.pairwise(WAY):
+        assert trace[after].parent == trace[before].span, after
+    assert f"00-{trace['fans cool'].trace}-{trace['fans cool'].span}-01" in parents
+    assert trace["rule overheating"].about["unerring.engine"] == engine
+    # The situation has two causes: the event of this trace, and the one before it, of another trace.
+    linked = trace["situation overheating"].links
+    logged = {(span.trace, span.span): span for span in spans if span.name == "log Reading"}
+    assert len(linked) == 2
+    assert set(linked) == set(logged)
+    rules = [span for span in spans if span.name == "rule overheating"]
+    assert len(rules) == 1, "the replica that only follows tells nothing"
+
+
+# ---- ids ----------------------------------------------------------------------------------------------------------
+
+
+def test_whether_a_trace_is_kept_follows_from_its_id_alike_for_one_and_for_many() -> None:
+    ids = Ids("plant", 0.01)
+    times = np.arange(1_790_000_000_000_000, 1_790_000_000_000_000 + 100_000)
+    kept = ids.among(times)
+    assert kept == [at for at, time_us in enumerate(times) if ids.kept(int(time_us))]
+    assert 900 < len(kept) < 1100
+    bound = round(0.01 * (1 << 64))
+    assert all(ids.trace(int(times[at])) & ((1 << 64) - 1) < bound for at in kept), "as OpenTelemetry's sampler"
+
+
+def test_a_smaller_share_keeps_some_of_the_traces_of_a_larger_one() -> None:
+    times = range(1_000_000)
+    few, many = set(Ids("plant", 0.001).among(times)), set(Ids("plant", 0.01).among(times))
+    assert few < many
+
+
+def test_ids_follow_from_what_they_are_about_and_differ_between_namespaces() -> None:
+    one, again, other = Ids("plant", 1), Ids("plant", 0.5), Ids("mill", 1)
+    ref = sealed_ref("Reading", 7)
+    assert (one.trace(7), one.span(ref)) == (again.trace(7), again.span(ref))
+    assert one.trace(7) != other.trace(7)
+    assert one.span(ref) != one.span(published_ref("Reading", 7, 1, 1))
+
+
+def test_an_instance_and_its_children_are_in_the_trace_of_their_situation() -> None:
+    assert process_ref("cooling-overheating-1790000000000000-0").of == 1_790_000_000_000_000
+    assert process_ref("cooling-overheating-1790000000000000-0/refill-1").of == 1_790_000_000_000_000
+    assert effect_time_us("order-17") is None
+
+
+def test_opentelemetrys_own_variables_decide() -> None:
+    assert settings({}) == Settings()
+    assert settings({"OTEL_TRACES_EXPORTER": "otlp"}).rate == 1
+    asked: dict[str, str] = {"OTEL_RESOURCE_ATTRIBUTES": "service.namespace=mill,host=a"}
+    ask_for(0.01, asked)
+    assert settings(asked) == Settings(0.01, "mill")
+    assert settings({**asked, "OTEL_SDK_DISABLED": "true"}).rate == 0
+    with pytest.raises(ConfigError, match="from 0 to 1"):
+        ask_for(2, {})
+    with pytest.raises(ConfigError, match="OTEL_TRACES_SAMPLER_ARG is 'x'"):
+        settings({**asked, "OTEL_TRACES_SAMPLER_ARG": "x"})
