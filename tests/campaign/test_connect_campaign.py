@@ -105,7 +105,7 @@ def test_a_run_s_resident_tasks_are_sent_what_they_need(bare_server: ConnectServ
 def test_nothing_is_sent_to_a_session_that_does_not_want_it(bare_server: ConnectServer) -> None:
     spark = connecting.connect(bare_server.url, {connecting.SHIP: "false"})
     with pytest.raises(
-        CallerError, match=r"has no package unerring and lacks msgspec, numba, obstore, sqlglot, xxhash"
+        CallerError, match=r"has no package unerring and lacks cryptography, msgspec, numba, obstore, sqlglot, xxhash"
     ):
         prepare(spark)
 

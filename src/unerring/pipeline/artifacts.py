@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SENT: Final = {
+    "cryptography": ("cryptography", "_cffi_backend"),
     "msgspec": ("msgspec",),
     "numba": ("numba", "llvmlite"),
     "obstore": ("obstore",),
@@ -119,16 +120,25 @@ class _Entering:
 def _archives(folder: Path, lacking: Sequence[str]) -> Iterator[tuple[str, Path]]:
     """An archive for each package. Its name says what is in it: Spark takes a name once."""
     for name in ("unerring", *(part for known in lacking for part in SENT[known])):
-        spec = find_spec(name)
-        if spec is None or not spec.submodule_search_locations:
-            raise CallerError(
-                f"the Python of the Spark Connect server lacks {name}, and so does this one, so that it cannot be "
-                f"sent; install {name} on either side"
-            )
-        whole = packed(dict(files_of(Path(spec.submodule_search_locations[0]))), BYTES_MAX)
+        whole = packed(_files(name), BYTES_MAX)
         path = folder / f"{name}-{hashlib.blake2b(whole, digest_size=8).hexdigest()}.zip"
         path.write_bytes(whole)
         yield name, path
+
+
+def _files(name: str) -> dict[str, Path]:
+    """The files of a package, or of a module that is one file: an archive is a folder there, so it is the package's
+    `__init__`, which may be machine code too."""
+    spec = find_spec(name)
+    if spec is not None and spec.submodule_search_locations:
+        return dict(files_of(Path(spec.submodule_search_locations[0])))
+    if spec is not None and spec.has_location and spec.origin is not None:
+        path = Path(spec.origin)
+        return {f"__init__{path.name.removeprefix(name)}": path}
+    raise CallerError(
+        f"the Python of the Spark Connect server lacks {name}, and so does this one, so that it cannot be sent; "
+        f"install {name} on either side"
+    )
 
 
 def _register(spark: Any) -> None:

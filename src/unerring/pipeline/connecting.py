@@ -33,7 +33,7 @@ SCHEME: Final = "sc://"
 PORT: Final = 15002
 """Where a server listens, unless somebody says otherwise."""
 REACH_S: Final = 5.0
-NEEDED: Final = ("msgspec", "numba", "obstore", "sqlglot", "xxhash")
+NEEDED: Final = ("cryptography", "msgspec", "numba", "obstore", "sqlglot", "xxhash")
 """What tasks import, besides this package and what Spark itself needs there; it can be sent."""
 OF_SPARK: Final = ("numpy", "pandas", "pyarrow")
 SHIP: Final = "spark.unerring.ship"
@@ -121,8 +121,9 @@ def _send(spark: SparkSession, there: Interpreter) -> None:
 
 
 def _wanted() -> tuple[str, ...]:
-    """A client that cannot reach an object store does not ask the server to."""
-    return tuple(name for name in NEEDED if name != "obstore" or find_spec(name) is not None)
+    """A client that cannot reach an object store, or run resident tasks, does not ask the server to."""
+    optional = ("cryptography", "obstore")
+    return tuple(name for name in NEEDED if name not in optional or find_spec(name) is not None)
 
 
 def _interpreter(spark: SparkSession, looking: bool) -> Interpreter:

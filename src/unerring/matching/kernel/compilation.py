@@ -51,10 +51,20 @@ def _own(value: object) -> bool:
     return code is not None and code.co_filename == "<kernel>"
 
 
+def _numba_version() -> str:
+    """Without importing numba, which takes long. A copy that was sent to a Spark Connect server has no metadata."""
+    try:
+        return importlib.metadata.version("numba")
+    except importlib.metadata.PackageNotFoundError:
+        import numba
+
+        return str(numba.__version__)
+
+
 def source_name(source: str) -> str:
     """The name under which machine code of this source is kept."""
     called = [Path(module.__file__ or "").read_text() for module in (arithmetic, totals)]
-    inside = "\n".join((importlib.metadata.version("numba"), sys.version, *called, source))
+    inside = "\n".join((_numba_version(), sys.version, *called, source))
     return "kernel_" + hashlib.blake2b(inside.encode(), digest_size=12).hexdigest()
 
 
