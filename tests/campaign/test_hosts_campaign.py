@@ -24,6 +24,7 @@ from tests.hosts import GIVEN, Host, Hosts, hidden_folders, hosts
 from tests.s3 import S3Server
 from unerring.model import Actor
 from unerring.runtime.certificates import make_certificates
+from unerring.runtime.secret import shared_secret
 
 ROOT = Path(__file__).parents[2]
 APP = "tests.campaign.plant.spread_app:app"
@@ -51,6 +52,7 @@ class Spread:
             "PYTHONPATH": f"{GIVEN / 'src'}:{GIVEN}",
             "SPREAD_CHANNEL": f"tcp://{outside}:7000?tls={GIVEN / 'reader'}",
             "SPREAD_NOTES": f"http://{outside}:7001",
+            "UNERRING_SECRET": str(GIVEN / "secret"),  # the service asks for it, and the nodes have it
         }
         self.options = ["--f", "1", "--tls", str(GIVEN / "ca"), "--evict-after", "10s"]
         self.options += [f"--host={name}={running[name].address}" for name in "abc"]
@@ -126,6 +128,7 @@ def spread(tmp_path: Path, server: Any, java: Path) -> Iterator[Spread]:
     shutil.copytree(ROOT / "src", given / "src", ignore=unneeded)
     shutil.copytree(Path(__file__).parent / "plant", given / "tests" / "campaign" / "plant", ignore=unneeded)
     make_certificates(given / "ca", [])
+    shared_secret(given / "secret")
     given_to = dict.fromkeys((*"abc", "out"), given)
     names = ["reader", f"{PREFIX}.{len(given_to)}"]
     make_certificates(given / "reader", names, ca=given / "ca", roles=[Actor.PRODUCER, Actor.CONSUMER])
