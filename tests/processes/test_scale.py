@@ -11,10 +11,11 @@ import pytest
 from unerring.model import Deliver, Persist, Send
 from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
+from unerring.processes.context import IDLE_EACH_US, IDLE_US
 from unerring.processes.graph import Service
 from unerring.processes.messages import Answer, Decided, Fetch, Heartbeat, Mail, Post, Replicate, Reply, Start, Started
 from unerring.processes.node import ProcessNode
-from unerring.processes.pacing import Beats, Hearing, Wakes
+from unerring.processes.pacing import ROUND_SPARE, Beats, Hearing, Wakes
 from unerring.processes.replica import Replica
 
 NAMES = ("n0", "n1", "n2")
@@ -114,6 +115,23 @@ def test_a_burst_of_starts_takes_turns_and_no_elections(crowd: Three) -> None:
     three.start(*(f"i{n}" for n in range(40)))
     assert len(three.nodes["n0"].starts.starters) == CONFIG.starts_max
     three.run_until(lambda: len(three.started) == 40)
+
+
+def test_nobody_suspects_a_node_whose_round_of_heartbeats_takes_longer_than_their_pause_says() -> None:
+    """Heartbeats go with ticks: every 60 ms, not every 50. A round of forty of them names all that a node leads."""
+    three = Three(ProcessesConfig(leads_max=1, transfers_max=4, starts_max=16))
+    three.start(*(f"i{n}" for n in range(120)))
+    three.run_until(lambda: three.all_known(120))
+    until_us = three.now + 8_000_000
+    three.run_until(lambda: three.now >= until_us)
+    assert three.views == []
+
+
+def test_the_more_instances_wait_the_more_seldom_each_is_looked_at(crowd: Three) -> None:
+    shared = crowd.nodes["n0"].shared
+    assert shared.idle_us == IDLE_US
+    some = {f"w{n}": None for n in range(100_000)}
+    assert msgspec.structs.replace(shared, led=some).idle_us >= 100_000 * IDLE_EACH_US
 
 
 def test_a_start_is_handed_on_before_the_disk_of_its_starter_is_waited_for() -> None:
@@ -357,14 +375,15 @@ def test_news_comes_before_turns_and_what_is_not_led_any_more_is_dropped() -> No
     led = {f"i{n}": Led(f"i{n}") for n in range(5)}
     for each in led.values():
         beats.note(each)  # type: ignore[arg-type]
-    seen = [beats.next(led, ("n1",))["n1"] for _ in range(3)]  # type: ignore[arg-type]
+    pause_us = ProcessesConfig().heartbeat_us
+    seen = [beats.next(led, ("n1",), n * pause_us)["n1"] for n in range(3)]  # type: ignore[arg-type]
     assert {name for said in seen for name, _ in said} == set(led)
-    assert beats.round_us == 2 * ProcessesConfig().heartbeat_us
+    assert beats.round_us == 2 * pause_us * ROUND_SPARE
     led["i4"].group = 3
     beats.note(led["i4"])  # type: ignore[arg-type]
-    assert ("i4", 3) in beats.next(led, ("n1",))["n1"]  # type: ignore[arg-type]
+    assert ("i4", 3) in beats.next(led, ("n1",), 3 * pause_us)["n1"]  # type: ignore[arg-type]
     for name in ("i0", "i1", "i2"):
         led[name].group = -1
-    named = [name for _ in range(3) for name, _ in beats.next(led, ("n1",))["n1"]]  # type: ignore[arg-type]
+    named = [name for n in range(4, 7) for name, _ in beats.next(led, ("n1",), n * pause_us)["n1"]]  # type: ignore[arg-type]
     assert set(named) == {"i3", "i4"}
     assert beats.round_us == 0

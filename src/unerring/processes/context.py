@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from unerring.model import Address, Entropy, ProcessError
+from unerring.model import MILLISECOND_US, SECOND_US, Address, Entropy, ProcessError
 from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.grouping import Group, Grouping, group_at
@@ -18,6 +18,8 @@ from unerring.processes.pacing import Hearing, Transfers
 from unerring.processes.view_changes import ViewChanges
 
 _GROUPS_KEPT_MAX: Final = 10_000
+IDLE_US: Final = 5 * SECOND_US
+IDLE_EACH_US: Final = 2 * MILLISECOND_US
 
 
 def replica_set(instance: str, nodes: tuple[Address, ...], f: int) -> tuple[Address, ...]:
@@ -59,6 +61,13 @@ class Shared(msgspec.Struct, frozen=True):
     """By id: what was published with a key, and is kept here until it is too old."""
     groups: dict[Any, Group] = {}
     """Groups by version, cut and ended waits: working them out again for every instance would be most of the work."""
+
+    @property
+    def idle_us(self) -> int:
+        """However quiet it is, an instance is looked at so often: the more there are, the more seldom, so that those
+        that wait take no more of a node's time."""
+        open_here = len(self.led) + sum(map(len, self.followed.values()))
+        return max(IDLE_US, open_here * IDLE_EACH_US)
 
     def members_of(self, instance: str) -> tuple[Address, ...]:
         return replica_set(instance, self.nodes, self.bounds.f)

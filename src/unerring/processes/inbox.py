@@ -127,7 +127,8 @@ class Inbox:
     def ask_us(self) -> int:
         """When the next question is due."""
         config = self._context.config
-        return self._asked_us + min(config.heartbeat_us * 4 << min(self._asks, 16), config.mail_ask_us_max)
+        seldom_us = max(config.mail_ask_us_max, self._context.shared.idle_us)
+        return self._asked_us + min(config.heartbeat_us * 4 << min(self._asks, 16), seldom_us)
 
     def ask_soon(self) -> None:
         """There is a new decided state: ask as often as at first."""

@@ -7,11 +7,15 @@ from collections import deque
 from collections.abc import Mapping
 from heapq import heappop, heappush
 from itertools import islice
-from typing import Protocol
+from typing import Final, Protocol
 
 from unerring.model import Address
 from unerring.processes.config import ProcessesConfig
-from unerring.processes.messages import Lead
+from unerring.processes.messages import ROUND_US_MAX, Lead
+
+ROUND_SPARE: Final = 1.25
+PAUSES: Final = 16
+"""What a round of heartbeats may take above what it took, and over how many pauses that is known."""
 
 
 class Wakes:
@@ -133,6 +137,10 @@ class Beats:
         """What was last announced of each instance that has a place among the turns."""
         self._turns: deque[str] = deque()
         self._news: dict[str, None] = {}
+        self._beat_us: int | None = None
+        self._pause_us = float(config.heartbeat_us)
+        """From one heartbeat to the next, as it was of late: above `heartbeat_us`, since heartbeats go with ticks,
+        and ticks come late where there is much to do."""
 
     def note(self, replica: Leading) -> None:
         """Something may have happened to an instance."""
@@ -142,11 +150,25 @@ class Beats:
 
     @property
     def round_us(self) -> int:
-        """How much longer than from one heartbeat to the next it takes until an instance is named again."""
-        return max(0, -(-len(self._turns) // self._config.leads_max) - 1) * self._config.heartbeat_us
+        """How much longer than from one heartbeat to the next it takes until an instance is named again. Those that are
+        led for the first time wait among the news until then. If it takes longer than is said here, the others suspect
+        a node that lives: so it is a part more than it was of late."""
+        most = self._config.leads_max
+        beats = -(-len(self._turns) // most) + -(-len(self._news) // most) - 1
+        return min(int(max(0, beats) * self._pause_us * ROUND_SPARE), ROUND_US_MAX)
 
-    def next(self, instances: Mapping[str, Leading], peers: tuple[Address, ...]) -> dict[Address, tuple[Lead, ...]]:
+    def _time(self, now: int) -> None:
+        """How long it is from one heartbeat to the next: a mean, in which the last ones count most."""
+        if self._beat_us is not None:
+            pause_us = max(now - self._beat_us, self._config.heartbeat_us)
+            self._pause_us += (min(pause_us, self._config.suspect_us_max) - self._pause_us) / PAUSES
+        self._beat_us = now
+
+    def next(
+        self, instances: Mapping[str, Leading], peers: tuple[Address, ...], now: int
+    ) -> dict[Address, tuple[Lead, ...]]:
         """The next heartbeat's content for each peer."""
+        self._time(now)
         named: dict[str, Lead] = {}
         for _ in range(min(len(self._turns), self._config.leads_max)):
             self._name(instances, self._turns.popleft(), named)

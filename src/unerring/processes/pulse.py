@@ -56,7 +56,7 @@ class Pulse:
         """Heartbeats, if it is time."""
         if now >= self._next_heartbeat_us:
             self._next_heartbeat_us = now + self._shared.config.heartbeat_us
-            for peer, leads in self.beats.next(instances, self._peers).items():
+            for peer, leads in self.beats.next(instances, self._peers, now).items():
                 self._shared.out.send(peer, Heartbeat(leads, self.beats.round_us))
 
     def tell_end(self, replica: Leading) -> None:

@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from unerring.model import SECOND_US, Address
+from unerring.model import Address
 from unerring.processes.acceptor import Acceptor
 from unerring.processes.backups import Backups
 from unerring.processes.context import Context, Shared
@@ -73,10 +73,6 @@ class Ended(msgspec.Struct, frozen=True):
 
     instance: str
     state: State
-
-
-IDLE_US_MAX: Final = 5 * SECOND_US
-"""However quiet it is, an instance is looked at so often."""
 
 
 class Replica:
@@ -258,10 +254,11 @@ class Replica:
 
     def next_us(self, now: int) -> int:
         """When a tick is needed again if nothing comes. Most of many open instances wait, and cost nothing by it."""
+        looked_us = now + self.context.shared.idle_us
         idle_until_us = min(
-            self.replication.next_us(now + IDLE_US_MAX),
-            self.recovery.next_us(now + IDLE_US_MAX),
-            *(work.next_us(now + IDLE_US_MAX) for work in (self.master.execution, self.backups.execution) if work),
+            self.replication.next_us(looked_us),
+            self.recovery.next_us(looked_us),
+            *(work.next_us(looked_us) for work in (self.master.execution, self.backups.execution) if work),
         )
         if self.planner.handing is not None:
             idle_until_us = min(idle_until_us, self.planner.renames_us)
